@@ -1,0 +1,44 @@
+"""The shape of a model: the numbers that fix every parameter tensor but the vocabulary."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class ModelConfig:
+    """Architecture of the decoder, baseline and Free Transformer alike.
+
+    ``latent_bits`` is the paper's H; 0 means no latent, which is the baseline. The vocabulary
+    size is not here: it belongs to the tokenizer of the data.
+    """
+
+    n_layers: int  # L
+    d_model: int  # D
+    n_heads: int
+    n_kv_heads: int
+    ffn_width: int  # hidden width of SwiGLU
+    context: int  # T, the longest sequence in tokens
+    tied: bool = True  # one matrix for embedding and read-out
+    latent_bits: int = 0  # H
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+
+    def validate(self) -> None:
+        """Raise ValueError, naming the field, if no model can be built from these numbers."""
+        for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "ffn_width", "context"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        if self.d_model % self.n_heads:
+            raise ValueError(f"n_heads: {self.n_heads} does not divide d_model {self.d_model}")
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}")
+        if self.d_model // self.n_heads % 2:
+            raise ValueError(
+                f"n_heads: RoPE needs an even head width, not {self.d_model // self.n_heads}"
+            )
+        if not 0 <= self.latent_bits <= 24:
+            raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … 24")
+        if self.latent_bits and self.n_layers % 2:
+            raise ValueError(
+                f"n_layers: {self.n_layers} is odd; a Free Transformer injects its latent "
+                "half-way and needs an even number of blocks"
+            )

@@ -1,0 +1,130 @@
+"""The parts of a Llama-style block: rotary positions, attention with its cache, SwiGLU.
+
+Shapes: B batch, T positions, D model width, N heads, M key-value heads, E = D / N head width.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ftmodel.config import ModelConfig
+
+
+def rope_table(start: int, length: int, width: int, theta: float, device: torch.device) -> Tensor:
+    """Rotations e^{i t θ_j}, complex (length, width / 2), of positions t = start … start + length − 1.
+
+    RoFormer (Su et al. 2021, arXiv 2104.09864), § 3.2.2, pairing neighbouring channels.
+    """
+    positions = torch.arange(start, start + length, device=device, dtype=torch.float32)
+    rates = theta ** (-torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
+    angles = torch.outer(positions, rates)  # (T, E / 2)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+def rotate(x: Tensor, rope: Tensor) -> Tensor:
+    """Apply RoPE to x (B, N, T or 1, E); one row broadcasts to all T positions."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))  # (B, N, T, E / 2)
+    return torch.view_as_real(pairs * rope).flatten(-2).type_as(x)
+
+
+class LayerCache:
+    """Keys and values of one block for the positions already read, in buffers of fixed size."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.length = 0
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add k, v (B, M, T, E); return all keys and values so far, (B, M, length, E) each."""
+        if self.keys is None or self.values is None:
+            shape = (k.shape[0], k.shape[1], self.capacity, k.shape[3])
+            self.keys, self.values = k.new_empty(shape), v.new_empty(shape)
+        end = self.length + k.shape[2]
+        assert end <= self.capacity, f"cache of {self.capacity} positions asked to hold {end}"
+        self.keys[:, :, self.length : end] = k
+        self.values[:, :, self.length : end] = v
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+
+class Attention(nn.Module):
+    """Grouped-query attention whose queries and keys-values may come from different tensors."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_width = config.d_model // config.n_heads
+        self.grouped = config.n_kv_heads != config.n_heads
+        kv_width = config.n_kv_heads * self.head_width
+        self.query = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.key_value = nn.Linear(config.d_model, 2 * kv_width, bias=False)
+        self.output = nn.Linear(config.d_model, config.d_model, bias=False)
+
+    def heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, N or M, T, E)
+
+    def forward(
+        self, q: Tensor, kv: Tensor, rope: Tensor, causal: bool, cache: LayerCache | None
+    ) -> Tensor:
+        """q (B or 1, T or 1, D) and kv (B, T, D), at the same positions, give (B, T, D)."""
+        queries = rotate(self.heads(self.query(q)), rope)
+        k, v = self.key_value(kv).chunk(2, dim=-1)
+        keys, values = rotate(self.heads(k), rope), self.heads(v)
+        past = 0
+        if cache is not None:
+            past = cache.length
+            keys, values = cache.append(keys, values)
+        t = queries.shape[2]
+        mask = None
+        if causal and past and t > 1:
+            mask = torch.ones(t, past + t, dtype=torch.bool, device=q.device).tril(past)
+        y = F.scaled_dot_product_attention(
+            queries.expand(keys.shape[0], -1, -1, -1),
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=causal and not past,
+            enable_gqa=self.grouped,
+        )
+        return self.output(y.transpose(1, 2).flatten(2))  # (B, T, D)
+
+
+class SwiGLU(nn.Module):
+    """Gated feed-forward layer (Shazeer 2020, arXiv 2002.05202, eq. 6), gate and up fused."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(config.d_model, 2 * config.ffn_width, bias=False)
+        self.down = nn.Linear(config.ffn_width, config.d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class Block(nn.Module):
+    """Pre-norm attention and SwiGLU. ``block(q, kv)`` normalises each input by its own pre-norm.
+
+    The residual stream is q: what is added to keys and values never enters it.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.attention = Attention(config)
+        self.ffn_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.ffn = SwiGLU(config)
+
+    def forward(
+        self,
+        q: Tensor,
+        kv: Tensor,
+        rope: Tensor,
+        causal: bool = True,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        queries = self.attention_norm(q)
+        keys_values = queries if kv is q else self.attention_norm(kv)
+        x = q + self.attention(queries, keys_values, rope, causal, cache)
+        return x + self.ffn(self.ffn_norm(x))

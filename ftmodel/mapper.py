@@ -1,0 +1,113 @@
+"""The binary mapper with the post-sampler's table: logits of bits in, embedding of a code out.
+
+The paper samples H bits, writes the code as a one-hot vector of length 2^H, and multiplies it by a
+(2^H, D) table, with a straight-through gradient over *all* codes. Here the same forward value is a
+row look-up and the same gradient is computed without ever storing a (tokens, 2^H) tensor.
+
+Shapes: … any leading dimensions, H bits, D width.
+"""
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK_ELEMENTS = 1 << 24  # largest transient (tokens, 2^H) product in the backward pass
+
+
+def bit_table(bits: int, device: torch.device | None = None) -> Tensor:
+    """U (2^bits, bits) of 0. and 1.: U[d, h] is bit h of code d, bit 0 the least significant."""
+    codes = torch.arange(1 << bits, device=device)
+    return (codes[:, None] >> torch.arange(bits, device=device) & 1).float()
+
+
+def pack_bits(bits: Tensor) -> Tensor:
+    """Codes d = Σ_h b_h 2^h (…) of bits (…, H)."""
+    weights = 1 << torch.arange(bits.shape[-1], device=bits.device)
+    return (bits.long() * weights).sum(-1)
+
+
+def code_probabilities(p: Tensor) -> Tensor:
+    """G (…, 2^H): probability of each code when bit h is 1 with probability p[…, h]."""
+    g = p.new_ones(*p.shape[:-1], 1)
+    for h in range(p.shape[-1]):
+        ph = p[..., h, None]
+        g = torch.cat((g * (1 - ph), g * ph), dim=-1)
+    return g
+
+
+class BinaryMapper(torch.autograd.Function):
+    """Sample codes and look up their rows; see :func:`binary_mapper`."""
+
+    @staticmethod
+    def forward(ctx: Any, o: Tensor, noise: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        p = torch.sigmoid(o.float() if o.dtype.itemsize < 4 else o)
+        codes = pack_bits(noise < p)
+        ctx.save_for_backward(p, codes, table)
+        ctx.o_dtype = o.dtype
+        ctx.product_dtype = (
+            torch.get_autocast_dtype(o.device.type)
+            if torch.is_autocast_enabled(o.device.type)
+            else table.dtype
+        )
+        ctx.mark_non_differentiable(codes)
+        return table[codes], codes
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, rho: Tensor, _codes: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        """With ρ = ∂loss/∂r and g = W ρ:  ∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h).
+
+        The code's bits split in a low and a high half, so that G is an outer product of two
+        vectors of length 2^{H/2} and the sum over d becomes two small contractions.
+        """
+        p, codes, table = ctx.saved_tensors
+        rho = rho.flatten(0, -2)  # (N, D)
+        grad_o = grad_table = None
+        if ctx.needs_input_grad[2]:
+            # Y + G − detach(G) has the value Y: only sampled rows carry a gradient
+            grad_table = torch.zeros_like(table).index_add_(0, codes.flatten(), rho.to(table.dtype))
+        if ctx.needs_input_grad[0]:
+            h = p.shape[-1]
+            low = h // 2
+            u_low = bit_table(low, p.device).to(p.dtype)
+            u_high = bit_table(h - low, p.device).to(p.dtype)
+            weight = table.to(ctx.product_dtype)
+            rows = max(1, CHUNK_ELEMENTS >> h)
+            parts = []
+            for rho_n, p_n in zip(rho.split(rows), p.flatten(0, -2).split(rows), strict=True):
+                g = (rho_n.to(weight.dtype) @ weight.T).to(p.dtype)
+                g = g.unflatten(-1, (1 << (h - low), 1 << low))  # (n, high, low)
+                g_low, g_high = code_probabilities(p_n[:, :low]), code_probabilities(p_n[:, low:])
+                over_low = g_high * torch.einsum("nhl,nl->nh", g, g_low)  # Σ over low of g_d G_d
+                over_high = g_low * torch.einsum("nhl,nh->nl", g, g_high)
+                weighted_bits = torch.cat((over_high @ u_low, over_low @ u_high), dim=-1)
+                parts.append(weighted_bits - p_n * over_low.sum(-1, keepdim=True))
+            grad_o = torch.cat(parts).view_as(p).to(ctx.o_dtype)
+        return grad_o, None, grad_table
+
+
+def binary_mapper(o: Tensor, noise: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Sample bits b_h = [noise_h < sigmoid(o_h)]; return r = table[code] and the codes.
+
+    Args:
+        o: logits of the bits (…, H).
+        noise: uniform on [0, 1), (…, H); the only source of randomness.
+        table: the post-sampler's embedding W, (2^H, D); row d belongs to d = Σ_h b_h 2^h.
+
+    Returns:
+        r (…, D), differentiable in ``o`` (straight-through over all codes, Free Transformer § 3.2)
+        and in ``table``; codes (…), integers in 0 … 2^H − 1.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    if noise.shape != o.shape:
+        raise ValueError(f"noise {tuple(noise.shape)} and logits {tuple(o.shape)} differ in shape")
+    if table.shape[0] != 1 << o.shape[-1]:
+        raise ValueError(f"a table of {table.shape[0]} rows does not fit {o.shape[-1]} bits")
+    assert prod(o.shape) > 0
+    r, codes = BinaryMapper.apply(o, noise, table)
+    return r, codes

@@ -1,0 +1,65 @@
+"""The training loss: cross-entropy plus the per-token hinge of the KL above κ ("free bits").
+
+All losses are in nats per token. Cross-entropy here is a *reconstruction* term for a Free
+Transformer (z has seen the tokens); it is not a language-model loss. For that, see bounds.py.
+"""
+
+from dataclasses import dataclass
+from math import log
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from ftmodel.transformer import FreeTransformer
+
+LN2 = log(2.0)
+
+
+def kl_per_bit(o: Tensor) -> Tensor:
+    """KL(Bernoulli(sigmoid(o)) ‖ Bernoulli(1/2)) = ln 2 − entropy, nats, same shape as o.
+
+    The bits of z are independent, so the sum over H is the KL of z to the uniform prior.
+    """
+    entropy = F.softplus(o) - o * o.sigmoid()
+    return LN2 - entropy
+
+
+def free_bits(kl: Tensor, kappa_bits: float) -> Tensor:
+    """mean over tokens of max(0, KL_t − κ), nats: the hinge comes before the mean.
+
+    Args:
+        kl: KL_t in nats, one value a token, any shape.
+        kappa_bits: κ in bits per token; this is the one place where it becomes nats.
+    """
+    return (kl - kappa_bits * LN2).clamp(min=0).mean()
+
+
+@dataclass
+class Loss:
+    """Scalars in nats per token; for a baseline kl and hinge are None and total is ce."""
+
+    total: Tensor
+    ce: Tensor
+    kl: Tensor | None = None  # full KL, not the hinge
+    hinge: Tensor | None = None
+
+
+def training_loss(
+    model: FreeTransformer,
+    inputs: Tensor,
+    targets: Tensor,
+    noise: Tensor | None = None,
+    kappa_bits: float | None = None,
+) -> Loss:
+    """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T).
+
+    ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits`` are needed by a Free Transformer.
+    """
+    out = model(inputs, noise)
+    ce = F.linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
+    if out.bit_logits is None:
+        return Loss(ce, ce)
+    assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
+    kl = kl_per_bit(out.bit_logits).sum(-1)  # (B, T)
+    hinge = free_bits(kl, kappa_bits)
+    return Loss(ce + hinge, ce, kl.mean(), hinge)

@@ -1,0 +1,126 @@
+"""Algorithm 2 of the Free Transformer (Fleuret 2025, arXiv 2510.17558), and its baseline.
+
+Shapes: B batch, T positions, D model width, L blocks, V vocabulary, H latent bits per token.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ftmodel.config import ModelConfig
+from ftmodel.layers import Block, LayerCache, rope_table
+from ftmodel.mapper import binary_mapper
+
+
+@dataclass
+class Output:
+    """What a forward pass gives; the last two are None for a baseline or for given codes."""
+
+    hidden: Tensor  # (B, T, D), normalised, ready for the read-out
+    codes: Tensor | None = None  # z (B, T)
+    bit_logits: Tensor | None = None  # o (B, T, H)
+
+
+class Latent(nn.Module):
+    """Encoder of z from the lower half's activations, and the post-sampler that embeds z."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
+        self.encoder_block = Block(config)
+        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.readout = nn.Linear(config.d_model, config.latent_bits, bias=False)
+        self.post_sampler = nn.Parameter(torch.empty(1 << config.latent_bits, config.d_model))
+
+    def encode(self, x: Tensor, rope: Tensor) -> Tensor:
+        """Logits o (B, T, H) of the bits of z, every position reading all of x (B, T, D)."""
+        y = self.encoder_block(self.zeta, x, rope, causal=False)  # q = zeta, kv = x
+        return self.readout(self.norm(y)).float()
+
+
+class FreeTransformer(nn.Module):
+    """Decoder whose middle block reads a latent code per token through its keys and values.
+
+    With ``config.latent_bits == 0`` it is the baseline: the same blocks, no latent.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        """Raises ValueError if no model can be built from ``config``."""
+        super().__init__()
+        config.validate()
+        self.config = config
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.latent = Latent(config) if config.latent_bits else None
+        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.readout = nn.Linear(config.d_model, vocab_size, bias=False)
+        if config.tied:
+            self.readout.weight = self.embedding.weight
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Normal(0, 0.02), projections into the residual stream scaled by 1 / √(2 L) (GPT-2)."""
+        into_residual = (2 * self.config.n_layers) ** -0.5
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 1:
+                nn.init.ones_(parameter)  # RMSNorm gains
+            else:
+                scale = into_residual if name.endswith(("output.weight", "down.weight")) else 1.0
+                nn.init.normal_(parameter, std=0.02 * scale)
+
+    def rope(self, start: int, length: int, device: torch.device) -> Tensor:
+        width = self.config.d_model // self.config.n_heads
+        return rope_table(start, length, width, self.config.rope_theta, device)
+
+    def new_cache(self, capacity: int) -> list[LayerCache]:
+        """An empty key-value cache for sequences of up to ``capacity`` positions."""
+        return [LayerCache(capacity) for _ in self.blocks]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        noise: Tensor | None = None,
+        codes: Tensor | None = None,
+        cache: list[LayerCache] | None = None,
+    ) -> Output:
+        """Run tokens (B, T), which follow what ``cache`` already holds.
+
+        A Free Transformer takes z from exactly one place: from its encoder, sampled with
+        ``noise`` (B, T, H) uniform on [0, 1) (training, prefill), or from the caller as
+        ``codes`` (B, T) (generation from the prior). A baseline takes neither.
+        """
+        rope = self.rope(cache[0].length if cache else 0, tokens.shape[1], tokens.device)
+        x = self.lower(tokens, rope, cache)
+        if self.latent is None:
+            assert noise is None and codes is None, "a baseline has no latent"
+            return Output(self.upper(x, x, rope, cache))
+        assert (noise is None) != (codes is None), "z comes from noise or from codes, not both"
+        o = None
+        if noise is not None:
+            o = self.latent.encode(x, rope)
+            r, codes = binary_mapper(o, noise, self.latent.post_sampler)
+        else:
+            r = self.latent.post_sampler[codes]
+        return Output(self.upper(x, x + r, rope, cache), codes, o)
+
+    def lower(self, tokens: Tensor, rope: Tensor, cache: list[LayerCache] | None = None) -> Tensor:
+        """Blocks 1 … L/2: tokens (B, T) to activations x (B, T, D), before any latent."""
+        x = self.embedding(tokens)
+        for i in range(self.config.n_layers // 2):
+            x = self.blocks[i](x, x, rope, cache=cache[i] if cache else None)
+        return x
+
+    def upper(
+        self, x: Tensor, kv: Tensor, rope: Tensor, cache: list[LayerCache] | None = None
+    ) -> Tensor:
+        """Blocks L/2 + 1 … L, the first with keys and values from kv = x + r; then RMSNorm."""
+        middle = self.config.n_layers // 2
+        x = self.blocks[middle](x, kv, rope, cache=cache[middle] if cache else None)
+        for i in range(middle + 1, self.config.n_layers):
+            x = self.blocks[i](x, x, rope, cache=cache[i] if cache else None)
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits (B, T, V) of ``Output.hidden``."""
+        return self.readout(hidden)

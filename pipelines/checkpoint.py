@@ -1,0 +1,119 @@
+"""Checkpoints: what a run needs to be resumed, evaluated and told apart from a stale one.
+
+A checkpoint is Lightning's file with one entry of ours, plain data under ``free_transformer``.
+Loading never unpickles arbitrary objects (``weights_only=True``).
+"""
+
+import pickle
+import sys
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import torch
+
+from ftmodel.config import ModelConfig
+from ftmodel.transformer import FreeTransformer
+from pipelines.errors import UserError
+from pipelines.schema import Experiment
+from pipelines.shards import Shards
+
+ENTRY = "free_transformer"
+PREFIX = "model."  # of the model's parameters inside the training module
+
+
+@dataclass
+class Card:
+    """Identity of a trained model, stored in its checkpoint."""
+
+    experiment: str
+    run_name: str
+    run: dict[str, Any]
+    architecture: dict[str, Any]
+    vocab_size: int
+    data_hash: str
+    spec_hash: str
+    mlflow_run_id: str | None = None
+
+
+def checkpoint_path(experiment: str, run: str) -> Path:
+    return Path("checkpoints") / experiment / run / "last.ckpt"
+
+
+def code_hash() -> str:
+    """Hash of every source file of ours that this process has imported."""
+    digest = sha256()
+    for name, module in sorted(sys.modules.items()):
+        if name.split(".")[0] in ("ftmodel", "pipelines") and getattr(module, "__file__", None):
+            digest.update(Path(str(module.__file__)).read_bytes())
+    return digest.hexdigest()
+
+
+def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
+    """The card of a run about to be trained; its hash covers all that decides the weights."""
+    run = experiment.runs[name]
+    preset = experiment.models[run.model]
+    card = Card(
+        experiment=experiment.name,
+        run_name=name,
+        run=asdict(run),
+        architecture=asdict(experiment.model_config(run)),
+        vocab_size=shards.metadata.vocab_size,
+        data_hash=shards.metadata.hash,
+        spec_hash="",
+    )
+    decisive = (
+        asdict(card),
+        asdict(preset.optim),
+        experiment.compute.precision.value,
+        torch.__version__,
+        code_hash(),
+    )
+    card.spec_hash = sha256(dumps(decisive).encode()).hexdigest()[:16]
+    return card
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
+    """A checkpoint's content and card; raises UserError if it is missing, damaged or foreign."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no checkpoint here; train the run first") from None
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, BadZipFile) as e:
+        raise UserError(
+            f"{path}: not a readable checkpoint ({str(e).splitlines()[0]}); if it is truncated, "
+            "delete it and train again"
+        ) from None
+    try:
+        return content, Card(**content[ENTRY])
+    except (KeyError, TypeError):
+        raise UserError(f"{path}: a checkpoint, but not one of this project") from None
+
+
+def load_model(path: Path) -> tuple[FreeTransformer, Card]:
+    """The trained model, in evaluation mode on the CPU, and its card; raises UserError."""
+    content, card = read_checkpoint(path)
+    weights = {
+        name.removeprefix(PREFIX): tensor
+        for name, tensor in content["state_dict"].items()
+        if name.startswith(PREFIX)
+    }
+    try:
+        model = FreeTransformer(ModelConfig(**card.architecture), card.vocab_size)
+        model.load_state_dict(weights)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{path}: its weights do not fit its configuration: {' '.join(str(error).split())}"
+        ) from None
+    return model.eval(), card
+
+
+def check_vocabulary(path: Path, card: Card, shards: Shards) -> None:
+    """Raise UserError if a model was trained on other tokens than ``shards``."""
+    if card.data_hash != shards.metadata.hash:
+        raise UserError(
+            f"{path} was trained on other data than {shards.folder} holds now; run `dvc repro`"
+        )

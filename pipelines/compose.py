@@ -1,0 +1,49 @@
+"""Compose conf/ into params.yaml, which DVC and every stage read.
+
+    python -m pipelines.compose experiment=quickstart runs.free_k1_8.kappa_bits=0.25
+
+Hydra composes exactly as `dvc exp run -S experiment=…` does (.dvc/config points it at conf/);
+the result is validated before it replaces params.yaml.
+"""
+
+import sys
+from pathlib import Path
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipelines import errors
+from pipelines.errors import UserError
+from pipelines.schema import PARAMS, parse
+
+CONF = Path("conf")
+
+
+def compose_config(overrides: list[str]) -> DictConfig:
+    """The composed and resolved configuration; raises UserError if it cannot be composed."""
+    try:
+        with initialize_config_dir(str(CONF.resolve()), version_base=None):
+            config = compose("config", overrides)
+        OmegaConf.resolve(config)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise UserError(f"conf/: {'; '.join(lines)}") from None
+    return config
+
+
+def main() -> None:
+    overrides = sys.argv[1:]
+    config = compose_config(overrides)
+    source = "conf/" + (f" with {' '.join(overrides)}" if overrides else "")
+    parse(config.copy(), source)
+    text = OmegaConf.to_yaml(config)
+    if not PARAMS.exists() or PARAMS.read_text() != text:
+        PARAMS.write_text(text)
+        print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
+
+
+if __name__ == "__main__":
+    errors.run(main)

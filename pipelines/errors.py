@@ -1,0 +1,21 @@
+"""A user's mistake ends in one line and exit code 2; a bug of ours ends in a traceback."""
+
+import sys
+from collections.abc import Callable
+
+
+class UserError(Exception):
+    """Something for the user to mend; the message is one line that names it."""
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run an entry point; print a UserError as one line on stderr and exit with code 2."""
+    try:
+        main()
+    except UserError as error:
+        sys.stdout.flush()
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -1,0 +1,62 @@
+"""The Lightning module: one class for both arms; the objective itself is ftmodel's."""
+
+from math import cos, pi
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from ftmodel.objective import training_loss
+from ftmodel.transformer import FreeTransformer
+from pipelines.batches import NOISE, stream_seed
+from pipelines.schema import Optim, Run
+
+
+def learning_rate_factor(step: int, warmup: int, steps: int) -> float:
+    """Linear warm-up to 1, then a cosine that would reach 0 one step after the last."""
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1 + cos(pi * (step - warmup) / max(1, steps - warmup)))
+
+
+class TrainingModule(L.LightningModule):
+    def __init__(self, model: FreeTransformer, optim: Optim, run: Run, steps: int) -> None:
+        super().__init__()
+        self.model, self.optim, self.run, self.steps = model, optim, run, steps
+
+    def latent_noise(self, inputs: Tensor) -> Tensor | None:
+        """Uniform noise (B, T, H) for z, a pure function of (seed, step); None for a baseline."""
+        if self.run.kappa_bits is None:
+            return None
+        generator = torch.Generator().manual_seed(
+            stream_seed(self.run.seed, NOISE, self.global_step)
+        )
+        bits = self.model.config.latent_bits
+        return torch.rand(*inputs.shape, bits, generator=generator).to(inputs.device)
+
+    def training_step(self, batch: Tensor, _index: int) -> dict[str, Tensor]:
+        inputs, targets = batch[:, :-1], batch[:, 1:]
+        loss = training_loss(
+            self.model, inputs, targets, self.latent_noise(inputs), self.run.kappa_bits
+        )
+        parts = {"loss": loss.total, "ce": loss.ce, "kl": loss.kl, "hinge": loss.hinge}
+        return {name: value for name, value in parts.items() if value is not None}
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        matrices = [p for p in self.model.parameters() if p.dim() > 1]
+        gains = [p for p in self.model.parameters() if p.dim() <= 1]
+        optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": self.optim.weight_decay},
+             {"params": gains, "weight_decay": 0.0}],
+            lr=self.optim.lr,
+            betas=(self.optim.beta1, self.optim.beta2),
+            fused=True,
+        )  # fmt: skip
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda s: learning_rate_factor(s, self.optim.warmup_steps, self.steps)
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }

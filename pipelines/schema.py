@@ -1,0 +1,279 @@
+"""The typed schema of an experiment, and its validation: every mistake is one line with its key.
+
+``conf/`` is composed into ``params.yaml`` (see compose.py); every stage reads it through
+:func:`load_experiment`, which checks the whole of it before any work starts.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ftmodel.config import ModelConfig
+from ftmodel.target_task import ROW
+from pipelines.errors import UserError
+
+PARAMS = Path("params.yaml")
+NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+
+
+@dataclass
+class TargetData:
+    """The paper's synthetic target task; held-out sequences never occur in the training ones."""
+
+    source: str = "target"
+    train_sequences: int = MISSING
+    validation_sequences: int = MISSING
+    seed: int = 0
+
+    def validate(self) -> None:
+        for name in ("train_sequences", "validation_sequences"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+
+
+@dataclass
+class FilesData:
+    """Text files under a folder, each one document, split by file into train and validation."""
+
+    source: str = "files"
+    root: str = "stdlib"  # a folder, or `stdlib`: the running Python's standard library
+    pattern: str = "**/*.py"
+    exclude: list[str] = field(default_factory=list)  # folder names left out, at any depth
+    validation_share: float = 0.05  # of the files
+    vocab_size: int = MISSING  # of the byte-level BPE trained on the training part
+    seed: int = 0
+
+    def validate(self) -> None:
+        if not 0 < self.validation_share < 1:
+            raise ValueError(f"validation_share: {self.validation_share} is not between 0 and 1")
+        if not 257 <= self.vocab_size <= 1 << 16:
+            raise ValueError(
+                f"vocab_size: {self.vocab_size} is outside 257 (256 bytes and end of text) … 65536"
+            )
+
+
+Data = TargetData | FilesData
+SOURCES: dict[str, type[Data]] = {"target": TargetData, "files": FilesData}
+
+
+@dataclass
+class Optim:
+    """AdamW with linear warm-up and a cosine to zero; gradients clipped by norm."""
+
+    batch_size: int = MISSING  # sequences
+    lr: float = MISSING  # at the top of the schedule
+    warmup_steps: int = 100
+    weight_decay: float = 0.01  # on matrices, not on norms
+    beta1: float = 0.9
+    beta2: float = 0.95
+    clip: float = 1.0
+
+    def validate(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: {self.batch_size} must be at least 1")
+        for name in ("lr", "clip"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise ValueError(f"{name}: {value} must be a positive number")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is outside 0 … 1")
+        for name in ("warmup_steps", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is negative")
+
+
+@dataclass
+class Preset:
+    """A model size with the recipe that trains it; ``latent_bits`` is H of its Free Transformers."""
+
+    architecture: ModelConfig = MISSING
+    optim: Optim = field(default_factory=Optim)
+
+
+@dataclass
+class Run:
+    """One training run: an arm of the comparison."""
+
+    data: str = MISSING  # a name under `data`
+    model: str = MISSING  # a name under `models`
+    kappa_bits: float | None = MISSING  # κ in bits per token; null is the baseline
+    tokens: int = MISSING  # budget, exact to one batch
+    seed: int = 0
+
+
+class Precision(Enum):
+    auto = "auto"  # bf16 on a GPU that has it, else float32
+    float32 = "float32"
+    bf16 = "bf16"
+
+
+@dataclass
+class Compute:
+    precision: Precision = Precision.auto
+
+
+@dataclass
+class Evaluation:
+    """How much is spent on measuring; the same for every run of an experiment."""
+
+    tokens: int = 65_536  # held-out tokens scored, at most
+    batch_tokens: int = 4096  # scored at once
+    iwae_samples: int = 16  # K
+    groups: int = 64  # of generations that share a prompt
+    group_size: int = 8
+    seed: int = 0
+
+    def validate(self) -> None:
+        for name, least in (
+            ("tokens", 1),
+            ("batch_tokens", 1),
+            ("iwae_samples", 1),
+            ("groups", 2),
+            ("group_size", 5),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
+
+
+@dataclass
+class Experiment:
+    name: str = MISSING
+    data: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, Preset] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    compute: Compute = field(default_factory=Compute)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    def model_config(self, run: Run) -> ModelConfig:
+        """The architecture of a run: its preset's, without latent bits for a baseline."""
+        architecture = self.models[run.model].architecture
+        if run.kappa_bits is not None:
+            return architecture
+        return ModelConfig(**{**vars(architecture), "latent_bits": 0})
+
+    def steps(self, run: Run) -> int:
+        """Optimizer steps that the token budget pays for."""
+        preset = self.models[run.model]
+        return run.tokens // (preset.optim.batch_size * preset.architecture.context)
+
+
+def load_experiment(path: Path = PARAMS) -> Experiment:
+    """Read and validate ``params.yaml``; raises UserError naming the file and the dotted key."""
+    try:
+        node = OmegaConf.load(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: `make repro` composes it from conf/") from None
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {error}") from None
+    if not isinstance(node, DictConfig):
+        raise UserError(f"{path}: not a mapping")
+    return parse(node, str(path))
+
+
+def parse(node: DictConfig, source: str) -> Experiment:
+    """Validate a composed configuration; raises UserError naming ``source`` and the dotted key."""
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(Experiment), node)
+        OmegaConf.resolve(merged)
+        data = {
+            name: merge_data(source, f"data.{name}", entry) for name, entry in merged.data.items()
+        }
+        merged.data = {}
+        if missing := sorted(OmegaConf.missing_keys(merged)):
+            raise UserError(f"{source}: {missing[0]} is missing")
+        experiment = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        key = f"{error.full_key}: " if error.full_key else ""
+        raise UserError(f"{source}: {key}{str(error).splitlines()[0]}") from None
+    assert isinstance(experiment, Experiment)
+    experiment.data = data
+    try:
+        check(experiment)
+    except ValueError as error:
+        raise UserError(f"{source}: {error}") from None
+    return experiment
+
+
+def merge_data(source: str, key: str, entry: Any) -> Data:
+    """A data entry, typed by its ``source``."""
+    if not isinstance(entry, DictConfig) or entry.get("source") not in SOURCES:
+        raise UserError(f"{source}: {key}.source: not one of {', '.join(sorted(SOURCES))}")
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(SOURCES[entry.source]), entry)
+        if missing := sorted(OmegaConf.missing_keys(merged)):
+            raise UserError(f"{source}: {key}.{missing[0]} is missing")
+        data: Data = OmegaConf.to_object(merged)  # type: ignore[assignment]
+    except OmegaConfBaseException as error:
+        field_name = f".{error.full_key}" if error.full_key else ""
+        raise UserError(f"{source}: {key}{field_name}: {str(error).splitlines()[0]}") from None
+    return data
+
+
+def check_part(key: str, part: Any) -> None:
+    try:
+        part.validate()
+    except ValueError as error:
+        raise ValueError(f"{key}.{error}") from None
+
+
+def check(experiment: Experiment) -> None:
+    """All checks that types cannot make; raises ValueError starting with the dotted key."""
+    for group in ("data", "models", "runs"):
+        entries = getattr(experiment, group)
+        if not entries:
+            raise ValueError(f"{group}: empty; an experiment needs at least one entry")
+        for name in entries:
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise ValueError(
+                    f"{group}.{name}: a name is lower-case letters, digits and single underscores "
+                    "(DVC and the overrides give the dot a meaning of its own)"
+                )
+    if not NAME.fullmatch(experiment.name):
+        raise ValueError(f"name: {experiment.name!r} is not lower-case letters, digits, underscores")
+    for name, data in experiment.data.items():
+        check_part(f"data.{name}", data)
+    check_part("evaluation", experiment.evaluation)
+    for name, preset in experiment.models.items():
+        check_part(f"models.{name}.architecture", preset.architecture)
+        check_part(f"models.{name}.optim", preset.optim)
+    for name, run in experiment.runs.items():
+        check_run(experiment, f"runs.{name}", run)
+
+
+def check_run(experiment: Experiment, key: str, run: Run) -> None:
+    for group, wanted in (("data", run.data), ("models", run.model)):
+        if wanted not in (known := getattr(experiment, group)):
+            field_name = group.removesuffix("s")
+            raise ValueError(f"{key}.{field_name}: {wanted!r} is not one of {', '.join(known)}")
+    preset = experiment.models[run.model]
+    if run.kappa_bits is not None:
+        bits = preset.architecture.latent_bits
+        if not bits:
+            raise ValueError(
+                f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
+                f"models.{run.model}.architecture.latent_bits is 0; null makes a baseline"
+            )
+        if not 0 <= run.kappa_bits <= bits:
+            raise ValueError(
+                f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
+                f"models.{run.model}"
+            )
+    batch = preset.optim.batch_size * preset.architecture.context
+    if run.tokens < batch:
+        raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
+    if run.seed < 0:
+        raise ValueError(f"{key}.seed: {run.seed} is negative")
+    if isinstance(experiment.data[run.data], TargetData):
+        if preset.architecture.context != ROW - 1:
+            raise ValueError(
+                f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
+                f"fit the target task of {key}, whose sequences have {ROW - 1} predicted tokens"
+            )

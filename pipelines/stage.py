@@ -1,0 +1,46 @@
+"""What every stage does first and last: its argument, its entry in params.yaml, its folder."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.errors import UserError
+from pipelines.schema import Experiment, load_experiment
+
+
+def argument(what: str) -> str:
+    """The one command-line argument of a stage."""
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise UserError(f"usage: python -m {module()} <{what}>, as named in params.yaml")
+    return sys.argv[1]
+
+
+def module() -> str:
+    spec = sys.modules["__main__"].__spec__
+    return spec.name if spec else sys.argv[0]
+
+
+def load_stage(group: str, name: str) -> Experiment:
+    """The validated experiment; raises UserError unless ``name`` is in its ``group``."""
+    experiment = load_experiment()
+    known = getattr(experiment, group)
+    if name not in known:
+        raise UserError(f"{name!r} is not under {group} in params.yaml: {', '.join(known)}")
+    return experiment
+
+
+@contextmanager
+def replace_folder(target: Path) -> Iterator[Path]:
+    """A new folder that takes the place of ``target`` only when the block ends without error."""
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)

@@ -1,0 +1,55 @@
+"""Shared by all tests: one thread, a seeded generator, and tiny models of every shape."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import ftmodel
+from ftmodel.config import ModelConfig
+from ftmodel.transformer import FreeTransformer
+
+torch.set_num_threads(1)
+
+# test_wrong_versions.py runs these tests against altered copies of ftmodel: no other may be imported
+UNDER_TEST = os.environ.get("FTMODEL_UNDER_TEST")
+if UNDER_TEST:
+    assert Path(ftmodel.__file__).parent == Path(UNDER_TEST), f"{ftmodel.__file__} is imported"
+
+
+@pytest.fixture
+def rng():
+    """A generator that every test starts with the same seed."""
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def make_model():
+    """Factory of tiny models with a vocabulary of 11, a Free Transformer unless latent_bits=0.
+
+    Weights are drawn anew at a scale that keeps activations near 1: with the usual std of 0.02 all
+    logits would be close to 0, and wrong models close to right ones.
+    """
+
+    def make(seed=0, **changes):
+        shape = dict(n_layers=4, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)
+        model = FreeTransformer(ModelConfig(**(shape | dict(latent_bits=3) | changes)), 11)
+        rng = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.dim() == 1:  # gains of RMSNorm
+                    parameter.uniform_(0.5, 1.5, generator=rng)
+                elif name.endswith(("embedding.weight", "zeta", "post_sampler")):
+                    parameter.normal_(std=0.5, generator=rng)
+                else:
+                    parameter.normal_(std=parameter.shape[1] ** -0.5, generator=rng)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def make_tokens(rng):
+    """Factory of random tokens (rows, length) for the models of make_model."""
+    return lambda rows, length: torch.randint(11, (rows, length), generator=rng)

@@ -1,0 +1,122 @@
+"""The bounds against the true NLL of models so small that every z can be enumerated."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ftmodel.bounds import exact_nll, latent_bounds
+
+ROWS = 4096  # copies of one sequence: each row of a batch draws its own z
+
+
+class Exact:
+    """All z of one pair of inputs and targets (T,): their CE and posterior, hence every bound."""
+
+    @torch.no_grad()
+    def __init__(self, model, inputs, targets):
+        t, h = len(inputs), model.config.latent_bits
+        z = torch.tensor(list(product(range(1 << h), repeat=t)))  # (2^{H T}, T)
+        logits = model.logits(model(inputs.expand_as(z), codes=z).hidden).double()
+        self.ce = -logits.log_softmax(-1).gather(2, targets.expand_as(z)[..., None]).sum((1, 2))
+        o = model(inputs[None], noise=torch.zeros(1, t, h)).bit_logits[0].double()
+        ones = (z[..., None] >> torch.arange(h) & 1).bool()  # (2^{H T}, T, H)
+        self.q = torch.where(ones, o.sigmoid(), 1 - o.sigmoid()).prod(-1).prod(-1)
+        self.nll = -(-self.ce).exp().mean().log().item()
+        self.posterior_ce = (self.q * self.ce).sum().item()
+        self.kl = (self.q * (self.q * len(z)).log()).sum().item()
+        self.prior_ce = self.ce.mean().item()
+
+
+@pytest.fixture(params=[(1, 3), (2, 2)], ids=["H=1, T=3", "H=2, T=2"])
+def case(request, make_model, make_tokens):
+    """A model, inputs and targets (ROWS, T) that are copies of one sequence, and the truth."""
+    bits, length = request.param
+    model = make_model(latent_bits=bits, n_layers=2)
+    tokens = make_tokens(1, length + 1).expand(ROWS, -1)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    truth = Exact(model, inputs[0], targets[0])
+    assert truth.posterior_ce + truth.kl > truth.nll + 0.05, "a tight bound would test nothing"
+    return model, inputs, targets, truth
+
+
+def near(values, expected):
+    """The mean of independent estimates lies within 4 standard errors of what is expected."""
+    error = values.std().item() / len(values) ** 0.5
+    return values.mean().item() == pytest.approx(expected, abs=4 * error + 1e-5)
+
+
+def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens):
+    model, tokens = make_model(latent_bits=0), make_tokens(4, 9)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    log_p = model.logits(model(inputs).hidden).log_softmax(-1)
+    expected = [-sum(log_p[b, t, targets[b, t]].item() for t in range(8)) for b in range(4)]
+    assert exact_nll(model, inputs, targets).tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_kl_is_that_of_the_whole_z(case, rng):
+    """One sequence's KL by its definition, Σ_z q log(q / p); no sampling is involved."""
+    model, inputs, targets, truth = case
+    bounds = latent_bounds(model, inputs[:2], targets[:2], 1, rng)
+    assert bounds.kl.tolist() == pytest.approx([truth.kl] * 2, abs=1e-5)
+    assert bounds.kl_bits.shape == (2, model.config.latent_bits)
+    torch.testing.assert_close(bounds.kl_bits.sum(-1), bounds.kl)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_elbo_is_the_posterior_cross_entropy_plus_kl(case, rng, samples):
+    model, inputs, targets, truth = case
+    bounds = latent_bounds(model, inputs, targets, samples, rng)
+    assert near(bounds.ce, truth.posterior_ce)
+    assert near(bounds.elbo, truth.posterior_ce + truth.kl)
+    assert bounds.elbo.mean() > truth.nll
+
+
+def test_iwae_starts_at_the_elbo_and_tightens_towards_the_nll(case, rng):
+    """In the mean it falls with K and never passes the truth (Burda et al. 2016, theorem 1)."""
+    model, inputs, targets, truth = case
+    iwae = [latent_bounds(model, inputs, targets, k, rng).iwae for k in (1, 4, 32)]
+    assert near(iwae[0], truth.posterior_ce + truth.kl)
+    means = [values.mean().item() for values in iwae]
+    error = iwae[2].std().item() / ROWS**0.5
+    assert means[0] > means[1] > means[2] > truth.nll - 4 * error
+
+
+@pytest.mark.parametrize("samples", [1, 5])
+@pytest.mark.parametrize("bound", ["iwae", "prior"])
+def test_sampled_probability_is_unbiased(case, rng, bound, samples):
+    """exp(−bound) is an importance-sampling estimate of p(x), for any number of samples."""
+    model, inputs, targets, truth = case
+    bounds = latent_bounds(model, inputs, targets, samples, rng)
+    ratio = (truth.nll - getattr(bounds, bound)).exp()
+    assert near(ratio, 1.0)
+
+
+def test_prior_bound_of_one_sample_is_the_prior_cross_entropy(case, rng):
+    model, inputs, targets, truth = case
+    assert near(latent_bounds(model, inputs, targets, 1, rng).prior, truth.prior_ce)
+
+
+def test_with_many_samples_both_bounds_reach_the_nll_of_each_sequence(make_model, make_tokens, rng):
+    """Five different sequences in one batch: none may borrow from another."""
+    model, tokens = make_model(latent_bits=1, n_layers=2), make_tokens(5, 4)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    nll = [Exact(model, i, t).nll for i, t in zip(inputs, targets, strict=True)]
+    bounds = latent_bounds(model, inputs, targets, 3000, rng)
+    assert max(nll) - min(nll) > 1
+    assert bounds.iwae.tolist() == pytest.approx(nll, abs=0.03)
+    assert bounds.prior.tolist() == pytest.approx(nll, abs=0.03)
+
+
+def test_bounds_use_the_same_weights_as_the_forward_pass(make_model, make_tokens, rng):
+    """With certain bits there is one z: CE is that of forward(), and KL is all H T bits."""
+    model, tokens = make_model(), make_tokens(3, 7)
+    with torch.no_grad():
+        model.latent.readout.weight.mul_(1e6)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    bounds = latent_bounds(model, inputs, targets, 2, rng)
+    logits = model.logits(model(inputs, noise=torch.full((3, 6, 3), 0.5)).hidden)
+    ce = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").sum(1)
+    torch.testing.assert_close(bounds.ce, ce.detach(), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(bounds.kl, torch.full((3,), 18 * 0.6931472))

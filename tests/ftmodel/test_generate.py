@@ -1,0 +1,242 @@
+"""Cached generation against the full forward pass, and where each z comes from."""
+
+import pytest
+import torch
+
+from ftmodel.generate import generate, sample_token, stream
+
+
+@pytest.fixture
+def recorded():
+    """Factory of recordings of a model's passes: a list that fills with one Output a call."""
+
+    def record(model):
+        outputs = []
+        model.register_forward_hook(lambda _module, _args, out: outputs.append(out))
+        return outputs
+
+    return record
+
+
+@pytest.fixture
+def peaked(make_model):
+    """A Free Transformer whose encoder is so sure of its bits that noise does not matter."""
+    model = make_model()
+    with torch.no_grad():
+        model.latent.readout.weight.mul_(1e6)
+    return model
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def codes_of(outputs):
+    """z of all positions that the passes read: (B, P + N − 1)."""
+    return torch.cat([out.codes for out in outputs], dim=1)
+
+
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@pytest.mark.parametrize("prompt_length", [1, 5])
+@torch.no_grad()
+def test_cached_generation_equals_the_full_forward_pass(
+    make_model, make_tokens, recorded, rng, bits, prompt_length
+):
+    """Step logits equal those of one pass over the finished sequences with the same z."""
+    model = make_model(latent_bits=bits)
+    outputs = recorded(model)
+    tokens = generate(model, make_tokens(3, prompt_length), 8, generator=rng)
+    stepwise = torch.cat([out.hidden for out in outputs], dim=1)
+    full = model(tokens[:, :-1], codes=codes_of(outputs[:8]) if bits else None)
+    torch.testing.assert_close(
+        model.logits(stepwise), model.logits(full.hidden), atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@torch.no_grad()
+def test_temperature_0_takes_the_most_probable_token_of_the_full_pass(
+    make_model, make_tokens, recorded, rng, bits
+):
+    model = make_model(latent_bits=bits)
+    outputs = recorded(model)
+    tokens = generate(model, make_tokens(3, 4), 9, generator=rng, temperature=0)
+    full = model(tokens[:, :-1], codes=codes_of(outputs[:9]) if bits else None)
+    assert torch.equal(model.logits(full.hidden)[:, 3:].argmax(-1), tokens[:, 4:])
+
+
+@pytest.mark.parametrize("chunks", [[4, 3, 1, 2], [1] * 10, [1, 9]], ids=str)
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@torch.no_grad()
+def test_reading_in_chunks_equals_reading_at_once(make_model, make_tokens, rng, bits, chunks):
+    """A chunk of several tokens after a filled cache needs a mask of its own."""
+    model, tokens = make_model(latent_bits=bits), make_tokens(2, 10)
+    codes = torch.randint(8, (2, 10), generator=rng)
+    z = codes.split(chunks, dim=1) if bits else [None] * len(chunks)
+    cache = model.new_cache(10)
+    parts = [
+        model(part, codes=c, cache=cache).hidden
+        for part, c in zip(tokens.split(chunks, dim=1), z, strict=True)
+    ]
+    whole = model(tokens, codes=codes if bits else None).hidden
+    torch.testing.assert_close(
+        model.logits(torch.cat(parts, dim=1)), model.logits(whole), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_z_of_the_prompt_comes_from_the_encoder_reading_the_prompt_alone(
+    peaked, make_tokens, recorded, rng
+):
+    prompt = make_tokens(4, 6)
+    o = peaked(prompt, noise=torch.full((4, 6, 3), 0.5)).bit_logits
+    expected = sum((o[..., h] > 0).long() << h for h in range(3))
+    outputs = recorded(peaked)
+    generate(peaked, prompt, 5, generator=rng)
+    assert torch.equal(outputs[0].codes, expected)
+    assert all(out.bit_logits is None for out in outputs[1:])
+
+
+def test_z_of_the_prompt_is_sampled_not_thresholded(make_model, make_tokens, recorded, rng):
+    """Bits follow the encoder's probabilities: over 2000 rows, within 4 standard errors."""
+    model, prompt = make_model(), make_tokens(1, 3)
+    outputs = recorded(model)
+    generate(model, prompt.expand(2000, -1), 1, generator=rng)
+    p = outputs[0].bit_logits[0].sigmoid()  # (3, 3), the same in all rows
+    bits = outputs[0].codes[..., None] >> torch.arange(3) & 1
+    error = (p * (1 - p) / 2000).sqrt()
+    assert ((bits.float().mean(0) - p).abs() < 4 * error).all()
+
+
+def test_new_z_is_uniform_over_all_codes(make_model, make_tokens, recorded, rng):
+    """χ² of 4400 codes over 8 values; 24.3 is its 0.999 quantile at 7 degrees of freedom."""
+    model = make_model()
+    outputs = recorded(model)
+    generate(model, make_tokens(400, 2), 12, generator=rng)
+    counts = codes_of(outputs[1:]).flatten().bincount(minlength=8)
+    assert counts.sum() == 4400 and len(counts) == 8
+    assert ((counts - 550.0) ** 2 / 550).sum() < 24.3
+
+
+def test_new_z_is_independent_from_token_to_token(make_model, make_tokens, recorded, rng):
+    """χ² of 2000 pairs of neighbours over 16 values; 37.7 is its 0.999 quantile at 15 degrees."""
+    model = make_model(latent_bits=2)
+    outputs = recorded(model)
+    generate(model, make_tokens(2000, 1), 3, generator=rng)
+    first, second = (out.codes.flatten() for out in outputs[1:])
+    counts = (4 * first + second).bincount(minlength=16)
+    assert ((counts - 125.0) ** 2 / 125).sum() < 37.7
+
+
+def test_a_seed_gives_every_row_the_same_z_whatever_the_generator(
+    make_model, make_tokens, recorded
+):
+    model, prompt = make_model(), make_tokens(1, 4).expand(5, -1)
+    outputs = recorded(model)
+    runs = [generate(model, prompt, 8, generator=seeded(s), z=7) for s in (1, 2)]
+    first, second = codes_of(outputs[:8]), codes_of(outputs[8:])
+    assert torch.equal(first, second)
+    assert torch.equal(first, first[:1].expand(5, -1))
+    assert not torch.equal(*runs), "the tokens are still drawn by the generator"
+    assert len(runs[0].unique(dim=0)) > 1
+
+
+def test_different_seeds_give_different_z(make_model, make_tokens, recorded):
+    model, prompt = make_model(), make_tokens(1, 4)
+    outputs = recorded(model)
+    for z in (7, 8):
+        generate(model, prompt, 12, generator=seeded(1), z=z)
+    assert not torch.equal(codes_of(outputs[1:12]), codes_of(outputs[13:]))
+
+
+def test_a_seed_samples_the_encoders_bits_of_the_prompt(peaked, make_tokens, recorded, rng):
+    """Pinning fixes the noise, not the codes: prompts that differ keep their own z."""
+    prompt = make_tokens(6, 4)
+    outputs = recorded(peaked)
+    generate(peaked, prompt, 1, generator=rng, z=7)
+    o = outputs[0].bit_logits
+    assert torch.equal(outputs[0].codes, sum((o[..., h] > 0).long() << h for h in range(3)))
+    assert len(outputs[0].codes.unique(dim=0)) > 1
+
+
+@pytest.mark.parametrize("per_row", [False, True], ids=["(N,)", "(B, N)"])
+@pytest.mark.parametrize("spare", [0, 3], ids=["just enough", "more than needed"])
+def test_given_codes_are_used_in_order(make_model, make_tokens, recorded, rng, per_row, spare):
+    model = make_model()
+    z = torch.randint(8, (3, 6 + spare) if per_row else (6 + spare,), generator=rng)
+    outputs = recorded(model)
+    generate(model, make_tokens(3, 4), 7, generator=rng, z=z)
+    assert torch.equal(codes_of(outputs[1:]), z[..., :6].expand(3, -1))
+
+
+def test_neighbouring_rows_share_z(make_model, make_tokens, recorded, rng):
+    """Six rows of one prompt, shared by three: two different z, the prompt's included."""
+    model = make_model()
+    outputs = recorded(model)
+    generate(model, make_tokens(1, 4).expand(6, -1), 8, generator=rng, share_z=3)
+    for codes in (outputs[0].codes, codes_of(outputs[1:])):
+        assert torch.equal(codes, codes[[0, 0, 0, 3, 3, 3]])
+        assert not torch.equal(codes[0], codes[3])
+
+
+def test_rows_do_not_share_z_by_default(make_model, make_tokens, recorded, rng):
+    model = make_model()
+    outputs = recorded(model)
+    generate(model, make_tokens(1, 4).expand(6, -1), 12, generator=rng)
+    assert len(codes_of(outputs[1:]).unique(dim=0)) == 6
+
+
+def test_at_temperature_0_with_z_pinned_the_generator_decides_nothing(make_model, make_tokens):
+    model, prompt = make_model(), make_tokens(3, 4)
+    runs = [generate(model, prompt, 8, generator=seeded(s), z=7, temperature=0) for s in (1, 2)]
+    assert torch.equal(*runs)
+
+
+def test_the_generators_seed_reproduces_everything(make_model, make_tokens):
+    model, prompt = make_model(), make_tokens(3, 4)
+    runs = [generate(model, prompt, 8, generator=seeded(s)) for s in (1, 1, 2)]
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_tokens_follow_softmax_of_logits_over_temperature(rng, temperature):
+    """χ² of 5000 tokens; 18.5 is its 0.999 quantile at 4 degrees of freedom."""
+    logits = torch.tensor([0.3, -0.5, 1.0, 0.0, 0.7])
+    tokens = sample_token(logits.expand(5000, -1), temperature, rng)
+    weights = torch.tensor([2.718281828 ** (x / temperature) for x in logits.tolist()])
+    expected = 5000 * weights / weights.sum()
+    counts = tokens.flatten().bincount(minlength=5)
+    assert tokens.shape == (5000, 1)
+    assert ((counts - expected) ** 2 / expected).sum() < 18.5
+
+
+def test_stream_shows_each_token_as_it_comes(make_model, make_tokens):
+    model, prompt = make_model(), make_tokens(2, 3)
+    shown = list(stream(model, prompt, 4, generator=seeded(1)))
+    final = generate(model, prompt, 4, generator=seeded(1))
+    assert [s.shape[1] for s in shown] == [3, 4, 5, 6, 7]
+    assert all(torch.equal(s, final[:, : s.shape[1]]) for s in shown)
+
+
+def test_a_sequence_may_fill_the_context_and_one_token_more(make_model, make_tokens, rng):
+    """The last token is never read, so it needs no position."""
+    model, prompt = make_model(context=16), make_tokens(1, 6)
+    assert generate(model, prompt, 11, generator=rng).shape == (1, 17)
+    with pytest.raises(ValueError, match="context"):
+        generate(model, prompt, 12, generator=rng)
+
+
+@pytest.mark.parametrize(
+    ("bits", "z", "message"),
+    [
+        (0, 7, "baseline"),
+        (0, torch.zeros(5, dtype=torch.long), "baseline"),
+        (3, torch.zeros(3, dtype=torch.long), "cannot pin"),
+        (3, torch.tensor([0, 0, 8, 0]), "outside"),
+        (3, torch.tensor([0, -1, 0, 0]), "outside"),
+    ],
+    ids=["seed, baseline", "codes, baseline", "too few codes", "code 8 of 8", "code -1"],
+)
+def test_z_that_cannot_be_used_is_refused(make_model, make_tokens, rng, bits, z, message):
+    with pytest.raises(ValueError, match=message):
+        generate(make_model(latent_bits=bits), make_tokens(2, 4), 5, generator=rng, z=z)

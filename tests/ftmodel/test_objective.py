@@ -1,0 +1,104 @@
+"""The training loss: KL against brute force, the hinge per token, κ in bits."""
+
+from math import log
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ftmodel.objective import free_bits, kl_per_bit, training_loss
+
+LN2 = log(2)
+
+
+@pytest.mark.parametrize("bits", [1, 3, 6])
+def test_kl_equals_the_sum_over_all_codes(rng, bits):
+    """Σ_d q(d) log(q(d) / 2^−H), in nats, with q(d) the product over the bits of d."""
+    o = torch.randn(5, bits, generator=rng, dtype=torch.float64) * 2
+    p = o.sigmoid()
+    brute = torch.zeros(5, dtype=torch.float64)
+    for code in range(1 << bits):
+        ones = torch.tensor([code >> h & 1 for h in range(bits)], dtype=torch.bool)
+        q = torch.where(ones, p, 1 - p).prod(-1)
+        brute += q * (q * 2**bits).log()
+    torch.testing.assert_close(kl_per_bit(o).sum(-1), brute)
+
+
+@pytest.mark.parametrize(
+    ("p", "nats"), [(0.5, 0.0), (0.75, LN2 + 0.75 * log(0.75) + 0.25 * log(0.25))]
+)
+def test_kl_of_a_coin_with_known_probability(p, nats):
+    kl = kl_per_bit(torch.tensor([p, 1 - p], dtype=torch.float64).logit())
+    torch.testing.assert_close(kl, torch.full((2,), nats, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("o", [30.0, -30.0, 1e4, -1e4])
+def test_kl_of_a_certain_bit_is_one_bit_and_has_no_slope(o):
+    """Far logits must give ln 2 and a gradient of 0, not inf − inf."""
+    logit = torch.tensor(o, requires_grad=True)
+    kl = kl_per_bit(logit)
+    kl.backward()
+    assert kl.item() == pytest.approx(LN2, abs=1e-6)
+    assert logit.grad.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_hinge_is_taken_per_token_before_the_mean():
+    """The mean KL, 0.75 bits, is below κ = 1 bit; the token of 1.5 bits is not."""
+    kl = torch.tensor([[0.0, 1.5]]) * LN2
+    assert free_bits(kl, 1.0).item() == pytest.approx(0.25 * LN2)
+
+
+def test_hinge_is_taken_per_token_across_the_batch():
+    kl = torch.tensor([[0.0, 0.0], [4.0, 0.0]]) * LN2
+    assert free_bits(kl, 1.0).item() == pytest.approx(0.75 * LN2)
+
+
+@pytest.mark.parametrize("kappa_bits", [0.0, 0.125, 1.0, 3.0])
+def test_kappa_is_in_bits_and_kl_in_nats(kappa_bits):
+    """A token of 5 bits costs what it has above κ, in nats."""
+    loss = free_bits(torch.tensor([5 * LN2]), kappa_bits)
+    assert loss.item() == pytest.approx((5 - kappa_bits) * LN2)
+
+
+@pytest.fixture
+def batch(make_tokens, rng):
+    tokens = make_tokens(3, 9)
+    return tokens[:, :-1], tokens[:, 1:], torch.rand(3, 8, 3, generator=rng)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_free_transformer_loss_is_cross_entropy_plus_hinge(make_model, batch, tied):
+    """κ lies within the range of KL_t, so that the hinge is at work for some tokens only."""
+    inputs, targets, noise = batch
+    model = make_model(tied=tied)
+    out = model(inputs, noise)
+    q = out.bit_logits.sigmoid()
+    kl = LN2 + q * q.log() + (1 - q) * (1 - q).log()  # closed form, per bit
+    kl = kl.sum(-1)
+    kappa_nats = kl.median()
+    ce = F.cross_entropy(model.logits(out.hidden).transpose(1, 2), targets)
+    hinge = (kl - kappa_nats).relu().mean()
+
+    loss = training_loss(model, inputs, targets, noise, kappa_bits=kappa_nats.item() / LN2)
+
+    actual = torch.stack((loss.ce, loss.kl, loss.hinge, loss.total))
+    expected = torch.stack((ce, kl.mean(), hinge, ce + hinge))
+    assert 0 < hinge < kl.mean()
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_below_the_threshold_the_full_kl_is_reported_but_not_paid(make_model, batch):
+    loss = training_loss(make_model(), *batch, kappa_bits=3.0)  # 3 bits cannot exceed 3 bits
+    assert loss.kl > 0
+    assert loss.hinge == 0
+    assert loss.total == loss.ce
+
+
+def test_baseline_loss_is_cross_entropy_without_kl(make_model, batch):
+    inputs, targets, _ = batch
+    model = make_model(latent_bits=0)
+    loss = training_loss(model, inputs, targets)
+    ce = F.cross_entropy(model.logits(model(inputs).hidden).transpose(1, 2), targets)
+    torch.testing.assert_close(loss.total, ce)
+    torch.testing.assert_close(loss.ce, ce)
+    assert loss.kl is None and loss.hinge is None

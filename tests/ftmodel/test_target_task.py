@@ -1,0 +1,138 @@
+"""The synthetic task: sequences of the right form and frequency, exact probabilities."""
+
+from itertools import product
+from math import exp, inf, log
+
+import pytest
+import torch
+
+from ftmodel.target_task import (
+    ALPHABET,
+    decode,
+    encode,
+    exact_log_probability,
+    sample_sequences,
+)
+
+
+def blank(letter="A", start=10, noise=()):
+    """A sequence as text, its '!' at the given places of the body."""
+    body = ["_"] * 64
+    body[start : start + 8] = letter * 8
+    for place in noise:
+        body[place] = "!"
+    return f"{letter}>{''.join(body)}"
+
+
+def slow_log_probability(text):
+    """log of (1/57) Σ_start Π_i P(character i | start), in plain Python."""
+    letter, body = text[0], text[2:]
+    total = 0.0
+    for start in range(57):
+        p = 1 / 57
+        for i, c in enumerate(body):
+            clean = letter if start <= i < start + 8 else "_"
+            p *= 1 / 16 if c == "!" else 15 / 16 if c == clean else 0
+        total += p
+    return log(total) if total else -inf
+
+
+@pytest.fixture
+def clean(monkeypatch):
+    """The task without noise, where letter and start can be read off."""
+    monkeypatch.setattr("ftmodel.target_task.NOISE", 0.0)
+
+
+def test_sampled_sequences_could_come_from_the_process(rng):
+    texts = [decode(s) for s in sample_sequences(300, rng)]
+    assert all(len(t) == 66 and t[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" for t in texts)
+    assert all(slow_log_probability(t) > -inf for t in texts)
+    assert all(t[1] == ">" for t in texts)
+
+
+def test_without_noise_a_sequence_is_its_target(clean, rng):
+    for text in map(decode, sample_sequences(100, rng)):
+        assert text == blank(text[0], text.index(text[0], 2) - 2)
+
+
+def test_starts_and_letters_are_uniform(clean, rng):
+    """χ² over 57 starts and 26 letters; 94.5 and 52.6 are 0.999 quantiles at 56 and 25 degrees."""
+    n = 5700
+    sequences = sample_sequences(n, rng)
+    starts = (sequences[:, 2:] == sequences[:, :1]).long().argmax(1).bincount(minlength=57)
+    letters = sequences[:, 0].bincount(minlength=26)
+    assert len(starts) == 57 and len(letters) == 26
+    assert ((starts - n / 57) ** 2 / (n / 57)).sum() < 94.5
+    assert ((letters - n / 26) ** 2 / (n / 26)).sum() < 52.6
+
+
+def test_one_character_in_16_is_noise_inside_and_outside_the_target(rng):
+    """Within 4 standard errors; the prompt is never hit."""
+    sequences = sample_sequences(4000, rng)
+    bang = (sequences == ALPHABET.index("!")).double()
+    error = (15 / 256 / (4000 * 64)) ** 0.5
+    assert bang[:, :2].sum() == 0
+    assert bang[:, 2:].mean().item() == pytest.approx(1 / 16, abs=4 * error)
+    letters = (sequences[:, 2:] == sequences[:, :1]).double().sum(1)
+    assert letters.mean().item() == pytest.approx(7.5, abs=4 * (8 * 15 / 256 / 4000) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        blank(),
+        blank("Z", 0),
+        blank("Q", 56, noise=(0, 63)),
+        blank(start=10, noise=(10,)),
+        blank(start=10, noise=(9, 10, 17)),
+        blank(start=10, noise=range(10, 18)),  # the whole target hidden
+        blank(start=10, noise=range(64)),  # everything hidden: all 57 starts fit
+    ],
+)
+def test_log_probability_equals_a_slow_sum_over_starts(text):
+    actual = exact_log_probability(encode(text)[None]).item()
+    assert actual == pytest.approx(slow_log_probability(text), abs=1e-9)
+
+
+def test_log_probability_of_samples_equals_a_slow_sum_over_starts(rng):
+    sequences = sample_sequences(50, rng)
+    expected = [slow_log_probability(decode(s)) for s in sequences]
+    assert exact_log_probability(sequences).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_probabilities_of_all_sequences_sum_to_one(monkeypatch):
+    """The task shrunk to 5 characters and a target of 2: every text over four characters."""
+    for name, value in {"LENGTH": 5, "TARGET": 2, "STARTS": 4}.items():
+        monkeypatch.setattr(f"ftmodel.target_task.{name}", value)
+    texts = ["A>" + "".join(body) for body in product("AB_!", repeat=5)]
+    log_p = exact_log_probability(torch.stack([encode(t) for t in texts]))
+    assert sum(map(exp, log_p.tolist())) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A>" + "_" * 64,
+        "A>" + "A" * 64,
+        blank().replace("AAAAAAAA", "AAAAAAA_"),
+        blank().replace("AAAAAAAA_", "AAAAAAAAA"),
+        blank().replace("_", "B", 1),
+        blank().replace("A>", "B>"),
+        blank().replace(">", "!"),
+        blank().replace("_", ">", 1),
+    ],
+    ids=["no target", "all target", "7 long", "9 long", "foreign", "other prompt", "no >", "two >"],
+)
+def test_impossible_sequences_have_no_probability(text):
+    assert exact_log_probability(encode(text)[None]).item() == -inf
+
+
+def test_text_and_tokens_are_two_forms_of_one_thing():
+    assert decode(encode(ALPHABET)) == ALPHABET
+    assert encode(ALPHABET).tolist() == list(range(29))
+
+
+@pytest.mark.parametrize("text", ["a", "A B", "É"])
+def test_a_character_outside_the_alphabet_is_refused(text):
+    with pytest.raises(ValueError):
+        encode(text)

@@ -1,0 +1,232 @@
+"""Algorithm 2, against a straight-line reference written from the paper with plain tensor ops."""
+
+from math import sqrt
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ftmodel.config import ModelConfig
+from ftmodel.transformer import FreeTransformer
+
+
+class Reference:
+    """Algorithm 2 in float64, reading the weights of a model but none of its code."""
+
+    def __init__(self, model):
+        self.c = model.config
+        self.w = {name: weight.double() for name, weight in model.state_dict().items()}
+
+    def norm(self, x, name):
+        return x / (x.pow(2).mean(-1, keepdim=True) + self.c.norm_eps).sqrt() * self.w[name]
+
+    def turn(self, x):
+        """RoPE on x (B, N, T, E): the pair of channels 2j, 2j + 1 turns by t θ^(−2j / E)."""
+        t, e = x.shape[2:]
+        rates = self.c.rope_theta ** (-torch.arange(0, e, 2).double() / e)
+        angle = torch.arange(t).double()[:, None] * rates
+        a, b = x[..., 0::2], x[..., 1::2]
+        turned = (a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos())
+        return torch.stack(turned, dim=-1).flatten(-2)
+
+    def block(self, name, q, kv, causal=True):
+        """Residual stream q; queries from norm(q), keys and values from norm(kv)."""
+        w, width = self.w, self.c.d_model // self.c.n_heads
+
+        def heads(x):
+            return x.unflatten(-1, (-1, width)).transpose(1, 2)
+
+        norm_q = self.norm(q, f"{name}.attention_norm.weight")
+        norm_kv = self.norm(kv, f"{name}.attention_norm.weight")
+        w_key, w_value = w[f"{name}.attention.key_value.weight"].chunk(2)
+        queries = self.turn(heads(norm_q @ w[f"{name}.attention.query.weight"].T))
+        group = self.c.n_heads // self.c.n_kv_heads
+        keys = self.turn(heads(norm_kv @ w_key.T)).repeat_interleave(group, dim=1)
+        values = heads(norm_kv @ w_value.T).repeat_interleave(group, dim=1)
+        scores = queries @ keys.mT / sqrt(width)
+        if causal:
+            future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(future, -torch.inf)
+        read = (scores.softmax(-1) @ values).transpose(1, 2).flatten(2)
+        x = q + read @ w[f"{name}.attention.output.weight"].T
+        w_gate, w_up = w[f"{name}.ffn.gate_up.weight"].chunk(2)
+        normed = self.norm(x, f"{name}.ffn_norm.weight")
+        hidden = F.silu(normed @ w_gate.T) * (normed @ w_up.T)
+        return x + hidden @ w[f"{name}.ffn.down.weight"].T
+
+    def lower(self, tokens):
+        x = self.w["embedding.weight"][tokens]
+        for n in range(1, self.c.n_layers // 2 + 1):
+            x = self.block(f"blocks.{n - 1}", x, x)
+        return x
+
+    def encode(self, x):
+        zeta = self.w["latent.zeta"].expand_as(x)
+        y = self.block("latent.encoder_block", zeta, x, causal=False)
+        return self.norm(y, "latent.norm.weight") @ self.w["latent.readout.weight"].T
+
+    def forward(self, tokens, noise):
+        """Logits (B, T, V), codes (B, T) and bit logits (B, T, H)."""
+        x = self.lower(tokens)
+        o = self.encode(x)
+        z = sum((noise[..., h] < o[..., h].sigmoid()).long() * 2**h for h in range(o.shape[-1]))
+        r = self.w["latent.post_sampler"][z]
+        middle = self.c.n_layers // 2 + 1
+        x = self.block(f"blocks.{middle - 1}", x, x + r)
+        for n in range(middle + 1, self.c.n_layers + 1):
+            x = self.block(f"blocks.{n - 1}", x, x)
+        return self.norm(x, "norm.weight") @ self.w["readout.weight"].T, z, o
+
+
+@pytest.fixture
+def noise(rng):
+    """Noise (2, 7, 3) for two sequences of 7 tokens with 3 bits each."""
+    return torch.rand(2, 7, 3, generator=rng)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [{}, {"n_layers": 2, "tied": False}, {"n_layers": 6, "n_kv_heads": 4, "rope_theta": 20.0}],
+    ids=["4 blocks", "2 blocks, untied", "6 blocks, MHA"],
+)
+@torch.no_grad()
+def test_forward_equals_algorithm_2(make_model, make_tokens, noise, shape):
+    """Pins where r enters (keys and values, before their norm) and that each block runs once."""
+    model, tokens = make_model(**shape), make_tokens(2, 7)
+    out = model(tokens, noise)
+    logits, codes, bit_logits = Reference(model).forward(tokens, noise)
+    assert len(codes.unique()) > 2, "with one code everywhere a wrong r could go unseen"
+    torch.testing.assert_close(out.bit_logits, bit_logits.float(), atol=1e-5, rtol=1e-5)
+    assert torch.equal(out.codes, codes)
+    torch.testing.assert_close(model.logits(out.hidden), logits.float(), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries(make_model, rng):
+    """The encoder alone, on activations of its own: y = block(q = ζ, kv = x), o = W norm(y)."""
+    model = make_model()
+    x = torch.randn(2, 7, 16, generator=rng)
+    o = model.latent.encode(x, model.rope(0, 7, x.device))
+    expected = Reference(model).encode(x.double()).float()
+    torch.testing.assert_close(o, expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_bits_of_the_first_position_know_the_last_token(make_model, make_tokens, noise):
+    model, tokens = make_model(), make_tokens(1, 7)
+    other = tokens.clone()
+    other[0, -1] = (tokens[0, -1] + 1) % 11
+    change = (model(tokens, noise[:1]).bit_logits - model(other, noise[:1]).bit_logits).abs()
+    assert change[0, 0].max() > 1e-3
+
+
+@torch.no_grad()
+def test_bits_know_their_position(make_model, rng):
+    """Each position asks with the same ζ: only RoPE can tell it where it stands."""
+    model = make_model()
+    x = torch.randn(1, 7, 16, generator=rng)
+    o = model.latent.encode(x, model.rope(0, 7, x.device))[0]
+    distance = torch.cdist(o, o) + torch.eye(7)
+    assert distance.min() > 1e-3
+
+
+@torch.no_grad()
+def test_bits_know_the_order_of_what_they_read(make_model, rng):
+    """Without RoPE on the keys the encoder would read a bag of activations."""
+    model = make_model()
+    x, rope = torch.randn(1, 7, 16, generator=rng), model.rope(0, 7, torch.device("cpu"))
+    swapped = x[:, [1, 0, 2, 3, 4, 5, 6]]
+    change = model.latent.encode(x, rope) - model.latent.encode(swapped, rope)
+    assert change[0].abs().amax(-1).min() > 1e-4  # at every position
+
+
+@torch.no_grad()
+def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng):
+    """Given z the decoder is causal; the code of a position is seen from that position on."""
+    model, tokens = make_model(), make_tokens(1, 7)
+    codes = torch.randint(8, (1, 7), generator=rng)
+
+    def logits(tokens, codes):
+        return model.logits(model(tokens, codes=codes).hidden)[0]
+
+    before = logits(tokens, codes)
+    for t in range(7):
+        one = torch.arange(7) == t
+        changes = (
+            before - logits(torch.where(one, (tokens + 1) % 11, tokens), codes),
+            before - logits(tokens, torch.where(one, codes ^ 1, codes)),
+        )
+        for change in changes:
+            assert change[:t].abs().sum() == 0
+            assert change[t].abs().max() > 1e-4
+
+
+def test_cross_entropy_alone_reaches_every_parameter(make_model, make_tokens, noise):
+    """Encoder, ζ and post-sampler learn from reconstruction, not from the KL term only."""
+    model, tokens = make_model(tied=False), make_tokens(2, 8)
+    logits = model.logits(model(tokens[:, :-1], noise).hidden)
+    F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:]).backward()
+    unreached = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert unreached == []
+
+
+@torch.no_grad()
+def test_given_codes_the_encoder_is_not_used(make_model, make_tokens, noise):
+    model, tokens = make_model(), make_tokens(2, 7)
+    expected = model(tokens, noise)
+    for parameter in (model.latent.zeta, *model.latent.encoder_block.parameters()):
+        parameter.fill_(torch.nan)
+    out = model(tokens, codes=expected.codes)
+    torch.testing.assert_close(out.hidden, expected.hidden)
+    assert out.bit_logits is None
+
+
+@torch.no_grad()
+def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
+    """One model, one path: when r = 0 nothing else may differ from the model without a latent."""
+    model, baseline, tokens = make_model(), make_model(latent_bits=0), make_tokens(2, 7)
+    baseline.load_state_dict(
+        {name: w for name, w in model.state_dict().items() if not name.startswith("latent.")}
+    )
+    model.latent.post_sampler.zero_()
+    out = baseline(tokens)
+    torch.testing.assert_close(model(tokens, noise).hidden, out.hidden)
+    assert out.codes is None and out.bit_logits is None
+
+
+def test_initial_weights_have_gpt2_scale():
+    """std 0.02, and 0.02 / √(2 L) into the residual stream; gains of RMSNorm start at 1."""
+    torch.manual_seed(0)
+    shape = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=8)
+    model = FreeTransformer(ModelConfig(**shape, latent_bits=8), 128)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            assert torch.equal(parameter, torch.ones_like(parameter)), name
+        else:
+            into_residual = name.endswith(("output.weight", "down.weight"))
+            std = 0.02 / sqrt(8) if into_residual else 0.02
+            assert parameter.std().item() == pytest.approx(std, rel=0.25), name
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"n_layers": 0}, "n_layers"),
+        ({"n_layers": 3}, "n_layers"),
+        ({"context": 0}, "context"),
+        ({"ffn_width": -1}, "ffn_width"),
+        ({"n_heads": 3}, "n_heads"),
+        ({"n_kv_heads": 3}, "n_kv_heads"),
+        ({"n_heads": 16}, "n_heads"),
+        ({"latent_bits": -1}, "latent_bits"),
+        ({"latent_bits": 25}, "latent_bits"),
+    ],
+    ids=str,
+)
+def test_impossible_shapes_are_refused_by_name(make_model, change, field):
+    with pytest.raises(ValueError, match=f"^{field}: "):
+        make_model(**change)
+
+
+def test_only_a_free_transformer_needs_an_even_depth(make_model):
+    assert len(make_model(n_layers=3, latent_bits=0).blocks) == 3
