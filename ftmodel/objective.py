@@ -63,3 +63,11 @@ def training_loss(
     kl = kl_per_bit(out.bit_logits).sum(-1)  # (B, T)
     hinge = free_bits(kl, kappa_bits)
     return Loss(ce + hinge, ce, kl.mean(), hinge)
+
+
+def collapsed(kl_bits: list[float], kappa_bits: float) -> bool:
+    """Whether the latent went unused: KL (bits per token, in the order of training) under a tenth
+    of κ throughout the last third. With κ = 0 no information is asked for, and none is missed.
+    """
+    last_third = kl_bits[-max(1, len(kl_bits) // 3) :]
+    return kappa_bits > 0 and max(last_third) < kappa_bits / 10

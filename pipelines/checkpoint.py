@@ -83,9 +83,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
     except FileNotFoundError:
         raise UserError(f"{path}: no checkpoint here; train the run first") from None
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, BadZipFile) as e:
+        reason = str(e).partition("\n")[0] or "empty"
         raise UserError(
-            f"{path}: not a readable checkpoint ({str(e).splitlines()[0]}); if it is truncated, "
-            "delete it and train again"
+            f"{path}: not a readable checkpoint ({reason}); if it is truncated, delete it and "
+            "train again"
         ) from None
     try:
         return content, Card(**content[ENTRY])

@@ -15,6 +15,7 @@ from typing import Any
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 from filelock import FileLock  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
@@ -23,7 +24,7 @@ from pipelines.checkpoint import Card  # noqa: E402
 from pipelines.errors import UserError  # noqa: E402
 from pipelines.schema import Experiment  # noqa: E402
 
-DEFAULT_URI = "sqlite:///mlflow.db"
+DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
 BATCH = 500  # metrics a call; the server's limit is 1000
 
 
@@ -40,7 +41,7 @@ def git_revision() -> str:
 
 
 @contextmanager
-def first_use(uri: str) -> Iterator[None]:
+def one_at_a_time(uri: str) -> Iterator[None]:
     """Let one process at a time open a local store: two that create it at once break it."""
     if not uri.startswith("sqlite:///"):
         yield
@@ -54,19 +55,18 @@ class Tracking:
 
     def __init__(self, experiment_name: str) -> None:
         """Raises UserError if the store cannot be opened."""
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+        local = f"sqlite:///{DEFAULT_STORE.resolve()}"
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or local
+        artifacts = (Path("mlartifacts") / experiment_name).resolve().as_uri()
         try:
-            with first_use(uri):
+            with one_at_a_time(uri):
                 self.client = MlflowClient(uri)
                 found = self.client.get_experiment_by_name(experiment_name)
                 self.experiment_id = (
                     found.experiment_id
                     if found
                     else self.client.create_experiment(
-                        experiment_name,
-                        artifact_location=(Path("mlartifacts") / experiment_name).resolve().as_uri()
-                        if uri == DEFAULT_URI
-                        else None,
+                        experiment_name, artifact_location=artifacts if uri == local else None
                     )
                 )
         except MlflowException as error:
@@ -133,8 +133,8 @@ class Tracking:
     def log_artifact(self, path: Path) -> None:
         self.client.log_artifact(self.run_id, str(path))
 
-    def log_text(self, text: str, name: str) -> None:
-        self.client.log_text(self.run_id, text, name)
+    def log_plot(self, figure: Figure, name: str) -> None:
+        self.client.log_figure(self.run_id, figure, name)
 
     def tag(self, key: str, value: str) -> None:
         self.client.log_batch(self.run_id, tags=[RunTag(key, value)])

@@ -143,7 +143,12 @@ def main() -> None:
 def quiet() -> None:
     """Silence Lightning's advice on choices that were made on purpose."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for message in (".*does not have many workers.*", ".*isinstance.*treespec.*", ".*mid-epoch.*"):
+    for message in (
+        ".*does not have many workers.*",
+        ".*isinstance.*treespec.*",
+        ".*mid-epoch.*",
+        ".*exists and is not empty.*",
+    ):
         warnings.filterwarnings("ignore", message)
 
 

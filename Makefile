@@ -1,0 +1,46 @@
+# make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …'
+# make test    the whole test suite          make check   formatter, linter, types, fast tests
+# make ui      MLflow, on this machine only  make format  apply the formatter
+EXPERIMENT ?= quickstart
+SET ?=
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PORT ?= 5000
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.PHONY: repro test check format ui
+
+repro: .venv/installed
+	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
+	@dvc repro
+	@cat report/$(EXPERIMENT)/summary.txt
+
+test: .venv/installed-dev
+	pytest
+
+check: .venv/installed-dev
+	ruff format --check .
+	ruff check .
+	mypy
+	pytest -m "not slow"
+
+format: .venv/installed-dev
+	ruff format .
+	ruff check --fix .
+
+ui: .venv/installed
+	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $(PORT) --workers 1
+
+.venv/bin/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: Python 3.11 or later is needed; name one with PYTHON=…" >&2; exit 2; }
+	"$(PYTHON)" -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	.venv/bin/pip install --quiet --editable .
+	@touch $@
+
+.venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	.venv/bin/pip install --quiet --editable '.[dev]'
+	@touch $@ .venv/installed

@@ -1,0 +1,122 @@
+"""Configuration: what ships is valid, and each mistake is one line that names its key."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from pipelines.compose import compose_config
+from pipelines.errors import UserError
+from pipelines.schema import load_experiment, parse
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = sorted(p.stem for p in (ROOT / "conf/experiment").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _in_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_shipped_experiment_is_valid_and_named_like_its_file(name):
+    experiment = parse(compose_config([f"experiment={name}"]), "conf")
+    assert experiment.name == name
+    assert all(experiment.steps(run) > 0 for run in experiment.runs.values())
+
+
+def test_committed_params_are_the_default_experiment():
+    """So that a bare `dvc repro` in a fresh clone runs the quickstart."""
+    composed = OmegaConf.to_container(compose_config([]))
+    assert composed == OmegaConf.to_container(OmegaConf.load("params.yaml"))
+
+
+def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
+    experiment = parse(compose_config(["experiment=smoke"]), "conf")
+    free = experiment.model_config(experiment.runs["free_k1_8"])
+    baseline = experiment.model_config(experiment.runs["baseline"])
+    assert (free.latent_bits, baseline.latent_bits) == (8, 0)
+    assert vars(free) == {**vars(baseline), "latent_bits": 8}
+
+
+RUN = "runs.free_k1_8"
+ARCHITECTURE = "models.target_small.architecture"
+MISTAKES = [
+    (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
+    (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
+    (f"{RUN}.kappa_bits=-0.5", f"{RUN}.kappa_bits", "outside 0 … 8"),
+    (f"{RUN}.kappa_bits=nan", f"{RUN}.kappa_bits", "outside 0 … 8"),
+    (f"{RUN}.kappa_bits=8.5", f"{RUN}.kappa_bits", "outside 0 … 8"),
+    (f"{RUN}.tokens=519", f"{RUN}.tokens", "less than one batch of 520"),
+    (f"{RUN}.tokens=1e6", f"{RUN}.tokens", "could not be converted"),
+    (f"~{RUN}.tokens", f"{RUN}.tokens", "missing"),
+    (f"{RUN}.seed=-1", f"{RUN}.seed", "negative"),
+    (f"{RUN}.data=tagret", f"{RUN}.data", "not one of target, stdlib"),
+    (f"{RUN}.model=huge", f"{RUN}.model", "not one of target_small"),
+    ("+runs.Bad-Name={data: target}", "runs.Bad-Name", "missing"),
+    (f"{ARCHITECTURE}.n_layers=3", f"{ARCHITECTURE}.n_layers", "odd"),
+    (f"{ARCHITECTURE}.n_heads=3", f"{ARCHITECTURE}.n_heads", "does not divide d_model 16"),
+    (f"{ARCHITECTURE}.n_kv_heads=3", f"{ARCHITECTURE}.n_kv_heads", "does not divide n_heads 2"),
+    (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
+    (f"{ARCHITECTURE}.context=64", f"{ARCHITECTURE}.context", "does not fit the target task"),
+    ("models.target_small.optim.lr=0", "models.target_small.optim.lr", "positive"),
+    ("models.target_small.optim.batch_size=0", "models.target_small.optim.batch_size", "least 1"),
+    ("+data.target.sead=1", "data.target.sead", "not in"),
+    ("data.target.source=hub", "data.target.source", "not one of files, target"),
+    ("data.target.train_sequences=0", "data.target.train_sequences", "at least 1"),
+    ("data.stdlib.vocab_size=100", "data.stdlib.vocab_size", "outside 257"),
+    ("data.stdlib.validation_share=1", "data.stdlib.validation_share", "between 0 and 1"),
+    ("compute.precision=fp8", "compute.precision", "Invalid value"),
+    ("evaluation.groups=1", "evaluation.groups", "at least 2"),
+    ("name=a.b", "name", "lower-case"),
+]
+
+
+@pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0] for m in MISTAKES])
+def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
+    with pytest.raises(UserError) as caught:
+        parse(compose_config(["experiment=smoke", override]), "conf")
+    assert f"conf: {key}" in str(caught.value)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_dvc_would_split_is_refused():
+    config = compose_config(["experiment=smoke"])
+    config.runs = {"a.b": config.runs.baseline}
+    with pytest.raises(UserError, match=r"runs\.a\.b: a name is lower-case"):
+        parse(config, "conf")
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("experiment=nothing", "quickstart; smoke"),
+        ("runs.free_k1_8.kapa_bits=1", "runs.free_k1_8.kapa_bits"),
+        ("kappa", "kappa"),
+    ],
+)
+def test_what_hydra_refuses_is_one_line_too(override, words):
+    with pytest.raises(UserError, match=words) as caught:
+        compose_config([override])
+    assert "\n" not in str(caught.value)
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("name: x\nruns:\n  a: {data: d}\n  a: {data: d}\n")
+    with pytest.raises(UserError, match="duplicate key a"):
+        load_experiment(path)
+
+
+@pytest.mark.parametrize(("text", "words"), [("[1, 2]", "not a mapping"), ("a: [", "params.yaml")])
+def test_a_broken_params_file_is_named(tmp_path, text, words):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        load_experiment(path)
+
+
+def test_missing_params_say_what_to_run(tmp_path):
+    with pytest.raises(UserError, match="make repro"):
+        load_experiment(tmp_path / "params.yaml")

@@ -1,0 +1,228 @@
+"""Training: repeatable, resumable to the bit, tracked once, and careful with checkpoints."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from mlflow import MlflowClient
+
+from pipelines import train as train_module
+from pipelines.callbacks import History
+from pipelines.checkpoint import Card, load_model, read_checkpoint
+from pipelines.errors import UserError
+from pipelines.module import learning_rate_factor
+from pipelines.schema import Precision, load_experiment
+from pipelines.shards import Shards
+from pipelines.train import lightning_precision, train
+
+RUN = "free_k1_8"
+
+
+@pytest.fixture
+def workspace(tokenized, tmp_path, monkeypatch):
+    """A folder of its own with the composed smoke experiment and its tokens."""
+    for name in ("params.yaml", "mlflow.db"):
+        shutil.copy(tokenized.folder / name, tmp_path)
+    (tmp_path / "data").symlink_to(tokenized.folder / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path
+
+
+def train_run(name=RUN, **changes):
+    """Train in the current folder; returns the weights and the rows of the curve."""
+    experiment = load_experiment()
+    for key, value in changes.items():
+        setattr(experiment.runs[name], key, value)
+    shards = Shards(Path("data/tokens") / experiment.runs[name].data)
+    curve = Path("results/smoke") / name / "curve.csv"
+    train(experiment, name, shards, curve)
+    content, _ = read_checkpoint(Path("checkpoints/smoke") / name / "last.ckpt")
+    return content["state_dict"], list(csv.DictReader(curve.open()))
+
+
+def losses(rows):
+    return [(row["step"], row["ce_nats"], row.get("kl_bits")) for row in rows]
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def tracked_runs():
+    client = MlflowClient(f"sqlite:///{Path('mlflow.db').resolve()}")
+    experiment = client.get_experiment_by_name("smoke")
+    return client, client.search_runs([experiment.experiment_id])
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace):
+    first = train_run()
+    shutil.rmtree("checkpoints")
+    again = train_run()
+    other = train_run(seed=1)
+    assert losses(first[1]) == losses(again[1])
+    assert same(first[0], again[0])
+    assert losses(first[1]) != losses(other[1])
+
+
+def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypatch):
+    uninterrupted = train_run()
+    shutil.rmtree("checkpoints")
+    runs_before = {run.info.run_id for run in tracked_runs()[1]}
+
+    def die_late(self, trainer, *rest):
+        """The process dies at step 13, after MLflow heard of all steps but before a checkpoint."""
+        inherited(self, trainer, *rest)
+        if trainer.global_step == 7:
+            trainer.save_checkpoint("checkpoints/smoke/free_k1_8/kept.ckpt")
+        if trainer.global_step == 13:
+            self.send()
+            raise RuntimeError("killed")
+
+    inherited = History.on_train_batch_end
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "on_train_batch_end", die_late)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_run()
+    folder = Path("checkpoints/smoke") / RUN
+    (folder / "kept.ckpt").rename(folder / "last.ckpt")
+    resumed = train_run()
+    assert same(uninterrupted[0], resumed[0])
+    assert losses(uninterrupted[1]) == losses(resumed[1])
+
+    client, runs = tracked_runs()
+    runs = [run for run in runs if run.info.run_id not in runs_before]
+    assert len(runs) == 1
+    assert runs[0].info.status == "FINISHED"
+    history = client.get_metric_history(runs[0].info.run_id, "train/ce_nats")
+    assert [point.step for point in history] == list(range(1, 21))
+
+
+def test_a_checkpoint_of_another_specification_is_not_resumed(workspace, capsys):
+    train_run(seed=1)
+    weights, _ = train_run(seed=0)
+    assert "another specification" in capsys.readouterr().out
+    shutil.rmtree("checkpoints")
+    assert same(weights, train_run(seed=0)[0])
+
+
+def test_a_truncated_checkpoint_is_reported_and_the_run_starts_over(workspace, capsys):
+    weights, _ = train_run()
+    path = Path("checkpoints/smoke") / RUN / "last.ckpt"
+    path.write_bytes(path.read_bytes()[:1000])
+    assert same(weights, train_run()[0])
+    assert "not a readable checkpoint" in capsys.readouterr().out
+
+
+def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(workspace):
+    _, rows = train_run()
+    client, (run,) = tracked_runs()
+    wanted = {"run.kappa_bits": "0.125", "run.tokens": "10400", "run.seed": "0"}
+    assert wanted.items() <= run.data.params.items()
+    assert {"git_revision", "data_hash", "config_hash", "optim.lr"} <= run.data.params.keys()
+    for metric in ("ce_nats", "kl_bits", "hinge_nats", "learning_rate"):
+        by_step = client.get_metric_history(run.info.run_id, f"train/{metric}")
+        by_tokens = client.get_metric_history(run.info.run_id, f"train_by_tokens/{metric}")
+        assert [p.step for p in by_step] == [int(r["step"]) for r in rows]
+        assert [p.step for p in by_tokens] == [int(r["step"]) * 520 for r in rows]
+        assert [p.value for p in by_step] == [float(r[metric]) for r in rows]
+
+
+def test_the_budget_is_exact_to_one_batch(workspace):
+    _, rows = train_run("baseline", tokens=10_399)
+    assert rows[-1]["tokens"] == str(19 * 520)
+    assert "kl_bits" not in rows[-1]
+
+
+def test_the_resolved_configuration_lies_beside_the_checkpoint(workspace):
+    train_run()
+    text = (Path("checkpoints/smoke") / RUN / "config.yaml").read_text()
+    assert "kappa_bits: 0.125" in text
+    assert "latent_bits: 8" in text
+
+
+def test_a_checkpoint_loads_as_the_trained_model(workspace):
+    weights, _ = train_run()
+    model, card = load_model(Path("checkpoints/smoke") / RUN / "last.ckpt")
+    assert isinstance(card, Card)
+    assert same({f"model.{k}": v for k, v in model.state_dict().items()}, weights)
+
+
+class Payload:
+    """Pickles into a call that would create a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+def test_loading_a_checkpoint_runs_no_code_in_it(tmp_path):
+    mark = tmp_path / "mark"
+    torch.save({"state_dict": {}, "evil": Payload(str(mark))}, tmp_path / "evil.ckpt")
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        load_model(tmp_path / "evil.ckpt")
+    assert not mark.exists()
+
+
+def test_a_checkpoint_that_does_not_fit_its_model_is_one_line(workspace):
+    train_run()
+    path = Path("checkpoints/smoke") / RUN / "last.ckpt"
+    content, _ = read_checkpoint(path)
+    content["free_transformer"]["architecture"]["d_model"] = 32
+    torch.save(content, path)
+    with pytest.raises(UserError, match="do not fit its configuration") as caught:
+        load_model(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04"])
+def test_a_file_that_is_no_checkpoint_is_one_line(tmp_path, content):
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"last\.ckpt: not a readable checkpoint"):
+        load_model(path)
+
+
+def test_a_foreign_checkpoint_is_named(tmp_path):
+    torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
+    with pytest.raises(UserError, match="not one of this project"):
+        load_model(tmp_path / "other.ckpt")
+
+
+def test_warm_up_is_linear_and_the_cosine_ends_near_zero():
+    factors = [learning_rate_factor(s, 10, 110) for s in range(110)]
+    assert factors[0] == pytest.approx(0.1)
+    assert factors[9] == factors[10] == 1
+    assert factors[60] == pytest.approx(0.5)
+    assert 0 < factors[-1] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpu", "named"),
+    [
+        (Precision.auto, True, "bf16-mixed"),
+        (Precision.auto, False, "32-true"),
+        (Precision.float32, True, "32-true"),
+        (Precision.bf16, False, "bf16-mixed"),
+    ],
+)
+def test_auto_precision_is_bf16_where_a_gpu_has_it(monkeypatch, wanted, gpu, named):
+    monkeypatch.setattr(train_module.torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(train_module.torch.cuda, "is_bf16_supported", lambda: gpu)
+    assert lightning_precision(wanted) == named
+
+
+def test_bf16_trains_close_to_float32(workspace):
+    """Read in pipelines/train.py by compute.precision; losses within 1 % after 20 steps."""
+    _, full = train_run()
+    experiment = load_experiment()
+    experiment.compute.precision = Precision.bf16
+    shards = Shards(Path("data/tokens/target"))
+    train(experiment, RUN, shards, Path("bf16.csv"))
+    half = list(csv.DictReader(Path("bf16.csv").open()))
+    assert half[-1]["ce_nats"] != full[-1]["ce_nats"]
+    assert float(half[-1]["ce_nats"]) == pytest.approx(float(full[-1]["ce_nats"]), rel=0.01)
