@@ -6,7 +6,7 @@ the true NLL −log p(x) = −log Σ_z p(x | z) p(z):
 
     ELBO     E_q [−log p(x | z)] + KL(q(z | x) ‖ p(z))                  (Kingma & Welling 2014)
     IWAE-K   −log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x),  z_k ~ q     (Burda et al. 2016, eq. 8)
-    prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ uniform                   (loose: shown, not compared)
+    prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ uniform              (loose: shown, not compared)
 
 Shapes: B sequences, T tokens, H latent bits, K samples.
 """
@@ -38,7 +38,11 @@ class Bounds:
 def sequence_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
     """−log p of targets (B, T), nats, summed over tokens: (B,)."""
     logits = model.logits(hidden).float()
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets).sum(-1)
+    return (
+        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        .view_as(targets)
+        .sum(-1)
+    )
 
 
 @torch.inference_mode()

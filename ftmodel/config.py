@@ -30,7 +30,9 @@ class ModelConfig:
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads: {self.n_heads} does not divide d_model {self.d_model}")
         if self.n_heads % self.n_kv_heads:
-            raise ValueError(f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}")
+            raise ValueError(
+                f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}"
+            )
         if self.d_model // self.n_heads % 2:
             raise ValueError(
                 f"n_heads: RoPE needs an even head width, not {self.d_model // self.n_heads}"

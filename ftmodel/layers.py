@@ -11,7 +11,7 @@ from ftmodel.config import ModelConfig
 
 
 def rope_table(start: int, length: int, width: int, theta: float, device: torch.device) -> Tensor:
-    """Rotations e^{i t θ_j}, complex (length, width / 2), of positions t = start … start + length − 1.
+    """Rotations e^{i t θ_j}, complex (length, width / 2), at positions t = start, start + 1, …
 
     RoFormer (Su et al. 2021, arXiv 2104.09864), § 3.2.2, pairing neighbouring channels.
     """

@@ -57,7 +57,9 @@ class BinaryMapper(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, rho: Tensor, _codes: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+    def backward(
+        ctx: Any, rho: Tensor, _codes: Tensor
+    ) -> tuple[Tensor | None, None, Tensor | None]:
         """With ρ = ∂loss/∂r and g = W ρ:  ∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h).
 
         The code's bits split in a low and a high half, so that G is an outer product of two

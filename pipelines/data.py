@@ -15,8 +15,8 @@ from ftmodel.target_task import decode, sample_sequences
 from pipelines import errors
 from pipelines.errors import UserError
 from pipelines.schema import FilesData, TargetData
-from pipelines.stage import argument, load_stage, replace_folder
 from pipelines.shards import SPLITS
+from pipelines.stage import argument, load_stage, replace_folder
 
 Documents = Iterator[tuple[str, str]]
 

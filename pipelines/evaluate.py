@@ -95,7 +95,10 @@ def text_samples(
     ).cpu()
     decode = shards.tokenizer().decode
     return [
-        {"prompt": decode(row[:prompt_length].tolist()), "text": decode(row[prompt_length:].tolist())}
+        {
+            "prompt": decode(row[:prompt_length].tolist()),
+            "text": decode(row[prompt_length:].tolist()),
+        }
         for row in made
     ]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
 from ftmodel.objective import training_loss
@@ -43,7 +44,11 @@ class TrainingModule(L.LightningModule):
         parts = {"loss": loss.total, "ce": loss.ce, "kl": loss.kl, "hinge": loss.hinge}
         return {name: value for name, value in parts.items() if value is not None}
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        """By norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing."""
+        torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
         gains = [p for p in self.model.parameters() if p.dim() <= 1]
         optimizer = torch.optim.AdamW(

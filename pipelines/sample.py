@@ -1,6 +1,6 @@
 """Print groups of generations from a trained run of the experiment in params.yaml.
 
-    python -m pipelines.sample free_k1_8 --z pinned --prompt 'F>'
+python -m pipelines.sample free_k1_8 --z pinned --prompt 'F>'
 """
 
 import argparse
@@ -81,8 +81,10 @@ def main() -> None:
     except ValueError as error:
         raise UserError(str(error)) from None
 
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ or "FORCE_COLOR" in os.environ
-    kind = "no latent" if model.latent is None else "one z a group" if pinned else "one z a sequence"
+    colour = "FORCE_COLOR" in os.environ or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    kind = (
+        "no latent" if model.latent is None else "one z a group" if pinned else "one z a sequence"
+    )
     for number, group in enumerate(made.split(arguments.size), 1):
         header = f"{arguments.run}, group {number}: {kind}"
         print(f"{GREEN if pinned else BLUE}{header}{END}" if colour else header)

@@ -92,7 +92,7 @@ class Optim:
 
 @dataclass
 class Preset:
-    """A model size with the recipe that trains it; ``latent_bits`` is H of its Free Transformers."""
+    """A model size with the recipe that trains it; ``latent_bits`` is for its Free Transformers."""
 
     architecture: ModelConfig = MISSING
     optim: Optim = field(default_factory=Optim)
@@ -237,7 +237,9 @@ def check(experiment: Experiment) -> None:
                     "(DVC and the overrides give the dot a meaning of its own)"
                 )
     if not NAME.fullmatch(experiment.name):
-        raise ValueError(f"name: {experiment.name!r} is not lower-case letters, digits, underscores")
+        raise ValueError(
+            f"name: {experiment.name!r} is not lower-case letters, digits, underscores"
+        )
     for name, data in experiment.data.items():
         check_part(f"data.{name}", data)
     check_part("evaluation", experiment.evaluation)
@@ -271,9 +273,9 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
     if run.seed < 0:
         raise ValueError(f"{key}.seed: {run.seed} is negative")
-    if isinstance(experiment.data[run.data], TargetData):
-        if preset.architecture.context != ROW - 1:
-            raise ValueError(
-                f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
-                f"fit the target task of {key}, whose sequences have {ROW - 1} predicted tokens"
-            )
+    is_target = isinstance(experiment.data[run.data], TargetData)
+    if is_target and preset.architecture.context != ROW - 1:
+        raise ValueError(
+            f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
+            f"fit the target task of {key}, whose sequences have {ROW - 1} predicted tokens"
+        )

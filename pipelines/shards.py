@@ -1,8 +1,8 @@
 """Token shards on disk: one flat file of token ids a split, memory-mapped, and its metadata.
 
-    <folder>/metadata.json     vocabulary, dtype, row length, and per split counts and SHA-256
-    <folder>/tokenizer.json    as read by `tokenizers`
-    <folder>/train.bin, validation.bin
+<folder>/metadata.json     vocabulary, dtype, row length, and per split counts and SHA-256
+<folder>/tokenizer.json    as read by `tokenizers`
+<folder>/train.bin, validation.bin
 """
 
 import json

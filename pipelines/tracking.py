@@ -14,15 +14,15 @@ from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
-from filelock import FileLock  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Metric, Param, RunTag  # noqa: E402
-from mlflow.exceptions import MlflowException  # noqa: E402
+from filelock import FileLock
+from matplotlib.figure import Figure
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 
-from pipelines.checkpoint import Card  # noqa: E402
-from pipelines.errors import UserError  # noqa: E402
-from pipelines.schema import Experiment  # noqa: E402
+from pipelines.checkpoint import Card
+from pipelines.errors import UserError
+from pipelines.schema import Experiment
 
 DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
 BATCH = 500  # metrics a call; the server's limit is 1000
@@ -90,7 +90,10 @@ class Tracking:
         settings: dict[str, Any] = {
             **{f"run.{k}": v for k, v in card.run.items()},
             **{f"architecture.{k}": v for k, v in card.architecture.items()},
-            **{f"optim.{k}": v for k, v in asdict(experiment.models[card.run["model"]].optim).items()},
+            **{
+                f"optim.{k}": v
+                for k, v in asdict(experiment.models[card.run["model"]].optim).items()
+            },
             "precision": experiment.compute.precision.value,
             "vocab_size": card.vocab_size,
             "steps": experiment.steps(experiment.runs[card.run_name]),

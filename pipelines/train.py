@@ -89,7 +89,6 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
         precision=lightning_precision(experiment.compute.precision),  # type: ignore[arg-type]
         max_steps=steps,
         max_epochs=-1,
-        gradient_clip_val=preset.optim.clip,
         callbacks=[
             history,
             Progress(history, name, steps),

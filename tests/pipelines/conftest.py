@@ -21,9 +21,7 @@ class Project:
             target = folder / part
             target.parent.mkdir(parents=True, exist_ok=True)
             if (ROOT / part).is_dir():
-                shutil.copytree(
-                    ROOT / part, target, ignore=shutil.ignore_patterns("__pycache__")
-                )
+                shutil.copytree(ROOT / part, target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / part, target)
         for command in (

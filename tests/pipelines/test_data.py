@@ -1,9 +1,11 @@
 """Corpora and shards: seeded, disjoint, exact, and checked when opened."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from ftmodel.target_task import exact_log_probability
 from pipelines.data import file_documents, target_documents
@@ -70,9 +72,9 @@ def test_a_corpus_without_files_is_named(tmp_path, changes, words):
 
 def test_an_undecodable_file_is_named(tmp_path):
     settings = files(tmp_path, a=b"x", b=b"\xff\xfe\xff") | {"validation_share": 0.5, "seed": 0}
+    parts = file_documents("data.x", FilesData(**settings))
     with pytest.raises(UserError, match=r"cannot read .*b\.py"):
-        for documents in file_documents("data.x", FilesData(**settings, )).values():
-            list(documents)
+        [list(documents) for documents in parts.values()]
 
 
 def test_a_damaged_corpus_line_is_named(tmp_path):
@@ -110,8 +112,6 @@ def test_shards_hold_the_corpus_and_its_counts(tokenized):
 
 def test_target_rows_are_sequences_of_the_process(tokenized):
     windows = Shards(tokenized.folder / "data/tokens/target").windows("validation", 65)
-    import torch
-
     rows = windows.batch(torch.arange(len(windows)))
     assert rows.shape == (64, 66)
     assert exact_log_probability(rows).isfinite().all()
@@ -119,8 +119,6 @@ def test_target_rows_are_sequences_of_the_process(tokenized):
 
 
 def test_running_text_is_cut_into_windows_that_share_one_token(tokenized):
-    import torch
-
     windows = Shards(tokenized.folder / "data/tokens/stdlib").windows("train", 64)
     a, b = windows.batch(torch.tensor([0, 1]))
     assert a[-1] == b[0]
@@ -129,8 +127,6 @@ def test_running_text_is_cut_into_windows_that_share_one_token(tokenized):
 
 
 def copy_shards(tokenized, tmp_path):
-    import shutil
-
     return shutil.copytree(tokenized.folder / "data/tokens/target", tmp_path / "target")
 
 
