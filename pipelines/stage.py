@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from pipelines.errors import UserError
 from pipelines.schema import Experiment, load_experiment
 
@@ -32,15 +34,36 @@ def load_stage(group: str, name: str) -> Experiment:
 
 
 @contextmanager
+def alone(target: Path) -> Iterator[None]:
+    """Let one process at a time write ``target``.
+
+    When DVC is killed its stage lives on, and the next `dvc repro` starts a second one: that one
+    waits here, and then finds the work done.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{target}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"waiting for another process that is writing {target}", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def replace_folder(target: Path) -> Iterator[Path]:
     """A new folder that takes the place of ``target`` only when the block ends without error."""
     partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-    except BaseException:
+    with alone(target):
         shutil.rmtree(partial, ignore_errors=True)
-        raise
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)

@@ -74,9 +74,10 @@ class Tracking:
         self.run_id = ""
 
     def start(self, card: Card, experiment: Experiment) -> None:
-        """Continue the card's MLflow run if the store has it, else begin a new one."""
-        if card.mlflow_run_id and self.has_run(card.mlflow_run_id):
-            self.run_id = card.mlflow_run_id
+        """Continue the card's MLflow run, or one that was cut short, else begin a new one."""
+        self.run_id = self.find_run(card)
+        if self.run_id:
+            self.client.update_run(self.run_id, status="RUNNING")
             return
         run = self.client.create_run(
             self.experiment_id,
@@ -104,11 +105,17 @@ class Tracking:
         params = [Param(key, str(value)) for key, value in settings.items()]
         self.client.log_batch(self.run_id, params=params)
 
-    def has_run(self, run_id: str) -> bool:
-        try:
-            return self.client.get_run(run_id).info.lifecycle_stage == "active"
-        except MlflowException:
-            return False
+    def find_run(self, card: Card) -> str:
+        """Id of the run that a card names; if it names none, of an unfinished one like it; or ""."""
+        if card.mlflow_run_id:
+            try:
+                known = self.client.get_run(card.mlflow_run_id).info
+            except MlflowException:
+                return ""
+            return known.run_id if known.lifecycle_stage == "active" else ""
+        same = f"params.config_hash = '{card.spec_hash}' and attributes.status != 'FINISHED'"
+        found = self.client.search_runs([self.experiment_id], same, max_results=1)
+        return found[0].info.run_id if found else ""
 
     def last_step(self, metric: str) -> int:
         """The last step of a metric of this run, −1 if it has none."""

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import lightning as L
 import torch
-from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import OmegaConf
 
@@ -26,7 +25,7 @@ from pipelines.errors import UserError
 from pipelines.module import TrainingModule
 from pipelines.schema import Experiment, Precision
 from pipelines.shards import Shards
-from pipelines.stage import argument, load_stage
+from pipelines.stage import alone, argument, load_stage
 from pipelines.tracking import Tracking
 
 CHECKPOINT_EVERY = timedelta(seconds=20)
@@ -127,16 +126,9 @@ def main() -> None:
     name = argument("run")
     experiment = load_stage("runs", name)
     quiet()
-    folder = checkpoint_path(experiment.name, name).parent
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(f"{folder}.lock", timeout=0):
-            shards = Shards(Path("data/tokens") / experiment.runs[name].data)
-            train(experiment, name, shards, Path("results") / experiment.name / name / "curve.csv")
-    except Timeout:
-        raise UserError(
-            f"another process is training {name} in {folder}; wait for it or stop it"
-        ) from None
+    with alone(checkpoint_path(experiment.name, name).parent):
+        shards = Shards(Path("data/tokens") / experiment.runs[name].data)
+        train(experiment, name, shards, Path("results") / experiment.name / name / "curve.csv")
 
 
 def quiet() -> None:
