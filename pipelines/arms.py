@@ -1,4 +1,4 @@
-"""The arms of an experiment: what was run, what was measured, and which differences count.
+"""The arms of an experiment: what was run and what was measured.
 
 Figures are bits per token unless a name says otherwise. Arms are compared by `Arm.bound` alone: the
 cross-entropy of a Free Transformer under its own posterior is no language-model loss.
@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
-from math import hypot
 from pathlib import Path
 from typing import Any
 
@@ -117,57 +116,3 @@ def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
     for arm in arms:
         groups[arm.run.data].append(arm)
     return dict(groups)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A Free Transformer's bound minus the NLL of its baseline, bits per token."""
-
-    arm: Arm
-    baseline: Arm
-    difference: float
-    error: float  # standard error over sequences, as if the two were scored on different ones
-    seed_spread: float  # 0 where no arm has a second seed
-
-    @property
-    def verdict(self) -> str:
-        if not abs(self.difference) > max(2 * self.error, self.seed_spread):
-            return "no difference"
-        return "lower" if self.difference < 0 else "higher"
-
-
-def same_but_for_seed(arm: Arm) -> tuple[str, str, float | None, int]:
-    return arm.run.data, arm.run.model, arm.run.kappa_bits, arm.run.tokens
-
-
-def seed_spread(arms: list[Arm]) -> float:
-    """Largest difference, bits per token, between bounds of runs that only differ in their seed."""
-    groups: dict[Any, list[float]] = defaultdict(list)
-    for arm in arms:
-        groups[same_but_for_seed(arm)].append(arm.bound.mean)
-    return max((max(bounds) - min(bounds) for bounds in groups.values()), default=0.0)
-
-
-def find_baseline(arm: Arm, arms: list[Arm]) -> Arm | None:
-    """The baseline of the same data, model and token budget, with the same seed if there is one."""
-    data, model, _, tokens = same_but_for_seed(arm)
-    matches = [other for other in arms if same_but_for_seed(other) == (data, model, None, tokens)]
-    return min(matches, key=lambda other: other.run.seed != arm.run.seed, default=None)
-
-
-def compare(arms: list[Arm]) -> list[Comparison]:
-    """Each Free Transformer against its baseline; those without a baseline are left out.
-
-    A difference counts if it exceeds two standard errors and the spread between seeds.
-    """
-    return [
-        Comparison(
-            arm,
-            baseline,
-            arm.bound.mean - baseline.bound.mean,
-            hypot(arm.bound.se, baseline.bound.se),
-            seed_spread([other for other in arms if other.run.data == arm.run.data]),
-        )
-        for arm in arms
-        if not arm.baseline and (baseline := find_baseline(arm, arms))
-    ]

@@ -5,7 +5,7 @@ of a group share one (green), so what stays the same among them is what z decide
 """
 
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 
 from ftmodel.target_scores import Scores, score_groups
@@ -14,6 +14,10 @@ from pipelines.arms import Arm
 
 SAMPLES = Path("docs/paper/figure4_samples.txt")
 PINNED_GROUPS, GROUP_SIZE = 2, 5  # shown, as in the paper
+
+
+def number(value: float, decimals: int) -> str:
+    return "–" if isnan(value) else f"{value:.{decimals}f}"
 
 
 @dataclass
@@ -31,6 +35,18 @@ class Panel:
         if self.pinned_scores is None or not self.fresh_scores.spread:
             return nan
         return self.pinned_scores.spread / self.fresh_scores.spread
+
+    @property
+    def summary(self) -> str:
+        """The scores in one line: share that is valid, spread in characters, noise in common."""
+        fresh, pinned = self.fresh_scores, self.pinned_scores
+        if pinned is None:
+            return f"valid {fresh.valid:.2f}    spread {number(fresh.spread, 1)}"
+        return (
+            f"valid {fresh.valid:.2f}    "
+            f"spread, fresh → pinned z: {number(fresh.spread, 1)} → {number(pinned.spread, 1)}    "
+            f"noise in common, pinned z: {number(pinned.noise, 2)}"
+        )
 
 
 @dataclass

@@ -106,7 +106,7 @@ class Tracking:
         self.client.log_batch(self.run_id, params=params)
 
     def find_run(self, card: Card) -> str:
-        """Id of the run that a card names; if it names none, of an unfinished one like it; or ""."""
+        """Id of the run a card names; if it names none, of an unfinished one like it; or ""."""
         if card.mlflow_run_id:
             try:
                 known = self.client.get_run(card.mlflow_run_id).info

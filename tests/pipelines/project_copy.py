@@ -1,0 +1,74 @@
+"""A copy of the project in a temporary folder, so that tests leave no trace in the checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("conf", "docs/paper", "ftmodel", "pipelines", ".dvc/config", ".dvc/plots", "dvc.yaml")
+
+
+class Project:
+    """A project folder and the means to run its commands in it."""
+
+    def __init__(self, folder: Path, fresh: bool = True) -> None:
+        self.folder = folder
+        if fresh:
+            self.create()
+
+    def create(self) -> None:
+        for part in (*PARTS, ".gitignore"):
+            target = self.folder / part
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / part).is_dir():
+                shutil.copytree(ROOT / part, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / part, target)
+        for command in (
+            ["git", "init", "-q"],
+            ["git", "config", "user.email", "test@example.org"],
+            ["git", "config", "user.name", "test"],
+            ["git", "add", "-A"],
+            ["git", "commit", "-qm", "start"],
+        ):
+            subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        scripts = Path(sys.executable).parent
+        dropped = ("MLFLOW_TRACKING_URI", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+        kept = {k: v for k, v in os.environ.items() if k not in dropped}
+        return kept | {
+            "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(self.folder),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, text=True, capture_output=True
+        )
+
+    def stage(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("python", "-m", f"pipelines.{module}", *arguments)
+
+    def ok(self, *command: str) -> str:
+        done = self.run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def compose(self, *overrides: str) -> None:
+        self.ok("python", "-m", "pipelines.compose", "experiment=smoke", *overrides)

@@ -1,0 +1,211 @@
+"""The pipeline as a user runs it: `dvc repro` on `smoke`, then changed, broken and killed."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from project_copy import Project
+
+pytestmark = pytest.mark.slow
+
+RUNS = {"baseline", "free_k1_8", "free_k1", "text_free_k1_2"}
+STAGES = {
+    *(f"{stage}@{name}" for stage in ("data", "tokenize") for name in ("target", "stdlib")),
+    *(f"{stage}@{run}" for stage in ("train", "evaluate") for run in RUNS),
+    "report",
+}
+
+
+def stages_run(output):
+    return re.findall(r"Running stage '([^']+)'", output)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The smoke experiment, run once from nothing, with what DVC said."""
+    project = Project(tmp_path_factory.mktemp("finished") / "project")
+    project.compose()
+    project.output = project.ok("dvc", "repro")
+    return project
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A finished project of one's own."""
+    shutil.copytree(finished.folder, tmp_path / "project", symlinks=True)
+    return Project(tmp_path / "project", fresh=False)
+
+
+def test_every_stage_runs_once_in_a_fresh_clone(finished):
+    ran = stages_run(finished.output)
+    assert set(ran) == STAGES
+    assert len(ran) == len(STAGES)
+    page = (finished.folder / "report/smoke/index.html").read_text()
+    assert all(run in page for run in RUNS)
+
+
+def test_a_second_repro_finds_nothing_to_do(finished):
+    output = finished.ok("dvc", "repro")
+    assert stages_run(output) == []
+    assert "up to date" in output
+
+
+def test_changing_one_kappa_reruns_that_run_and_the_report_alone(copied):
+    copied.compose("runs.free_k1.kappa_bits=0.5")
+    assert stages_run(copied.ok("dvc", "repro")) == ["train@free_k1", "evaluate@free_k1", "report"]
+    copied.compose()
+    assert stages_run(copied.ok("dvc", "repro")) == []  # the first κ comes back from DVC's cache
+
+
+def test_dvc_exp_run_composes_an_experiment(copied):
+    copied.ok("git", "add", "-A")
+    copied.ok("git", "commit", "-qm", "finished")
+    output = copied.ok("dvc", "exp", "run", "-S", "experiment=smoke", "-S", "runs.free_k1.seed=3")
+    assert stages_run(output) == ["train@free_k1", "evaluate@free_k1", "report"]
+
+
+def test_metrics_and_plots_show_something(finished):
+    shown = json.loads(finished.ok("dvc", "metrics", "show", "--json"))
+    files = shown[""]["data"]
+    assert set(files) == {f"results/smoke/{run}/metrics.json" for run in RUNS}
+    finished.ok("dvc", "plots", "show", "-o", "plots_page")
+    assert "free_k1_8" in (finished.folder / "plots_page/index.html").read_text()
+
+
+def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
+    client = MlflowClient(f"sqlite:///{finished.folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("smoke")
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.info.run_name for run in runs} == RUNS
+    assert len(runs) == len(RUNS)
+    for run in runs:
+        free = run.info.run_name != "baseline"
+        figures = run.data.metrics
+        assert run.info.status == "FINISHED"
+        assert "train/ce_nats" in figures
+        bound = "iwae" if free else "nll"
+        assert f"eval/bits_per_token/{bound}/mean" in figures
+        artifacts = {a.path for a in client.list_artifacts(run.info.run_id)}
+        assert {"details.json", "curve.png"} <= artifacts
+        assert ("kl_per_bit.png" in artifacts) == free
+        assert ("collapsed" in run.data.tags) == free
+
+
+def test_metrics_are_honest(finished):
+    """A Free Transformer has bounds, a baseline its exact NLL; no figure stands for the other."""
+    for run in RUNS:
+        metrics = json.loads((finished.folder / f"results/smoke/{run}/metrics.json").read_text())
+        bits = {name: value["mean"] for name, value in metrics["bits_per_token"].items()}
+        bits.pop("exact", None)
+        if run == "baseline":
+            assert set(bits) == {"nll"}
+            assert "pinned" not in metrics
+        else:
+            assert set(bits) == {"ce", "kl", "elbo", "iwae", "prior"}
+            assert bits["elbo"] == pytest.approx(bits["ce"] + bits["kl"])
+        assert ("bits_per_byte" in metrics) == run.startswith("text")
+
+
+def test_sampling_prints_groups_and_pinned_ones_repeat_their_seed(finished):
+    command = ("sample", "free_k1_8", "--z", "pinned", "--prompt", "Q>", "--groups", "2")
+    output = finished.stage(*command).stdout
+    assert output.count("one z a group") == 2
+    assert len(re.findall(r"^Q>.{64}$", output, re.MULTILINE)) == 10
+    assert finished.stage(*command).stdout == output
+    assert finished.stage(*command, "--seed", "1").stdout != output
+    assert "\033[" not in output
+
+
+def test_sampling_text_continues_the_prompt(finished):
+    done = finished.stage("sample", "text_free_k1_2", "--prompt", "import ", "--new", "8")
+    assert done.stdout.count("import ") >= 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing"], "'nothing' is not under runs in params.yaml"),
+        (["baseline", "--z", "pinned"], "has no z to pin"),
+        (["free_k1", "--prompt", "é>"], "cannot be written"),
+        (["free_k1", "--new", "65"], "exceed the context of 65"),
+        (["free_k1", "--groups", "0"], "at least 1"),
+        (["free_k1", "--temperature", "-1"], "negative"),
+    ],
+)
+def test_a_mistake_in_sampling_is_one_line(finished, arguments, words):
+    done = finished.stage("sample", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_mistake_in_params_stops_every_stage_in_one_line(copied):
+    params = copied.folder / "params.yaml"
+    params.write_text(params.read_text().replace("kappa_bits: 1.0", "kappa_bitz: 1.0"))
+    for stage in ("data", "train", "evaluate", "report"):
+        argument = {"data": ["target"], "report": []}.get(stage, ["free_k1_8"])
+        done = copied.stage(stage, *argument)
+        assert done.returncode == 2
+        assert done.stderr == (
+            "error: params.yaml: runs.free_k1.kappa_bitz: Key 'kappa_bitz' not in 'Run'\n"
+        )
+    done = copied.run("dvc", "repro")
+    assert done.returncode != 0
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove"])
+def test_evaluating_a_lost_checkpoint_is_one_line(copied, damage):
+    path = copied.folder / "checkpoints/smoke/free_k1/last.ckpt"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    done = copied.stage("evaluate", "free_k1")
+    assert done.returncode == 2
+    assert "last.ckpt" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def start_until(project, pattern):
+    """`dvc repro`, returned as soon as it has printed a line that fits ``pattern``."""
+    process = project.start("dvc", "repro")
+    for said in process.stdout:
+        if re.search(pattern, said):
+            return process
+    raise AssertionError(f"dvc repro ended without {pattern!r}")
+
+
+@pytest.mark.parametrize("kind", ["SIGINT to all", "SIGKILL to all", "SIGKILL to dvc alone"])
+def test_a_killed_repro_goes_on_and_keeps_what_is_finished(finished, tmp_path, kind):
+    project = Project(tmp_path / "project")
+    project.compose()
+    process = start_until(project, "free_k1_8: +50%")
+    try:
+        if kind == "SIGINT to all":
+            os.killpg(process.pid, signal.SIGINT)
+        elif kind == "SIGKILL to all":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+        process.stdout.read()  # until the last of the group has closed it
+        process.wait()
+        output = project.ok("dvc", "repro")
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert "train@baseline" not in stages_run(output)
+    assert "train@free_k1_8" in stages_run(output)
+    for run in RUNS:
+        kept = Path("results/smoke") / run / "metrics.json"
+        assert (project.folder / kept).read_text() == (finished.folder / kept).read_text()
+    client = MlflowClient(f"sqlite:///{project.folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("smoke")
+    names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
+    assert sorted(names) == sorted(RUNS)
