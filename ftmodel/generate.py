@@ -41,8 +41,9 @@ def generate(
         temperature: of the token distribution; 0 takes the most probable token.
 
     Raises:
-        ValueError: the result would not fit the model's context, ``z`` is given to a baseline, has
-            too few codes, or names codes outside 0 … 2^H − 1.
+        ValueError: the result would not fit the model's context, the temperature is negative,
+            ``share_z`` does not divide B, or ``z`` is given to a baseline, has the wrong shape, too
+            few codes, or codes outside 0 … 2^H − 1.
     """
     *_, tokens = stream(
         model,
@@ -74,9 +75,13 @@ def stream(
         raise ValueError(
             f"{p} prompt tokens and {n_new} new ones exceed the context of {model.config.context}"
         )
+    if temperature < 0:
+        raise ValueError(f"a temperature of {temperature} is negative")
     bits = model.config.latent_bits
     if not bits and z is not None:
         raise ValueError("a baseline has no z to pin")
+    if b % share_z:
+        raise ValueError(f"{b} sequences cannot share z in groups of {share_z}")
     noise = codes = None
     if bits:
         if isinstance(z, int):
@@ -88,6 +93,8 @@ def stream(
         codes = pack_bits(noise[:, p:] < 0.5)  # uniform over 0 … 2^H − 1
         noise = noise[:, :p]
         if isinstance(z, Tensor):
+            if z.is_floating_point() or (z.dim() == 2 and z.shape[0] not in (1, b)) or z.dim() > 2:
+                raise ValueError(f"codes must be integers (N,) or ({b}, N), not {tuple(z.shape)}")
             if z.shape[-1] < n_new - 1:
                 raise ValueError(f"{z.shape[-1]} codes cannot pin {n_new} new tokens")
             if z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:

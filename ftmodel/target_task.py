@@ -42,9 +42,9 @@ def sample_sequences(n: int, generator: Generator) -> Tensor:
 
 
 def exact_log_probability(sequences: Tensor) -> Tensor:
-    """log P(sequence | prompt) in nats, (n,), of sequences (n, 66), by enumerating the 57 starts.
+    """log P(sequence | letter) in nats, (n,), of sequences (n, 66), by enumerating the 57 starts.
 
-    −inf where the process cannot produce the sequence.
+    −inf where the process cannot produce what follows the first token.
     """
     letter, arrow, body = sequences[:, :1], sequences[:, 1], sequences[:, PROMPT:]
     place = torch.arange(LENGTH)

@@ -5,8 +5,8 @@ from time import perf_counter
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import TQDMProgressBar
 from torch import Tensor
+from tqdm import tqdm
 
 from ftmodel.objective import LN2
 from pipelines.checkpoint import ENTRY, Card
@@ -89,26 +89,36 @@ class History(L.Callback):
         self.sent = len(self.rows)
 
 
-class Progress(TQDMProgressBar):
+class Progress(L.Callback):
     """One line: steps, time left, loss, KL in bits, tokens per second."""
 
     def __init__(self, history: History, name: str, steps: int) -> None:
-        super().__init__(refresh_rate=10 if sys.stderr.isatty() else max(1, steps // 10))
-        self.history, self.name = history, name
+        self.history, self.name, self.steps = history, name, steps
+        self.bar: tqdm[Any] | None = None
 
-    def init_train_tqdm(self) -> Any:
-        bar = super().init_train_tqdm()
-        bar.bar_format = "{desc} {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}"
-        return bar
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        in_a_log = not sys.stderr.isatty()
+        self.bar = tqdm(
+            total=self.steps,
+            initial=trainer.global_step,
+            desc=self.name,
+            bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}",
+            mininterval=0 if in_a_log else 0.5,
+            miniters=max(1, self.steps // 10) if in_a_log else None,
+        )
 
-    def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        super().on_train_epoch_start(trainer)
-        self.train_progress_bar.set_description(self.name)
+    def on_train_batch_end(self, *_: Any) -> None:
+        assert self.bar is not None
+        if self.history.rows:
+            self.bar.set_postfix(self.figures(self.history.rows[-1]), refresh=False)
+        self.bar.update()
 
-    def get_metrics(self, trainer: L.Trainer, module: L.LightningModule) -> dict[str, Any]:
-        if not self.history.rows:
-            return {}
-        row = self.history.rows[-1]
+    def on_train_end(self, *_: Any) -> None:
+        assert self.bar is not None
+        self.bar.close()
+
+    @staticmethod
+    def figures(row: dict[str, float]) -> dict[str, str]:
         shown = {"loss": f"{row['loss_nats']:.3f} nats"}
         if "kl_bits" in row:
             shown["KL"] = f"{row['kl_bits']:.3f} bits"

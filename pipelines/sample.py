@@ -37,8 +37,6 @@ def parse_arguments() -> argparse.Namespace:
     for name in ("groups", "size", "new"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise UserError(f"--{name}: {value} must be at least 1")
-    if arguments.temperature < 0:
-        raise UserError(f"--temperature: {arguments.temperature} is negative")
     return arguments
 
 

@@ -101,6 +101,7 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
         ],
         logger=False,
         enable_model_summary=False,
+        enable_progress_bar=False,
         default_root_dir=path.parent,
     )
     try:
@@ -137,7 +138,7 @@ def quiet() -> None:
     for message in (
         ".*does not have many workers.*",
         ".*isinstance.*treespec.*",
-        ".*mid-epoch.*",
+        ".*ended before the epoch ended.*",
         ".*exists and is not empty.*",
     ):
         warnings.filterwarnings("ignore", message)

@@ -12,7 +12,7 @@ from ftmodel.transformer import FreeTransformer
 
 torch.set_num_threads(1)
 
-# test_wrong_versions.py runs these tests against altered copies of ftmodel: no other may be imported
+# test_wrong_versions.py runs these tests on altered copies of ftmodel: import no other
 UNDER_TEST = os.environ.get("FTMODEL_UNDER_TEST")
 if UNDER_TEST:
     assert Path(ftmodel.__file__).parent == Path(UNDER_TEST), f"{ftmodel.__file__} is imported"

@@ -121,6 +121,13 @@ WRONG = [
         "test_transformer.py::test_cross_entropy_alone_reaches_every_parameter",
     ),
     Wrong(
+        "encoder's gradient kept from the lower half",
+        "transformer.py",
+        "o = self.latent.encode(x, rope)",
+        "o = self.latent.encode(x.detach(), rope)",
+        "test_transformer.py::test_gradients_equal_those_of_algorithm_2",
+    ),
+    Wrong(
         "bit order reversed between mapper and table",
         "mapper.py",
         "weights = 1 << torch.arange(bits.shape[-1], device=bits.device)",
@@ -253,7 +260,7 @@ def test_the_right_version_passes(tmp_path):
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.name)
 def test_a_wrong_version_is_noticed(tmp_path, wrong):
-    """By a failed assertion: exit code 1, and no other exception than AssertionError."""
+    """By a failed assertion: exit code 1, and no exception but AssertionError."""
     result = run_copy(tmp_path, [wrong.noticed_by], wrong)
     report = result.stdout + result.stderr
     assert result.returncode == 1, report
@@ -268,3 +275,4 @@ def test_another_ftmodel_than_the_copy_stops_the_tests(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "tests/ftmodel/test_target_scores.py"]
     result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert result.returncode == 4, result.stdout
+    assert "is imported" in result.stdout + result.stderr

@@ -11,7 +11,7 @@ from ftmodel.mapper import binary_mapper
 
 
 def dense(o, noise, table):
-    """r = (Y + G − detach(G)) W with one-hot Y and G_d = Π_h p_h^{U_h(d)} (1 − p_h)^{1 − U_h(d)}."""
+    """r = (Y + G − detach(G)) W, one-hot Y and G_d = Π_h p_h^{U_h(d)} (1 − p_h)^{1 − U_h(d)}."""
     bits, codes = o.shape[-1], table.shape[0]
     p = o.sigmoid()[..., None, :]  # (…, 1, H)
     u = torch.tensor([[d >> h & 1 for h in range(bits)] for d in range(codes)], dtype=torch.bool)
@@ -165,5 +165,5 @@ def test_bfloat16_logits_are_sampled_with_float32_probabilities(rng):
     ("noise", "rows"), [((2, 4), 8), ((1, 3), 8), ((2, 3), 7), ((2, 3), 16)], ids=str
 )
 def test_shapes_that_do_not_belong_together_are_refused(noise, rows):
-    with pytest.raises(ValueError, match="shape|fit"):
+    with pytest.raises(ValueError, match=r"differ in shape|does not fit"):
         binary_mapper(torch.zeros(2, 3), torch.zeros(noise), torch.zeros(rows, 5))

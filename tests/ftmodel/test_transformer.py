@@ -11,11 +11,11 @@ from ftmodel.transformer import FreeTransformer
 
 
 class Reference:
-    """Algorithm 2 in float64, reading the weights of a model but none of its code."""
+    """Algorithm 2 in float64, with the weights of a model but none of its code."""
 
     def __init__(self, model):
         self.c = model.config
-        self.w = {name: weight.double() for name, weight in model.state_dict().items()}
+        self.w = {n: w.double().requires_grad_() for n, w in model.state_dict().items()}
 
     def norm(self, x, name):
         return x / (x.pow(2).mean(-1, keepdim=True) + self.c.norm_eps).sqrt() * self.w[name]
@@ -65,12 +65,20 @@ class Reference:
         y = self.block("latent.encoder_block", zeta, x, causal=False)
         return self.norm(y, "latent.norm.weight") @ self.w["latent.readout.weight"].T
 
+    def map_bits(self, o, noise):
+        """Codes (B, T), and Y + G − detach(G) over all of them (B, T, 2^H)."""
+        p, bits = o.sigmoid(), o.shape[-1]
+        z = sum((noise[..., h] < p[..., h]).long() * 2**h for h in range(bits))
+        u = torch.arange(2**bits)[:, None] // 2 ** torch.arange(bits) % 2  # (2^H, H)
+        g = torch.where(u == 1, p[..., None, :], 1 - p[..., None, :]).prod(-1)
+        return z, F.one_hot(z, 2**bits) + g - g.detach()
+
     def forward(self, tokens, noise):
         """Logits (B, T, V), codes (B, T) and bit logits (B, T, H)."""
         x = self.lower(tokens)
         o = self.encode(x)
-        z = sum((noise[..., h] < o[..., h].sigmoid()).long() * 2**h for h in range(o.shape[-1]))
-        r = self.w["latent.post_sampler"][z]
+        z, one_hot = self.map_bits(o, noise)
+        r = one_hot @ self.w["latent.post_sampler"]
         middle = self.c.n_layers // 2 + 1
         x = self.block(f"blocks.{middle - 1}", x, x + r)
         for n in range(middle + 1, self.c.n_layers + 1):
@@ -159,6 +167,19 @@ def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng):
         for change in changes:
             assert change[:t].abs().sum() == 0
             assert change[t].abs().max() > 1e-4
+
+
+def test_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise):
+    """Every path that autograd would take through the printed algorithm, the encoder's included."""
+    model, tokens = make_model(tied=False), make_tokens(2, 8)
+    inputs, targets, reference = tokens[:, :-1], tokens[:, 1:], Reference(model)
+    out = model(inputs, noise)
+    logits, _, bit_logits = reference.forward(inputs, noise)
+    for y, o in ((model.logits(out.hidden), out.bit_logits), (logits, bit_logits)):
+        (F.cross_entropy(y.transpose(1, 2), targets) + 0.1 * o.square().mean()).backward()
+    for name, parameter in model.named_parameters():
+        expected = reference.w[name].grad.float()
+        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
 
 
 def test_cross_entropy_alone_reaches_every_parameter(make_model, make_tokens, noise):

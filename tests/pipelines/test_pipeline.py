@@ -135,7 +135,7 @@ def test_sampling_text_continues_the_prompt(finished):
         (["free_k1", "--prompt", "é>"], "cannot be written"),
         (["free_k1", "--new", "65"], "exceed the context of 65"),
         (["free_k1", "--groups", "0"], "at least 1"),
-        (["free_k1", "--temperature", "-1"], "negative"),
+        (["free_k1", "--temperature", "-1"], "temperature of -1.0 is negative"),
     ],
 )
 def test_a_mistake_in_sampling_is_one_line(finished, arguments, words):
