@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ class Estimate:
 
     mean: float
     se: float
+
+    def __str__(self) -> str:
+        error = "" if isnan(self.se) else f" ± {self.se:.4f}"
+        return f"{self.mean:.4f}{error}".replace("-", "−")
 
 
 @dataclass
@@ -47,6 +52,14 @@ class Arm:
     @property
     def kappa(self) -> str:
         return "–" if self.run.kappa_bits is None else fraction(self.run.kappa_bits)
+
+    @property
+    def title(self) -> str:
+        """Name and κ, in words."""
+        if self.run.kappa_bits is None:
+            return f"{self.name}: no latent"
+        unit = "bit" if self.run.kappa_bits <= 1 else "bits"
+        return f"{self.name}: κ = {self.kappa} {unit} per token"
 
     @property
     def collapsed(self) -> bool:

@@ -4,7 +4,6 @@ Writes results/<experiment>/<run>/metrics.json (figures) and details.json (sampl
 and adds both to the MLflow run of the training.
 """
 
-import csv
 import json
 from dataclasses import asdict
 from math import sqrt
@@ -22,6 +21,7 @@ from ftmodel.target_scores import score_groups
 from ftmodel.target_task import ARROW, LENGTH, LETTERS, decode, exact_log_probability
 from ftmodel.transformer import FreeTransformer
 from pipelines import errors, plots
+from pipelines.arms import read_curve
 from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model
 from pipelines.schema import Evaluation
 from pipelines.shards import Shards
@@ -101,12 +101,6 @@ def text_samples(
         }
         for row in made
     ]
-
-
-def read_curve(path: Path) -> list[dict[str, float]]:
-    """The rows of a curve.csv."""
-    with open(path, newline="") as file:
-        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
 
 def flatten(figures: dict[str, Any], prefix: str = "") -> dict[str, float]:

@@ -38,14 +38,13 @@ class Panel:
 
     @property
     def summary(self) -> str:
-        """The scores in one line: share that is valid, spread in characters, noise in common."""
+        """The scores in one line; of spread, with fresh and then with pinned z."""
         fresh, pinned = self.fresh_scores, self.pinned_scores
         if pinned is None:
-            return f"valid {fresh.valid:.2f}    spread {number(fresh.spread, 1)}"
+            return f"valid {fresh.valid:.2f}  ·  spread {number(fresh.spread, 1)}"
         return (
-            f"valid {fresh.valid:.2f}    "
-            f"spread, fresh → pinned z: {number(fresh.spread, 1)} → {number(pinned.spread, 1)}    "
-            f"noise in common, pinned z: {number(pinned.noise, 2)}"
+            f"valid {fresh.valid:.2f}  ·  spread {number(fresh.spread, 1)} → "
+            f"{number(pinned.spread, 1)}  ·  pinned noise {number(pinned.noise, 2)}"
         )
 
 
@@ -86,12 +85,12 @@ def our_panel(arm: Arm) -> Panel:
 
 def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
     """A row for each arm on the target task: baselines first, then by κ."""
-    on_target = [arm for arm in arms if arm.on_target]
-    on_target.sort(key=lambda arm: -1 if arm.run.kappa_bits is None else arm.run.kappa_bits)
-    return [
-        Row(arm, our_panel(arm), None if arm.baseline else paper.get(arm.run.kappa_bits))
-        for arm in on_target
-    ]
+    rows = []
+    for arm in arms:
+        if arm.on_target:
+            kappa = -1.0 if arm.run.kappa_bits is None else arm.run.kappa_bits
+            rows.append((kappa, Row(arm, our_panel(arm), paper.get(kappa))))
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
 def character_kinds(sequence: str) -> list[str]:

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from numpy import full, nan
 
 from ftmodel.objective import LN2
-from pipelines.arms import Arm, Curve, training_bits
+from pipelines.arms import Curve, training_bits
 from pipelines.paper import Panel, Row, character_kinds
 
 # Okabe and Ito's palette, told apart by colour-blind readers; from the eighth run on with markers
@@ -56,28 +56,43 @@ def curves(
     style = style or styles(runs)
     latent = {name: rows for name, rows in runs.items() if "kl_bits" in rows[0]}
     figure = Figure(figsize=(11 if latent else 7, 4.4 + 0.25 * (len(runs) // 4)))
-    axes = figure.subplots(1, 2 if latent else 1, squeeze=False)[0]
-    for name, rows in runs.items():
-        tokens = [row["tokens"] / 1e6 for row in rows]
-        axes[0].plot(tokens, [training_bits(row) for row in rows], lw=1.6, **style[name])
-        if name in latent:
-            dashed = {**style[name], "marker": "", "lw": 1, "ls": "--", "alpha": 0.7}
-            axes[0].plot(tokens, [row["ce_nats"] / LN2 for row in rows], **dashed)
-            axes[1].plot(tokens, [row["kl_bits"] for row in rows], lw=1.6, **style[name])
-    log_axis(axes[0], "Training bound", "bits per token")
-    if latent:
-        for name, kappa in (kappas or {}).items():
-            if kappa > 0 and name in latent:
-                axes[1].axhline(kappa, ls=":", lw=1.4, color=style[name]["color"])
-        log_axis(axes[1], "KL of the latent" + (" (dotted: κ)" if kappas else ""), "bits per token")
+    bounds, *rest = figure.subplots(1, 2 if latent else 1, squeeze=False)[0]
+    draw_bounds(bounds, runs, style)
+    for axes in rest:
+        draw_kl(axes, latent, style, kappas or {})
     legend(figure, {name: style[name] for name in runs}, bool(latent))
     return figure
 
 
-def log_axis(axes: Axes, title: str, label: str) -> None:
+def million(rows: Curve) -> list[float]:
+    return [row["tokens"] / 1e6 for row in rows]
+
+
+def draw_bounds(axes: Axes, runs: Mapping[str, Curve], style: Mapping[str, Style]) -> None:
+    for name, rows in runs.items():
+        axes.plot(million(rows), [training_bits(row) for row in rows], lw=1.6, **style[name])
+        if "kl_bits" in rows[0]:
+            dashed = {**style[name], "marker": "", "lw": 1, "ls": "--", "alpha": 0.7}
+            axes.plot(million(rows), [row["ce_nats"] / LN2 for row in rows], **dashed)
+    lowest = min(training_bits(row) for rows in runs.values() for row in rows)
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], lowest / 5))  # CE may fall towards 0
+    log_axis(axes, "Training bound")
+
+
+def draw_kl(
+    axes: Axes, runs: Mapping[str, Curve], style: Mapping[str, Style], kappas: Mapping[str, float]
+) -> None:
+    for name, rows in runs.items():
+        axes.plot(million(rows), [row["kl_bits"] for row in rows], lw=1.6, **style[name])
+        if kappas.get(name, 0) > 0:
+            axes.axhline(kappas[name], ls=":", lw=1.4, color=style[name]["color"])
+    log_axis(axes, "KL of the latent" + (" (dotted: κ)" if kappas else ""))
+
+
+def log_axis(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.set_xlabel("tokens (million)")
-    axes.set_ylabel(label)
+    axes.set_ylabel("bits per token")
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     wide = high / low > 30
@@ -94,7 +109,7 @@ def legend(figure: Figure, style: Mapping[str, Style], latent: bool) -> None:
         label = "reconstruction CE (not comparable)"
         lines.append(Line2D([], [], label=label, lw=1, ls="--", color=GREY))
     columns = min(len(lines), 4 if latent else 3)
-    height = 0.06 + 0.05 * -(-len(lines) // columns)  # of the figure, below the axes
+    height = 0.2 * -(-len(lines) // columns) / figure.get_figheight()
     figure.legend(handles=lines, loc="lower center", ncols=columns, frameon=False, fontsize=9.5)
     figure.tight_layout(rect=(0, height, 1, 1))
 
@@ -102,15 +117,16 @@ def legend(figure: Figure, style: Mapping[str, Style], latent: bool) -> None:
 def kl_per_bit(runs: Mapping[str, list[float]]) -> Figure:
     """Heat map of the KL, bits per token, of each latent bit; runs may differ in H."""
     width = max(len(values) for values in runs.values())
-    figure = Figure(figsize=(2.2 + max(0.62 * width, 4), 1.5 + 0.42 * len(runs)))
+    figure = Figure(figsize=(11, 2 + 0.36 * len(runs)))
     axes = figure.subplots()
     shade = LogNorm(1e-3, 1, clip=True)
+    size = min(9, 170 / width)  # points, so that 24 bits fit
     grid = full((len(runs), width), nan)
     for row, values in enumerate(runs.values()):
         grid[row, : len(values)] = values
         for bit, value in enumerate(values):
             colour = "white" if shade(value) > 0.6 else "#1f2937"
-            axes.text(bit, row, f"{value:.3f}", ha="center", va="center", fontsize=8, color=colour)
+            axes.text(bit, row, f"{value:.3f}", ha="center", va="center", size=size, color=colour)
     image = axes.imshow(grid, aspect="auto", cmap="Blues", norm=shade)
     axes.set_yticks(range(len(runs)), list(runs))
     axes.xaxis.set_major_locator(MaxNLocator(min(width, 16), integer=True))
@@ -124,21 +140,26 @@ def kl_per_bit(runs: Mapping[str, list[float]]) -> Figure:
 
 
 # Figure 4 is laid out in inches from the upper left corner.
-PAGE, COLUMNS, BOX = 13.9, (0.3, 7.15), 6.45
-LINE, FONT = 0.19, 11
+PAGE, COLUMNS, BOX = 13.95, (0.25, 7.1), 6.6
+LINE, FONT, HEADER = 0.19, 11.3, 1.0
+KEY = (
+    "Blue: each sequence has a z of its own.  Green: five sequences share one z.  "
+    "Scores (spread: blue → green) are over all groups generated; the paper's, over those shown."
+)
 
 
 def figure4(rows: list[Row]) -> Figure:
     """The sequences of each arm beside the paper's: fresh z boxed in blue, pinned z in green."""
-    height = 0.75 + sum(row_height(row) for row in rows)
+    height = HEADER + sum(row_height(row) for row in rows)
     figure = Figure(figsize=(PAGE, height), dpi=115)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, PAGE), ylim=(height, 0))
     axes.set_axis_off()
     for left, head in zip(COLUMNS, ("This experiment", "The paper (Figure 4)"), strict=True):
         axes.text(left, 0.35, head, fontsize=15, fontweight="bold")
-    top = 0.6
+    axes.text(COLUMNS[0], 0.68, KEY, fontsize=10.5, color=GREY)
+    top = HEADER - 0.15
     for row in rows:
-        axes.text(COLUMNS[0], top + 0.25, row_title(row), fontsize=12.5, fontweight="bold")
+        axes.text(COLUMNS[0], top + 0.25, row.arm.title, fontsize=12.5, fontweight="bold")
         draw_panel(axes, COLUMNS[0], top + 0.4, row.ours)
         if row.paper:
             draw_panel(axes, COLUMNS[1], top + 0.4, row.paper)
@@ -146,15 +167,9 @@ def figure4(rows: list[Row]) -> Figure:
     return figure
 
 
-def row_title(row: Row) -> str:
-    if row.arm.baseline:
-        return f"Baseline, no latent  ({row.arm.name})"
-    return f"κ = {row.arm.kappa} bit per token  ({row.arm.name})"
-
-
 def row_height(row: Row) -> float:
     groups = row.ours.fresh + row.ours.pinned
-    return 0.95 + sum(len(group) * LINE + 0.2 for group in groups)
+    return 0.85 + sum(len(group) * LINE + 0.2 for group in groups)
 
 
 def draw_panel(axes: Axes, left: float, top: float, panel: Panel) -> None:

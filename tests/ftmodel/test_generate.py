@@ -234,9 +234,28 @@ def test_a_sequence_may_fill_the_context_and_one_token_more(make_model, make_tok
         (3, torch.zeros(3, dtype=torch.long), "cannot pin"),
         (3, torch.tensor([0, 0, 8, 0]), "outside"),
         (3, torch.tensor([0, -1, 0, 0]), "outside"),
+        (3, torch.zeros(3, 4, dtype=torch.long), "codes must be"),
+        (3, torch.zeros(4), "codes must be integers"),
     ],
-    ids=["seed, baseline", "codes, baseline", "too few codes", "code 8 of 8", "code -1"],
+    ids=[
+        "seed, baseline",
+        "codes, baseline",
+        "too few codes",
+        "code 8 of 8",
+        "code -1",
+        "3 rows for 2",
+        "not integers",
+    ],
 )
 def test_z_that_cannot_be_used_is_refused(make_model, make_tokens, rng, bits, z, message):
     with pytest.raises(ValueError, match=message):
         generate(make_model(latent_bits=bits), make_tokens(2, 4), 5, generator=rng, z=z)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"share_z": 2}, "in groups of 2"), ({"temperature": -1.0}, "negative")],
+)
+def test_settings_without_a_meaning_are_refused(make_model, make_tokens, rng, settings, message):
+    with pytest.raises(ValueError, match=message):
+        generate(make_model(), make_tokens(3, 4), 5, generator=rng, **settings)

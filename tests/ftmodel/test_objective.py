@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.objective import free_bits, kl_per_bit, training_loss
+from ftmodel.objective import collapsed, free_bits, kl_per_bit, training_loss
 
 LN2 = log(2)
 
@@ -102,3 +102,17 @@ def test_baseline_loss_is_cross_entropy_without_kl(make_model, batch):
     torch.testing.assert_close(loss.total, ce)
     torch.testing.assert_close(loss.ce, ce)
     assert loss.kl is None and loss.hinge is None
+
+
+@pytest.mark.parametrize(
+    ("kl_bits", "kappa_bits", "expected"),
+    [
+        ([0.01] * 9, 0.5, True),
+        ([0.4] * 6 + [0.01] * 3, 0.5, True),  # lost on the way
+        ([0.01] * 6 + [0.4] * 3, 0.5, False),  # late, but used
+        ([0.01] * 8 + [0.06], 0.5, False),
+        ([0.0] * 9, 0.0, False),
+    ],
+)
+def test_collapse_is_a_last_third_under_a_tenth_of_kappa(kl_bits, kappa_bits, expected):
+    assert collapsed(kl_bits, kappa_bits) is expected

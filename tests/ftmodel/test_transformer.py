@@ -215,8 +215,8 @@ def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
     assert out.codes is None and out.bit_logits is None
 
 
-def test_initial_weights_have_gpt2_scale():
-    """std 0.02, and 0.02 / √(2 L) into the residual stream; gains of RMSNorm start at 1."""
+def test_initial_weights_scale_with_width():
+    """std √(2 / 5 D), over √(2 L) into the residual stream; gains of RMSNorm start at 1."""
     torch.manual_seed(0)
     shape = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=8)
     model = FreeTransformer(ModelConfig(**shape, latent_bits=8), 128)
@@ -225,7 +225,7 @@ def test_initial_weights_have_gpt2_scale():
             assert torch.equal(parameter, torch.ones_like(parameter)), name
         else:
             into_residual = name.endswith(("output.weight", "down.weight"))
-            std = 0.02 / sqrt(8) if into_residual else 0.02
+            std = sqrt(2 / (5 * 64)) / (sqrt(8) if into_residual else 1)
             assert parameter.std().item() == pytest.approx(std, rel=0.25), name
 
 

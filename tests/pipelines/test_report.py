@@ -1,0 +1,403 @@
+"""The report on results written by hand: small, but of every shape that evaluation leaves."""
+
+import csv
+import json
+import re
+import shutil
+from contextlib import chdir
+from html import unescape
+from html.parser import HTMLParser
+from math import log, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines import report
+from pipelines.arms import fraction, read_arms
+from pipelines.errors import UserError
+from pipelines.findings import caveat, compare, findings, introduction
+from pipelines.paper import character_kinds, read_paper
+from pipelines.schema import load_experiment
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
+CE = 0.1111  # of every Free Transformer: far below any bound
+GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
+ARCHITECTURE = {
+    "n_layers": 2, "d_model": 8, "n_heads": 2, "n_kv_heads": 1, "ffn_width": 16, "context": 65
+}  # fmt: skip
+
+
+def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    presets = {
+        name: {
+            "architecture": {**ARCHITECTURE, "latent_bits": bits},
+            "optim": {"batch_size": 1, "lr": 0.001},
+        }
+        for name, bits in (("small", 3), ("large", 5))
+    }
+    return {
+        "name": "tiny",
+        "data": {
+            "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
+            "text": {"source": "files", "vocab_size": 300},
+        },
+        "models": presets,
+        "runs": runs,
+    }
+
+
+def run(data: str = "target", kappa: float | None = None, **changes: Any) -> dict[str, Any]:
+    plain = {"data": data, "model": "small", "kappa_bits": kappa, "tokens": 6500, "seed": 0}
+    return plain | changes
+
+
+def figures(bound: float, se: float, free: bool) -> dict[str, dict[str, float]]:
+    """What evaluation measures, in any unit, with figures that are told apart when printed."""
+    if not free:
+        return {"nll": {"mean": bound, "se": se}}
+    means = {"ce": CE, "kl": 0.2222, "elbo": bound + 0.3, "iwae": bound, "prior": bound + 3}
+    return {key: {"mean": mean, "se": se} for key, mean in means.items()}
+
+
+def measured(
+    spec: dict[str, Any], bound: float, se: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    free, bits = spec["kappa_bits"] is not None, {"small": 3, "large": 5}[spec["model"]]
+    metrics: dict[str, Any] = {"sequences": 8, "tokens": 520}
+    metrics["bits_per_token"] = figures(bound, se, free)
+    details: dict[str, Any] = {"kl_per_bit": [0.2222 / bits] * bits if free else []}
+    if spec["data"] == "target":
+        metrics["bits_per_token"]["exact"] = {"mean": 0.4444, "se": 0.01}
+        metrics["gap_nats_per_token"] = {"mean": 0.1, "se": 0.001}
+        kinds = ("fresh", "pinned") if free else ("fresh",)
+        scores = {"valid": 1.0, "spread": 2.5, "noise": nan, "groups": 2, "group_size": 8}
+        metrics |= {kind: scores for kind in kinds}
+        details["groups"] = {kind: [GROUP, GROUP[::-1]] for kind in kinds}
+    else:
+        metrics["bits_per_byte"] = figures(bound / 3, se / 3, free)
+        details["samples"] = [{"prompt": "if a <b> &", "text": "\n\x04 end ``` of"}]
+    metrics |= {"trained_tokens": spec["tokens"], "parameters": 1000 + free}
+    return metrics | ({"collapsed": 0} if free else {}), details
+
+
+def write_results(folder: Path, name: str, spec: dict[str, Any], bound: float, se: float) -> None:
+    folder = folder / "results/tiny" / name
+    folder.mkdir(parents=True)
+    metrics, details = measured(spec, bound, se)
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "details.json").write_text(json.dumps(details))
+    latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
+    with open(folder / "curve.csv", "w", newline="") as file:
+        rows = [
+            {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i} | latent
+            for i in (1, 2, 4)
+        ]
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_experiment(
+    folder: Path, runs: dict[str, dict[str, Any]], bounds: dict[str, float], se: float = 0.01
+) -> Path:
+    (folder / "docs/paper").mkdir(parents=True)
+    shutil.copy(SAMPLES, folder / "docs/paper")
+    (folder / "params.yaml").write_text(yaml.safe_dump(params(runs), sort_keys=False))
+    for name, spec in runs.items():
+        write_results(folder, name, spec, bounds.get(name, 0.5), se)
+    return folder
+
+
+def make_report(folder: Path) -> Path:
+    with chdir(folder):
+        report.main()
+    return folder / "report/tiny"
+
+
+def arms_of(folder: Path) -> Any:
+    with chdir(folder):
+        return read_arms(load_experiment())
+
+
+RUNS = {
+    "base": run(),
+    "free_k1_8": run(kappa=0.125),
+    "free_wide": run(kappa=0.3, model="large"),  # a κ that the paper has no samples of
+    "text_base": run("text"),
+    "text_free": run("text", kappa=0.5),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on RUNS; tests must not change it."""
+    folder = write_experiment(tmp_path_factory.mktemp("report"), RUNS, {"free_k1_8": 0.7654321})
+    write_results(folder, "left_over", run(), 0.5, 0.01)  # of a run no longer in params.yaml
+    return make_report(folder)
+
+
+class Cells(HTMLParser):
+    """Every table cell of a page as (classes, text), every image's source, every tag."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.cells: list[tuple[str, str]] = []
+        self.images: list[str] = []
+        self.tags: set[str] = set()
+        self.inside = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        found = dict(attrs)
+        if tag == "img":
+            self.images.append(found["src"] or "")
+        if tag in ("td", "th"):
+            self.inside = True
+            self.cells.append((found.get("class") or "", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            kind, text = self.cells[-1]
+            self.cells[-1] = (kind, text + data)
+
+
+def test_every_output_is_written(made: Path) -> None:
+    outputs = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+    names = ("figure4", "curves_target", "curves_text", "kl_per_bit")
+    assert outputs == {"index.html", "report.md", "curves.csv", "arms.csv", "summary.txt"} | {
+        f"figures/{name}.png" for name in names
+    }
+
+
+def test_page_stands_alone(made: Path) -> None:
+    page = (made / "index.html").read_text()
+    cells = Cells(page)
+    assert not re.search(r"https?:|url\(|@import", page)
+    assert not cells.tags & {"script", "link", "iframe"}
+    assert len(cells.images) == 3  # figure 4 is there as text
+    assert all(image.startswith("data:image/png;base64,iVBOR") for image in cells.images)
+
+
+@pytest.mark.parametrize("name", ["index.html", "report.md", "summary.txt", "arms.csv"])
+def test_exactly_the_runs_of_the_experiment_are_in(made: Path, name: str) -> None:
+    text = (made / name).read_text()
+    assert all(run_name in text for run_name in RUNS)
+    assert "left_over" not in text
+
+
+def test_markdown_links_only_figures_that_exist(made: Path) -> None:
+    links = re.findall(r"!\[.*?\]\((.*?)\)", (made / "report.md").read_text())
+    assert sorted(links) == sorted(f"figures/{p.name}" for p in (made / "figures").iterdir())
+
+
+def test_markdown_tables_are_whole(made: Path) -> None:
+    """A row after each head, and as many cells in each row of a table."""
+    text = (made / "report.md").read_text()
+    tables = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.M)]
+    assert [len(table) - 2 for table in tables] == [4, 3, 2, 2]
+    for table in tables:
+        assert len({row.count("|") for row in table}) == 1, table
+
+
+def test_samples_are_selectable_text(made: Path) -> None:
+    plain = unescape(re.sub(r"<[^>]*>", "", (made / "index.html").read_text()))
+    assert GROUP[0] in plain
+    assert read_paper(SAMPLES)[0.125].fresh[0][0] in plain
+
+
+def test_reconstruction_ce_is_never_offered_for_comparison(made: Path) -> None:
+    cells = Cells((made / "index.html").read_text()).cells
+    heads = [kind for kind, text in cells if "reconstruction CE" in text]
+    values = [kind for kind, text in cells if f"{CE:.4f}" in text]
+    assert heads == ["grey"] * 3  # target; text per token and per byte
+    assert values == ["grey"] * 4
+    bounds = [kind for kind, text in cells if "0.7654" in text]
+    assert bounds == [""]
+    assert "reconstruction CE (not comparable)" in (made / "report.md").read_text()
+
+
+def test_reconstruction_ce_is_in_no_summary(made: Path) -> None:
+    page = (made / "index.html").read_text()
+    before_tables = page[: page.index("<table>")]
+    for text in ((made / "summary.txt").read_text(), before_tables):
+        assert f"{CE:.4f}" not in text
+        assert "0.7654" in text or "+0.2654" in text
+
+
+def test_curves_hold_the_bound(made: Path) -> None:
+    with open(made / "curves.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        "run", "tokens", "step", "bits_per_token", "ce_bits_per_token", "kl_bits_per_token"
+    ]  # fmt: skip
+    bounds = {(row["run"], row["step"]): float(row["bits_per_token"]) for row in rows}
+    assert bounds["base", "4"] == pytest.approx(0.25)
+    assert bounds["free_k1_8", "4"] == pytest.approx(0.25 + 0.25)
+    assert {row["kl_bits_per_token"] for row in rows if row["run"] == "base"} == {""}
+
+
+def test_arms_are_machine_readable_at_full_precision(made: Path) -> None:
+    with open(made / "arms.csv", newline="") as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
+    assert list(rows) == list(RUNS)
+    free = rows["free_k1_8"]
+    assert (free["iwae_bits_per_token"], free["kappa_bits"]) == ("0.7654321", "0.125")
+    assert (free["latent_bits"], rows["free_wide"]["latent_bits"]) == ("3", "5")
+    assert (rows["base"]["latent_bits"], rows["base"]["iwae_bits_per_token"]) == ("0", "")
+    assert rows["text_free"]["iwae_bits_per_byte_se"] == str(0.01 / 3)
+
+
+def test_summary_is_one_aligned_line_an_arm(made: Path) -> None:
+    lines = (made / "summary.txt").read_text().splitlines()
+    assert max(map(len, lines)) <= 110
+    table = lines[: len(RUNS) + 1]
+    assert [line.split()[0] for line in table] == ["run", *RUNS]
+    start = table[0].index("bits/token")
+    assert table[2][start:].startswith("0.7654 ± 0.0100")
+    assert all(line[start - 2 : start] == "  " and line[start] != " " for line in table)
+
+
+def test_stage_ends_with_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_report(write_experiment(tmp_path, {"base": run("text")}, {}))
+    printed = capsys.readouterr().out
+    assert printed == (folder / "summary.txt").read_text()
+    assert printed.endswith(
+        "The report is in report/tiny/index.html; `make ui` opens the MLflow UI.\n"
+    )
+
+
+def test_samples_cannot_break_the_page(made: Path) -> None:
+    page = (made / "index.html").read_text()
+    assert "if a &lt;b&gt; &amp;" in page
+    assert "\x04" not in page + (made / "report.md").read_text()
+
+
+VERDICTS = [
+    (0.40, "Lower bound than base"),
+    (0.473, "No difference measured from base"),  # −0.027, two combined errors are 0.028
+    (0.527, "No difference measured from base"),
+    (0.53, "Bound above base"),
+]
+
+
+@pytest.mark.parametrize(("bound", "words"), VERDICTS)
+def test_verdict_from_bounds_and_errors(tmp_path: Path, bound: float, words: str) -> None:
+    runs = {"base": run(), "free": run(kappa=1.0)}
+    arms = arms_of(write_experiment(tmp_path, runs, {"free": bound}))
+    (sentence,) = findings(arms)["target"]
+    assert sentence.startswith(words)
+    assert re.search(r"free \([+−]0\.\d{4} ± 0\.0141\)", sentence)
+    assert "One seed per arm on target" in caveat(arms)
+
+
+def test_unknown_errors_make_no_difference(tmp_path: Path) -> None:
+    runs = {"base": run(), "free": run(kappa=1.0)}
+    arms = arms_of(write_experiment(tmp_path, runs, {"free": 0.1}, se=nan))
+    assert findings(arms)["target"][0].startswith("No difference")
+
+
+def test_difference_within_the_spread_of_seeds_is_none(tmp_path: Path) -> None:
+    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0)}
+    arms = arms_of(write_experiment(tmp_path, runs, {"again": 0.6, "free": 0.45}, se=0.001))
+    assert findings(arms)["target"][0].startswith("No difference measured from base")
+    assert "differ by up to 0.1000 bits per token" in caveat(arms)
+    assert "One seed" not in caveat(arms)
+
+
+def test_each_seed_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
+    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0, seed=1)}
+    (comparison,) = compare(arms_of(write_experiment(tmp_path, runs, {})))
+    assert comparison.baseline.name == "again"
+
+
+@pytest.mark.parametrize("change", [{"tokens": 13_000}, {"model": "large"}, {"data": "text"}])
+def test_unlike_baselines_are_not_compared(tmp_path: Path, change: dict[str, Any]) -> None:
+    runs = {"base": run(**change), "free": run(kappa=1.0)}
+    arms = arms_of(write_experiment(tmp_path, runs, {}))
+    assert compare(arms) == []
+    assert findings(arms)["target"] == [
+        "No baseline of the same model and token budget to compare with: free."
+    ]
+
+
+def test_introduction_counts_arms(made: Path) -> None:
+    text = introduction(arms_of(made.parents[1]), 16)
+    assert text.startswith(
+        "1 baseline and 2 Free Transformers (κ = 1/8, 3/10 bits per token) on target, 6,500 "
+        "training tokens each; 1 baseline and 1 Free Transformer (κ = 1/2 bits per token) on text"
+    )
+    assert "IWAE-16" in text
+
+
+def test_collapse_is_tagged(tmp_path: Path) -> None:
+    runs = {"fine": run(kappa=1.0), "dead": run(kappa=2.0)}
+    write_experiment(tmp_path, runs, {})
+    path = tmp_path / "results/tiny/dead/metrics.json"
+    path.write_text(path.read_text().replace('"collapsed": 0', '"collapsed": 1'))
+    folder = make_report(tmp_path)
+    page = (folder / "index.html").read_text()
+    assert re.findall(r">(\w+)<br><b class=\"tag\">collapsed", page) == ["dead"]
+    assert "dead (collapsed)" in (folder / "summary.txt").read_text()
+    assert "dead **(collapsed)**" in (folder / "report.md").read_text()
+    assert findings(arms_of(tmp_path))["target"][-1].endswith("of training): dead.")
+
+
+@pytest.mark.parametrize("file", ["metrics.json", "details.json", "curve.csv"])
+def test_missing_result_names_the_stage(tmp_path: Path, file: str) -> None:
+    write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
+    (tmp_path / "results/tiny/free" / file).unlink()
+    with pytest.raises(UserError, match=f"free/{file} is missing.*dvc repro evaluate@free"):
+        make_report(tmp_path)
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("runs", "absent"),
+    [
+        ({"base": run("text"), "free": run("text", kappa=0.5)}, "Figure 4"),
+        ({"base": run()}, "How much each latent bit carries"),
+        ({"free": run(kappa=1.0)}, "Text samples"),
+    ],
+    ids=["text only", "baseline only", "no baseline"],
+)
+def test_parts_without_content_are_left_out(
+    tmp_path: Path, runs: dict[str, dict[str, Any]], absent: str
+) -> None:
+    folder = make_report(write_experiment(tmp_path, runs, {}))
+    for name in ("index.html", "report.md"):
+        text = (folder / name).read_text()
+        assert absent not in text
+        assert "What may not be compared" in text
+
+
+def test_paper_has_three_groups_of_five_at_four_thresholds() -> None:
+    paper = read_paper(SAMPLES)
+    assert list(paper) == [0.015625, 0.125, 1.0, 8.0]
+    for panel in paper.values():
+        groups = panel.fresh + panel.pinned
+        assert (len(panel.fresh), [len(group) for group in groups]) == (1, [5, 5, 5])
+        assert {len(sequence) for group in groups for sequence in group} == {66}
+
+
+def test_scores_of_the_paper_are_those_of_its_sequences() -> None:
+    panel = read_paper(SAMPLES)[0.125]
+    assert panel.summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
+    assert panel.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
+
+
+def test_kinds_of_characters() -> None:
+    assert character_kinds("B>_B!C") == ["prompt", "prompt", "blank", "target", "noise", "other"]
+
+
+@pytest.mark.parametrize(
+    ("kappa", "text"), [(0.015625, "1/64"), (0.3, "3/10"), (8.0, "8"), (0.12345678, "0.123457")]
+)
+def test_fractions(kappa: float, text: str) -> None:
+    assert fraction(kappa) == text
