@@ -196,7 +196,7 @@ def main() -> None:
     target = report_folder(experiment)
     with replace_folder(target) as folder:
         write_report(experiment, arms, folder)
-    print((target / "summary.txt").read_text(), end="")
+    print(target / "index.html")
 
 
 if __name__ == "__main__":
