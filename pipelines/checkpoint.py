@@ -40,7 +40,15 @@ class Card:
 
 
 def checkpoint_path(experiment: str, run: str) -> Path:
+    """Where a finished run's checkpoint lies, for DVC to keep."""
     return Path("checkpoints") / experiment / run / "last.ckpt"
+
+
+def resume_path(experiment: str, run: str) -> Path:
+    """Where an unfinished run's checkpoint lies, out of reach of DVC, which deletes outputs before
+    it runs a stage (those marked to persist it keeps, but then it caches no earlier run).
+    """
+    return Path("resume") / experiment / run / "last.ckpt"
 
 
 def code_hash() -> str:

@@ -5,6 +5,7 @@ and adds both to the MLflow run of the training.
 """
 
 import json
+import shutil
 from dataclasses import asdict
 from math import sqrt
 from pathlib import Path
@@ -22,7 +23,7 @@ from ftmodel.target_task import ARROW, LENGTH, LETTERS, decode, exact_log_probab
 from ftmodel.transformer import FreeTransformer
 from pipelines import errors, plots
 from pipelines.arms import read_curve
-from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model
+from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_path
 from pipelines.schema import Evaluation
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
@@ -165,6 +166,8 @@ def main() -> None:
     if run.kappa_bits is not None:
         metrics["collapsed"] = int(collapsed([row["kl_bits"] for row in curve], run.kappa_bits))
 
+    # DVC has the finished checkpoint by now: the one to resume from is not needed any more
+    shutil.rmtree(resume_path(experiment.name, name).parent, ignore_errors=True)
     (folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
     (folder / "details.json").write_text(json.dumps(details, indent=2) + "\n")
 

@@ -1,11 +1,14 @@
 """Stage `train`: one run of the experiment.    python -m pipelines.train <run>
 
 Writes checkpoints/<experiment>/<run>/ (checkpoint, resolved configuration) and
-results/<experiment>/<run>/curve.csv. A run that was killed goes on from its last checkpoint.
+results/<experiment>/<run>/curve.csv. A killed run goes on from its last checkpoint, kept in
+resume/ until the run is evaluated.
 """
 
 import csv
 import logging
+import os
+import shutil
 import warnings
 from dataclasses import asdict
 from datetime import timedelta
@@ -20,12 +23,12 @@ from ftmodel.transformer import FreeTransformer
 from pipelines import errors
 from pipelines.batches import INIT, BatchModule, StepBatches, stream_seed
 from pipelines.callbacks import History, Progress
-from pipelines.checkpoint import Card, checkpoint_path, make_card, read_checkpoint
+from pipelines.checkpoint import Card, checkpoint_path, make_card, read_checkpoint, resume_path
 from pipelines.errors import UserError
 from pipelines.module import TrainingModule
 from pipelines.schema import Experiment, Precision
 from pipelines.shards import Shards
-from pipelines.stage import alone, argument, load_stage
+from pipelines.stage import alone, argument, load_stage, replace_folder
 from pipelines.tracking import Tracking
 
 CHECKPOINT_EVERY = timedelta(seconds=20)
@@ -63,16 +66,8 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
     steps = experiment.steps(run)
     windows = shards.windows("train", config.context)
     card = make_card(experiment, name, shards)
-    path = checkpoint_path(experiment.name, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = resume_path(experiment.name, name)
     resume = resumable(path, card)
-
-    OmegaConf.save(
-        OmegaConf.create(
-            {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
-        ),
-        path.parent / "config.yaml",
-    )
     tracking = Tracking(experiment.name)
     tracking.start(card, experiment)
     torch.manual_seed(stream_seed(run.seed, INIT))
@@ -116,6 +111,10 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
         raise
     trainer.save_checkpoint(path)
     tracking.finish()
+    with replace_folder(checkpoint_path(experiment.name, name).parent) as folder:
+        link(path, folder / path.name)
+        resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
+        OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
     curve.parent.mkdir(parents=True, exist_ok=True)
     with open(curve, "w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(history.rows[0]))
@@ -123,11 +122,19 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
         writer.writerows(history.rows)
 
 
+def link(source: Path, target: Path) -> None:
+    """A second name for a file, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def main() -> None:
     name = argument("run")
     experiment = load_stage("runs", name)
     quiet()
-    with alone(checkpoint_path(experiment.name, name).parent):
+    with alone(resume_path(experiment.name, name).parent):
         shards = Shards(Path("data/tokens") / experiment.runs[name].data)
         train(experiment, name, shards, Path("results") / experiment.name / name / "curve.csv")
 

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from pipelines import train as train_module
 from pipelines.callbacks import History
-from pipelines.checkpoint import Card, load_model, read_checkpoint
+from pipelines.checkpoint import Card, checkpoint_path, load_model, read_checkpoint, resume_path
 from pipelines.errors import UserError
 from pipelines.module import learning_rate_factor
 from pipelines.schema import Precision, load_experiment
@@ -39,7 +39,7 @@ def train_run(name=RUN, **changes):
     shards = Shards(Path("data/tokens") / experiment.runs[name].data)
     curve = Path("results/smoke") / name / "curve.csv"
     train(experiment, name, shards, curve)
-    content, _ = read_checkpoint(Path("checkpoints/smoke") / name / "last.ckpt")
+    content, _ = read_checkpoint(checkpoint_path("smoke", name))
     return content["state_dict"], list(csv.DictReader(curve.open()))
 
 
@@ -59,7 +59,7 @@ def tracked_runs():
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace):
     first = train_run()
-    shutil.rmtree("checkpoints")
+    shutil.rmtree("resume")
     again = train_run()
     other = train_run(seed=1)
     assert losses(first[1]) == losses(again[1])
@@ -69,14 +69,14 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace):
 
 def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypatch):
     uninterrupted = train_run()
-    shutil.rmtree("checkpoints")
+    shutil.rmtree("resume")
     runs_before = {run.info.run_id for run in tracked_runs()[1]}
 
     def die_late(self, trainer, *rest):
         """The process dies at step 13, after MLflow heard of all steps but before a checkpoint."""
         inherited(self, trainer, *rest)
         if trainer.global_step == 7:
-            trainer.save_checkpoint("checkpoints/smoke/free_k1_8/kept.ckpt")
+            trainer.save_checkpoint("resume/smoke/free_k1_8/kept.ckpt")
         if trainer.global_step == 13:
             self.send()
             raise RuntimeError("killed")
@@ -86,8 +86,8 @@ def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypa
         patch.setattr(History, "on_train_batch_end", die_late)
         with pytest.raises(RuntimeError, match="killed"):
             train_run()
-    folder = Path("checkpoints/smoke") / RUN
-    (folder / "kept.ckpt").rename(folder / "last.ckpt")
+    path = resume_path("smoke", RUN)
+    (path.parent / "kept.ckpt").rename(path)
     resumed = train_run()
     assert same(uninterrupted[0], resumed[0])
     assert losses(uninterrupted[1]) == losses(resumed[1])
@@ -104,13 +104,13 @@ def test_a_checkpoint_of_another_specification_is_not_resumed(workspace, capsys)
     train_run(seed=1)
     weights, _ = train_run(seed=0)
     assert "another specification" in capsys.readouterr().out
-    shutil.rmtree("checkpoints")
+    shutil.rmtree("resume")
     assert same(weights, train_run(seed=0)[0])
 
 
 def test_a_truncated_checkpoint_is_reported_and_the_run_starts_over(workspace, capsys):
     weights, _ = train_run()
-    path = Path("checkpoints/smoke") / RUN / "last.ckpt"
+    path = resume_path("smoke", RUN)
     path.write_bytes(path.read_bytes()[:1000])
     assert same(weights, train_run()[0])
     assert "not a readable checkpoint" in capsys.readouterr().out
@@ -138,14 +138,14 @@ def test_the_budget_is_exact_to_one_batch(workspace):
 
 def test_the_resolved_configuration_lies_beside_the_checkpoint(workspace):
     train_run()
-    text = (Path("checkpoints/smoke") / RUN / "config.yaml").read_text()
+    text = (checkpoint_path("smoke", RUN).parent / "config.yaml").read_text()
     assert "kappa_bits: 0.125" in text
     assert "latent_bits: 8" in text
 
 
 def test_a_checkpoint_loads_as_the_trained_model(workspace):
     weights, _ = train_run()
-    model, card = load_model(Path("checkpoints/smoke") / RUN / "last.ckpt")
+    model, card = load_model(checkpoint_path("smoke", RUN))
     assert isinstance(card, Card)
     assert same({f"model.{k}": v for k, v in model.state_dict().items()}, weights)
 
@@ -170,7 +170,7 @@ def test_loading_a_checkpoint_runs_no_code_in_it(tmp_path):
 
 def test_a_checkpoint_that_does_not_fit_its_model_is_one_line(workspace):
     train_run()
-    path = Path("checkpoints/smoke") / RUN / "last.ckpt"
+    path = checkpoint_path("smoke", RUN)
     content, _ = read_checkpoint(path)
     content["free_transformer"]["architecture"]["d_model"] = 32
     torch.save(content, path)
