@@ -12,7 +12,7 @@ Shapes: B sequences, T tokens, H latent bits, K samples.
 """
 
 from dataclasses import dataclass
-from math import log
+from math import log, nan, sqrt
 
 import torch
 from torch import Generator, Tensor
@@ -33,6 +33,13 @@ class Bounds:
     iwae: Tensor
     prior: Tensor
     kl_bits: Tensor
+
+
+def mean_and_error(per_sequence: Tensor) -> dict[str, float]:
+    """Mean and standard error of the mean of one figure a sequence (n,); NaN error for n = 1."""
+    values = per_sequence.double()
+    error = values.std().item() / sqrt(len(values)) if len(values) > 1 else nan
+    return {"mean": values.mean().item(), "se": error}
 
 
 def sequence_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """What happens around the training steps: averaging and logging figures, and showing them."""
 
 import sys
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -105,6 +106,7 @@ class Progress(L.Callback):
             bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}",
             mininterval=0 if in_a_log else 0.5,
             miniters=max(1, self.steps // 10) if in_a_log else None,
+            maxinterval=inf if in_a_log else 10,
         )
 
     def on_train_batch_end(self, *_: Any) -> None:

@@ -7,7 +7,6 @@ and adds both to the MLflow run of the training.
 import json
 import shutil
 from dataclasses import asdict
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ftmodel.bounds import exact_nll, latent_bounds
+from ftmodel.bounds import exact_nll, latent_bounds, mean_and_error
 from ftmodel.generate import generate
 from ftmodel.objective import LN2, collapsed
 from ftmodel.target_scores import score_groups
@@ -55,13 +54,6 @@ def score(
                 vars(latent_bounds(model, inputs, targets, settings.iwae_samples, generator))
             )
     return {name: torch.cat([p[name] for p in parts]).cpu() for name in parts[0]}
-
-
-def mean_and_error(per_sequence: Tensor, scale: float) -> dict[str, float]:
-    """Mean and standard error over sequences, both times ``scale``."""
-    n = len(per_sequence)
-    error = per_sequence.double().std().item() / sqrt(n) if n > 1 else float("nan")
-    return {"mean": per_sequence.double().mean().item() * scale, "se": error * scale}
 
 
 def target_groups(
@@ -126,24 +118,25 @@ def evaluate(
     metrics: dict[str, Any] = {
         "sequences": n,
         "tokens": n * tokens,
-        "bits_per_token": {k: mean_and_error(v, 1 / tokens / LN2) for k, v in scores.items()},
+        "bits_per_token": {k: mean_and_error(v / tokens / LN2) for k, v in scores.items()},
     }
+    bound = scores["nll"] if model.latent is None else scores["iwae"]
     details: dict[str, Any] = {
-        "kl_per_bit": [] if kl_bits is None else (kl_bits.mean(0) / tokens / LN2).tolist()
+        "kl_per_bit": [] if kl_bits is None else (kl_bits.mean(0) / tokens / LN2).tolist(),
+        "bound_bits": [round(bits, 6) for bits in (bound / tokens / LN2).tolist()],
     }
     if shards.metadata.row_length is not None:
         exact = -exact_log_probability(sequences)
-        bound = scores["nll"] if "nll" in scores else scores["iwae"]
-        metrics["bits_per_token"]["exact"] = mean_and_error(exact, 1 / tokens / LN2)
-        metrics["gap_nats_per_token"] = mean_and_error(bound.double() - exact, 1 / tokens)
+        metrics["bits_per_token"]["exact"] = mean_and_error(exact / tokens / LN2)
+        metrics["gap_nats_per_token"] = mean_and_error((bound - exact) / tokens)
         details["groups"] = target_groups(model, settings, device)
         for kind, groups in details["groups"].items():
             metrics[kind] = asdict(score_groups(groups))
         details["groups"] = {kind: groups[:2] for kind, groups in details["groups"].items()}
     else:
         sizes = shards.token_bytes()[sequences[:, 1:]].sum(1)
-        per_byte = 1 / sizes.double().mean().item() / LN2
-        metrics["bits_per_byte"] = {k: mean_and_error(v, per_byte) for k, v in scores.items()}
+        per_sequence = sizes.double().mean() * LN2
+        metrics["bits_per_byte"] = {k: mean_and_error(v / per_sequence) for k, v in scores.items()}
         details["samples"] = text_samples(model, shards, settings, device)
     return metrics, details
 

@@ -6,9 +6,11 @@ counts is a difference of more than two standard errors that is also more than s
 
 from collections import defaultdict
 from dataclasses import dataclass
-from math import hypot
 from typing import Any
 
+import torch
+
+from ftmodel.bounds import mean_and_error
 from pipelines.arms import Arm, by_data
 
 VERDICTS = {
@@ -30,7 +32,8 @@ NOTES = {
     "measure of quality.",
     "Standard errors and seeds": "± says how well a trained model was measured on held-out "
     "sequences. It says nothing of how far training with another seed would move the figure. All "
-    "arms are scored on the same sequences, so the errors given for differences are cautious.",
+    "arms are scored on the same sequences; the error of a difference is that of the differences "
+    "sequence by sequence.",
     "Training curves": "They are taken on training batches while the model changes, and bound by "
     "ELBO. The held-out figures are the ones to quote.",
     "Bits per token and per byte": "Tokens differ between tokenizers, bytes do not. Figures on "
@@ -47,7 +50,7 @@ class Comparison:
     arm: Arm
     baseline: Arm
     difference: float
-    error: float  # standard error over sequences, as if the two were scored on different ones
+    error: float  # standard error of the differences, sequence by sequence
     seed_spread: float  # 0 where no arm has a second seed
 
     @property
@@ -86,13 +89,19 @@ def compare(arms: list[Arm]) -> list[Comparison]:
         Comparison(
             arm,
             baseline,
-            arm.bound.mean - baseline.bound.mean,
-            hypot(arm.bound.se, baseline.bound.se),
+            *paired_difference(arm, baseline),
             seed_spread(by_data(arms)[arm.run.data]) or 0.0,
         )
         for arm in arms
         if not arm.baseline and (baseline := find_baseline(arm, arms))
     ]
+
+
+def paired_difference(arm: Arm, other: Arm) -> tuple[float, float]:
+    """Mean and standard error of one bound minus the other's, on the sequences scored by both."""
+    mine, others = (torch.tensor(a.details["bound_bits"]).double() for a in (arm, other))
+    found = mean_and_error(mine - others)
+    return found["mean"], found["se"]
 
 
 def signed(value: float) -> str:

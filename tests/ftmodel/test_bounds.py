@@ -1,12 +1,13 @@
 """The bounds against the true NLL of models so small that every z can be enumerated."""
 
 from itertools import product
+from math import isnan
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.bounds import exact_nll, latent_bounds
+from ftmodel.bounds import exact_nll, latent_bounds, mean_and_error
 
 ROWS = 4096  # copies of one sequence: each row of a batch draws its own z
 
@@ -120,3 +121,9 @@ def test_bounds_use_the_same_weights_as_the_forward_pass(make_model, make_tokens
     ce = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").sum(1)
     torch.testing.assert_close(bounds.ce, ce.detach(), atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(bounds.kl, torch.full((3,), 18 * 0.6931472))
+
+
+def test_mean_and_its_standard_error():
+    figures = mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    assert figures == pytest.approx({"mean": 2.5, "se": (5 / 3) ** 0.5 / 2})
+    assert isnan(mean_and_error(torch.ones(1))["se"])

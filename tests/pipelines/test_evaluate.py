@@ -10,7 +10,7 @@ from ftmodel.target_task import exact_log_probability
 from ftmodel.transformer import FreeTransformer
 from pipelines.checkpoint import Card, check_vocabulary
 from pipelines.errors import UserError
-from pipelines.evaluate import evaluate, flatten, held_out, mean_and_error
+from pipelines.evaluate import evaluate, flatten, held_out
 from pipelines.schema import Evaluation
 from pipelines.shards import Shards
 
@@ -42,11 +42,6 @@ def test_held_out_windows_are_spread_over_the_whole_part_and_within_the_budget(t
     assert len(held_out(text, 64, 10**9)) == len(windows)
 
 
-def test_mean_and_standard_error():
-    figures = mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0]), scale=2)
-    assert figures == pytest.approx({"mean": 5.0, "se": 2 * math.sqrt(5 / 3) / 2})
-
-
 def test_target_figures_of_a_baseline(target):
     """NLL and gap agree with a direct computation on the same 20 sequences."""
     model = tiny(target, 0, 65)
@@ -62,6 +57,7 @@ def test_target_figures_of_a_baseline(target):
     assert bits["exact"]["mean"] == pytest.approx(exact.item() / math.log(2), rel=1e-6)
     assert metrics["gap_nats_per_token"]["mean"] == pytest.approx((nll - exact).item(), rel=1e-5)
     assert list(details["groups"]) == ["fresh"]
+    assert sum(details["bound_bits"]) / 20 == pytest.approx(bits["nll"]["mean"], abs=1e-5)
 
 
 def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
@@ -72,6 +68,7 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     assert gap == pytest.approx(
         (bits["iwae"]["mean"] - bits["exact"]["mean"]) * math.log(2), rel=1e-4
     )
+    assert sum(details["bound_bits"]) / 20 == pytest.approx(bits["iwae"]["mean"], abs=1e-5)
     assert len(details["kl_per_bit"]) == 3
     assert sum(details["kl_per_bit"]) == pytest.approx(bits["kl"]["mean"], rel=1e-4)
     assert (metrics["fresh"]["groups"], metrics["pinned"]["group_size"]) == (2, 5)
