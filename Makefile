@@ -13,7 +13,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 repro: .venv/installed
 	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
-	@dvc repro
+	@dvc --wait-for-lock repro
 	@cat report/$(EXPERIMENT)/summary.txt
 
 test: .venv/installed-dev
@@ -32,15 +32,15 @@ format: .venv/installed-dev
 ui: .venv/installed
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $(PORT) --workers 1
 
-.venv/bin/python:
+.venv/bin/pip: # the last file that venv makes
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "error: Python 3.11 or later is needed; name one with PYTHON=…" >&2; exit 2; }
-	"$(PYTHON)" -m venv .venv
+	"$(PYTHON)" -m venv --clear .venv
 
-.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/pip
 	.venv/bin/pip install --quiet --editable .
 	@touch $@
 
-.venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/pip
 	.venv/bin/pip install --quiet --editable '.[dev]'
 	@touch $@ .venv/installed
