@@ -18,7 +18,7 @@ from pipelines.errors import UserError
 from pipelines.schema import Experiment, Run, TargetData
 
 Curve = list[dict[str, float]]  # rows of a curve.csv
-FILES = ("metrics.json", "details.json", "curve.csv")
+FILES = ("evaluation.json", "details.json", "curve.csv")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def read_arm(experiment: Experiment, name: str) -> Arm:
         run=run,
         latent_bits=experiment.model_config(run).latent_bits,
         on_target=isinstance(experiment.data[run.data], TargetData),
-        metrics=json.loads((folder / "metrics.json").read_text()),
+        metrics=json.loads((folder / "evaluation.json").read_text()),
         details=json.loads((folder / "details.json").read_text()),
         curve=read_curve(folder / "curve.csv"),
     )

@@ -1,7 +1,8 @@
 """Stage `evaluate`: measure a trained run on held-out data.    python -m pipelines.evaluate <run>
 
-Writes results/<experiment>/<run>/metrics.json (figures) and details.json (samples, KL of each bit),
-and adds both to the MLflow run of the training.
+Writes results/<experiment>/<run>/evaluation.json (all figures), details.json (samples, KL of each
+bit, the bound of each sequence) and metrics.json (the few that `dvc metrics show` lists), and adds
+them to the MLflow run of the training.
 """
 
 import json
@@ -107,10 +108,29 @@ def flatten(figures: dict[str, Any], prefix: str = "") -> dict[str, float]:
     return flat
 
 
+def headline(metrics: dict[str, Any]) -> dict[str, float]:
+    """The figures to compare runs by; the bound is a baseline's NLL or a latent model's IWAE."""
+    bits = metrics["bits_per_token"]
+    key = "nll" if "nll" in bits else "iwae"
+    shown = {"bound_bits_per_token": bits[key]["mean"]}
+    if "bits_per_byte" in metrics:
+        shown["bound_bits_per_byte"] = metrics["bits_per_byte"][key]["mean"]
+    if "kl" in bits:
+        shown["kl_bits_per_token"] = bits["kl"]["mean"]
+    if "fresh" in metrics:
+        shown["gap_nats_per_token"] = metrics["gap_nats_per_token"]["mean"]
+        shown["valid"] = metrics["fresh"]["valid"]
+    if "pinned" in metrics:
+        shown["spread_fresh"] = metrics["fresh"]["spread"]
+        shown["spread_pinned"] = metrics["pinned"]["spread"]
+        shown["noise_pinned"] = metrics["pinned"]["noise"]
+    return shown
+
+
 def evaluate(
     model: FreeTransformer, shards: Shards, settings: Evaluation, device: torch.device
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of metrics.json, but for what the training curve tells, and of details.json."""
+    """What goes into evaluation.json, but for what the training curve tells, and details.json."""
     sequences = held_out(shards, model.config.context, settings.tokens)
     n, tokens = sequences.shape[0], sequences.shape[1] - 1
     scores = score(model, sequences, settings, device)
@@ -161,8 +181,12 @@ def main() -> None:
 
     # DVC has the finished checkpoint by now: the one to resume from is not needed any more
     shutil.rmtree(resume_path(experiment.name, name).parent, ignore_errors=True)
-    (folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
-    (folder / "details.json").write_text(json.dumps(details, indent=2) + "\n")
+    for file, content in (
+        ("evaluation.json", metrics),
+        ("details.json", details),
+        ("metrics.json", headline(metrics)),
+    ):
+        (folder / file).write_text(json.dumps(content, indent=2) + "\n")
 
     tracking = Tracking(experiment.name)
     tracking.start(card, experiment)

@@ -6,6 +6,7 @@ python -m pipelines.sample free_k1_8 --z pinned --prompt 'F>'
 import argparse
 import os
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -44,7 +45,8 @@ def colour_target(sequence: str) -> str:
     """A target-task sequence with its letter bold, noise red and blanks faint."""
     letter, body = sequence[0], sequence[PROMPT:]
     colours = {letter: BOLD, "!": RED, "_": FAINT}
-    return sequence[:PROMPT] + "".join(f"{colours.get(c, '')}{c}{END}" for c in body)
+    runs = ((colours.get(c, ""), "".join(run)) for c, run in groupby(body))
+    return sequence[:PROMPT] + "".join(f"{colour}{run}{END}" for colour, run in runs)
 
 
 def main() -> None:

@@ -75,6 +75,7 @@ def test_metrics_and_plots_show_something(finished):
     shown = json.loads(finished.ok("dvc", "metrics", "show", "--json"))
     files = shown[""]["data"]
     assert set(files) == {f"results/smoke/{run}/metrics.json" for run in RUNS}
+    assert all("bound_bits_per_token" in shown["data"] for shown in files.values())
     finished.ok("dvc", "plots", "show", "-o", "plots_page")
     assert "free_k1_8" in (finished.folder / "plots_page/index.html").read_text()
 
@@ -101,7 +102,8 @@ def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
 def test_metrics_are_honest(finished):
     """A Free Transformer has bounds, a baseline its exact NLL; no figure stands for the other."""
     for run in RUNS:
-        metrics = json.loads((finished.folder / f"results/smoke/{run}/metrics.json").read_text())
+        path = finished.folder / f"results/smoke/{run}/evaluation.json"
+        metrics = json.loads(path.read_text())
         bits = {name: value["mean"] for name, value in metrics["bits_per_token"].items()}
         bits.pop("exact", None)
         if run == "baseline":
@@ -204,7 +206,7 @@ def test_a_killed_repro_goes_on_and_keeps_what_is_finished(finished, tmp_path, k
     assert "train@baseline" not in stages_run(output)
     assert "train@free_k1_8" in stages_run(output)
     for run in KILLED:
-        kept = Path("results/smoke") / run / "metrics.json"
+        kept = Path("results/smoke") / run / "evaluation.json"
         assert (project.folder / kept).read_text() == (finished.folder / kept).read_text()
     client = MlflowClient(f"sqlite:///{project.folder}/mlflow.db")
     experiment = client.get_experiment_by_name("smoke")

@@ -100,7 +100,7 @@ def write_results(folder: Path, name: str, spec: dict[str, Any], bound: float, s
     folder = folder / "results/tiny" / name
     folder.mkdir(parents=True)
     metrics, details = measured(spec, bound, se)
-    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "evaluation.json").write_text(json.dumps(metrics))
     (folder / "details.json").write_text(json.dumps(details))
     latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
     with open(folder / "curve.csv", "w", newline="") as file:
@@ -353,7 +353,7 @@ def test_introduction_counts_arms(made: Path) -> None:
 def test_collapse_is_tagged(tmp_path: Path) -> None:
     runs = {"fine": run(kappa=1.0), "dead": run(kappa=2.0)}
     write_experiment(tmp_path, runs, {})
-    path = tmp_path / "results/tiny/dead/metrics.json"
+    path = tmp_path / "results/tiny/dead/evaluation.json"
     path.write_text(path.read_text().replace('"collapsed": 0', '"collapsed": 1'))
     folder = make_report(tmp_path)
     page = (folder / "index.html").read_text()
@@ -363,7 +363,7 @@ def test_collapse_is_tagged(tmp_path: Path) -> None:
     assert findings(arms_of(tmp_path))["target"][-1].endswith("of training): dead.")
 
 
-@pytest.mark.parametrize("file", ["metrics.json", "details.json", "curve.csv"])
+@pytest.mark.parametrize("file", ["evaluation.json", "details.json", "curve.csv"])
 def test_missing_result_names_the_stage(tmp_path: Path, file: str) -> None:
     write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
     (tmp_path / "results/tiny/free" / file).unlink()
