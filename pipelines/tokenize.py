@@ -34,8 +34,11 @@ def read_texts(path: Path) -> Iterator[str]:
 
 
 def character_tokenizer() -> Tokenizer:
-    """One token a character of the target task; ids are places in its alphabet."""
-    tokenizer = Tokenizer(models.WordLevel({c: i for i, c in enumerate(ALPHABET)}, unk_token="?"))
+    """One token a character of the target task; ids are places in its alphabet.
+
+    BPE without merges, as it leaves out unknown characters where other models raise.
+    """
+    tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(ALPHABET)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return tokenizer

@@ -91,7 +91,6 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
                 filename=path.stem,
                 train_time_interval=CHECKPOINT_EVERY,
                 enable_version_counter=False,
-                save_on_exception=True,
             ),
         ],
         logger=False,
