@@ -77,7 +77,6 @@ class Tracking:
         """Continue the card's MLflow run, or one that was cut short, else begin a new one."""
         self.run_id = self.find_run(card)
         if self.run_id:
-            self.client.update_run(self.run_id, status="RUNNING")
             return
         run = self.client.create_run(
             self.experiment_id,
@@ -150,4 +149,6 @@ class Tracking:
         self.client.log_batch(self.run_id, tags=[RunTag(key, value)])
 
     def finish(self, status: str = "FINISHED") -> None:
-        self.client.set_terminated(self.run_id, status)
+        """End the run; one that training has finished keeps its end, whatever is added later."""
+        if self.client.get_run(self.run_id).info.status != "FINISHED":
+            self.client.set_terminated(self.run_id, status)
