@@ -3,8 +3,6 @@
 Shapes: B sequences, P prompt tokens, N new tokens, H latent bits.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Generator, Tensor
 
@@ -45,30 +43,6 @@ def generate(
             ``share_z`` does not divide B, or ``z`` is given to a baseline, has the wrong shape, too
             few codes, or codes outside 0 … 2^H − 1.
     """
-    *_, tokens = stream(
-        model,
-        prompt,
-        n_new,
-        generator=generator,
-        z=z,
-        share_z=share_z,
-        temperature=temperature,
-    )
-    return tokens
-
-
-@torch.inference_mode()
-def stream(
-    model: FreeTransformer,
-    prompt: Tensor,
-    n_new: int,
-    *,
-    generator: Generator,
-    z: int | Tensor | None = None,
-    share_z: int = 1,
-    temperature: float = 1.0,
-) -> Iterator[Tensor]:
-    """As :func:`generate`, yielding the sequences (B, P + i) after each new token i = 0 … n_new."""
     b, p = prompt.shape
     device = prompt.device
     if p + n_new - 1 > model.config.context:
@@ -103,14 +77,13 @@ def stream(
 
     cache = model.new_cache(p + n_new)
     tokens = prompt
-    yield tokens
     out = model(prompt, noise=noise, cache=cache)  # prefill: z from the encoder, on the prompt only
     for i in range(n_new):
         token = sample_token(model.logits(out.hidden[:, -1]), temperature, generator)
         tokens = torch.cat((tokens, token), dim=1)
-        yield tokens
         if i + 1 < n_new:
             out = model(token, codes=None if codes is None else codes[:, i : i + 1], cache=cache)
+    return tokens
 
 
 def sample_token(logits: Tensor, temperature: float, generator: Generator) -> Tensor:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftmodel.generate import generate, sample_token, stream
+from ftmodel.generate import generate, sample_token
 
 
 @pytest.fixture
@@ -208,14 +208,6 @@ def test_tokens_follow_softmax_of_logits_over_temperature(rng, temperature):
     counts = tokens.flatten().bincount(minlength=5)
     assert tokens.shape == (5000, 1)
     assert ((counts - expected) ** 2 / expected).sum() < 18.5
-
-
-def test_stream_shows_each_token_as_it_comes(make_model, make_tokens):
-    model, prompt = make_model(), make_tokens(2, 3)
-    shown = list(stream(model, prompt, 4, generator=seeded(1)))
-    final = generate(model, prompt, 4, generator=seeded(1))
-    assert [s.shape[1] for s in shown] == [3, 4, 5, 6, 7]
-    assert all(torch.equal(s, final[:, : s.shape[1]]) for s in shown)
 
 
 def test_a_sequence_may_fill_the_context_and_one_token_more(make_model, make_tokens, rng):
