@@ -60,11 +60,11 @@ class FreeTransformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Normal with std √(2 / 5 D) (Nguyen & Salazar 2019, arXiv 1910.05895, § 2.2), divided by
-        √(2 L) for projections into the residual stream (GPT-2).
+        """Normal with std √(2 / 5 D) (Nguyen & Salazar 2019, arXiv 1910.05895), divided by √(2 L)
+        for projections into the residual stream (GPT-2).
 
-        The usual 0.02 is what this gives at D = 1000. At D = 64 it is four times too small: without
-        a limit on the KL the bits of z then saturate before the decoder has learned to read them.
+        The usual 0.02 is what this gives at D = 1000. At D = 64 it is a quarter of it, and how soon
+        z is read depends on it much: LOG.md, 2026-11-21.
         """
         std = (2 / (5 * self.config.d_model)) ** 0.5
         into_residual = (2 * self.config.n_layers) ** -0.5
