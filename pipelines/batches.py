@@ -1,9 +1,11 @@
-"""The order of the data: batch ``step`` is a pure function of (seed, step).
+"""The order of the data and the noise of z: pure functions of seed, step and place in the batch.
 
-A resumed run therefore sees exactly the batches it would have seen, and so does its latent noise.
+A resumed run therefore sees exactly the batches it would have seen, and so does one whose batches
+are shared out among another number of workers.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import lightning as L
@@ -22,11 +24,53 @@ def stream_seed(seed: int, purpose: int, index: int = 0) -> int:
     return int(np.random.SeedSequence((seed, purpose, index)).generate_state(1, np.uint64)[0] >> 1)
 
 
-class StepBatches(Dataset[Tensor]):
-    """Item ``step`` is that step's batch (B, T + 1); each epoch has its own permutation."""
+def latent_noise(seed: int, step: int, places: range, length: int, bits: int) -> Tensor:
+    """Uniform noise (len(places), length, bits) on [0, 1) for z of these rows of a step's batch.
 
-    def __init__(self, windows: Windows, batch_size: int, steps: int, seed: int) -> None:
+    Philox is a function of key and counter: each row's numbers are found without drawing others.
+    """
+    key = np.random.SeedSequence((seed, NOISE)).generate_state(2, np.uint64)
+    noise = np.empty((len(places), length, bits), np.float32)
+    for row, place in zip(noise, places, strict=True):
+        philox = np.random.Philox(key=key, counter=[0, place, step, 0])
+        np.random.Generator(philox).random(out=row, dtype=np.float32)
+    return torch.from_numpy(noise)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one worker reads of a batch: its part of each of ``accumulate`` micro-batches."""
+
+    worker: int = 0
+    workers: int = 1
+    accumulate: int = 1
+
+    def places(self, batch_size: int, micro: int) -> range:
+        """Rows of the batch, of this worker's micro-batch ``micro``."""
+        size = batch_size // (self.workers * self.accumulate)
+        start = (micro * self.workers + self.worker) * size
+        return range(start, start + size)
+
+
+class StepBatches(Dataset[dict[str, Tensor]]):
+    """Item ``step · accumulate + micro`` is a worker's micro-batch, with b rows:
+
+    tokens (b, T + 1), windows (b,), the ids of those windows, and noise (b, T, H) for a Free
+    Transformer. Each epoch has its own permutation of the windows.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        batch_size: int,
+        steps: int,
+        seed: int,
+        latent_bits: int = 0,
+        share: Share | None = None,
+    ) -> None:
         self.windows, self.batch_size, self.steps, self.seed = windows, batch_size, steps, seed
+        self.latent_bits = latent_bits
+        self.share = share or Share()
         self.permutation = lru_cache(maxsize=2)(self._permutation)
 
     def _permutation(self, epoch: int) -> Tensor:
@@ -34,25 +78,32 @@ class StepBatches(Dataset[Tensor]):
         return torch.randperm(len(self.windows), generator=generator)
 
     def __len__(self) -> int:
-        return self.steps
+        return self.steps * self.share.accumulate
 
-    def __getitem__(self, step: int) -> Tensor:
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
         n = len(self.windows)
-        places = range(step * self.batch_size, (step + 1) * self.batch_size)
-        return self.windows.batch(torch.stack([self.permutation(i // n)[i % n] for i in places]))
+        step, micro = divmod(index, self.share.accumulate)
+        places = self.share.places(self.batch_size, micro)
+        drawn = [step * self.batch_size + place for place in places]
+        windows = torch.stack([self.permutation(i // n)[i % n] for i in drawn])
+        batch = {"tokens": self.windows.batch(windows), "windows": windows}
+        if self.latent_bits:
+            length = batch["tokens"].shape[1] - 1
+            batch["noise"] = latent_noise(self.seed, step, places, length, self.latent_bits)
+        return batch
 
 
 class FromStep(Sampler[int]):
-    """Steps from the trainer's current one to the last; its length is always the whole run's."""
+    """Items from the trainer's current step to the last; its length is always the whole run's."""
 
-    def __init__(self, current: Callable[[], int], steps: int) -> None:
-        self.current, self.steps = current, steps
+    def __init__(self, current: Callable[[], int], steps: int, accumulate: int = 1) -> None:
+        self.current, self.steps, self.accumulate = current, steps, accumulate
 
     def __len__(self) -> int:
-        return self.steps
+        return self.steps * self.accumulate
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.current(), self.steps))
+        return iter(range(self.current() * self.accumulate, len(self)))
 
 
 class BatchModule(L.LightningDataModule):
@@ -60,8 +111,10 @@ class BatchModule(L.LightningDataModule):
         super().__init__()
         self.batches = batches
 
-    def train_dataloader(self) -> DataLoader[Tensor]:
+    def train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
         assert self.trainer is not None
         trainer = self.trainer
-        sampler = FromStep(lambda: trainer.global_step, len(self.batches))
+        sampler = FromStep(
+            lambda: trainer.global_step, self.batches.steps, self.batches.share.accumulate
+        )
         return DataLoader(self.batches, batch_size=None, sampler=sampler)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ftmodel.objective import training_loss
 from ftmodel.transformer import FreeTransformer
-from pipelines.batches import NOISE, stream_seed
-from pipelines.schema import Optim, Run
+from pipelines.schema import Optim
 
 
 def learning_rate_factor(step: int, warmup: int, steps: int) -> float:
@@ -22,25 +21,15 @@ def learning_rate_factor(step: int, warmup: int, steps: int) -> float:
 
 
 class TrainingModule(L.LightningModule):
-    def __init__(self, model: FreeTransformer, optim: Optim, run: Run, steps: int) -> None:
+    def __init__(
+        self, model: FreeTransformer, optim: Optim, kappa_bits: float | None, steps: int
+    ) -> None:
         super().__init__()
-        self.model, self.optim, self.run, self.steps = model, optim, run, steps
+        self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
 
-    def latent_noise(self, inputs: Tensor) -> Tensor | None:
-        """Uniform noise (B, T, H) for z, a pure function of (seed, step); None for a baseline."""
-        if self.run.kappa_bits is None:
-            return None
-        generator = torch.Generator().manual_seed(
-            stream_seed(self.run.seed, NOISE, self.global_step)
-        )
-        bits = self.model.config.latent_bits
-        return torch.rand(*inputs.shape, bits, generator=generator).to(inputs.device)
-
-    def training_step(self, batch: Tensor, _index: int) -> dict[str, Tensor]:
-        inputs, targets = batch[:, :-1], batch[:, 1:]
-        loss = training_loss(
-            self.model, inputs, targets, self.latent_noise(inputs), self.run.kappa_bits
-        )
+    def training_step(self, batch: dict[str, Tensor], _index: int) -> dict[str, Tensor]:
+        inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
+        loss = training_loss(self.model, inputs, targets, batch.get("noise"), self.kappa_bits)
         parts = {"loss": loss.total, "ce": loss.ce, "kl": loss.kl, "hinge": loss.hinge}
         return {name: value for name, value in parts.items() if value is not None}
 

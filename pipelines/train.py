@@ -72,6 +72,9 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
     tracking.start(card, experiment)
     torch.manual_seed(stream_seed(run.seed, INIT))
     model = FreeTransformer(config, shards.metadata.vocab_size)
+    batches = StepBatches(
+        windows, preset.optim.batch_size, steps, run.seed, latent_bits=config.latent_bits
+    )
     history = History(
         tracking,
         card,
@@ -100,8 +103,8 @@ def train(experiment: Experiment, name: str, shards: Shards, curve: Path) -> Non
     )
     try:
         trainer.fit(
-            TrainingModule(model, preset.optim, run, steps),
-            datamodule=BatchModule(StepBatches(windows, preset.optim.batch_size, steps, run.seed)),
+            TrainingModule(model, preset.optim, run.kappa_bits, steps),
+            datamodule=BatchModule(batches),
             ckpt_path=path if resume else None,
             weights_only=True,
         )

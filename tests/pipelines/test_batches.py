@@ -1,10 +1,11 @@
-"""The order of the data is a pure function of (seed, step)."""
+"""Data order and latent noise are pure functions of seed, step and place in the batch."""
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 
-from pipelines.batches import FromStep, StepBatches, stream_seed
+from pipelines.batches import FromStep, Share, StepBatches, latent_noise, stream_seed
 
 
 class Numbered:
@@ -18,7 +19,7 @@ class Numbered:
 
 
 def numbers(batches, steps):
-    return [int(x) for step in steps for x in batches[step][:, 0]]
+    return [int(x) for step in steps for x in batches[step]["tokens"][:, 0]]
 
 
 def test_every_window_comes_once_an_epoch_in_a_new_order():
@@ -46,3 +47,29 @@ def test_no_two_streams_share_a_seed():
     seeds = {stream_seed(s, p, i) for s in range(4) for p in range(3) for i in range(50)}
     assert len(seeds) == 4 * 3 * 50
     torch.Generator().manual_seed(max(seeds))
+
+
+@pytest.mark.parametrize(("workers", "accumulate"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])
+def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, accumulate):
+    """Together they read the same rows, each with the same noise, as one worker does at once."""
+    whole = StepBatches(Numbered(), 4, 3, seed=1, latent_bits=5)[2]
+    parts = [
+        StepBatches(
+            Numbered(), 4, 3, seed=1, latent_bits=5, share=Share(worker, workers, accumulate)
+        )[2 * accumulate + micro]
+        for micro in range(accumulate)
+        for worker in range(workers)
+    ]
+    for key in ("tokens", "windows", "noise"):
+        assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
+
+
+def test_noise_differs_between_seeds_steps_and_places_and_is_uniform():
+    made = [
+        latent_noise(s, t, range(p, p + 1), 3, 4) for s in (0, 1) for t in (0, 1) for p in (0, 1)
+    ]
+    assert len({tuple(noise.flatten().tolist()) for noise in made}) == len(made)
+    many = latent_noise(0, 0, range(64), 65, 8)
+    assert many.min() >= 0 and many.max() < 1
+    assert many.mean() == pytest.approx(0.5, abs=0.01)  # 0.0016 is one standard error
+    assert many.var() == pytest.approx(1 / 12, abs=0.003)
