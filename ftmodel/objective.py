@@ -65,9 +65,10 @@ def training_loss(
     return Loss(ce + hinge, ce, kl.mean(), hinge)
 
 
-def collapsed(kl_bits: list[float], kappa_bits: float) -> bool:
-    """Whether the latent went unused: KL (bits per token, in the order of training) under a tenth
-    of κ throughout the last third. With κ = 0 no information is asked for, and none is missed.
+def collapsed(kl_bits: list[float], kappa_bits: float, of: int) -> bool:
+    """Whether the latent has gone unused for a third of the training: KL (bits per token, in the
+    order of training) under a tenth of κ in the last third of ``of`` values, once that many are
+    there. With κ = 0 no information is asked for, and none is missed.
     """
-    last_third = kl_bits[-max(1, len(kl_bits) // 3) :]
-    return kappa_bits > 0 and max(last_third) < kappa_bits / 10
+    third = max(1, of // 3)
+    return kappa_bits > 0 and len(kl_bits) >= third and max(kl_bits[-third:]) < kappa_bits / 10

@@ -2,6 +2,7 @@
 
 import sys
 from math import inf
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -9,9 +10,9 @@ import lightning as L
 from torch import Tensor
 from tqdm import tqdm
 
-from ftmodel.objective import LN2
+from ftmodel.objective import LN2, collapsed
 from pipelines.checkpoint import ENTRY, Card
-from pipelines.tracking import Tracking
+from pipelines.tracking import Tracking, say
 
 
 class History(L.Callback):
@@ -21,13 +22,15 @@ class History(L.Callback):
     kl in bits per token, learning rate, tokens per second.
     """
 
-    def __init__(self, tracking: Tracking, card: Card, every: int, batch_tokens: int) -> None:
-        self.tracking, self.card = tracking, card
+    def __init__(
+        self, tracking: Tracking, card: Card, steps: int, every: int, batch_tokens: int
+    ) -> None:
+        self.tracking, self.card, self.steps = tracking, card, steps
         self.every, self.batch_tokens = every, batch_tokens
         self.rows: list[dict[str, float]] = []
         self.pending: list[dict[str, Tensor]] = []
-        self.sent = 0  # rows that MLflow has
         self.since = 0.0
+        self.warned = False
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": self.rows}
@@ -38,13 +41,9 @@ class History(L.Callback):
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint[ENTRY] = {**vars(self.card), "mlflow_run_id": self.tracking.run_id}
+        checkpoint[ENTRY] = {**vars(self.card), "mlflow_run_id": self.tracking.run_id or None}
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        # a killed run may have sent rows that came after its last checkpoint: send none twice
-        last = self.tracking.last_step("train/loss_nats")
-        self.sent = sum(row["step"] <= last for row in self.rows)
-        self.last_sent_step = last
         self.since = perf_counter()
 
     def on_train_batch_end(
@@ -78,16 +77,47 @@ class History(L.Callback):
         }
         self.rows.append(row)
         self.pending, self.since = [], now
-        if len(self.rows) - self.sent >= 20:
-            self.send()
+        if len(self.rows) % 20 == 0:
+            self.tracking.log_rows(self.rows)
+        self.watch_latent()
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.send()
+        self.tracking.log_rows(self.rows)
 
-    def send(self) -> None:
-        fresh = [row for row in self.rows[self.sent :] if row["step"] > self.last_sent_step]
-        self.tracking.log_rows(fresh)
-        self.sent = len(self.rows)
+    def watch_latent(self) -> None:
+        """Say once, while it can still be stopped, that the latent has collapsed."""
+        kappa = self.card.run["kappa_bits"]
+        if kappa is None or self.warned:
+            return
+        kl = [row["kl_bits"] for row in self.rows]
+        if collapsed(kl, kappa, of=-(-self.steps // self.every)):
+            self.warned = True
+            self.tracking.tag("collapsed", "yes")
+            say(
+                f"{self.card.run_name}: the latent has collapsed: for a third of the training, KL "
+                f"was under a tenth of κ = {kappa:g} bits (now {kl[-1]:.4f})"
+            )
+
+
+class Checkpoints(L.Callback):
+    """Writes a checkpoint now and then; keeps the newest two, so that none is the only one."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder, self.seconds = folder, seconds
+        self.last = perf_counter()
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.strategy.broadcast(perf_counter() - self.last >= self.seconds):
+            self.save(trainer)
+            self.last = perf_counter()
+
+    def save(self, trainer: L.Trainer) -> Path:
+        path = self.folder / f"{trainer.global_step:08d}.ckpt"
+        trainer.save_checkpoint(path, weights_only=False)
+        if trainer.is_global_zero:
+            for old in sorted(self.folder.glob("*.ckpt"))[:-2]:
+                old.unlink()
+        return path
 
 
 class Progress(L.Callback):

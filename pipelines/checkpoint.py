@@ -11,7 +11,7 @@ from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import torch
 
@@ -44,11 +44,11 @@ def checkpoint_path(experiment: str, run: str) -> Path:
     return Path("checkpoints") / experiment / run / "last.ckpt"
 
 
-def resume_path(experiment: str, run: str) -> Path:
-    """Where an unfinished run's checkpoint lies, out of reach of DVC, which deletes outputs before
+def resume_folder(experiment: str, run: str) -> Path:
+    """Where an unfinished run's checkpoints lie, out of reach of DVC, which deletes outputs before
     it runs a stage (those marked to persist it keeps, but then it caches no earlier run).
     """
-    return Path("resume") / experiment / run / "last.ckpt"
+    return Path("resume") / experiment / run
 
 
 def code_hash() -> str:
@@ -87,15 +87,15 @@ def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
     """A checkpoint's content and card; raises UserError if it is missing, damaged or foreign."""
     try:
+        with ZipFile(path) as archive:
+            if damaged := archive.testzip():  # torch.load does not look at checksums
+                raise BadZipFile(f"bad checksum of {damaged}")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise UserError(f"{path}: no checkpoint here; train the run first") from None
+        raise UserError(f"{path}: no checkpoint here") from None
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, BadZipFile) as e:
         reason = str(e).partition("\n")[0] or "empty"
-        raise UserError(
-            f"{path}: not a readable checkpoint ({reason}); if it is truncated, delete it and "
-            "train again"
-        ) from None
+        raise UserError(f"{path}: not a readable checkpoint ({reason})") from None
     try:
         return content, Card(**content[ENTRY])
     except (KeyError, TypeError):
@@ -104,7 +104,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
 
 def load_model(path: Path) -> tuple[FreeTransformer, Card]:
     """The trained model, in evaluation mode on the CPU, and its card; raises UserError."""
-    content, card = read_checkpoint(path)
+    try:
+        content, card = read_checkpoint(path)
+    except UserError as error:
+        raise UserError(f"{error}; train the run again") from None
     weights = {
         name.removeprefix(PREFIX): tensor
         for name, tensor in content["state_dict"].items()

@@ -23,7 +23,7 @@ from ftmodel.target_task import ARROW, LENGTH, LETTERS, decode, exact_log_probab
 from ftmodel.transformer import FreeTransformer
 from pipelines import errors, plots
 from pipelines.arms import read_curve
-from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_path
+from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_folder
 from pipelines.schema import Evaluation
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
@@ -177,10 +177,11 @@ def main() -> None:
     metrics["trained_tokens"] = int(curve[-1]["tokens"])
     metrics["parameters"] = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
-        metrics["collapsed"] = int(collapsed([row["kl_bits"] for row in curve], run.kappa_bits))
+        kl = [row["kl_bits"] for row in curve]
+        metrics["collapsed"] = int(collapsed(kl, run.kappa_bits, of=len(kl)))
 
     # DVC has the finished checkpoint by now: the one to resume from is not needed any more
-    shutil.rmtree(resume_path(experiment.name, name).parent, ignore_errors=True)
+    shutil.rmtree(resume_folder(experiment.name, name), ignore_errors=True)
     for file, content in (
         ("evaluation.json", metrics),
         ("details.json", details),
@@ -189,7 +190,7 @@ def main() -> None:
         (folder / file).write_text(json.dumps(content, indent=2) + "\n")
 
     tracking = Tracking(experiment.name)
-    tracking.start(card, experiment)
+    tracking.start(card, experiment, go_on=True)
     tracking.log_figures("eval", flatten(metrics), step=int(curve[-1]["step"]))
     if "collapsed" in metrics:
         tracking.tag("collapsed", "yes" if metrics["collapsed"] else "no")

@@ -20,22 +20,38 @@ def learning_rate_factor(step: int, warmup: int, steps: int) -> float:
     return 0.5 * (1 + cos(pi * (step - warmup) / max(1, steps - warmup)))
 
 
+class NonFinite(Exception):
+    """A loss, and so a gradient, that is infinite or not a number."""
+
+    def __init__(self, step: int, windows: list[int]) -> None:
+        super().__init__(step, windows)
+        self.step, self.windows = step, windows
+
+
 class TrainingModule(L.LightningModule):
     def __init__(
         self, model: FreeTransformer, optim: Optim, kappa_bits: float | None, steps: int
     ) -> None:
         super().__init__()
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
+        self.windows: list[int] = []  # ids of those that the coming optimizer step has seen
 
     def training_step(self, batch: dict[str, Tensor], _index: int) -> dict[str, Tensor]:
+        self.windows += batch["windows"].tolist()
         inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
         loss = training_loss(self.model, inputs, targets, batch.get("noise"), self.kappa_bits)
         parts = {"loss": loss.total, "ce": loss.ce, "kl": loss.kl, "hinge": loss.hinge}
         return {name: value for name, value in parts.items() if value is not None}
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """By norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing."""
-        torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
+        """By norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing.
+
+        Raises NonFinite before the optimizer has stepped: the weights are still good.
+        """
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
+        if not norm.isfinite():
+            raise NonFinite(self.global_step + 1, self.windows)
+        self.windows = []
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         matrices = [p for p in self.model.parameters() if p.dim() > 1]

@@ -1,9 +1,16 @@
 """MLflow: one run per training run, continued by resume and by evaluation.
 
-The store is ``MLFLOW_TRACKING_URI``, or a local SQLite file beside params.yaml.
+The store is ``MLFLOW_TRACKING_URI``, or a local SQLite file beside params.yaml. Everything goes
+into a record on disk first (record.py) and from there to the store in a thread of its own: a store
+that is away, slow or dying stops no training, and gets the rest when it is back.
+
+    python -m pipelines.tracking      send what is still waiting
 """
 
 import os
+import shutil
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,19 +20,36 @@ from time import time
 from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+# a server that hangs holds up the sending thread, and the end of a stage, by this long at most
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from matplotlib.figure import Figure
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from requests import RequestException
+from tqdm import tqdm
 
+from pipelines import errors
 from pipelines.checkpoint import Card
 from pipelines.errors import UserError
+from pipelines.record import Record, records
 from pipelines.schema import Experiment
 
 DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
 BATCH = 500  # metrics a call; the server's limit is 1000
+KEY = "record"  # tag by which a run is found whose creation was answered by no one
+AWAY = (MlflowException, RequestException, OSError)
+
+
+def store_uri() -> str:
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{DEFAULT_STORE.resolve()}"
+
+
+def now() -> int:
+    return int(time() * 1000)
 
 
 def git_revision() -> str:
@@ -50,105 +74,255 @@ def one_at_a_time(uri: str) -> Iterator[None]:
         yield
 
 
-class Tracking:
-    """A client bound to one MLflow experiment and, once started, to one run of it."""
+class Store:
+    """An MLflow store, and how to bring it up to what a record says."""
 
-    def __init__(self, experiment_name: str) -> None:
-        """Raises UserError if the store cannot be opened."""
-        local = f"sqlite:///{DEFAULT_STORE.resolve()}"
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or local
-        artifacts = (Path("mlartifacts") / experiment_name).resolve().as_uri()
+    def __init__(self, uri: str) -> None:
+        """Raises UserError if the store is of no known kind, or a local one cannot be opened."""
+        self.uri = uri
         try:
             with one_at_a_time(uri):
                 self.client = MlflowClient(uri)
-                found = self.client.get_experiment_by_name(experiment_name)
-                self.experiment_id = (
-                    found.experiment_id
-                    if found
-                    else self.client.create_experiment(
-                        experiment_name, artifact_location=artifacts if uri == local else None
-                    )
-                )
         except MlflowException as error:
             raise UserError(f"MLflow store {uri}: {str(error).splitlines()[0]}") from None
-        self.run_id = ""
 
-    def start(self, card: Card, experiment: Experiment) -> None:
-        """Continue the card's MLflow run, or one that was cut short, else begin a new one."""
-        self.run_id = self.find_run(card)
-        if self.run_id:
+    def send(self, record: Record) -> None:
+        """Send what the store lacks, in order; raises one of AWAY, with what was sent noted."""
+        self.find_run(record)
+        wanted, sent, run_id = record.all_sent(), record.sent, record.run_id
+        if sent.get("params") != wanted["params"]:
+            params = [Param(key, value) for key, value in record.params.items()]
+            self.client.log_batch(run_id, params=params)
+            record.note(params=wanted["params"])
+        if sent.get("tags") != wanted["tags"]:
+            tags = [RunTag(key, value) for key, value in wanted["tags"].items()]
+            self.client.log_batch(run_id, tags=tags)
+            record.note(tags=wanted["tags"])
+        for start in range(sent.get("metrics", 0), wanted["metrics"], BATCH):
+            # a store takes the same point (key, value, time, step) twice as once
+            end = min(start + BATCH, wanted["metrics"])
+            self.client.log_batch(run_id, [Metric(*point) for point in record.metrics[start:end]])
+            record.note(metrics=end)
+        for i in range(sent.get("artifacts", 0), wanted["artifacts"]):
+            self.client.log_artifact(run_id, str(record.folder / record.artifacts[i]))
+            record.note(artifacts=i + 1)
+        if sent.get("status") != wanted["status"]:
+            if wanted["status"] == "RUNNING":
+                self.client.update_run(run_id, wanted["status"])
+            else:
+                self.client.set_terminated(run_id, wanted["status"], record.ended)
+            record.note(status=wanted["status"])
+
+    def find_run(self, record: Record) -> None:
+        """Fill in ``run_id``: the run as known, as found by the record's key, or a new one."""
+        if record.run_id and record.sent:
             return
-        run = self.client.create_run(
-            self.experiment_id,
-            run_name=card.run_name,
-            tags={
-                "mlflow.source.git.commit": git_revision(),
-                "arm": "baseline" if card.run["kappa_bits"] is None else "free transformer",
-            },
-        )
-        self.run_id = run.info.run_id
-        settings: dict[str, Any] = {
-            **{f"run.{k}": v for k, v in card.run.items()},
-            **{f"architecture.{k}": v for k, v in card.architecture.items()},
-            **{
-                f"optim.{k}": v
-                for k, v in asdict(experiment.models[card.run["model"]].optim).items()
-            },
-            "precision": experiment.compute.precision.value,
-            "vocab_size": card.vocab_size,
-            "steps": experiment.steps(experiment.runs[card.run_name]),
-            "git_revision": git_revision(),
-            "data_hash": card.data_hash,
-            "config_hash": card.spec_hash,
-        }
-        params = [Param(key, str(value)) for key, value in settings.items()]
-        self.client.log_batch(self.run_id, params=params)
-
-    def find_run(self, card: Card) -> str:
-        """Id of the run a card names; if it names none, of an unfinished one like it; or ""."""
-        if card.mlflow_run_id:
+        if record.run_id:  # known from a checkpoint: see that nobody deleted it
             try:
-                known = self.client.get_run(card.mlflow_run_id).info
-            except MlflowException:
-                return ""
-            return known.run_id if known.lifecycle_stage == "active" else ""
-        same = f"params.config_hash = '{card.spec_hash}' and attributes.status != 'FINISHED'"
-        found = self.client.search_runs([self.experiment_id], same, max_results=1)
-        return found[0].info.run_id if found else ""
+                if self.client.get_run(record.run_id).info.lifecycle_stage == "active":
+                    return
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+        experiment_id = self.experiment_id(record.experiment)
+        same = f"tags.{KEY} = '{record.key}'"
+        found = self.client.search_runs([experiment_id], same, max_results=1)
+        run = found[0] if found else self.client.create_run(
+            experiment_id,
+            start_time=record.started,
+            tags=record.tags,
+            run_name=record.run_name,
+        )  # fmt: skip
+        record.run_id, record.sent = run.info.run_id, {}
+        record.save()
 
-    def last_step(self, metric: str) -> int:
-        """The last step of a metric of this run, −1 if it has none."""
-        history = self.client.get_metric_history(self.run_id, metric)
-        return max((point.step for point in history), default=-1)
+    def experiment_id(self, name: str) -> str:
+        with one_at_a_time(self.uri):
+            if found := self.client.get_experiment_by_name(name):
+                return found.experiment_id
+            local = self.uri.startswith("sqlite:///")
+            artifacts = (Path("mlartifacts") / name).resolve().as_uri()
+            return self.client.create_experiment(
+                name, artifact_location=artifacts if local else None
+            )
+
+
+def send_waiting(store: Store) -> list[Record]:
+    """Send the records of ended stages that wait for this store; raises one of AWAY."""
+    done = []
+    for record in records():
+        if record.uri != store.uri or not record.pending():
+            continue
+        try:
+            with FileLock(record.folder / "lock", timeout=0):
+                store.send(record)
+                done.append(record)
+        except Timeout:  # its own stage is at it
+            continue
+    return done
+
+
+class Tracking:
+    """The record of a run, once started, and the thread that sends it."""
+
+    def __init__(self, experiment_name: str) -> None:
+        """Raises UserError if the store is of no known kind, or a local one cannot be opened."""
+        self.experiment_name = experiment_name
+        self.store = Store(store_uri())
+        self.record: Record
+        self.changed, self.ending = threading.Event(), threading.Event()
+
+    @property
+    def run_id(self) -> str:
+        """MLflow's id of the run; "" as long as the store has not answered."""
+        return self.record.run_id
+
+    def start(self, card: Card, experiment: Experiment, go_on: bool) -> None:
+        """Continue the record of this very run if it was cut short or is to ``go_on`` (resumed
+        from a checkpoint, evaluated); else begin a new one. Sending starts.
+        """
+        same = [
+            record
+            for record in records(self.experiment_name, card.run_name)
+            if record.spec_hash == card.spec_hash and record.uri == self.store.uri
+        ]
+        named = [r for r in same if card.mlflow_run_id and r.run_id == card.mlflow_run_id]
+        unfinished = [r for r in same if go_on or r.status != "FINISHED"]
+        known = named or unfinished
+        self.record = known[-1] if known else new_record(self.store.uri, card, experiment)
+        if self.record.status != "FINISHED":
+            self.record.status = "RUNNING"
+        self.record.save()
+        self.lock = FileLock(self.record.folder / "lock")
+        self.lock.acquire()
+        self.thread = threading.Thread(target=self.keep_sending, daemon=True)
+        self.thread.start()
+        self.changed.set()
+
+    def keep_sending(self) -> None:
+        away = swept = False
+        wait = None
+        while True:
+            self.changed.wait(wait)
+            self.changed.clear()
+            ending = self.ending.is_set()
+            try:
+                self.store.send(self.record)
+                if not swept:
+                    send_waiting(self.store)
+            except AWAY as error:
+                if not away:
+                    reason = str(error).partition("\n")[0]
+                    say(f"MLflow at {self.store.uri} does not answer ({reason[:200]}); going on")
+                away, swept = True, False
+                wait = min(60.0, 2 * (wait or 1.0))
+            else:
+                if away:
+                    say(f"MLflow at {self.store.uri} answers again, and has everything now")
+                away, swept, wait = False, True, None
+            if ending:
+                return
 
     def log_rows(self, rows: list[dict[str, float]]) -> None:
-        """Training rows, each metric once against steps and once against tokens."""
-        now = int(time() * 1000)
-        metrics = [
-            Metric(f"{axis}/{key}", value, now, int(row[x]))
-            for row in rows
-            for axis, x in (("train", "step"), ("train_by_tokens", "tokens"))
-            for key, value in row.items()
-            if key not in ("step", "tokens")
-        ]
-        for start in range(0, len(metrics), BATCH):
-            self.client.log_batch(self.run_id, metrics=metrics[start : start + BATCH])
+        """Training rows, each metric once against steps and once against tokens.
+
+        Rows up to a step that the record has already are passed over: a run that was killed makes
+        again those that came after its last checkpoint.
+        """
+        record, time = self.record, now()
+        for row in rows:
+            if row["step"] <= record.trained_steps:
+                continue
+            record.metrics += [
+                (f"{axis}/{key}", value, time, int(row[x]))
+                for axis, x in (("train", "step"), ("train_by_tokens", "tokens"))
+                for key, value in row.items()
+                if key not in ("step", "tokens")
+            ]
+            record.trained_steps = int(row["step"])
+        self.commit()
 
     def log_figures(self, prefix: str, figures: dict[str, float], step: int) -> None:
-        now = int(time() * 1000)
-        metrics = [Metric(f"{prefix}/{key}", value, now, step) for key, value in figures.items()]
-        self.client.log_batch(self.run_id, metrics=metrics)
+        """Figures at a step; those that the record has already are passed over."""
+        known = {(key, value, at) for key, value, _, at in self.record.metrics}
+        self.record.metrics += [
+            (f"{prefix}/{key}", value, now(), step)
+            for key, value in figures.items()
+            if (f"{prefix}/{key}", value, step) not in known
+        ]
+        self.commit()
 
     def log_artifact(self, path: Path) -> None:
-        self.client.log_artifact(self.run_id, str(path))
+        shutil.copy(path, self.record.folder / path.name)
+        self.record.artifacts.append(path.name)
+        self.commit()
 
     def log_plot(self, figure: Figure, name: str) -> None:
-        self.client.log_figure(self.run_id, figure, name)
+        figure.savefig(self.record.folder / name)
+        self.record.artifacts.append(name)
+        self.commit()
 
     def tag(self, key: str, value: str) -> None:
-        self.client.log_batch(self.run_id, tags=[RunTag(key, value)])
+        self.record.tags = {**self.record.tags, key: value}
+        self.commit()
+
+    def commit(self) -> None:
+        self.record.save()
+        self.changed.set()
 
     def finish(self, status: str = "FINISHED") -> None:
-        """End the run; one that training has finished keeps its end, whatever is added later."""
-        if self.client.get_run(self.run_id).info.status != "FINISHED":
-            self.client.set_terminated(self.run_id, status)
+        """End the run and wait for the store, if it answers; a finished run keeps its end."""
+        if self.record.status != "FINISHED":
+            self.record.status, self.record.ended = status, now()
+        self.record.save()
+        self.ending.set()
+        self.changed.set()
+        self.thread.join()
+        self.lock.release()
+        if self.record.pending():
+            say(
+                f"kept for MLflow in {self.record.folder}; the next stage sends it, or "
+                "`python -m pipelines.tracking`"
+            )
+
+
+def new_record(uri: str, card: Card, experiment: Experiment) -> Record:
+    """An empty record; of a run of which only the card is here, one that adds to its MLflow run."""
+    record = Record(uri, card.experiment, card.run_name, card.spec_hash, started=now())
+    if card.mlflow_run_id:
+        record.run_id, record.status, record.sent = card.mlflow_run_id, "FINISHED", {}
+        return record
+    arm = "baseline" if card.run["kappa_bits"] is None else "free transformer"
+    record.tags = {"mlflow.source.git.commit": git_revision(), "arm": arm, KEY: record.key}
+    optim = asdict(experiment.models[card.run["model"]].optim)
+    settings: dict[str, Any] = {
+        **{f"run.{key}": value for key, value in card.run.items()},
+        **{f"architecture.{key}": value for key, value in card.architecture.items()},
+        **{f"optim.{key}": value for key, value in optim.items()},
+        "precision": experiment.compute.precision.value,
+        "vocab_size": card.vocab_size,
+        "steps": experiment.steps(experiment.runs[card.run_name]),
+        "git_revision": git_revision(),
+        "data_hash": card.data_hash,
+        "config_hash": card.spec_hash,
+    }
+    record.params = {key: str(value) for key, value in settings.items()}
+    return record
+
+
+def say(line: str) -> None:
+    """A line on stderr that leaves a progress bar whole."""
+    tqdm.write(line, file=sys.stderr)
+
+
+def main() -> None:
+    store = Store(store_uri())
+    try:
+        done = send_waiting(store)
+    except AWAY as error:
+        raise UserError(f"MLflow at {store.uri} does not answer: {error}") from None
+    print(f"{len(done)} runs brought up to date at {store.uri}")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -115,4 +115,11 @@ def test_baseline_loss_is_cross_entropy_without_kl(make_model, batch):
     ],
 )
 def test_collapse_is_a_last_third_under_a_tenth_of_kappa(kl_bits, kappa_bits, expected):
-    assert collapsed(kl_bits, kappa_bits) is expected
+    assert collapsed(kl_bits, kappa_bits, of=len(kl_bits)) is expected
+
+
+def test_collapse_is_told_during_training_only_after_a_third_of_it():
+    assert not collapsed([0.01] * 3, 0.5, of=12)
+    assert collapsed([0.01] * 4, 0.5, of=12)
+    assert collapsed([0.4] * 2 + [0.01] * 4, 0.5, of=12)
+    assert not collapsed([0.4] * 2 + [0.01] * 3, 0.5, of=12)

@@ -1,5 +1,7 @@
 """Fixtures of the pipeline tests."""
 
+import shutil
+
 import pytest
 from project_copy import Project
 
@@ -16,3 +18,14 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory) -> Project:
             project.ok("python", "-m", f"pipelines.{stage}", name)
     project.ok("mlflow", "db", "upgrade", f"sqlite:///{project.folder}/mlflow.db")
     return project
+
+
+@pytest.fixture
+def workspace(tokenized, tmp_path, monkeypatch):
+    """A folder of its own with the composed smoke experiment and its tokens."""
+    for name in ("params.yaml", "mlflow.db"):
+        shutil.copy(tokenized.folder / name, tmp_path)
+    (tmp_path / "data").symlink_to(tokenized.folder / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path

@@ -2,59 +2,25 @@
 
 import csv
 import shutil
+from errno import ENOSPC
 from pathlib import Path
 
+import lightning as L
 import pytest
 import torch
-from mlflow import MlflowClient
+from training import RUN, losses, same, tracked_runs, train_run
 
+from ftmodel.objective import training_loss
+from pipelines import module
 from pipelines import train as train_module
+from pipelines.batches import StepBatches
 from pipelines.callbacks import History
-from pipelines.checkpoint import Card, checkpoint_path, load_model, read_checkpoint, resume_path
+from pipelines.checkpoint import Card, checkpoint_path, load_model, read_checkpoint, resume_folder
 from pipelines.errors import UserError
 from pipelines.module import learning_rate_factor
 from pipelines.schema import Precision, load_experiment
 from pipelines.shards import Shards
 from pipelines.train import lightning_precision, train
-
-RUN = "free_k1_8"
-
-
-@pytest.fixture
-def workspace(tokenized, tmp_path, monkeypatch):
-    """A folder of its own with the composed smoke experiment and its tokens."""
-    for name in ("params.yaml", "mlflow.db"):
-        shutil.copy(tokenized.folder / name, tmp_path)
-    (tmp_path / "data").symlink_to(tokenized.folder / "data")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return tmp_path
-
-
-def train_run(name=RUN, **changes):
-    """Train in the current folder; returns the weights and the rows of the curve."""
-    experiment = load_experiment()
-    for key, value in changes.items():
-        setattr(experiment.runs[name], key, value)
-    shards = Shards(Path("data/tokens") / experiment.runs[name].data)
-    curve = Path("results/smoke") / name / "curve.csv"
-    train(experiment, name, shards, curve)
-    content, _ = read_checkpoint(checkpoint_path("smoke", name))
-    return content["state_dict"], list(csv.DictReader(curve.open()))
-
-
-def losses(rows):
-    return [(row["step"], row["ce_nats"], row.get("kl_bits")) for row in rows]
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
-
-
-def tracked_runs():
-    client = MlflowClient(f"sqlite:///{Path('mlflow.db').resolve()}")
-    experiment = client.get_experiment_by_name("smoke")
-    return client, client.search_runs([experiment.experiment_id])
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace):
@@ -76,9 +42,9 @@ def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypa
         """The process dies at step 13, after MLflow heard of all steps but before a checkpoint."""
         inherited(self, trainer, *rest)
         if trainer.global_step == 7:
-            trainer.save_checkpoint("resume/smoke/free_k1_8/kept.ckpt")
+            trainer.save_checkpoint("resume/smoke/free_k1_8/00000007.ckpt")
         if trainer.global_step == 13:
-            self.send()
+            self.tracking.log_rows(self.rows)
             raise RuntimeError("killed")
 
     inherited = History.on_train_batch_end
@@ -86,8 +52,6 @@ def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypa
         patch.setattr(History, "on_train_batch_end", die_late)
         with pytest.raises(RuntimeError, match="killed"):
             train_run()
-    path = resume_path("smoke", RUN)
-    (path.parent / "kept.ckpt").rename(path)
     resumed = train_run()
     assert same(uninterrupted[0], resumed[0])
     assert losses(uninterrupted[1]) == losses(resumed[1])
@@ -108,12 +72,107 @@ def test_a_checkpoint_of_another_specification_is_not_resumed(workspace, capsys)
     assert same(weights, train_run(seed=0)[0])
 
 
-def test_a_truncated_checkpoint_is_reported_and_the_run_starts_over(workspace, capsys):
-    weights, _ = train_run()
-    path = resume_path("smoke", RUN)
+def cut(path):
     path.write_bytes(path.read_bytes()[:1000])
+
+
+def flip(path):
+    """Change a byte in the middle of the weights, where the zip archive's structure stays whole."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("damage", [cut, flip])
+def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(
+    workspace, capsys, monkeypatch, damage
+):
+    monkeypatch.setattr(train_module, "CHECKPOINT_SECONDS", 0.0)
+    weights, rows = train_run()
+    before, newest = sorted(resume_folder("smoke", RUN).glob("*.ckpt"))
+    damage(newest)
+    starts = []
+    monkeypatch.setattr(
+        train_module.TrainingModule,
+        "on_train_start",
+        lambda module: starts.append(module.trainer.global_step),
+    )
+    again = train_run()
+    assert f"{newest}: not a readable checkpoint" in capsys.readouterr().out
+    assert starts == [int(before.stem)] and starts[0] > 0
+    assert same(weights, again[0])
+    assert losses(rows) == losses(again[1])
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_starts_over(workspace, capsys):
+    weights, _ = train_run()
+    (path,) = resume_folder("smoke", RUN).glob("*.ckpt")
+    cut(path)
     assert same(weights, train_run()[0])
     assert "not a readable checkpoint" in capsys.readouterr().out
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(workspace, monkeypatch):
+    def broken(*arguments):
+        loss = training_loss(*arguments)
+        calls.append(loss)
+        if len(calls) == 5:
+            loss.total = loss.total * torch.inf
+        return loss
+
+    calls = []
+    monkeypatch.setattr(module, "training_loss", broken)
+    monkeypatch.setattr(train_module, "CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(UserError) as caught:
+        train_run()
+    experiment = load_experiment()
+    windows = Shards(Path("data/tokens/target")).windows("train", 65)
+    ids = StepBatches(windows, 8, 20, experiment.runs[RUN].seed)[4]["windows"].tolist()
+    kept = max(resume_folder("smoke", RUN).glob("*.ckpt"))
+    assert "not finite at step 5," in str(caught.value)
+    assert f"windows {ids} of" in str(caught.value)
+    assert str(caught.value).endswith(f"last good checkpoint: {kept}")
+    assert tracked_runs()[1][0].info.status == "FAILED"
+    weights = read_checkpoint(kept)[0]["state_dict"]
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_last_good_checkpoint(workspace, monkeypatch):
+    """The disk has room for two checkpoints, and for a part of the third."""
+    monkeypatch.setattr(train_module, "CHECKPOINT_SECONDS", 0.0)
+    real = L.Trainer.save_checkpoint
+    saved = []
+
+    def full(self, path, **options):
+        if len(saved) == 2:
+            path.with_suffix(".part").write_bytes(b"half of it")
+            raise OSError(ENOSPC, "No space left on device")
+        real(self, path, **options)
+        saved.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(L.Trainer, "save_checkpoint", full)
+        with pytest.raises(UserError, match="No space left on device; last good checkpoint") as e:
+            train_run()
+    assert str(e.value).endswith(str(saved[-1]))
+    weights, _ = train_run()
+    shutil.rmtree("resume")
+    assert same(weights, train_run()[0])
+
+
+def test_a_collapsed_latent_is_told_while_it_can_be_stopped_and_tagged(
+    workspace, monkeypatch, capsys
+):
+    def unused(*arguments):
+        loss = training_loss(*arguments)
+        loss.kl = loss.kl * 0
+        return loss
+
+    monkeypatch.setattr(module, "training_loss", unused)
+    train_run()
+    said = capsys.readouterr().err
+    assert said.count("free_k1_8: the latent has collapsed: for a third of the training") == 1
+    assert tracked_runs()[1][0].data.tags["collapsed"] == "yes"
 
 
 def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(workspace):

@@ -1,0 +1,84 @@
+"""What MLflow shall know of a run, kept on disk until MLflow knows it.
+
+A record is a folder ``tracking/<experiment>/<run>-<key>/`` with record.json and the artifacts not
+yet sent. It outlives the process, so that nothing is lost while the server is away.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+RECORDS = Path("tracking")
+SAVING = Lock()  # the stage and its sending thread save the same record
+
+
+@dataclass
+class Record:
+    """One MLflow run; ``sent`` says what of it the server has.
+
+    Two threads read it: lists only grow, and dictionaries are replaced, never changed.
+    """
+
+    uri: str  # of the store that it is for
+    experiment: str
+    run_name: str
+    spec_hash: str
+    started: int  # ms since 1970, as all times here
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: list[tuple[str, float, int, int]] = field(
+        default_factory=list
+    )  # key, value, time, step
+    artifacts: list[str] = field(default_factory=list)  # file names in the record's folder
+    status: str = "RUNNING"
+    ended: int | None = None
+    trained_steps: int = -1  # the last step among the training metrics
+    run_id: str = ""  # once the server has given one
+    key: str = field(default_factory=lambda: uuid4().hex[:12])
+    sent: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return RECORDS / self.experiment / f"{self.run_name}-{self.key}"
+
+    def pending(self) -> bool:
+        """Whether the server lacks something."""
+        return {"artifacts": 0, "metrics": 0, **self.sent} != self.all_sent()
+
+    def note(self, **sent: Any) -> None:
+        """Note on disk what the server has now."""
+        self.sent = {**self.sent, **sent}
+        self.save()
+
+    def all_sent(self) -> dict[str, Any]:
+        """``sent`` of a record of which the server knows everything."""
+        return {
+            "params": len(self.params),
+            "tags": self.tags,
+            "metrics": len(self.metrics),
+            "artifacts": len(self.artifacts),
+            "status": self.status,
+        }
+
+    def save(self) -> None:
+        with SAVING:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partial = self.folder / "record.partial"
+            partial.write_text(json.dumps(asdict(self)))
+            os.replace(partial, self.folder / "record.json")
+
+
+def records(experiment: str = "*", run_name: str = "*") -> Iterator[Record]:
+    """Records on disk, oldest first; one cut short by a full disk is passed over."""
+    found = []
+    for path in RECORDS.glob(f"{experiment}/{run_name}-*/record.json"):
+        try:
+            found.append(Record(**json.loads(path.read_text())))
+        except (OSError, ValueError, TypeError) as error:
+            print(f"{path}: passed over, not readable ({error})")
+    return iter(sorted(found, key=lambda record: record.started))

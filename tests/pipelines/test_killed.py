@@ -1,0 +1,55 @@
+"""Runs that are killed, again and again, end as if nothing had happened."""
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+
+import pytest
+from training import RUN, losses, same, tracked_runs, train_run
+
+from pipelines import train as train_module
+from pipelines.callbacks import History
+from pipelines.record import records
+
+STEPS = 60
+
+
+def train_until(folder, step):
+    """In a process of its own: train with a checkpoint every step, to SIGKILL at ``step``."""
+    os.chdir(folder)
+    train_module.CHECKPOINT_SECONDS = 0.0
+    inherited = History.on_train_batch_end
+
+    def die(self, trainer, *rest):
+        inherited(self, trainer, *rest)
+        if trainer.global_step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    History.on_train_batch_end = die
+    train_run(tokens=STEPS * 520)
+
+
+@pytest.mark.slow
+def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(workspace):
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["pipelines.train"])
+    steps = sorted(random.Random(0).sample(range(1, STEPS), 20))
+    for step in steps:
+        process = processes.Process(target=train_until, args=(workspace, step))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert len(list((workspace / "resume" / "smoke" / RUN).glob("*.ckpt"))) <= 2
+    killed = train_run(tokens=STEPS * 520)
+    (run,) = tracked_runs()[1]
+    points = tracked_runs()[0].get_metric_history(run.info.run_id, "train/ce_nats")
+    assert [point.step for point in points] == list(range(1, STEPS + 1))
+    assert run.info.status == "FINISHED"
+    assert not any(record.pending() for record in records())
+
+    shutil.rmtree(workspace / "resume")
+    uninterrupted = train_run(tokens=STEPS * 520)
+    assert same(killed[0], uninterrupted[0])
+    assert losses(killed[1]) == losses(uninterrupted[1])

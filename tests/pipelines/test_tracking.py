@@ -1,0 +1,106 @@
+"""The tracking store may be away, slow or dying: nothing is lost, nothing is sent twice."""
+
+import shutil
+import socket
+from contextlib import contextmanager
+from threading import Thread
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from training import RUN, tracked_runs, train_run
+
+from pipelines import tracking
+from pipelines.record import records
+from pipelines.tracking import Store, send_waiting, store_uri
+
+CALLS = ("create_run", "log_batch", "set_terminated", "search_runs")
+
+
+@contextmanager
+def lost(monkeypatch, which):
+    """MLflow calls whose number ``which`` picks fail, in turn before and after their work."""
+    count = 0
+
+    def wrap(call):
+        def answer(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if not which(count):
+                return call(*args, **kwargs)
+            if count % 2:
+                call(*args, **kwargs)  # done, but nobody hears of it
+            raise MlflowException("no answer")
+
+        return answer
+
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(MlflowClient, name, wrap(getattr(MlflowClient, name)))
+        yield
+
+
+def check_complete(rows):
+    """One MLflow run, finished, that has each row of the curve once."""
+    client, (run,) = tracked_runs()
+    assert run.info.status == "FINISHED"
+    assert run.data.params["run.kappa_bits"] == "0.125"
+    points = client.get_metric_history(run.info.run_id, "train/ce_nats")
+    assert [(p.step, p.value) for p in points] == [
+        (int(row["step"]), float(row["ce_nats"])) for row in rows
+    ]
+    assert not any(record.pending() for record in records())
+
+
+def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeypatch, capsys):
+    with lost(monkeypatch, lambda n: True):
+        _, rows = train_run()
+    said = capsys.readouterr().err
+    assert said.count("does not answer (no answer); going on") == 1
+    assert "kept for MLflow in tracking/smoke/free_k1_8-" in said
+    assert [record.pending() for record in records()] == [True]
+    tracking.main()
+    assert "1 runs brought up to date" in capsys.readouterr().out
+    check_complete(rows)
+
+
+@pytest.mark.parametrize("every", [3, 5, 7])
+def test_calls_whose_answer_is_lost_are_neither_lost_nor_made_twice(workspace, monkeypatch, every):
+    with lost(monkeypatch, lambda n: n % every == 0):
+        _, rows = train_run()
+        for _ in range(30):
+            try:
+                send_waiting(Store(store_uri()))
+            except MlflowException:
+                continue
+            break
+    check_complete(rows)
+
+
+def test_a_server_that_refuses_or_hangs_does_not_stop_training(workspace, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        port = hanging.getsockname()[1]
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+        train_run()
+        assert "does not answer" in capsys.readouterr().err
+        Thread(target=hanging.close).start()
+    _, rows = train_run("baseline")  # now refused
+    assert "does not answer" in capsys.readouterr().err
+    assert len(rows) == 20
+    assert all(record.pending() for record in records())
+
+
+def test_a_finished_run_trained_again_is_another_mlflow_run(workspace):
+    train_run()
+    shutil.rmtree("resume")
+    train_run()
+    assert len(tracked_runs()[1]) == 2
+
+
+def test_a_record_that_cannot_be_read_is_passed_over(workspace, capsys):
+    train_run()
+    (path,) = (workspace / "tracking" / "smoke").glob(f"{RUN}-*/record.json")
+    path.write_text("{")
+    assert list(records()) == []
+    assert "passed over" in capsys.readouterr().out
