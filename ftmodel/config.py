@@ -1,6 +1,7 @@
 """The shape of a model: the numbers that fix every parameter tensor but the vocabulary."""
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass
@@ -21,12 +22,17 @@ class ModelConfig:
     latent_bits: int = 0  # H
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
+    embedding_std: float = 0.02  # of the initial token embeddings
+    latent_std: float = 0.02  # of the initial encoder block, its readout and the post-sampler
 
     def validate(self) -> None:
         """Raise ValueError, naming the field, if no model can be built from these numbers."""
         for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "ffn_width", "context"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        for name in ("embedding_std", "latent_std"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name}: {getattr(self, name)} must be a positive number")
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads: {self.n_heads} does not divide d_model {self.d_model}")
         if self.n_heads % self.n_kv_heads:

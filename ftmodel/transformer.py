@@ -60,20 +60,24 @@ class FreeTransformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Normal with std √(2 / 5 D) (Nguyen & Salazar 2019, arXiv 1910.05895), divided by √(2 L)
-        for projections into the residual stream (GPT-2).
+        """Normal with std 0.02, divided by √(2 L) for the decoder's projections into its residual
+        stream (GPT-2); token embeddings and the latent's matrices have a std of their own.
 
-        The usual 0.02 is what this gives at D = 1000. At D = 64 it is a quarter of it, and how soon
-        z is read depends on it much: LOG.md, 2026-11-21.
+        How soon, and how, z is read depends on both: LOG.md, 2026-11-21.
         """
-        std = (2 / (5 * self.config.d_model)) ** 0.5
         into_residual = (2 * self.config.n_layers) ** -0.5
         for name, parameter in self.named_parameters():
             if parameter.dim() == 1:
                 nn.init.ones_(parameter)  # RMSNorm gains
-            else:
-                scale = into_residual if name.endswith(("output.weight", "down.weight")) else 1.0
-                nn.init.normal_(parameter, std=std * scale)
+                continue
+            std = 0.02
+            if name.startswith("embedding"):
+                std = self.config.embedding_std
+            elif name.startswith("latent") and name != "latent.zeta":  # the norm rescales zeta
+                std = self.config.latent_std
+            elif name.endswith(("output.weight", "down.weight")):
+                std *= into_residual
+            nn.init.normal_(parameter, std=std)
 
     def rope(self, start: int, length: int, device: torch.device) -> Tensor:
         width = self.config.d_model // self.config.n_heads

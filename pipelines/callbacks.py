@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import lightning as L
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -15,79 +16,104 @@ from pipelines.checkpoint import ENTRY, Card
 from pipelines.tracking import Tracking, say
 
 
-class History(L.Callback):
+class StepCallback(L.Callback):
+    """Calls ``on_step`` once an optimizer step, however many micro-batches that takes."""
+
+    step = 0
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.step = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        self.on_micro_batch(outputs)
+        if trainer.global_step > self.step:
+            self.step = trainer.global_step
+            self.on_step(trainer)
+
+    def on_micro_batch(self, outputs: dict[str, Tensor]) -> None:
+        """After each micro-batch."""
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        """After each optimizer step."""
+
+
+class History(StepCallback):
     """Averages losses over ``every`` steps into rows; keeps them in the checkpoint and in MLflow.
 
     A row: step (of its last batch, from 1), tokens seen, loss, ce and hinge in nats per token,
-    kl in bits per token, learning rate, tokens per second.
+    kl in bits per token, learning rate, tokens per second. Losses are means over all workers.
     """
 
     def __init__(
-        self, tracking: Tracking, card: Card, steps: int, every: int, batch_tokens: int
+        self, tracking: Tracking | None, card: Card, steps: int, every: int, batch_tokens: int
     ) -> None:
         self.tracking, self.card, self.steps = tracking, card, steps
         self.every, self.batch_tokens = every, batch_tokens
         self.rows: list[dict[str, float]] = []
-        self.pending: list[dict[str, Tensor]] = []
-        self.since = 0.0
+        self.pending: list[dict[str, Tensor]] = []  # of micro-batches, not yet in a row
+        self.since, self.steps_since = 0.0, 0
         self.warned = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}
+        return {"rows": self.rows, "pending": self.pending}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.rows = state["rows"]
+        self.rows, self.pending = state["rows"], state["pending"]
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint[ENTRY] = {**vars(self.card), "mlflow_run_id": self.tracking.run_id or None}
+        run_id = self.tracking.run_id if self.tracking else ""
+        checkpoint[ENTRY] = {**vars(self.card), "mlflow_run_id": run_id or None}
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        super().on_train_start(trainer, module)
         self.since = perf_counter()
 
-    def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        module: L.LightningModule,
-        outputs: Any,
-        batch: Tensor,
-        batch_idx: int,
-    ) -> None:
-        self.pending.append({name: value.detach() for name, value in outputs.items()})
-        step = trainer.global_step
-        if step % self.every and step != trainer.max_steps:
+    def on_micro_batch(self, outputs: dict[str, Tensor]) -> None:
+        self.pending.append({k: v.detach() for k, v in outputs.items() if k != "loss"})
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        self.steps_since += 1
+        if self.step % self.every and self.step != self.steps:
             return
         mean = {
             name: sum(float(p[name]) for p in self.pending) / len(self.pending)
             for name in self.pending[0]
         }
+        if trainer.world_size > 1:
+            means = torch.tensor(list(mean.values()), device=trainer.strategy.root_device)
+            means = trainer.strategy.reduce(means, reduce_op="mean")
+            mean = dict(zip(mean, means.tolist(), strict=True))
         now = perf_counter()
         row = {
-            "step": step,
-            "tokens": step * self.batch_tokens,
-            "loss_nats": mean["loss"],
+            "step": self.step,
+            "tokens": self.step * self.batch_tokens,
+            "loss_nats": mean["total"],
             "ce_nats": mean["ce"],
         }
         if "kl" in mean:
             row |= {"kl_bits": mean["kl"] / LN2, "hinge_nats": mean["hinge"]}
         row |= {
             "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
-            "tokens_per_second": len(self.pending) * self.batch_tokens / (now - self.since),
+            "tokens_per_second": self.steps_since * self.batch_tokens / (now - self.since),
         }
         self.rows.append(row)
-        self.pending, self.since = [], now
-        if len(self.rows) % 20 == 0:
+        self.pending, self.since, self.steps_since = [], now, 0
+        if self.tracking and len(self.rows) % 20 == 0:
             self.tracking.log_rows(self.rows)
         self.watch_latent()
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.tracking.log_rows(self.rows)
+        if self.tracking:
+            self.tracking.log_rows(self.rows)
 
     def watch_latent(self) -> None:
         """Say once, while it can still be stopped, that the latent has collapsed."""
         kappa = self.card.run["kappa_bits"]
-        if kappa is None or self.warned:
+        if kappa is None or self.tracking is None or self.warned:
             return
         kl = [row["kl_bits"] for row in self.rows]
         if collapsed(kl, kappa, of=-(-self.steps // self.every)):
@@ -99,14 +125,14 @@ class History(L.Callback):
             )
 
 
-class Checkpoints(L.Callback):
+class Checkpoints(StepCallback):
     """Writes a checkpoint now and then; keeps the newest two, so that none is the only one."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder, self.seconds = folder, seconds
         self.last = perf_counter()
 
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_step(self, trainer: L.Trainer) -> None:
         if trainer.strategy.broadcast(perf_counter() - self.last >= self.seconds):
             self.save(trainer)
             self.last = perf_counter()
@@ -120,7 +146,7 @@ class Checkpoints(L.Callback):
         return path
 
 
-class Progress(L.Callback):
+class Progress(StepCallback):
     """One line: steps, time left, loss, KL in bits, tokens per second."""
 
     def __init__(self, history: History, name: str, steps: int) -> None:
@@ -128,6 +154,7 @@ class Progress(L.Callback):
         self.bar: tqdm[Any] | None = None
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        super().on_train_start(trainer, module)
         in_a_log = not sys.stderr.isatty()
         self.bar = tqdm(
             total=self.steps,
@@ -139,7 +166,7 @@ class Progress(L.Callback):
             maxinterval=inf if in_a_log else 10,
         )
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_step(self, trainer: L.Trainer) -> None:
         assert self.bar is not None
         if self.history.rows:
             self.bar.set_postfix(self.figures(self.history.rows[-1]), refresh=False)

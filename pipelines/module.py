@@ -40,7 +40,7 @@ class TrainingModule(L.LightningModule):
         self.windows += batch["windows"].tolist()
         inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
         loss = training_loss(self.model, inputs, targets, batch.get("noise"), self.kappa_bits)
-        parts = {"loss": loss.total, "ce": loss.ce, "kl": loss.kl, "hinge": loss.hinge}
+        parts = {"loss": loss.total, **vars(loss)}  # Lightning divides "loss" by micro-batches
         return {name: value for name, value in parts.items() if value is not None}
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:

@@ -118,6 +118,11 @@ class Precision(Enum):
 @dataclass
 class Compute:
     precision: Precision = Precision.auto
+    accumulate: int = 1  # micro-batches a step; only memory and speed depend on it
+
+    def validate(self) -> None:
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate: {self.accumulate} must be at least 1")
 
 
 @dataclass
@@ -242,6 +247,7 @@ def check(experiment: Experiment) -> None:
         )
     for name, data in experiment.data.items():
         check_part(f"data.{name}", data)
+    check_part("compute", experiment.compute)
     check_part("evaluation", experiment.evaluation)
     for name, preset in experiment.models.items():
         check_part(f"models.{name}.architecture", preset.architecture)
@@ -268,6 +274,12 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
                 f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
                 f"models.{run.model}"
             )
+    accumulate, rows = experiment.compute.accumulate, preset.optim.batch_size
+    if rows % accumulate:
+        raise ValueError(
+            f"compute.accumulate: {accumulate} does not divide models.{run.model}.optim.batch_size "
+            f"{rows}"
+        )
     batch = preset.optim.batch_size * preset.architecture.context
     if run.tokens < batch:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")

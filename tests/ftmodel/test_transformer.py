@@ -215,18 +215,23 @@ def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
     assert out.codes is None and out.bit_logits is None
 
 
-def test_initial_weights_scale_with_width():
-    """std √(2 / 5 D), over √(2 L) into the residual stream; gains of RMSNorm start at 1."""
+def test_initial_weights_are_gpt_2s_but_for_embeddings_and_latent():
+    """std 0.02, over √(2 L) into the decoder's residual stream; gains of RMSNorm start at 1."""
     torch.manual_seed(0)
     shape = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=8)
-    model = FreeTransformer(ModelConfig(**shape, latent_bits=8), 128)
-    for name, parameter in model.named_parameters():
+    config = ModelConfig(**shape, latent_bits=8, embedding_std=0.5, latent_std=0.1)
+    for name, parameter in FreeTransformer(config, 128).named_parameters():
         if parameter.dim() == 1:
             assert torch.equal(parameter, torch.ones_like(parameter)), name
+            continue
+        if name.startswith("embedding"):
+            std = 0.5
+        elif name.startswith("latent") and "zeta" not in name:
+            std = 0.1
         else:
             into_residual = name.endswith(("output.weight", "down.weight"))
-            std = sqrt(2 / (5 * 64)) / (sqrt(8) if into_residual else 1)
-            assert parameter.std().item() == pytest.approx(std, rel=0.25), name
+            std = 0.02 / (sqrt(8) if into_residual else 1)
+        assert parameter.std().item() == pytest.approx(std, rel=0.25), name
 
 
 @pytest.mark.parametrize(
@@ -239,6 +244,8 @@ def test_initial_weights_scale_with_width():
         ({"n_heads": 3}, "n_heads"),
         ({"n_kv_heads": 3}, "n_kv_heads"),
         ({"n_heads": 16}, "n_heads"),
+        ({"embedding_std": 0.0}, "embedding_std"),
+        ({"latent_std": float("nan")}, "latent_std"),
         ({"latent_bits": -1}, "latent_bits"),
         ({"latent_bits": 25}, "latent_bits"),
     ],

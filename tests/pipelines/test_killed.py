@@ -9,7 +9,7 @@ import signal
 import pytest
 from training import RUN, losses, same, tracked_runs, train_run
 
-from pipelines import train as train_module
+from pipelines import fit as fit_module
 from pipelines.callbacks import History
 from pipelines.record import records
 
@@ -19,7 +19,7 @@ STEPS = 60
 def train_until(folder, step):
     """In a process of its own: train with a checkpoint every step, to SIGKILL at ``step``."""
     os.chdir(folder)
-    train_module.CHECKPOINT_SECONDS = 0.0
+    fit_module.CHECKPOINT_SECONDS = 0.0
     inherited = History.on_train_batch_end
 
     def die(self, trainer, *rest):
@@ -34,7 +34,7 @@ def train_until(folder, step):
 @pytest.mark.slow
 def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(workspace):
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["pipelines.train"])
+    processes.set_forkserver_preload(["pipelines.fit"])
     steps = sorted(random.Random(0).sample(range(1, STEPS), 20))
     for step in steps:
         process = processes.Process(target=train_until, args=(workspace, step))

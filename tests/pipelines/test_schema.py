@@ -67,6 +67,8 @@ MISTAKES = [
     ("data.stdlib.vocab_size=100", "data.stdlib.vocab_size", "outside 257"),
     ("data.stdlib.validation_share=1", "data.stdlib.validation_share", "between 0 and 1"),
     ("compute.precision=fp8", "compute.precision", "Invalid value"),
+    ("compute.accumulate=0", "compute.accumulate", "at least 1"),
+    ("compute.accumulate=3", "compute.accumulate", "does not divide models."),
     ("evaluation.groups=1", "evaluation.groups", "at least 2"),
     ("name=a.b", "name", "lower-case"),
 ]

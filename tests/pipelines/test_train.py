@@ -1,6 +1,5 @@
 """Training: repeatable, resumable to the bit, tracked once, and careful with checkpoints."""
 
-import csv
 import shutil
 from errno import ENOSPC
 from pathlib import Path
@@ -8,19 +7,19 @@ from pathlib import Path
 import lightning as L
 import pytest
 import torch
-from training import RUN, losses, same, tracked_runs, train_run
+from training import RUN, check_close, losses, same, tracked_runs, train_run
 
 from ftmodel.objective import training_loss
+from pipelines import fit as fit_module
 from pipelines import module
-from pipelines import train as train_module
 from pipelines.batches import StepBatches
 from pipelines.callbacks import History
 from pipelines.checkpoint import Card, checkpoint_path, load_model, read_checkpoint, resume_folder
 from pipelines.errors import UserError
+from pipelines.fit import lightning_precision
 from pipelines.module import learning_rate_factor
 from pipelines.schema import Precision, load_experiment
 from pipelines.shards import Shards
-from pipelines.train import lightning_precision, train
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace):
@@ -87,13 +86,13 @@ def flip(path):
 def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(
     workspace, capsys, monkeypatch, damage
 ):
-    monkeypatch.setattr(train_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
     weights, rows = train_run()
     before, newest = sorted(resume_folder("smoke", RUN).glob("*.ckpt"))
     damage(newest)
     starts = []
     monkeypatch.setattr(
-        train_module.TrainingModule,
+        fit_module.TrainingModule,
         "on_train_start",
         lambda module: starts.append(module.trainer.global_step),
     )
@@ -122,7 +121,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(workspac
 
     calls = []
     monkeypatch.setattr(module, "training_loss", broken)
-    monkeypatch.setattr(train_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(UserError) as caught:
         train_run()
     experiment = load_experiment()
@@ -139,7 +138,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(workspac
 
 def test_a_full_disk_is_one_line_and_keeps_the_last_good_checkpoint(workspace, monkeypatch):
     """The disk has room for two checkpoints, and for a part of the third."""
-    monkeypatch.setattr(train_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
     real = L.Trainer.save_checkpoint
     saved = []
 
@@ -270,18 +269,24 @@ def test_warm_up_is_linear_and_the_cosine_ends_near_zero():
     ],
 )
 def test_auto_precision_is_bf16_where_a_gpu_has_it(monkeypatch, wanted, gpu, named):
-    monkeypatch.setattr(train_module.torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(train_module.torch.cuda, "is_bf16_supported", lambda: gpu)
+    monkeypatch.setattr(fit_module.torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(fit_module.torch.cuda, "is_bf16_supported", lambda: gpu)
     assert lightning_precision(wanted) == named
 
 
 def test_bf16_trains_close_to_float32(workspace):
-    """Read in pipelines/train.py by compute.precision; losses within 1 % after 20 steps."""
+    """Read in pipelines/fit.py by compute.precision; losses within 1 % after 20 steps."""
     _, full = train_run()
-    experiment = load_experiment()
-    experiment.compute.precision = Precision.bf16
-    shards = Shards(Path("data/tokens/target"))
-    train(experiment, RUN, shards, Path("bf16.csv"))
-    half = list(csv.DictReader(Path("bf16.csv").open()))
+    _, half = train_run(compute={"precision": Precision.bf16})
     assert half[-1]["ce_nats"] != full[-1]["ce_nats"]
     assert float(half[-1]["ce_nats"]) == pytest.approx(float(full[-1]["ce_nats"]), rel=0.01)
+
+
+@pytest.mark.parametrize("name", [RUN, "baseline"])
+def test_micro_batches_change_nothing_but_rounding(workspace, name):
+    """2 or 4 micro-batches: every figure of 20 steps within 1e-4, relative (float32)."""
+    _, whole = train_run(name)
+    for accumulate in (2, 4):
+        shutil.rmtree("resume")
+        _, parts = train_run(name, compute={"accumulate": accumulate})
+        check_close(parts, whole)

@@ -3,26 +3,29 @@
 import csv
 from pathlib import Path
 
+import pytest
 import torch
 from mlflow import MlflowClient
 
 from pipelines.checkpoint import checkpoint_path, read_checkpoint
+from pipelines.fit import Place, fit
 from pipelines.schema import load_experiment
-from pipelines.shards import Shards
-from pipelines.train import train
+from pipelines.train import publish
 
 RUN = "free_k1_8"
 
 
-def train_run(name=RUN, **changes):
+def train_run(name=RUN, compute=None, **changes):
     """Train in the current folder; returns the weights and the rows of the curve."""
     experiment = load_experiment()
     for key, value in changes.items():
         setattr(experiment.runs[name], key, value)
-    shards = Shards(Path("data/tokens") / experiment.runs[name].data)
-    curve = Path("results/smoke") / name / "curve.csv"
-    train(experiment, name, shards, curve)
+    for key, value in (compute or {}).items():
+        setattr(experiment.compute, key, value)
+    fit(experiment, name, Place())
+    publish(experiment, name)
     content, _ = read_checkpoint(checkpoint_path("smoke", name))
+    curve = Path("results/smoke") / name / "curve.csv"
     return content["state_dict"], list(csv.DictReader(curve.open()))
 
 
@@ -38,3 +41,11 @@ def tracked_runs():
     client = MlflowClient(f"sqlite:///{Path('mlflow.db').resolve()}")
     experiment = client.get_experiment_by_name("smoke")
     return client, client.search_runs([experiment.experiment_id])
+
+
+def check_close(rows, expected, rel=1e-4):
+    """The same steps, and every figure of theirs but speed equal up to ``rel`` (or 1e-6)."""
+    assert [row["step"] for row in rows] == [row["step"] for row in expected]
+    for row, wanted in zip(rows, expected, strict=True):
+        for key in wanted.keys() - {"tokens_per_second"}:
+            assert float(row[key]) == pytest.approx(float(wanted[key]), rel=rel, abs=1e-6), key

@@ -1,0 +1,151 @@
+"""Training as one worker sees it: alone in its process, or one of several that share each batch."""
+
+import logging
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+
+from ftmodel.transformer import FreeTransformer
+from pipelines.batches import INIT, BatchModule, Share, StepBatches, stream_seed
+from pipelines.callbacks import Checkpoints, History, Progress
+from pipelines.checkpoint import Card, make_card, read_checkpoint, resume_folder
+from pipelines.errors import UserError
+from pipelines.module import NonFinite, TrainingModule
+from pipelines.schema import Experiment, Precision
+from pipelines.shards import Shards
+from pipelines.tracking import Tracking, say
+
+CHECKPOINT_SECONDS = 20.0
+ROWS = 150  # of the training curve, at most
+
+
+@dataclass
+class Place:
+    """A worker's number among all workers, and what Lightning's Trainer must know of them."""
+
+    worker: int = 0
+    workers: int = 1
+    trainer: dict[str, Any] = field(default_factory=lambda: {"devices": 1})
+
+
+def lightning_precision(wanted: Precision) -> str:
+    """Lightning's name for the precision; auto is bf16 on a GPU that has it."""
+    gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    bf16 = wanted is Precision.bf16 or (wanted is Precision.auto and gpu)
+    return "bf16-mixed" if bf16 else "32-true"
+
+
+def newest_checkpoint(folder: Path, card: Card) -> Path | None:
+    """The newest readable checkpoint of this very run; those of another specification go.
+
+    A damaged one is reported and the one before it taken. Fills in the card's MLflow run.
+    """
+    for path in sorted(folder.glob("*.ckpt"), reverse=True):
+        try:
+            found = read_checkpoint(path)[1]
+        except UserError as error:
+            print(f"{error}; trying the one before it", flush=True)
+            continue
+        if found.spec_hash == card.spec_hash:
+            card.mlflow_run_id = found.mlflow_run_id
+            return path
+        print(f"{path} belongs to another specification of {card.run_name}: removed", flush=True)
+        path.unlink()
+    return None
+
+
+def fit(experiment: Experiment, name: str, place: Place) -> None:
+    """Train a run to its end, from its last good checkpoint; its final checkpoint lies in resume/.
+
+    Worker 0 alone writes the checkpoint, shows progress and keeps the MLflow record. Raises
+    UserError for a loss that is not finite and for a disk that takes no checkpoint.
+    """
+    quiet()
+    run, compute = experiment.runs[name], experiment.compute
+    preset, config = experiment.models[run.model], experiment.model_config(run)
+    steps = experiment.steps(run)
+    shards = Shards(Path("data/tokens") / run.data)
+    card = make_card(experiment, name, shards)
+    folder = resume_folder(experiment.name, name)
+    newest = newest_checkpoint(folder, card)
+    tracking = None
+    if place.worker == 0:
+        tracking = Tracking(experiment.name)
+        tracking.start(card, experiment, go_on=newest is not None)
+        if newest:
+            say(f"{name}: going on from step {int(newest.stem)}")
+    torch.manual_seed(stream_seed(run.seed, INIT))
+    model = FreeTransformer(config, shards.metadata.vocab_size)
+    batches = StepBatches(
+        shards.windows("train", config.context),
+        preset.optim.batch_size,
+        steps,
+        run.seed,
+        config.latent_bits,
+        Share(place.worker, place.workers, compute.accumulate),
+    )
+    history = History(
+        tracking,
+        card,
+        steps,
+        every=max(1, -(-steps // ROWS)),
+        batch_tokens=preset.optim.batch_size * config.context,
+    )
+    checkpoints = Checkpoints(folder, CHECKPOINT_SECONDS)
+    trainer = L.Trainer(
+        **place.trainer,
+        precision=lightning_precision(compute.precision),  # type: ignore[arg-type]
+        max_steps=steps,
+        max_epochs=-1,
+        accumulate_grad_batches=compute.accumulate,
+        use_distributed_sampler=False,
+        callbacks=[history, *([Progress(history, name, steps)] if tracking else []), checkpoints],
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        default_root_dir=folder,
+    )
+    try:
+        trainer.fit(
+            TrainingModule(model, preset.optim, run.kappa_bits, steps),
+            datamodule=BatchModule(batches),
+            ckpt_path=newest,
+            weights_only=True,
+        )
+        checkpoints.save(trainer)
+    except BaseException as error:
+        if tracking:
+            tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+        if isinstance(error, NonFinite):
+            raise UserError(
+                f"{name}: the gradient is not finite at step {error.step}, whose batch has the "
+                f"windows {error.windows} of the training data; {last_good(folder)}"
+            ) from None
+        if isinstance(error, OSError):
+            raise UserError(f"{folder}: {error.strerror or error}; {last_good(folder)}") from None
+        raise
+    if tracking:
+        tracking.finish()
+
+
+def last_good(folder: Path) -> str:
+    """Words on the checkpoint that a run which failed leaves behind."""
+    kept = sorted(folder.glob("*.ckpt"))
+    return f"last good checkpoint: {kept[-1]}" if kept else "no checkpoint was written yet"
+
+
+def quiet() -> None:
+    """Silence Lightning's advice on choices that were made on purpose."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",
+        ".*isinstance.*treespec.*",
+        ".*ended before the epoch ended.*",
+        ".*exists and is not empty.*",
+    ):
+        warnings.filterwarnings("ignore", message)
