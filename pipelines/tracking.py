@@ -117,9 +117,11 @@ class Store:
         """Fill in ``run_id``: the run as known, as found by the record's key, or a new one."""
         if record.run_id and record.sent:
             return
-        if record.run_id:  # known from a checkpoint: see that nobody deleted it
+        if record.run_id:  # known from a checkpoint: is it in this store, and not deleted?
             try:
                 if self.client.get_run(record.run_id).info.lifecycle_stage == "active":
+                    settled = {"params": len(record.params), "tags": record.tags}
+                    record.note(**settled, status=record.status)
                     return
             except MlflowException as error:
                 if error.error_code != "RESOURCE_DOES_NOT_EXIST":
@@ -133,8 +135,8 @@ class Store:
             tags=record.tags,
             run_name=record.run_name,
         )  # fmt: skip
-        record.run_id, record.sent = run.info.run_id, {}
-        record.save()
+        record.run_id = run.info.run_id
+        record.note(metrics=0)
 
     def experiment_id(self, name: str) -> str:
         with one_at_a_time(self.uri):
@@ -287,11 +289,10 @@ class Tracking:
 
 
 def new_record(uri: str, card: Card, experiment: Experiment) -> Record:
-    """An empty record; of a run of which only the card is here, one that adds to its MLflow run."""
+    """A record of what is known before training; it adds to the card's MLflow run if it has one."""
     record = Record(uri, card.experiment, card.run_name, card.spec_hash, started=now())
     if card.mlflow_run_id:
-        record.run_id, record.status, record.sent = card.mlflow_run_id, "FINISHED", {}
-        return record
+        record.run_id, record.status, record.ended = card.mlflow_run_id, "FINISHED", now()
     arm = "baseline" if card.run["kappa_bits"] is None else "free transformer"
     record.tags = {"mlflow.source.git.commit": git_revision(), "arm": arm, KEY: record.key}
     optim = asdict(experiment.models[card.run["model"]].optim)

@@ -11,8 +11,10 @@ from mlflow.exceptions import MlflowException
 from training import RUN, tracked_runs, train_run
 
 from pipelines import tracking
+from pipelines.checkpoint import checkpoint_path, load_model
 from pipelines.record import records
-from pipelines.tracking import Store, send_waiting, store_uri
+from pipelines.schema import load_experiment
+from pipelines.tracking import Store, Tracking, send_waiting, store_uri
 
 CALLS = ("create_run", "log_batch", "set_terminated", "search_runs")
 
@@ -104,3 +106,24 @@ def test_a_record_that_cannot_be_read_is_passed_over(workspace, capsys):
     path.write_text("{")
     assert list(records()) == []
     assert "passed over" in capsys.readouterr().out
+
+
+def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has_none(
+    workspace, monkeypatch
+):
+    """On another machine, or with another store, the record of the training is not there."""
+    train_run()
+    shutil.rmtree("tracking")
+    card = load_model(checkpoint_path("smoke", RUN))[1]
+    for uri in (store_uri(), f"sqlite:///{workspace}/other.db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        evaluation = Tracking("smoke")
+        evaluation.start(card, load_experiment(), go_on=True)
+        evaluation.log_figures("eval", {"bound": 1.5}, step=20)
+        evaluation.finish()
+        client = MlflowClient(uri)
+        found = client.get_experiment_by_name("smoke")
+        (run,) = client.search_runs([found.experiment_id])
+        assert run.data.metrics["eval/bound"] == 1.5
+        assert run.data.params["run.kappa_bits"] == "0.125"
+        assert run.info.status == "FINISHED"
