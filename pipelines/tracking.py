@@ -80,6 +80,7 @@ class Store:
     def __init__(self, uri: str) -> None:
         """Raises UserError if the store is of no known kind, or a local one cannot be opened."""
         self.uri = uri
+        self.seen: set[str] = set()  # ids of runs known to be there
         try:
             with one_at_a_time(uri):
                 self.client = MlflowClient(uri)
@@ -114,18 +115,18 @@ class Store:
             record.note(status=wanted["status"])
 
     def find_run(self, record: Record) -> None:
-        """Fill in ``run_id``: the run as known, as found by the record's key, or a new one."""
-        if record.run_id and record.sent:
+        """Fill in ``run_id``: the run as known, unless it is gone; as found by the record's key; or
+        a new one, which then gets everything.
+        """
+        if record.run_id in self.seen:
             return
-        if record.run_id:  # known from a checkpoint: is it in this store, and not deleted?
-            try:
-                if self.client.get_run(record.run_id).info.lifecycle_stage == "active":
-                    settled = {"params": len(record.params), "tags": record.tags}
-                    record.note(**settled, status=record.status)
-                    return
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                    raise
+        if record.run_id and self.is_active(record.run_id):
+            self.seen.add(record.run_id)
+            if not record.sent:  # known from a checkpoint: training has described it
+                settled = {"params": len(record.params), "tags": record.tags}
+                record.note(**settled, status=record.status)
+            return
+        record.sent = {}
         experiment_id = self.experiment_id(record.experiment)
         same = f"tags.{KEY} = '{record.key}'"
         found = self.client.search_runs([experiment_id], same, max_results=1)
@@ -137,6 +138,16 @@ class Store:
         )  # fmt: skip
         record.run_id = run.info.run_id
         record.note(metrics=0)
+        self.seen.add(record.run_id)
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether the store has this run, and nobody has deleted it."""
+        try:
+            return self.client.get_run(run_id).info.lifecycle_stage == "active"
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return False
 
     def experiment_id(self, name: str) -> str:
         with one_at_a_time(self.uri):

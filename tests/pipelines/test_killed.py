@@ -7,6 +7,7 @@ import shutil
 import signal
 
 import pytest
+import torch
 from training import RUN, losses, same, tracked_runs, train_run
 
 from pipelines import fit as fit_module
@@ -19,6 +20,7 @@ STEPS = 60
 def train_until(folder, step):
     """In a process of its own: train with a checkpoint every step, to SIGKILL at ``step``."""
     os.chdir(folder)
+    torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another way
     fit_module.CHECKPOINT_SECONDS = 0.0
     inherited = History.on_train_batch_end
 

@@ -66,9 +66,17 @@ def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeyp
     check_complete(rows)
 
 
-@pytest.mark.parametrize("every", [3, 5, 7])
-def test_calls_whose_answer_is_lost_are_neither_lost_nor_made_twice(workspace, monkeypatch, every):
-    with lost(monkeypatch, lambda n: n % every == 0):
+@pytest.mark.parametrize(
+    "which",
+    [
+        lambda n: n in (1, 3),  # the run is created, and nobody hears of it
+        lambda n: n % 3 == 0,
+        lambda n: n % 5 == 0,
+        lambda n: n % 7 == 0,
+    ],
+)
+def test_calls_whose_answer_is_lost_are_neither_lost_nor_made_twice(workspace, monkeypatch, which):
+    with lost(monkeypatch, which):
         _, rows = train_run()
         for _ in range(30):
             try:
@@ -127,3 +135,13 @@ def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has
         assert run.data.metrics["eval/bound"] == 1.5
         assert run.data.params["run.kappa_bits"] == "0.125"
         assert run.info.status == "FINISHED"
+
+
+def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(workspace):
+    _, rows = train_run()
+    client, (run,) = tracked_runs()
+    client.delete_run(run.info.run_id)
+    (record,) = records()
+    Store(store_uri()).send(record)
+    check_complete(rows)
+    assert tracked_runs()[1][0].info.run_id != run.info.run_id
