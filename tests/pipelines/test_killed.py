@@ -8,17 +8,20 @@ import signal
 
 import pytest
 import torch
-from training import RUN, losses, same, tracked_runs, train_run
+from training import RUN, losses, outcome, same, tracked_runs, train_run
 
 from pipelines import fit as fit_module
 from pipelines.callbacks import History
 from pipelines.record import records
 
-STEPS = 60
+STEPS, NEVER = 60, -1
 
 
 def train_until(folder, step):
-    """In a process of its own: train with a checkpoint every step, to SIGKILL at ``step``."""
+    """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step``.
+
+    All in processes of one kind: a run's specification includes the modules that are imported.
+    """
     os.chdir(folder)
     torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another way
     fit_module.CHECKPOINT_SECONDS = 0.0
@@ -37,21 +40,26 @@ def train_until(folder, step):
 def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(workspace):
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["pipelines.fit"])
-    steps = sorted(random.Random(0).sample(range(1, STEPS), 20))
-    for step in steps:
+
+    def exit_code(step):
         process = processes.Process(target=train_until, args=(workspace, step))
         process.start()
         process.join()
-        assert process.exitcode == -signal.SIGKILL
-    assert len(list((workspace / "resume" / "smoke" / RUN).glob("*.ckpt"))) <= 2
-    killed = train_run(tokens=STEPS * 520)
-    (run,) = tracked_runs()[1]
-    points = tracked_runs()[0].get_metric_history(run.info.run_id, "train/ce_nats")
+        return process.exitcode
+
+    for step in sorted(random.Random(0).sample(range(1, STEPS), 20)):
+        assert exit_code(step) == -signal.SIGKILL
+    assert len(list((workspace / "resume" / "smoke" / RUN).glob("*.ckpt"))) == 2
+    assert exit_code(NEVER) == 0
+    killed = outcome()
+    client, (run,) = tracked_runs()
+    points = client.get_metric_history(run.info.run_id, "train/ce_nats")
     assert [point.step for point in points] == list(range(1, STEPS + 1))
     assert run.info.status == "FINISHED"
     assert not any(record.pending() for record in records())
 
     shutil.rmtree(workspace / "resume")
-    uninterrupted = train_run(tokens=STEPS * 520)
+    assert exit_code(NEVER) == 0
+    uninterrupted = outcome()
     assert same(killed[0], uninterrupted[0])
     assert losses(killed[1]) == losses(uninterrupted[1])
