@@ -39,20 +39,21 @@ def lightning_precision(wanted: Precision) -> str:
     return "bf16-mixed" if bf16 else "32-true"
 
 
-def newest_checkpoint(folder: Path, card: Card) -> Path | None:
-    """The newest readable checkpoint of this very run; those of another specification go.
+def newest_checkpoint(folder: Path, card: Card) -> tuple[Path, dict[str, Any]] | None:
+    """The newest readable checkpoint of this very run and its content; those of another
+    specification go.
 
     A damaged one is reported and the one before it taken. Fills in the card's MLflow run.
     """
     for path in sorted(folder.glob("*.ckpt"), reverse=True):
         try:
-            found = read_checkpoint(path)[1]
+            content, found = read_checkpoint(path)
         except UserError as error:
             print(f"{error}; trying the one before it", flush=True)
             continue
         if found.spec_hash == card.spec_hash:
             card.mlflow_run_id = found.mlflow_run_id
-            return path
+            return path, content
         print(f"{path} belongs to another specification of {card.run_name}: removed", flush=True)
         path.unlink()
     return None
@@ -71,7 +72,7 @@ def fit(experiment: Experiment, name: str, place: Place) -> None:
     shards = Shards(Path("data/tokens") / run.data)
     card = make_card(experiment, name, shards)
     folder = resume_folder(experiment.name, name)
-    newest = newest_checkpoint(folder, card)
+    newest = (newest_checkpoint(folder, card) or (None,))[0]  # the trainer loads its content
     tracking = None
     if place.worker == 0:
         tracking = Tracking(experiment.name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from pipelines import errors
-from pipelines.checkpoint import checkpoint_path, make_card, read_checkpoint, resume_folder
+from pipelines.checkpoint import checkpoint_path, make_card, resume_folder
 from pipelines.fit import Place, fit, newest_checkpoint
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
@@ -25,9 +25,11 @@ def publish(experiment: Experiment, name: str) -> None:
     """Put a trained run's checkpoint, configuration and curve where DVC expects them."""
     run = experiment.runs[name]
     card = make_card(experiment, name, Shards(Path("data/tokens") / run.data))
-    last = newest_checkpoint(resume_folder(experiment.name, name), card)
-    assert last is not None and int(last.stem) == experiment.steps(run), f"{last} is not the end"
-    rows = read_checkpoint(last)[0]["callbacks"]["History"]["rows"]
+    found = newest_checkpoint(resume_folder(experiment.name, name), card)
+    assert found is not None, "training left no checkpoint"
+    last, content = found
+    assert int(last.stem) == experiment.steps(run), f"{last} is not the end"
+    rows = content["callbacks"]["History"]["rows"]
     target = checkpoint_path(experiment.name, name)
     with replace_folder(target.parent) as folder:
         link(last, folder / target.name)
