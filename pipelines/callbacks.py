@@ -1,6 +1,7 @@
 """What happens around the training steps: averaging and logging figures, and showing them."""
 
 import sys
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -47,10 +48,16 @@ class History(StepCallback):
     """
 
     def __init__(
-        self, tracking: Tracking | None, card: Card, steps: int, every: int, batch_tokens: int
+        self,
+        tracking: Tracking | None,
+        card: Card,
+        steps: int,
+        every: int,
+        batch_tokens: int,
+        watch: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         self.tracking, self.card, self.steps = tracking, card, steps
-        self.every, self.batch_tokens = every, batch_tokens
+        self.every, self.batch_tokens, self.watch = every, batch_tokens, watch
         self.rows: list[dict[str, float]] = []
         self.pending: list[dict[str, Tensor]] = []  # of micro-batches, not yet in a row
         self.since, self.steps_since = 0.0, 0
@@ -105,6 +112,8 @@ class History(StepCallback):
         if self.tracking and len(self.rows) % 20 == 0:
             self.tracking.log_rows(self.rows)
         self.watch_latent()
+        if self.watch:
+            self.watch(row)
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if self.tracking:

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,16 @@ def newest_checkpoint(folder: Path, card: Card) -> tuple[Path, dict[str, Any]] |
     return None
 
 
-def fit(experiment: Experiment, name: str, place: Place) -> None:
+def fit(
+    experiment: Experiment,
+    name: str,
+    place: Place,
+    watch: Callable[[dict[str, float]], None] | None = None,
+) -> None:
     """Train a run to its end, from its last good checkpoint; its final checkpoint lies in resume/.
 
-    Worker 0 alone writes the checkpoint, shows progress and keeps the MLflow record. Raises
+    Worker 0 alone writes the checkpoint, shows progress, keeps the MLflow record and calls
+    ``watch`` with each new row of the training curve (see History). Raises
     UserError for a loss that is not finite and for a disk that takes no checkpoint.
     """
     quiet()
@@ -95,6 +102,7 @@ def fit(experiment: Experiment, name: str, place: Place) -> None:
         steps,
         every=max(1, -(-steps // ROWS)),
         batch_tokens=preset.optim.batch_size * config.context,
+        watch=watch if place.worker == 0 else None,
     )
     checkpoints = Checkpoints(folder, CHECKPOINT_SECONDS)
     trainer = L.Trainer(

@@ -115,14 +115,38 @@ class Precision(Enum):
     bf16 = "bf16"
 
 
+class Strategy(Enum):
+    ddp = "ddp"  # every worker holds the whole model
+    fsdp = "fsdp"  # the workers share it out: FSDP2
+
+
 @dataclass
 class Compute:
+    """Where and how training runs. But for precision, only memory and speed depend on it."""
+
     precision: Precision = Precision.auto
-    accumulate: int = 1  # micro-batches a step; only memory and speed depend on it
+    accumulate: int = 1  # micro-batches a step
+    workers: int = 1  # processes that share each batch; more than one run on Ray
+    cpus_per_worker: int = 1
+    gpus_per_worker: float | None = None  # null: 1 where the cluster has GPUs, else 0
+    strategy: Strategy = Strategy.ddp
+    max_failures: int = 3  # lost workers or nodes that a run outlives
 
     def validate(self) -> None:
-        if self.accumulate < 1:
-            raise ValueError(f"accumulate: {self.accumulate} must be at least 1")
+        for name, least in (
+            ("accumulate", 1),
+            ("workers", 1),
+            ("cpus_per_worker", 1),
+            ("max_failures", 0),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
+        if self.gpus_per_worker is not None and not 0 <= self.gpus_per_worker <= 1:
+            raise ValueError(
+                f"gpus_per_worker: {self.gpus_per_worker} is outside 0 … 1; a worker drives one GPU"
+            )
+        if self.strategy is Strategy.fsdp and self.workers == 1:
+            raise ValueError("strategy: fsdp shares a model out, but compute.workers is 1")
 
 
 @dataclass
@@ -274,11 +298,13 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
                 f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
                 f"models.{run.model}"
             )
-    accumulate, rows = experiment.compute.accumulate, preset.optim.batch_size
-    if rows % accumulate:
+    compute, rows = experiment.compute, preset.optim.batch_size
+    if rows % (compute.accumulate * compute.workers):
+        what = "workers" if rows % compute.workers else "accumulate"
+        times = "" if rows % getattr(compute, what) else f" × compute.workers {compute.workers}"
         raise ValueError(
-            f"compute.accumulate: {accumulate} does not divide models.{run.model}.optim.batch_size "
-            f"{rows}"
+            f"compute.{what}: {getattr(compute, what)}{times} does not divide "
+            f"models.{run.model}.optim.batch_size {rows}"
         )
     batch = preset.optim.batch_size * preset.architecture.context
     if run.tokens < batch:

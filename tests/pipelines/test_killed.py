@@ -18,10 +18,7 @@ STEPS, NEVER = 60, -1
 
 
 def train_until(folder, step):
-    """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step``.
-
-    All in processes of one kind: a run's specification includes the modules that are imported.
-    """
+    """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step``."""
     os.chdir(folder)
     torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another way
     fit_module.CHECKPOINT_SECONDS = 0.0

@@ -69,6 +69,13 @@ MISTAKES = [
     ("compute.precision=fp8", "compute.precision", "Invalid value"),
     ("compute.accumulate=0", "compute.accumulate", "at least 1"),
     ("compute.accumulate=3", "compute.accumulate", "does not divide models."),
+    ("compute.workers=0", "compute.workers", "at least 1"),
+    ("compute.workers=3", "compute.workers", "does not divide models."),
+    ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
+    ("compute.gpus_per_worker=2", "compute.gpus_per_worker", "a worker drives one GPU"),
+    ("compute.strategy=fsdp", "compute.strategy", "compute.workers is 1"),
+    ("compute.strategy=ring", "compute.strategy", "Invalid value"),
+    ("compute.max_failures=-1", "compute.max_failures", "at least 0"),
     ("evaluation.groups=1", "evaluation.groups", "at least 2"),
     ("name=a.b", "name", "lower-case"),
 ]

@@ -1,12 +1,15 @@
 """Training: repeatable, resumable to the bit, tracked once, and careful with checkpoints."""
 
 import shutil
+import subprocess
+import sys
 from errno import ENOSPC
 from pathlib import Path
 
 import lightning as L
 import pytest
 import torch
+import yaml
 from training import RUN, check_close, losses, same, tracked_runs, train_run
 
 from ftmodel.objective import training_loss
@@ -14,7 +17,15 @@ from pipelines import fit as fit_module
 from pipelines import module
 from pipelines.batches import StepBatches
 from pipelines.callbacks import History
-from pipelines.checkpoint import Card, checkpoint_path, load_model, read_checkpoint, resume_folder
+from pipelines.checkpoint import (
+    DECISIVE,
+    ROOT,
+    Card,
+    checkpoint_path,
+    load_model,
+    read_checkpoint,
+    resume_folder,
+)
 from pipelines.errors import UserError
 from pipelines.fit import lightning_precision
 from pipelines.module import learning_rate_factor
@@ -69,6 +80,25 @@ def test_a_checkpoint_of_another_specification_is_not_resumed(workspace, capsys)
     assert "another specification" in capsys.readouterr().out
     shutil.rmtree("resume")
     assert same(weights, train_run(seed=0)[0])
+
+
+def test_what_decides_the_weights_is_what_dvc_retrains_for():
+    """The modules that training runs through, and no others but those named here."""
+    stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["train"]["do"]
+    assert {*DECISIVE, "pipelines/train.py"} == {d for d in stage["deps"] if d.endswith(".py")}
+    unconcerned = {"ftmodel/target_task.py"} | {  # what they show, name, check or keep
+        f"pipelines/{name}.py"
+        for name in (
+            *("callbacks", "checkpoint", "cluster", "errors", "record", "schema", "sharding"),
+            *("stage", "tracking", "train"),
+        )
+    }
+    code = "import pipelines.train, sys; print(*sys.modules)"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
+    ours = {
+        m.replace(".", "/") + ".py" for m in modules if m.startswith(("ftmodel.", "pipelines."))
+    }
+    assert set(DECISIVE) <= ours <= set(DECISIVE) | unconcerned
 
 
 def cut(path):
