@@ -14,7 +14,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from pipelines import errors
-from pipelines.checkpoint import checkpoint_path, make_card, resume_folder
+from pipelines.checkpoint import HISTORY, checkpoint_path, make_card, resume_folder
 from pipelines.fit import Place, fit, newest_checkpoint
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
@@ -29,7 +29,7 @@ def publish(experiment: Experiment, name: str) -> None:
     assert found is not None, "training left no checkpoint"
     last, content = found
     assert int(last.stem) == experiment.steps(run), f"{last} is not the end"
-    rows = content["callbacks"]["History"]["rows"]
+    rows = content[HISTORY]["rows"]
     target = checkpoint_path(experiment.name, name)
     with replace_folder(target.parent) as folder:
         link(last, folder / target.name)
