@@ -7,7 +7,6 @@ tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 
 import pickle
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from json import dumps
@@ -117,15 +116,15 @@ def parts_of(value: Any) -> Any:
     return value
 
 
-def join(parts: list[Any], whole: Callable[[list[Tensor]], Any]) -> Any:
-    """The checkpoint of which workers wrote ``parts``, with ``whole`` of the parts of tensors."""
+def join(parts: list[Any]) -> Any:
+    """The checkpoint of which workers wrote ``parts``; a tensor that they share becomes a list."""
     first = parts[0]
     if isinstance(first, dict):
         if PART in first:
-            return whole([part[PART] for part in parts])
-        return {key: join([part[key] for part in parts], whole) for key in first}
+            return [part[PART] for part in parts]
+        return {key: join([part[key] for part in parts]) for key in first}
     if isinstance(first, list):
-        return [join(list(entries), whole) for entries in zip(*parts, strict=False)]
+        return [join(list(entries)) for entries in zip(*parts, strict=False)]
     return first
 
 
@@ -140,16 +139,21 @@ def files_of(path: Path) -> list[Path]:
     return found
 
 
-def load_parts(path: Path, whole: Callable[[list[Tensor]], Any] = lambda parts: parts) -> Any:
-    """A checkpoint's content. Tensors of one in parts stay on disk until they are read, and are
-    lists of parts if ``whole`` does not make something else of them.
+def whole(value: Tensor | list[Tensor]) -> Tensor:
+    """A tensor of a checkpoint, put together if workers have written parts of it."""
+    return torch.cat(value) if isinstance(value, list) else value
+
+
+def load(path: Path, mmap: bool = False) -> Any:
+    """A checkpoint's content, in which a tensor that workers share is the list of their parts.
+
+    With ``mmap`` tensors stay on disk until they are read.
     """
-    files = files_of(path)
-    if files == [path]:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    return join(
-        [torch.load(f, map_location="cpu", weights_only=True, mmap=True) for f in files], whole
-    )
+    parts = [
+        torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
+        for file in files_of(path)
+    ]
+    return join(parts) if path.is_dir() else parts[0]
 
 
 def remove(path: Path) -> None:
@@ -161,13 +165,16 @@ def remove(path: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
-    """A checkpoint's content and card; raises UserError if it is missing, damaged or foreign."""
+    """A checkpoint's content, left on disk until it is read, and its card.
+
+    Raises UserError if it is missing, damaged or foreign.
+    """
     try:
         for file in files_of(path):
             with ZipFile(file) as archive:
                 if damaged := archive.testzip():  # torch.load does not look at checksums
                     raise BadZipFile(f"bad checksum of {damaged}")
-        content = load_parts(path, torch.cat)
+        content = load(path, mmap=True)
     except FileNotFoundError:
         raise UserError(f"{path}: no checkpoint here, or not the whole of it") from None
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, BadZipFile) as e:
@@ -186,7 +193,7 @@ def load_model(path: Path) -> tuple[FreeTransformer, Card]:
     except UserError as error:
         raise UserError(f"{error}; train the run again") from None
     weights = {
-        name.removeprefix(PREFIX): tensor
+        name.removeprefix(PREFIX): whole(tensor)
         for name, tensor in content["state_dict"].items()
         if name.startswith(PREFIX)
     }

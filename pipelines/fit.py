@@ -156,6 +156,11 @@ def fit(
                 f"{name}: the gradient is not finite at step {error.step}, whose batch has the "
                 f"windows {error.windows} of the training data; {last_good(folder)}"
             ) from None
+        if isinstance(error, torch.OutOfMemoryError):
+            raise UserError(
+                f"{name}: the GPU's memory is full; raise compute.accumulate, or share the model "
+                f"out with compute.strategy: fsdp ({str(error).partition('. ')[0]})"
+            ) from None
         if isinstance(error, OSError):
             raise UserError(f"{folder}: {error.strerror or error}; {last_good(folder)}") from None
         raise

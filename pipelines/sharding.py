@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ftmodel.transformer import FreeTransformer
-from pipelines.checkpoint import file_of, load_parts, parts_of, remove
+from pipelines.checkpoint import file_of, load, parts_of, remove, whole
 
 
 def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
@@ -75,7 +75,8 @@ class ShardedStrategy(ModelParallelStrategy):
     def load_checkpoint(
         self, checkpoint_path: str | Path, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        return load_parts(Path(checkpoint_path))
+        content: dict[str, Any] = load(Path(checkpoint_path), mmap=True)
+        return content
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
@@ -98,14 +99,21 @@ class AnyCheckpoint(TorchCheckpointIO):
     """Lets a strategy that keeps whole models read checkpoints in parts, too."""
 
     def load_checkpoint(self, path: str | Path, *_: Any, **__: Any) -> dict[str, Any]:
-        return load_parts(Path(path), torch.cat)
+        content: dict[str, Any] = load(Path(path))
+        content["state_dict"] = {k: whole(v) for k, v in content["state_dict"].items()}
+        for optimizer in content["optimizer_states"]:
+            optimizer["state"] = {
+                i: {key: whole(value) for key, value in entry.items()}
+                for i, entry in optimizer["state"].items()
+            }
+        return content
 
 
 def cut(value: torch.Tensor | list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-    """This worker's part of a whole tensor, or of one in parts, shared out as ``like`` is."""
-    whole = torch.cat(value) if isinstance(value, list) else value
-    if not isinstance(like, DTensor) or whole.shape != like.shape:
-        return whole
+    """This worker's part of a tensor of a checkpoint, if it is one shared out as ``like`` is."""
+    tensor = whole(value)
+    if not isinstance(like, DTensor) or tensor.shape != like.shape:
+        return tensor.clone()
     return distribute_tensor(
-        whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+        tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
     ).clone()
