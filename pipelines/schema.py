@@ -182,11 +182,11 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
 
     def model_config(self, run: Run) -> ModelConfig:
-        """The architecture of a run: its preset's, without latent bits for a baseline."""
+        """The architecture of a run: its preset's, without its latent for a baseline."""
         architecture = self.models[run.model].architecture
         if run.kappa_bits is not None:
             return architecture
-        return ModelConfig(**{**vars(architecture), "latent_bits": 0})
+        return ModelConfig(**{**vars(architecture), "latent_bits": 0, "latent_block": None})
 
     def steps(self, run: Run) -> int:
         """Optimizer steps that the token budget pays for."""

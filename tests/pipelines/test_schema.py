@@ -32,11 +32,14 @@ def test_committed_params_are_the_default_experiment():
 
 
 def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
-    experiment = parse(compose_config(["experiment=smoke"]), "conf")
+    experiment = parse(
+        compose_config(["experiment=smoke", f"+{ARCHITECTURE}.latent_block=2"]), "conf"
+    )
     free = experiment.model_config(experiment.runs["free_k1_8"])
     baseline = experiment.model_config(experiment.runs["baseline"])
-    assert (free.latent_bits, baseline.latent_bits) == (8, 0)
-    assert vars(free) == {**vars(baseline), "latent_bits": 8}
+    assert (free.latent_bits, free.latent_block) == (8, 2)
+    assert (baseline.latent_bits, baseline.latent_block) == (0, None)
+    assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
 RUN = "runs.free_k1_8"
@@ -55,6 +58,7 @@ MISTAKES = [
     (f"{RUN}.model=huge", f"{RUN}.model", "not one of target_small"),
     ("+runs.Bad-Name={data: target}", "runs.Bad-Name", "missing"),
     (f"{ARCHITECTURE}.n_layers=3", f"{ARCHITECTURE}.n_layers", "odd"),
+    (f"+{ARCHITECTURE}.latent_block=3", f"{ARCHITECTURE}.latent_block", "outside 1 … 2"),
     (f"{ARCHITECTURE}.n_heads=3", f"{ARCHITECTURE}.n_heads", "does not divide d_model 16"),
     (f"{ARCHITECTURE}.n_kv_heads=3", f"{ARCHITECTURE}.n_kv_heads", "does not divide n_heads 2"),
     (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
