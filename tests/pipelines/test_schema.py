@@ -69,6 +69,7 @@ MISTAKES = [
     ("data.target.source=hub", "data.target.source", "not one of files, target"),
     ("data.target.train_sequences=0", "data.target.train_sequences", "at least 1"),
     ("data.stdlib.vocab_size=100", "data.stdlib.vocab_size", "outside 257"),
+    ("data.stdlib.vocab_size=131073", "data.stdlib.vocab_size", "… 131072"),
     ("data.stdlib.validation_share=1", "data.stdlib.validation_share", "between 0 and 1"),
     ("compute.precision=fp8", "compute.precision", "Invalid value"),
     ("compute.accumulate=0", "compute.accumulate", "at least 1"),
