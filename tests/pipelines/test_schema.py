@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
+from ftmodel.transformer import FreeTransformer
 from pipelines.compose import compose_config
 from pipelines.errors import UserError
 from pipelines.schema import load_experiment, parse
@@ -40,6 +42,29 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert (free.latent_bits, free.latent_block) == (8, 2)
     assert (baseline.latent_bits, baseline.latent_block) == (0, None)
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "baseline", "free"),
+    [("paper_1_5b", 1_511_609_856, 1_659_096_576), ("paper_8b", 8_053_329_920, 8_539_951_104)],
+)
+def test_the_papers_models_have_the_papers_sizes(name, baseline, free):
+    """About 1.51 B and 8.05 B; the latent adds a block, a table of 2^16 rows, ζ and a read-out."""
+    experiment = parse(compose_config([f"experiment={name}"]), "conf")
+    for run, expected in (("baseline", baseline), ("free_k1", free)):
+        with torch.device("meta"):
+            model = FreeTransformer(experiment.model_config(experiment.runs[run]), 1 << 17)
+        assert sum(p.numel() for p in model.parameters()) == expected
+    d, k = model.config.d_model, model.config.d_model // model.config.n_heads
+    block = (2 * d + 2 * k * model.config.n_kv_heads + 3 * model.config.ffn_width + 2) * d
+    assert free - baseline == block + (1 << 16) * d + 16 * d + 2 * d  # ζ, and the read-out's norm
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("paper_1_5b", 47e9), ("paper_8b", 200e9)])
+def test_the_papers_experiments_have_the_arms_of_its_tables_1_and_2(name, tokens):
+    runs = parse(compose_config([f"experiment={name}"]), "conf").runs
+    assert [run.kappa_bits for run in runs.values()] == [None, 0.25, 0.5, 1.0, 2.0]
+    assert {run.tokens for run in runs.values()} == {tokens}
 
 
 RUN = "runs.free_k1_8"
