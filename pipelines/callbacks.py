@@ -9,11 +9,13 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from tqdm import tqdm
 
 from ftmodel.objective import LN2, collapsed
 from pipelines.checkpoint import ENTRY, Card
+from pipelines.stage import replace_file
 from pipelines.tracking import Tracking, say
 
 
@@ -134,12 +136,36 @@ class History(StepCallback):
             )
 
 
+class WholeFiles(TorchCheckpointIO):
+    """Writes checkpoints beside their place.
+
+    Lightning writes them to $TMPDIR. From there to another file system they are copied, and where
+    the disk is full, or the process dies, half a file stays under the checkpoint's name.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:  # about a position: hides what the file said
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
+
+
 class Checkpoints(StepCallback):
     """Writes a checkpoint now and then; keeps the newest two, so that none is the only one."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder, self.seconds = folder, seconds
         self.last = perf_counter()
+
+    def setup(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
+        trainer.strategy.checkpoint_io = WholeFiles()
 
     def on_step(self, trainer: L.Trainer) -> None:
         if trainer.strategy.broadcast(perf_counter() - self.last >= self.seconds):
@@ -148,6 +174,9 @@ class Checkpoints(StepCallback):
 
     def save(self, trainer: L.Trainer) -> Path:
         path = self.folder / f"{trainer.global_step:08d}.ckpt"
+        if trainer.is_global_zero:
+            for cut_short in self.folder.glob("*.partial"):  # by a kill
+                cut_short.unlink()
         trainer.save_checkpoint(path, weights_only=False)
         if trainer.is_global_zero:
             for old in sorted(self.folder.glob("*.ckpt"))[:-2]:
@@ -184,6 +213,10 @@ class Progress(StepCallback):
     def on_train_end(self, *_: Any) -> None:
         assert self.bar is not None
         self.bar.close()
+
+    def on_exception(self, *_: Any) -> None:
+        if self.bar is not None:  # else the error's line would stand behind it
+            self.bar.close()
 
     @staticmethod
     def figures(row: dict[str, float]) -> dict[str, str]:

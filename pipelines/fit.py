@@ -3,8 +3,10 @@
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import lightning as L
@@ -82,6 +84,7 @@ def fit(
     newest = (newest_checkpoint(folder, card) or (None,))[0]  # the trainer loads its content
     tracking = None
     if place.worker == 0:
+        check_writable(folder)
         tracking = Tracking(experiment.name)
         tracking.start(card, experiment, go_on=newest is not None)
         if newest:
@@ -129,7 +132,8 @@ def fit(
         checkpoints.save(trainer)
     except BaseException as error:
         if tracking:
-            tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+            with suppress(UserError):  # the disk may be full: ``error`` says more
+                tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         if isinstance(error, NonFinite):
             raise UserError(
                 f"{name}: the gradient is not finite at step {error.step}, whose batch has the "
@@ -140,6 +144,16 @@ def fit(
         raise
     if tracking:
         tracking.finish()
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError if a checkpoint could not be written later."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}") from None
 
 
 def last_good(folder: Path) -> str:
