@@ -1,5 +1,6 @@
 """A disk that is full or read-only: one line, nothing broken, and the same command goes on."""
 
+import os
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -7,11 +8,12 @@ from errno import ENOSPC
 from pathlib import Path
 
 import pytest
+import torch
 from training import RUN, losses, outcome, same, tracked_runs, train_run
 
 from pipelines import errors, train
 from pipelines import fit as fit_module
-from pipelines.callbacks import Checkpoints
+from pipelines.callbacks import Checkpoints, WholeFiles
 from pipelines.checkpoint import read_checkpoint, resume_folder
 from pipelines.record import records
 
@@ -84,18 +86,21 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
                 shutil.copy(name, disk)
             (disk / "data").symlink_to(workspace / "data")
             monkeypatch.chdir(disk)
+        folder = resume_folder("smoke", RUN)
+        folder.mkdir(parents=True)
+        (folder / "00000003.ckpt.partial").write_bytes(b"of a run that was killed")
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoints, "on_step", fill_up)
             code, said = command(monkeypatch, capsys)
         assert code == 2
         (line,) = said
-        kept = sorted(resume_folder("smoke", RUN).iterdir())
+        kept = sorted(folder.iterdir())
         assert [path.suffix for path in kept] == [".ckpt", ".ckpt"]
         for path in kept:
             assert read_checkpoint(path)[0]["global_step"] == int(path.stem)
         if where == "tracking":
-            (folder,) = Path("tracking/smoke").iterdir()
-            assert line == f"error: {folder}: No space left on device"
+            (record,) = Path("tracking/smoke").iterdir()
+            assert line == f"error: {record}: No space left on device"
         else:
             assert int(kept[-1].stem) == FULL_FROM - 1
             assert line == (
@@ -116,6 +121,19 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
     uninterrupted = train_run()
     assert same(uninterrupted[0], finished[0])
     assert losses(uninterrupted[1]) == losses(finished[1])
+
+
+def test_torch_does_not_hide_that_the_disk_is_full_and_the_checkpoint_before_stays(tmp_path):
+    """Its writer, told by the file, says only that a position is not what it expected."""
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        small, large = ({"a": torch.zeros(n), "b": torch.zeros(n)} for n in (10, 250_000))
+        WholeFiles().save_checkpoint(small, disk / "1.ckpt")
+        fill(disk / "filler")
+        os.truncate(disk / "filler", 600_000)
+        with pytest.raises(OSError, match="No space left on device"):
+            WholeFiles().save_checkpoint(large, disk / "1.ckpt")
+        assert {path.name for path in disk.iterdir()} == {"1.ckpt", "filler"}
+        assert len(torch.load(disk / "1.ckpt")["a"]) == 10
 
 
 def test_a_resume_folder_that_takes_no_file_is_told_before_training(
