@@ -7,6 +7,7 @@ that is away, slow or dying stops no training, and gets the rest when it is back
     python -m pipelines.tracking      send what is still waiting
 """
 
+import logging
 import os
 import shutil
 import sys
@@ -39,6 +40,8 @@ from pipelines.record import Record, records
 from pipelines.schema import Experiment
 
 DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
+# prints the traceback of what it then raises: of a database that is full or locked
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 BATCH = 500  # metrics a call; the server's limit is 1000
 KEY = "record"  # tag by which a run is found whose creation was answered by no one
 AWAY = (MlflowException, RequestException, OSError)

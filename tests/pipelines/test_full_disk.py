@@ -88,7 +88,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
             monkeypatch.chdir(disk)
         folder = resume_folder("smoke", RUN)
         folder.mkdir(parents=True)
-        (folder / "00000003.ckpt.partial").write_bytes(b"of a run that was killed")
+        (folder / "00000021.ckpt.partial").write_bytes(b"of a run that was killed")
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoints, "on_step", fill_up)
             code, said = command(monkeypatch, capsys)
