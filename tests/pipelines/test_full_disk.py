@@ -152,3 +152,8 @@ def test_a_resume_folder_that_takes_no_file_is_told_before_training(
         (line,) = said
         assert "Read-only file system" in line and str(folder) in line
         assert list(records()) == []
+
+
+def test_an_error_of_the_operating_system_that_may_be_ours_keeps_its_traceback():
+    with pytest.raises(FileNotFoundError):
+        errors.run(lambda: os.remove("no such file"))
