@@ -61,9 +61,7 @@ def connect() -> None:
     try:
         ray.init(
             address,
-            dashboard_host=LOOPBACK
-            if address == "local"
-            else None,  # Ray Train asks it of leftovers
+            include_dashboard=True,  # on loopback; Ray Train asks it what to clean up
             logging_level=logging.ERROR,
             logging_config=ray.LoggingConfig(log_level="CRITICAL"),
             runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},

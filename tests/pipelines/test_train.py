@@ -89,8 +89,8 @@ def test_what_decides_the_weights_is_what_dvc_retrains_for():
     unconcerned = {"ftmodel/target_task.py"} | {  # what they show, name, check or keep
         f"pipelines/{name}.py"
         for name in (
-            *("callbacks", "checkpoint", "cluster", "errors", "record", "schema", "sharding"),
-            *("stage", "tracking", "train"),
+            *("callbacks", "checkpoint", "checkpoint_io", "cluster", "errors", "record", "schema"),
+            *("sharding", "stage", "tracking", "train"),
         )
     }
     code = "import pipelines.train, sys; print(*sys.modules)"
