@@ -144,7 +144,8 @@ class Checkpoints(StepCallback):
     """Writes a checkpoint now and then, and at the end; keeps the newest two, so that none is the
     only one.
 
-    Between two pass at least ``seconds``, and twenty times as long as writing takes.
+    Between two pass at least ``seconds``, and twenty times as long as writing takes; with 0, one
+    follows each step.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -152,8 +153,8 @@ class Checkpoints(StepCallback):
         self.written, self.took = perf_counter(), 0.0
 
     def on_step(self, trainer: L.Trainer) -> None:
-        waited = perf_counter() - self.written
-        if self.agreed(trainer, waited >= max(self.seconds, 20 * self.took)):
+        wait = max(self.seconds, 20 * self.took) if self.seconds else 0.0
+        if self.agreed(trainer, perf_counter() - self.written >= wait):
             self.save(trainer)
 
     def agreed(self, trainer: L.Trainer, due: bool) -> bool:
