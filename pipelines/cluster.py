@@ -42,6 +42,7 @@ CHATTY = (  # of Ray Train; what it would say of errors comes from here
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER",
 )
+PASSED_ON = ("MLFLOW_", "GIT_REVISION")  # of the environment, to workers on other nodes
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
 
@@ -58,13 +59,14 @@ def connect() -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     for name in CHATTY:
         os.environ.setdefault(name, "0")
+    passed_on = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
     try:
         ray.init(
             address,
             include_dashboard=True,  # on loopback; Ray Train asks it what to clean up
             logging_level=logging.ERROR,
             logging_config=ray.LoggingConfig(log_level="CRITICAL"),
-            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), **passed_on}},
         )
     except (ConnectionError, RayError, RuntimeError, ValueError) as error:
         raise UserError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from None

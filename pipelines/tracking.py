@@ -56,14 +56,17 @@ def now() -> int:
 
 
 def git_revision() -> str:
-    """HEAD, with "+changes" if tracked files differ from it; "unknown" outside git."""
+    """HEAD, with "+changes" if tracked files differ from it.
+
+    Outside git what GIT_REVISION says, which whoever submits a job may set, or "unknown".
+    """
     try:
         head = check_output(["git", "rev-parse", "HEAD"], text=True, stderr=DEVNULL).strip()
         changes = check_output(
             ["git", "status", "--porcelain", "--untracked-files=no"], text=True, stderr=DEVNULL
         )
     except (CalledProcessError, FileNotFoundError):
-        return "unknown"
+        return os.environ.get("GIT_REVISION", "unknown")
     return head + ("+changes" if changes.strip() else "")
 
 

@@ -1,0 +1,74 @@
+"""Bring this working tree to a folder that all nodes share, and run a command there.
+
+    ray job submit --working-dir . -- python -m pipelines.job /srv/lab -- dvc repro
+
+What Ray uploads for a job is a copy without data, checkpoints and DVC's cache, gone after the job.
+In the folder those stay, so that the next job makes only what has changed.
+"""
+
+import filecmp
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines import errors
+from pipelines.errors import UserError
+from pipelines.stage import alone
+
+USAGE = "usage: python -m pipelines.job <folder that all nodes share> -- <command> [<argument> …]"
+BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone
+NOT_BROUGHT = {".git", ".venv", "__pycache__", "dvc.lock", BROUGHT}
+
+
+def arguments(argv: list[str]) -> tuple[Path, list[str]]:
+    """The folder and the command; raises UserError for anything else."""
+    if len(argv) < 3 or argv[1] != "--" or argv[0].startswith("-"):
+        raise UserError(USAGE)
+    folder = Path(argv[0])
+    if not folder.is_absolute():
+        raise UserError(f"{folder}: not an absolute path; {USAGE}")
+    if folder.resolve() == Path.cwd().resolve():
+        raise UserError(f"{folder}: this is the working tree itself; run the command in it")
+    return folder, argv[2:]
+
+
+def files(tree: Path) -> list[str]:
+    """What a job has brought along: Ray leaves out what git ignores, and so all that is made."""
+    found = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
+    return sorted(str(path) for path in found if not NOT_BROUGHT & set(path.parts))
+
+
+def bring(tree: Path, folder: Path) -> None:
+    """Make the folder's sources those of the tree; what was made there stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    list_file, brought = folder / BROUGHT, files(tree)
+    before = json.loads(list_file.read_text()) if list_file.exists() else []
+    for gone in set(before) - set(brought):
+        (folder / gone).unlink(missing_ok=True)
+    for name in brought:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not (target.exists() and filecmp.cmp(tree / name, target, shallow=False)):
+            shutil.copy2(tree / name, target)
+    list_file.write_text(json.dumps(brought))
+    if not (folder / ".git").exists():  # DVC asks for git unless it is told not to
+        subprocess.run(
+            ["dvc", "config", "--quiet", "--local", "core.no_scm", "true"], cwd=folder, check=True
+        )
+
+
+def main() -> None:
+    folder, command = arguments(sys.argv[1:])
+    with alone(folder):
+        bring(Path.cwd(), folder)
+        try:
+            done = subprocess.run(command, cwd=folder)
+        except FileNotFoundError:
+            raise UserError(f"{command[0]}: no such command on this node") from None
+    raise SystemExit(done.returncode)
+
+
+if __name__ == "__main__":
+    errors.run(main)

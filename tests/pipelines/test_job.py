@@ -1,0 +1,130 @@
+"""Jobs: a real `ray start --head` on loopback, the upload, the folder that nodes share."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from project_copy import Project
+
+from pipelines.errors import UserError
+from pipelines.job import arguments, bring
+
+
+def free_ports(count):
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    """The address for `ray job submit` of a cluster of this machine with two CPUs."""
+    port, dashboard = free_ports(2)
+    environment = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONPATH")}
+    log = tmp_path_factory.mktemp("head") / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            ["ray", "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}",
+             "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--num-cpus=2",
+             "--disable-usage-stats"],
+            env=environment, stdout=file, stderr=file, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield f"http://127.0.0.1:{dashboard}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A checkout of a small experiment, with things in it that must not be uploaded."""
+    project = Project(tmp_path_factory.mktemp("checkout") / "project")
+    project.compose("~runs.free_k1", "~runs.text_free_k1_2", "~data.stdlib", "~models.text_small")
+    for name in ("data/big", "checkpoints/big", "resume/big", ".venv/big", "mlflow.db"):
+        path = project.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("must stay here")
+    return project
+
+
+def submit(project, head, shared, *command):
+    """`ray job submit` as the README has it; the log and the exit code."""
+    done = project.run(
+        "ray", "job", "submit", f"--address={head}", "--working-dir", ".", "--",
+        "python", "-m", "pipelines.job", str(shared), "--", *command,
+    )  # fmt: skip
+    return done.stdout + done.stderr, done.returncode
+
+
+@pytest.mark.slow
+def test_a_whole_repro_and_then_a_second_one_as_jobs(project, head, tmp_path_factory):
+    shared = tmp_path_factory.mktemp("shared") / "lab"
+    said, code = submit(project, head, shared, "dvc", "repro")
+    assert code == 0, said
+    assert "baseline: on Ray, 1 workers" in said
+    results = json.loads((shared / "results/smoke/free_k1_8/metrics.json").read_text())
+    assert results["kl_bits_per_token"] >= 0
+    assert (shared / "report/smoke/index.html").exists()
+    for name in ("data/big", "checkpoints/big", "resume/big", ".venv", ".git"):
+        assert not (shared / name).exists(), name
+    brought = json.loads((shared / ".brought.json").read_text())
+    assert "params.yaml" in brought and ".dvc/config" in brought
+    assert not {"data/big", "checkpoints/big", "resume/big", "mlflow.db", "dvc.lock"} & set(brought)
+
+    said, code = submit(project, head, shared, "dvc", "repro")
+    assert code == 0, said
+    assert "Data and pipelines are up to date." in said
+
+
+@pytest.mark.slow
+def test_a_failing_command_fails_the_job(project, head, tmp_path):
+    said, code = submit(
+        project, head, tmp_path / "lab", "python", "-m", "pipelines.train", "nobody"
+    )
+    assert code != 0
+    assert "error: 'nobody' is not under runs in params.yaml" in said
+
+
+def test_what_is_gone_from_the_tree_goes_from_the_folder_and_what_was_made_stays(tmp_path):
+    tree, folder = tmp_path / "tree", tmp_path / "folder"
+    (tree / "pipelines").mkdir(parents=True)
+    (tree / ".dvc").mkdir()
+    (tree / ".dvc/config").touch()
+    (tree / "pipelines/old.py").write_text("old")
+    (tree / "params.yaml").write_text("a: 1")
+    (tree / "dvc.lock").write_text("of another place")
+    bring(tree, folder)
+    (folder / "results").mkdir()
+    (folder / "results/made").write_text("made")
+    (folder / "dvc.lock").write_text("of this place")
+    (tree / "pipelines/old.py").rename(tree / "pipelines/new.py")
+    (tree / "params.yaml").write_text("a: 2")
+    bring(tree, folder)
+    assert "no_scm = true" in (folder / ".dvc/config.local").read_text()
+    assert not (folder / "pipelines/old.py").exists()
+    assert (folder / "pipelines/new.py").read_text() == "old"
+    assert (folder / "params.yaml").read_text() == "a: 2"
+    assert (folder / "results/made").read_text() == "made"
+    assert (folder / "dvc.lock").read_text() == "of this place"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "usage:"),
+        (["/lab", "dvc", "repro"], "usage:"),
+        (["lab", "--", "dvc", "repro"], "not an absolute path"),
+        ([str(Path.cwd()), "--", "dvc"], "this is the working tree itself"),
+    ],
+)
+def test_wrong_arguments_are_one_line(given, words):
+    with pytest.raises(UserError, match=words):
+        arguments(given)
