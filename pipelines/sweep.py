@@ -1,0 +1,286 @@
+"""A sweep: one run of an experiment with its settings varied, on Ray Tune.
+
+    python -m pipelines.sweep sweep=kappa samples=20 runs.free_k1_8.tokens=5_200_000
+
+The same command goes on with a sweep that was cut short: a trial that has ended is not run again,
+one that was under way goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and a run
+``sweep`` in MLflow that all trials are nested in.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has it all
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+
+import ray
+from omegaconf import OmegaConf
+from ray import tune
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+
+from pipelines import errors, sweep_report
+from pipelines.arms import Curve, training_bits
+from pipelines.cluster import connect
+from pipelines.compose import write_params
+from pipelines.errors import UserError
+from pipelines.record import Record, records
+from pipelines.stage import alone
+from pipelines.sweep_schema import Asha, Plan, compose_plan, known_sweeps
+from pipelines.tracking import (
+    AWAY,
+    KEY,
+    Store,
+    Tracking,
+    git_revision,
+    now,
+    say,
+    send_waiting,
+    store_uri,
+)
+from pipelines.trial import (
+    DONE,
+    FAILED,
+    STOPPED,
+    Folder,
+    Result,
+    card_of,
+    result_hash,
+    run_trial,
+    settle,
+    worker_resources,
+)
+
+FRACTION, BOUND = "fraction", "training_bound_bits"  # what a trial reports to Tune
+
+
+def make_tokens(plan: Plan) -> None:
+    """Let DVC bring the data of all trials up to date."""
+    stages = [f"tokenize@{name}" for name in plan.data]
+    done = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *stages])
+    if done.returncode:
+        raise UserError(f"dvc repro {' '.join(stages)} failed; what it says is above")
+
+
+def stopper(plan: Plan) -> str:
+    asha = plan.sweep.asha
+    return f"ASHA grace {asha.grace:g} reduction {asha.reduction}" if asha else ""
+
+
+def known_results(plan: Plan) -> dict[str, Result]:
+    """Results of earlier commands that still hold. A trial that failed is tried again, and one that
+    was stopped goes on where now another rule would stop it.
+    """
+    found = {}
+    for name, experiment in plan.trials.items():
+        hash = result_hash(card_of(experiment, name), experiment)
+        result = Folder(plan.name, name).read(hash)
+        if result and (result.status == DONE or
+                       (result.status == STOPPED and result.stopper == stopper(plan))):  # fmt: skip
+            found[name] = result
+    return found
+
+
+def scheduler(plan: Plan, ended: dict[str, Result]) -> TrialScheduler:
+    """Tune's scheduler, which is told of trials that ``ended`` under an earlier command.
+
+    (Tuner.restore would bring back the trials, but not what the scheduler knew of them.)
+    """
+    asha = plan.sweep.asha
+    if asha is None:
+        return FIFOScheduler()
+    made = AsyncHyperBandScheduler(
+        time_attr=FRACTION,
+        metric=BOUND,
+        mode="min",
+        max_t=1.0,  # type: ignore[arg-type]  # its arithmetic is that of any numbers
+        grace_period=asha.grace,  # type: ignore[arg-type]
+        reduction_factor=asha.reduction,
+        stop_last_trials=False,
+    )
+    for name, result in ended.items():
+        steps = plan.trials[name].steps(plan.trials[name].runs[name])
+        trial: Any = SimpleNamespace(trial_id=name)
+        nobody: Any = None
+        made.on_trial_add(nobody, trial)
+        for row in result.curve:
+            if row["step"] < steps:
+                heard = {FRACTION: row["step"] / steps, BOUND: training_bits(row)}
+                made.on_trial_result(nobody, trial, heard)
+    return made
+
+
+def trainable(plan: Plan, root: Path, parent: str) -> Callable[[dict[str, Any]], None]:
+    """What Tune runs for each trial."""
+
+    def train(config: dict[str, Any]) -> None:
+        os.chdir(root)  # from the trial's folder, where Tune has put this process
+        name = config["trial"]
+        run_trial(
+            plan.trials[name],
+            name,
+            plan.name,
+            parent,
+            lambda fraction, bound: tune.report({FRACTION: fraction, BOUND: bound}),
+        )
+
+    return train
+
+
+class Narrator(tune.Callback):
+    """A line for each trial that ends, and its result on disk."""
+
+    def __init__(self, plan: Plan, parent: str, done: int) -> None:
+        self.plan, self.parent, self.done = plan, parent, done
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        self.settle(trial, "")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        error = trial.get_error()
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        self.settle(trial, f"its process was lost: {lines[-1]}")
+
+    def settle(self, trial: Any, error: str) -> None:
+        name = trial.config["trial"]
+        result = settle(
+            self.plan.trials[name], name, self.plan.name, self.parent, stopper(self.plan), error
+        )
+        self.done += 1
+        say(f"{self.done}/{len(self.plan.trials)} {name}: {outcome(self.plan, result)}")
+
+
+def outcome(plan: Plan, result: Result) -> str:
+    """A few words on a trial that has ended."""
+    experiment = plan.trials[result.trial]
+    if result.status == DONE:
+        return f"bound {result.arm(experiment).bound} bits per token"
+    if result.status == FAILED:
+        return f"failed: {result.error}"
+    share = result.curve[-1]["step"] / experiment.steps(experiment.runs[result.trial])
+    return f"stopped at {share:.0%} of its budget"
+
+
+def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> None:
+    """Run all trials that have not ``ended``; their results are on disk then."""
+    names = [name for name in plan.trials if name not in ended]
+    for name in names:
+        Folder(plan.name, name).result.unlink(missing_ok=True)
+    connect()
+    compute = next(iter(plan.trials.values())).compute
+    cpus, gpus = worker_resources(compute)
+    if compute.workers > 1:  # they have resources of their own; the trial only waits for them
+        cpus, gpus = 0.0, 0.0
+    sweep = plan.sweep
+    tuner = tune.Tuner(
+        tune.with_resources(
+            trainable(plan, Path.cwd(), parent), {"cpu": cpus, "gpu": gpus}
+        ),
+        param_space={"trial": tune.grid_search(names)},
+        tune_config=tune.TuneConfig(
+            scheduler=scheduler(plan, ended),
+            max_concurrent_trials=sweep.concurrent,
+            trial_name_creator=lambda trial: trial.config["trial"],
+            trial_dirname_creator=lambda trial: trial.config["trial"],
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(Path("sweeps").resolve() / plan.name),
+            verbose=0,
+            callbacks=[Narrator(plan, parent, len(ended))],
+            failure_config=tune.FailureConfig(max_failures=compute.max_failures),
+        ),
+    )
+    tuner.fit()
+
+
+def open_parent(plan: Plan) -> Tracking:
+    """The sweep's own run in MLflow: one, however often the command is given."""
+    tracking = Tracking(plan.experiment)
+    same = [r for r in records(plan.experiment, "sweep") if r.uri == tracking.store.uri]
+    record = same[-1] if same else Record(
+        tracking.store.uri, plan.experiment, "sweep", spec_hash="", started=now()
+    )  # fmt: skip
+    record.tags |= {KEY: record.key, "sweep": plan.name, "mlflow.source.git.commit": git_revision()}
+    record.status, record.ended = "RUNNING", None
+    tracking.open(record)
+    return tracking
+
+
+def close_parent(tracking: Tracking, plan: Plan, results: dict[str, Result], report: Path) -> None:
+    """Give the sweep's run the best trial and the report."""
+    best = sweep_report.best_trial(plan, results)
+    if best:
+        tags = {f"best.{key}": str(value) for key, value in plan.settings[best.name].items()}
+        tracking.record.tags = {**tracking.record.tags, "best.trial": best.name, **tags}
+        bound = best.figure(best.bound_key, plan.unit)
+        assert bound is not None
+        done = sum(result.status == DONE for result in results.values())
+        tracking.log_figures(f"best/bound_{plan.unit}", {"mean": bound.mean, "se": bound.se}, done)
+    for file in ("index.html", "report.md", "trials.csv"):
+        tracking.log_artifact(report / file)
+    tracking.finish()
+    try:
+        send_waiting(tracking.store)  # trials that could not be nested yet
+    except AWAY:
+        pass  # said already, and kept
+
+
+def sweep_once(plan: Plan) -> None:
+    folder = Path("sweeps") / plan.name
+    ended = known_results(plan)
+    note_specification(plan, folder, len(ended))
+    parent = open_parent(plan)
+    try:
+        if len(ended) < len(plan.trials):
+            run_trials(plan, ended, parent.record.key)
+        results = {
+            name: settle(plan.trials[name], name, plan.name, parent.record.key, stopper(plan), "")
+            for name in plan.trials
+        }
+        report = sweep_report.write(plan, results)
+        close_parent(parent, plan, results, report)
+    except BaseException as error:
+        parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+        raise
+    print((report / "summary.txt").read_text(), end="")
+    failed = [name for name, result in results.items() if result.status == FAILED]
+    if len(failed) == len(results):
+        raise UserError(f"all {len(failed)} trials failed: {results[failed[0]].error}")
+
+
+def note_specification(plan: Plan, folder: Path, ended: int) -> None:
+    """Say how much is left to do, and whether the sweep is another one than last time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "sweep.yaml"
+    text = OmegaConf.to_yaml({"sweep": asdict(plan.sweep), "trials": plan.settings})
+    if path.exists() and path.read_text() != text:
+        print(f"sweep {plan.name} is not specified as it was; what still holds is kept")
+    path.write_text(text)
+    trials = len(plan.trials)
+    print(f"sweep {plan.name}: {trials} trials, {ended} of them done before", flush=True)
+
+
+def main() -> None:
+    chosen = [a for a in sys.argv[1:] if a.startswith("sweep=")]
+    if len(chosen) != 1:
+        raise UserError(
+            "usage: python -m pipelines.sweep sweep=<name> [key=value …]; there is "
+            f"{', '.join(known_sweeps())} (conf/sweep/)"
+        )
+    overrides = [a for a in sys.argv[1:] if a not in chosen]
+    plan, config = compose_plan(chosen[0].removeprefix("sweep="), overrides)
+    write_params(config)
+    make_tokens(plan)
+    with alone(Path("sweeps") / plan.name):
+        sweep_once(plan)
+
+
+if __name__ == "__main__":
+    errors.run(main)
