@@ -7,10 +7,12 @@ one that was under way goes on from its last checkpoint. Writes sweeps/<sweep>/r
 ``sweep`` in MLflow that all trials are nested in.
 """
 
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,29 +22,27 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has i
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 
-import ray
 from omegaconf import OmegaConf
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from pipelines import errors, sweep_report
-from pipelines.arms import Curve, training_bits
+from pipelines.arms import training_bits
 from pipelines.cluster import connect
 from pipelines.compose import write_params
 from pipelines.errors import UserError
 from pipelines.record import Record, records
+from pipelines.schema import Experiment
 from pipelines.stage import alone
-from pipelines.sweep_schema import Asha, Plan, compose_plan, known_sweeps
+from pipelines.sweep_schema import Plan, compose_plan, known_sweeps
 from pipelines.tracking import (
     AWAY,
     KEY,
-    Store,
     Tracking,
     git_revision,
     now,
     say,
     send_waiting,
-    store_uri,
 )
 from pipelines.trial import (
     DONE,
@@ -50,12 +50,14 @@ from pipelines.trial import (
     STOPPED,
     Folder,
     Result,
-    card_of,
-    result_hash,
     run_trial,
     settle,
+    trial_hash,
     worker_resources,
 )
+
+# it misses files of the loggers that are off
+logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
 
 FRACTION, BOUND = "fraction", "training_bound_bits"  # what a trial reports to Tune
 
@@ -79,8 +81,7 @@ def known_results(plan: Plan) -> dict[str, Result]:
     """
     found = {}
     for name, experiment in plan.trials.items():
-        hash = result_hash(card_of(experiment, name), experiment)
-        result = Folder(plan.name, name).read(hash)
+        result = Folder(plan.name, name).read(trial_hash(experiment, name))
         if result and (result.status == DONE or
                        (result.status == STOPPED and result.stopper == stopper(plan))):  # fmt: skip
             found[name] = result
@@ -134,41 +135,46 @@ def trainable(plan: Plan, root: Path, parent: str) -> Callable[[dict[str, Any]],
 
 
 class Narrator(tune.Callback):
-    """A line for each trial that ends, and its result on disk."""
+    """A line for each trial that ends; ``lost`` says what became of processes that died."""
 
-    def __init__(self, plan: Plan, parent: str, done: int) -> None:
-        self.plan, self.parent, self.done = plan, parent, done
+    def __init__(self, plan: Plan, done: int) -> None:
+        self.plan, self.done = plan, done
+        self.lost: dict[str, str] = {}
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        self.settle(trial, "")
+        name = trial.config["trial"]
+        experiment = self.plan.trials[name]
+        result = Folder(self.plan.name, name).read(trial_hash(experiment, name))
+        share = trial.last_result.get(FRACTION, 0.0)
+        self.say(name, outcome(result, experiment) if result else stopped_at(share))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        error = trial.get_error()
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        self.settle(trial, f"its process was lost: {lines[-1]}")
-
-    def settle(self, trial: Any, error: str) -> None:
         name = trial.config["trial"]
-        result = settle(
-            self.plan.trials[name], name, self.plan.name, self.parent, stopper(self.plan), error
-        )
+        lines = str(trial.get_error()).strip().splitlines()
+        self.lost[name] = f"its process was lost ({lines[-1] if lines else 'no reason given'})"
+        self.say(name, f"failed: {self.lost[name]}")
+
+    def say(self, name: str, what: str) -> None:
         self.done += 1
-        say(f"{self.done}/{len(self.plan.trials)} {name}: {outcome(self.plan, result)}")
+        say(f"{self.done}/{len(self.plan.trials)} {name}: {what}")
 
 
-def outcome(plan: Plan, result: Result) -> str:
-    """A few words on a trial that has ended."""
-    experiment = plan.trials[result.trial]
-    if result.status == DONE:
-        return f"bound {result.arm(experiment).bound} bits per token"
+def stopped_at(share: float) -> str:
+    return f"stopped early, at {share:.0%} of its budget"
+
+
+def outcome(result: Result, experiment: Experiment) -> str:
+    """A few words on a trial that went to its end, or failed."""
     if result.status == FAILED:
         return f"failed: {result.error}"
-    share = result.curve[-1]["step"] / experiment.steps(experiment.runs[result.trial])
-    return f"stopped at {share:.0%} of its budget"
+    return f"bound {result.arm(experiment).bound} bits per token"
 
 
-def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> None:
-    """Run all trials that have not ``ended``; their results are on disk then."""
+def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, str]:
+    """Run all trials that have not ``ended``; returns what is to be said of those that were lost.
+
+    The others leave their results on disk, unless they were stopped early.
+    """
     names = [name for name in plan.trials if name not in ended]
     for name in names:
         Folder(plan.name, name).result.unlink(missing_ok=True)
@@ -177,15 +183,13 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> None:
     cpus, gpus = worker_resources(compute)
     if compute.workers > 1:  # they have resources of their own; the trial only waits for them
         cpus, gpus = 0.0, 0.0
-    sweep = plan.sweep
+    narrator = Narrator(plan, len(ended))
     tuner = tune.Tuner(
-        tune.with_resources(
-            trainable(plan, Path.cwd(), parent), {"cpu": cpus, "gpu": gpus}
-        ),
+        tune.with_resources(trainable(plan, Path.cwd(), parent), {"cpu": cpus, "gpu": gpus}),
         param_space={"trial": tune.grid_search(names)},
         tune_config=tune.TuneConfig(
             scheduler=scheduler(plan, ended),
-            max_concurrent_trials=sweep.concurrent,
+            max_concurrent_trials=plan.sweep.concurrent,
             trial_name_creator=lambda trial: trial.config["trial"],
             trial_dirname_creator=lambda trial: trial.config["trial"],
         ),
@@ -193,11 +197,12 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> None:
             name="tune",
             storage_path=str(Path("sweeps").resolve() / plan.name),
             verbose=0,
-            callbacks=[Narrator(plan, parent, len(ended))],
+            callbacks=[narrator],
             failure_config=tune.FailureConfig(max_failures=compute.max_failures),
         ),
     )
     tuner.fit()
+    return narrator.lost
 
 
 def open_parent(plan: Plan) -> Tracking:
@@ -207,7 +212,8 @@ def open_parent(plan: Plan) -> Tracking:
     record = same[-1] if same else Record(
         tracking.store.uri, plan.experiment, "sweep", spec_hash="", started=now()
     )  # fmt: skip
-    record.tags |= {KEY: record.key, "sweep": plan.name, "mlflow.source.git.commit": git_revision()}
+    tags = {KEY: record.key, "sweep": plan.name, "mlflow.source.git.commit": git_revision()}
+    record.tags = {**record.tags, **tags}
     record.status, record.ended = "RUNNING", None
     tracking.open(record)
     return tracking
@@ -223,13 +229,11 @@ def close_parent(tracking: Tracking, plan: Plan, results: dict[str, Result], rep
         assert bound is not None
         done = sum(result.status == DONE for result in results.values())
         tracking.log_figures(f"best/bound_{plan.unit}", {"mean": bound.mean, "se": bound.se}, done)
-    for file in ("index.html", "report.md", "trials.csv"):
-        tracking.log_artifact(report / file)
+    for path in (report.parent / "sweep.yaml", report / "index.html", report / "trials.csv"):
+        tracking.log_artifact(path)
     tracking.finish()
-    try:
+    with suppress(*AWAY):  # said already, and kept
         send_waiting(tracking.store)  # trials that could not be nested yet
-    except AWAY:
-        pass  # said already, and kept
 
 
 def sweep_once(plan: Plan) -> None:
@@ -238,11 +242,12 @@ def sweep_once(plan: Plan) -> None:
     note_specification(plan, folder, len(ended))
     parent = open_parent(plan)
     try:
+        lost, key = {}, parent.record.key
         if len(ended) < len(plan.trials):
-            run_trials(plan, ended, parent.record.key)
+            lost = run_trials(plan, ended, key)
         results = {
-            name: settle(plan.trials[name], name, plan.name, parent.record.key, stopper(plan), "")
-            for name in plan.trials
+            name: settle(experiment, name, plan.name, key, stopper(plan), lost.get(name, ""))
+            for name, experiment in plan.trials.items()
         }
         report = sweep_report.write(plan, results)
         close_parent(parent, plan, results, report)

@@ -10,7 +10,6 @@ import random
 import re
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -23,6 +22,7 @@ from pipelines.errors import UserError
 from pipelines.schema import NAME, Experiment, Optim, Run, TargetData, parse
 
 GROUPS: dict[str, type] = {"run": Run, "architecture": ModelConfig, "optim": Optim}
+LATENT = "architecture.latent_"  # settings that mean nothing to a baseline
 GRID = "grid"
 DRAWN = ("choice", "uniform", "loguniform")
 DIGITS = 4  # significant ones of a number drawn at random, so that names are readable
@@ -43,7 +43,9 @@ class Asha:
 
     def validate(self) -> None:
         if not 0 < self.grace < 1:
-            raise ValueError(f"grace: {self.grace} is not a fraction of the budget, between 0 and 1")
+            raise ValueError(
+                f"grace: {self.grace} is not a fraction of the budget, between 0 and 1"
+            )
         if self.reduction < 2:
             raise ValueError(f"reduction: {self.reduction} must be at least 2")
 
@@ -268,10 +270,16 @@ def trial_experiment(
 
 
 def identity(experiment: Experiment, name: str) -> str:
-    """What tells runs apart: H, say, means nothing to a baseline."""
+    """What tells runs apart; H, say, does not where there is no latent."""
     run = experiment.runs[name]
-    optim = experiment.models[run.model].optim
-    return repr((asdict(run), asdict(experiment.model_config(run)), asdict(optim)))
+    architecture = asdict(experiment.model_config(run))
+    if run.kappa_bits is None:
+        architecture = {
+            key: value
+            for key, value in architecture.items()
+            if not f"architecture.{key}".startswith(LATENT)
+        }
+    return repr((asdict(run), architecture, asdict(experiment.models[run.model].optim)))
 
 
 def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:

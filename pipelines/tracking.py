@@ -100,7 +100,9 @@ class Store:
             tags = [RunTag(key, value) for key, value in wanted["tags"].items()]
             self.client.log_batch(run_id, tags=tags)
             record.note(tags=wanted["tags"])
-        if sent.get("parent", "") != record.parent and (parent := self.id_of(record, record.parent)):
+        if sent.get("parent", "") != record.parent and (
+            parent := self.id_of(record, record.parent)
+        ):
             self.client.set_tag(run_id, MLFLOW_PARENT_RUN_ID, parent)
             record.note(parent=record.parent)
         for start in range(sent.get("metrics", 0), wanted["metrics"], BATCH):

@@ -71,9 +71,10 @@ def card_of(experiment: Experiment, name: str) -> Card:
     return make_card(experiment, name, Shards(Path("data/tokens") / experiment.runs[name].data))
 
 
-def result_hash(card: Card, experiment: Experiment) -> str:
+def trial_hash(experiment: Experiment, name: str) -> str:
     """Hash of all that decides a trial's result: its training, and how it is measured."""
-    decisive = (card.spec_hash, asdict(experiment.evaluation), code_hash(MEASURING))
+    spec = card_of(experiment, name).spec_hash
+    decisive = (spec, asdict(experiment.evaluation), code_hash(MEASURING))
     return sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 
@@ -137,7 +138,7 @@ def run_trial(
     folder.path.mkdir(parents=True, exist_ok=True)
     with open(folder.log, "a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
         card = card_of(experiment, name)
-        hash = result_hash(card, experiment)
+        hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])
 
         def watch(row: dict[str, float]) -> None:
@@ -233,7 +234,7 @@ def settle(
 ) -> Result:
     """The result of a trial whose process has ended: its own, or that it was stopped or lost."""
     folder, card = Folder(sweep, name), card_of(experiment, name)
-    hash = result_hash(card, experiment)
+    hash = trial_hash(experiment, name)
     if found := folder.read(hash):
         return found
     rows = folder.read_rows(hash)
