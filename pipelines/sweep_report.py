@@ -31,7 +31,7 @@ LABELS = {
     "optim.lr": "learning rate",
     "run.tokens": "training tokens",
 }
-SHORT = {KAPPA: "κ", "architecture.latent_bits": "H"}
+SHORT = {KAPPA: "κ", "architecture.latent_bits": "H"}  # others by their last word
 UNITS = {"bits_per_token": "bits per token", "bits_per_byte": "bits per byte"}
 LISTED = 8  # settings that a sentence names
 KEPT_NOTES = (
@@ -50,13 +50,16 @@ def value_words(key: str, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def short(key: str) -> str:
+    return SHORT.get(key, key.rpartition(".")[2])
+
+
 def settings_words(settings: Settings) -> str:
     """κ = 1/8, lr = 0.002."""
     words = []
     for key, value in settings.items():
-        short = SHORT.get(key, key.rpartition(".")[2])
         said = value_words(key, value)
-        words.append(said if said == "baseline" else f"{short} = {said}")
+        words.append(said if said == "baseline" else f"{short(key)} = {said}")
     return ", ".join(words) or "the only setting"
 
 
@@ -186,7 +189,7 @@ def rank(plan: Plan, results: dict[str, Result]) -> Ranking | None:
 def introduction(plan: Plan, results: dict[str, Result]) -> str:
     base = plan.sweep
     evaluation = next(iter(plan.trials.values())).evaluation
-    varied_words = ", ".join(LABELS.get(key, key.replace("run.", "")) for key in plan.swept)
+    varied_words = ", ".join(map(short, plan.swept))
     return (
         f"{count(len(plan.trials), 'trial')} of run {base.run} of {base.experiment}, varied in "
         f"{varied_words or 'nothing'}. They are ranked by an upper bound on the negative "
@@ -356,7 +359,7 @@ def write(plan: Plan, results: dict[str, Result]) -> Path:
         "caveat": caveat(plan, results),
         "notes": {term: NOTES[term] for term in KEPT_NOTES},
         "unit": UNITS[plan.unit],
-        "heads": [LABELS.get(key, key) for key in plan.swept],
+        "heads": [short(key) for key in plan.swept],
         "cells": lambda name: table_cells(plan, name),
         "bound": lambda arm: bound_of(arm, plan.unit),
         "stopped": [r for r in results.values() if r.status == STOPPED],

@@ -165,7 +165,7 @@ def run_trial(
             if not isinstance(error, UserError):
                 line = f"{type(error).__name__}: {line}"
             result = Result(name, hash, FAILED, error=line, curve=folder.read_rows(hash))
-            mark(experiment, card, "FAILED", {"failure": line[:500]})
+            mark(experiment, card, "FAILED", {"failure": line[:500]}, result.curve)
         folder.write(result)
     return result
 
@@ -214,7 +214,7 @@ def nest(parent: str, card: Card, experiment: Experiment) -> None:
 
 
 def mark(
-    experiment: Experiment, card: Card, status: str, tags: dict[str, str], rows: Curve | None = None
+    experiment: Experiment, card: Card, status: str, tags: dict[str, str], rows: Curve
 ) -> None:
     """End the MLflow run of a trial that was not finished, and say why in its tags."""
     tracking = Tracking(experiment.name)
@@ -223,7 +223,7 @@ def mark(
         with FileLock(known.folder / "lock"):  # a process that is being stopped may still write it
             pass
     tracking.start(card, experiment, go_on=True)
-    tracking.log_rows(rows or [])
+    tracking.log_rows(rows)
     for key, value in tags.items():
         tracking.tag(key, value)
     tracking.finish(status)
