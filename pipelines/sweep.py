@@ -22,6 +22,7 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has i
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 
+import ray
 from omegaconf import OmegaConf
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
@@ -32,7 +33,7 @@ from pipelines.cluster import connect
 from pipelines.compose import write_params
 from pipelines.errors import UserError
 from pipelines.record import Record, records
-from pipelines.schema import Experiment
+from pipelines.schema import Compute, Experiment
 from pipelines.stage import alone
 from pipelines.sweep_schema import Plan, compose_plan, known_sweeps
 from pipelines.tracking import (
@@ -170,6 +171,29 @@ def outcome(result: Result, experiment: Experiment) -> str:
     return f"bound {result.arm(experiment).bound} bits per token"
 
 
+def room(compute: Compute) -> int | None:
+    """How many trials Ray has room for at once; None where a cluster may still grow.
+
+    Raises UserError if there is no room for one on this machine, which Tune would wait for.
+    """
+    if os.environ.get("RAY_ADDRESS"):
+        return None
+    has, counts = ray.cluster_resources(), []
+    for (name, key), each in zip(
+        (("CPU", "cpus_per_worker"), ("GPU", "gpus_per_worker")),
+        worker_resources(compute),
+        strict=True,
+    ):
+        needs = compute.workers * each
+        if needs > has.get(name, 0):
+            raise UserError(
+                f"compute.{key}: a trial needs {needs:g} {name}s, but Ray has {has.get(name, 0):g}"
+            )
+        if needs:
+            counts.append(int(has[name] / needs))
+    return min(counts)
+
+
 def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, str]:
     """Run all trials that have not ``ended``; returns what is to be said of those that were lost.
 
@@ -180,7 +204,7 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, s
         Folder(plan.name, name).result.unlink(missing_ok=True)
     connect()
     compute = next(iter(plan.trials.values())).compute
-    cpus, gpus = worker_resources(compute)
+    at_once, (cpus, gpus) = room(compute), worker_resources(compute)
     if compute.workers > 1:  # they have resources of their own; the trial only waits for them
         cpus, gpus = 0.0, 0.0
     narrator = Narrator(plan, len(ended))
@@ -189,7 +213,7 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, s
         param_space={"trial": tune.grid_search(names)},
         tune_config=tune.TuneConfig(
             scheduler=scheduler(plan, ended),
-            max_concurrent_trials=plan.sweep.concurrent,
+            max_concurrent_trials=plan.sweep.concurrent or at_once,
             trial_name_creator=lambda trial: trial.config["trial"],
             trial_dirname_creator=lambda trial: trial.config["trial"],
         ),

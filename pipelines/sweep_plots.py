@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from pipelines.plots import COLOURS, GREY
 
 WIDE = 8  # a setting whose values differ by this factor has a logarithmic axis
-TICKS = 12
+TICKS = 12  # labels on an axis, at most
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,8 @@ class Scale:
     log: bool
 
     def ticks(self) -> list[Any]:
-        """Values to label: all, or if they are many, some that keep their distance."""
+        """Values to label: those that keep their distance from the one before."""
         ordered = sorted(self.places, key=lambda value: self.places[value])
-        if len(ordered) <= TICKS:
-            return ordered
         width = self.places[ordered[-1]] - self.places[ordered[0]]
         kept = ordered[:1]
         for value in ordered[1:]:
@@ -78,18 +76,17 @@ def bound_against(
     of these, in a colour of its own, or one line for all where they are too many to tell apart.
     """
     axis = scale([dot.value for dot in dots], log)
+    baselines = [dot for dot in dots if dot.value is None and axis.log]
     groups: dict[str, list[Dot]] = defaultdict(list)
     for dot in dots:
-        groups[dot.others if not is_baseline(dot, axis) else ""].append(dot)
-    baselines = groups.pop("", []) if any(is_baseline(d, axis) for d in dots) else []
-    many = len(groups) > len(COLOURS) - 1
-    if many:
+        if dot not in baselines:
+            groups[dot.others].append(dot)
+    if len(groups) > len(COLOURS) - 1:
         groups = {"all settings": [dot for group in groups.values() for dot in group]}
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
     handles = []
-    colours = COLOURS[1:] if len(groups) > 1 or baselines else COLOURS[1:2]
-    for (words, group), colour in zip(groups.items(), colours * len(groups), strict=False):
+    for (words, group), colour in zip(groups.items(), COLOURS[1:], strict=False):
         draw_group(axes, group, axis, colour)
         line_label = words or "mean over seeds"
         handles.append(Line2D([], [], color=colour, marker="o", ms=4, label=line_label))
@@ -113,11 +110,6 @@ def bound_against(
         axes.legend(handles=handles, frameon=False, fontsize=9)
     figure.tight_layout()
     return figure
-
-
-def is_baseline(dot: Dot, axis: Scale) -> bool:
-    """Whether the dot stands for a baseline beside an axis of κ."""
-    return dot.value is None and axis.log
 
 
 def draw_group(axes: Axes, dots: list[Dot], axis: Scale, colour: str) -> None:

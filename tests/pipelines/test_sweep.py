@@ -39,8 +39,8 @@ def plan_of(*overrides, name="smoke"):
 def test_every_shipped_sweep_is_valid(in_root, name):
     plan = plan_of(name=name)
     assert len(plan.trials) > 1
-    for trial_name, experiment in plan.trials.items():
-        assert list(experiment.runs) == [trial_name]
+    for own, experiment in plan.trials.items():
+        assert list(experiment.runs) == [own]
         assert experiment.name == f"sweep_{name}"
 
 
@@ -169,7 +169,7 @@ def test_draws_are_the_same_again_and_more_samples_add_to_them(in_root):
     rates = [settings["optim.lr"] for settings in more]
     assert len(set(rates)) == 5
     assert all(1e-3 <= rate <= 1e-2 for rate in rates)
-    assert list(plan_of("~space.run", "seed=1").settings.values())[0] != few[0]
+    assert next(iter(plan_of("~space.run", "seed=1").settings.values())) != few[0]
 
 
 def test_each_draw_is_tried_at_every_point_of_the_grid(in_root):
