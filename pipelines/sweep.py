@@ -194,6 +194,14 @@ def room(compute: Compute) -> int | None:
     return min(counts)
 
 
+def resources(compute: Compute) -> tune.PlacementGroupFactory:
+    """What a trial's own process takes."""
+    if compute.workers > 1:  # that waits for workers, which take what they need themselves
+        return tune.PlacementGroupFactory([{"memory": 1e6}])  # Tune does not accept nothing
+    cpus, gpus = worker_resources(compute)
+    return tune.PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+
+
 def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, str]:
     """Run all trials that have not ``ended``; returns what is to be said of those that were lost.
 
@@ -204,12 +212,10 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, s
         Folder(plan.name, name).result.unlink(missing_ok=True)
     connect()
     compute = next(iter(plan.trials.values())).compute
-    at_once, (cpus, gpus) = room(compute), worker_resources(compute)
-    if compute.workers > 1:  # they have resources of their own; the trial only waits for them
-        cpus, gpus = 0.0, 0.0
+    at_once = room(compute)
     narrator = Narrator(plan, len(ended))
     tuner = tune.Tuner(
-        tune.with_resources(trainable(plan, Path.cwd(), parent), {"cpu": cpus, "gpu": gpus}),
+        tune.with_resources(trainable(plan, Path.cwd(), parent), resources(compute)),
         param_space={"trial": tune.grid_search(names)},
         tune_config=tune.TuneConfig(
             scheduler=scheduler(plan, ended),

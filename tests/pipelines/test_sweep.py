@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from pipelines import sweep, trial
 from pipelines.checkpoint import resume_folder
 from pipelines.errors import UserError
 from pipelines.record import Record, records
-from pipelines.schema import load_experiment
+from pipelines.schema import Compute, load_experiment
 from pipelines.sweep_schema import Dimension, compose_plan, known_sweeps, trial_name
 from pipelines.tracking import Store, Tracking, find_record, new_record, send_waiting, store_uri
 from pipelines.trial import DONE, FAILED, STOPPED, Folder, Result, card_of, nest, settle, trial_hash
@@ -125,21 +126,25 @@ def test_asha_does_not_compare_tokenizers(in_root):
     ("arguments", "words"),
     [
         ([], "usage: python -m pipelines.sweep"),
+        (["sweep=smoke", "sweep=kappa"], "usage: python -m pipelines.sweep"),
         (["sweep=kapa"], "sweep: 'kapa' is not one of kappa, smoke"),
         (["sweep=../smoke"], "is not one of kappa, smoke"),
-        (["sweep=smoke", "+space.run.kapa_bits.grid=[1]"], "space.run.kapa_bits: no such setting"),
     ],
 )
-def test_the_command_says_so_in_one_line_before_it_writes_anything(
-    tokenized, tmp_path, arguments, words
-):
+def test_the_command_names_the_sweeps_there_are(in_root, monkeypatch, arguments, words):
+    monkeypatch.setattr(sys, "argv", ["sweep", *arguments])
+    with pytest.raises(UserError, match=words):
+        sweep.main()
+
+
+def test_an_unknown_key_is_one_line_and_nothing_is_begun(tmp_path):
     project = Project(tmp_path / "project")
-    before = sorted(path for path in project.folder.iterdir())
-    done = project.stage("sweep", *arguments)
+    before = sorted(project.folder.iterdir())
+    done = project.stage("sweep", "sweep=smoke", "+space.run.kapa_bits.grid=[1]")
     assert done.returncode == 2
-    assert words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert sorted(path for path in project.folder.iterdir()) == before
+    (line,) = done.stderr.strip().splitlines()
+    assert "space.run.kapa_bits: no such setting" in line
+    assert sorted(project.folder.iterdir()) == before
 
 
 def test_settings_reach_the_experiment_of_a_trial(in_root):
@@ -427,6 +432,48 @@ def test_which_earlier_results_still_hold(in_root, monkeypatch, tmp_path, status
     monkeypatch.setattr(sweep, "trial_hash", lambda experiment, name: "h")
     Folder("smoke", names[1]).write(Result(names[1], "h", status, stopper))
     assert list(sweep.known_results(plan)) == ([names[1]] if kept else [])
+
+
+@pytest.mark.parametrize(
+    ("compute", "has", "takes", "at_once"),
+    [
+        (Compute(), {"CPU": 4.0}, {"CPU": 1.0}, 4),
+        (Compute(cpus_per_worker=3), {"CPU": 8.0}, {"CPU": 3.0}, 2),
+        (Compute(), {"CPU": 8.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 1.0}, 2),
+        (Compute(gpus_per_worker=0.25), {"CPU": 16.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 0.25}, 8),
+        (Compute(gpus_per_worker=0), {"CPU": 3.0, "GPU": 1.0}, {"CPU": 1.0}, 3),
+        (Compute(workers=2), {"CPU": 5.0}, {"memory": 1e6}, 2),
+        (Compute(workers=4), {"CPU": 16.0, "GPU": 8.0}, {"memory": 1e6}, 2),
+    ],
+)
+def test_what_a_trial_takes_and_how_many_have_room(monkeypatch, compute, has, takes, at_once):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(sweep.ray, "cluster_resources", lambda: has)
+    assert sweep.resources(compute).required_resources == takes
+    assert sweep.room(compute) == at_once
+
+
+@pytest.mark.parametrize(
+    ("compute", "words"),
+    [
+        (
+            Compute(cpus_per_worker=4),
+            "compute.cpus_per_worker: a trial needs 4 CPUs, but Ray has 2",
+        ),
+        (Compute(workers=4), "compute.cpus_per_worker: a trial needs 4 CPUs, but Ray has 2"),
+        (
+            Compute(gpus_per_worker=1),
+            "compute.gpus_per_worker: a trial needs 1 GPUs, but Ray has 0",
+        ),
+    ],
+)
+def test_a_trial_that_no_machine_has_room_for_is_not_waited_for(monkeypatch, compute, words):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(sweep.ray, "cluster_resources", lambda: {"CPU": 2.0})
+    with pytest.raises(UserError, match=words):
+        sweep.room(compute)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")  # a cluster may grow
+    assert sweep.room(compute) is None
 
 
 # whole sweeps
