@@ -190,10 +190,11 @@ def test_loguniform_is_uniform_in_the_logarithm():
     assert 160 < sum(draw < 1e-2 for draw in draws) < 240
 
 
-def test_a_baseline_is_not_trained_once_for_each_h(in_root):
-    plan = plan_of("+space.architecture.latent_bits.grid=[4,8]", "~space.run.seed")
-    kinds = [(s["run.kappa_bits"], s["architecture.latent_bits"]) for s in plan.settings.values()]
-    assert kinds == [(None, 4), (0.5, 4), (0.5, 8)]
+@pytest.mark.parametrize(("key", "values"), [("latent_bits", [4, 8]), ("latent_std", [0.1, 0.2])])
+def test_a_baseline_is_not_trained_once_for_each_latent(in_root, key, values):
+    plan = plan_of(f"space.architecture.{key}.grid={values}".replace(" ", ""), "~space.run.seed")
+    kinds = [(s["run.kappa_bits"], s[f"architecture.{key}"]) for s in plan.settings.values()]
+    assert kinds == [(None, values[0]), (0.5, values[0]), (0.5, values[1])]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,7 @@ def test_a_result_that_cannot_be_read_is_passed_over(smoke, capsys):
 def test_rows_of_two_attempts_are_there_once(smoke):
     folder = Folder("s", "t")
     folder.path.mkdir(parents=True)
-    for hash, step, loss in (("old", 1, 9.0), ("h", 1, 3.0), ("h", 2, 2.0), ("h", 2, 2.5)):
+    for hash, step, loss in (("old", 3, 9.0), ("h", 1, 3.0), ("h", 2, 2.0), ("h", 2, 2.5)):
         folder.add_row(hash, {"step": step, "ce_nats": loss})
     with open(folder.rows, "a") as file:
         file.write('{"hash": "h", "st')
