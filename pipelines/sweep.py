@@ -172,12 +172,11 @@ def outcome(result: Result, experiment: Experiment) -> str:
 
 
 def room(compute: Compute) -> int | None:
-    """How many trials Ray has room for at once; None where a cluster may still grow.
+    """How many trials to run at once; None leaves it to Tune, which sees a cluster grow.
 
     Raises UserError if there is no room for one on this machine, which Tune would wait for.
     """
-    if os.environ.get("RAY_ADDRESS"):
-        return None
+    cluster = bool(os.environ.get("RAY_ADDRESS"))
     has, counts = ray.cluster_resources(), []
     for (name, key), each in zip(
         (("CPU", "cpus_per_worker"), ("GPU", "gpus_per_worker")),
@@ -185,13 +184,13 @@ def room(compute: Compute) -> int | None:
         strict=True,
     ):
         needs = compute.workers * each
-        if needs > has.get(name, 0):
+        if needs > has.get(name, 0) and not cluster:
             raise UserError(
                 f"compute.{key}: a trial needs {needs:g} {name}s, but Ray has {has.get(name, 0):g}"
             )
         if needs:
-            counts.append(int(has[name] / needs))
-    return min(counts)
+            counts.append(int(has.get(name, 0) / needs))
+    return None if cluster and compute.workers == 1 else max(1, min(counts))
 
 
 def resources(compute: Compute) -> tune.PlacementGroupFactory:
