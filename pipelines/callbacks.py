@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ftmodel.objective import LN2, collapsed
-from pipelines.checkpoint import ENTRY, Card
+from pipelines.checkpoint import ENTRY, HISTORY, Card, remove
 from pipelines.tracking import Tracking, say
 
 
@@ -63,17 +63,26 @@ class History(StepCallback):
         self.since, self.steps_since = 0.0, 0
         self.warned = False
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows, "pending": self.pending}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.rows, self.pending = state["rows"], state["pending"]
-
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         run_id = self.tracking.run_id if self.tracking else ""
         checkpoint[ENTRY] = {**vars(self.card), "mlflow_run_id": run_id or None}
+        self.pending = [self.over_workers(trainer, losses) for losses in self.pending]
+        checkpoint[HISTORY] = {"rows": self.rows, "pending": self.pending}
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.rows, self.pending = checkpoint[HISTORY]["rows"], checkpoint[HISTORY]["pending"]
+
+    @staticmethod
+    def over_workers(trainer: L.Trainer, losses: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Means of losses over all workers."""
+        if trainer.world_size == 1:
+            return losses
+        stacked = torch.stack(list(losses.values())).to(trainer.strategy.root_device)
+        return dict(zip(losses, trainer.strategy.reduce(stacked, reduce_op="mean"), strict=True))
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         super().on_train_start(trainer, module)
@@ -86,14 +95,11 @@ class History(StepCallback):
         self.steps_since += 1
         if self.step % self.every and self.step != self.steps:
             return
-        mean = {
-            name: sum(float(p[name]) for p in self.pending) / len(self.pending)
+        means = {
+            name: torch.stack([p[name] for p in self.pending]).double().mean()
             for name in self.pending[0]
         }
-        if trainer.world_size > 1:
-            means = torch.tensor(list(mean.values()), device=trainer.strategy.root_device)
-            means = trainer.strategy.reduce(means, reduce_op="mean")
-            mean = dict(zip(mean, means.tolist(), strict=True))
+        mean = {name: float(value) for name, value in self.over_workers(trainer, means).items()}
         now = perf_counter()
         row = {
             "step": self.step,
@@ -135,24 +141,38 @@ class History(StepCallback):
 
 
 class Checkpoints(StepCallback):
-    """Writes a checkpoint now and then; keeps the newest two, so that none is the only one."""
+    """Writes a checkpoint now and then, and at the end; keeps the newest two, so that none is the
+    only one.
+
+    Between two pass at least ``seconds``, and twenty times as long as writing takes.
+    """
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder, self.seconds = folder, seconds
-        self.last = perf_counter()
+        self.written, self.took = perf_counter(), 0.0
 
     def on_step(self, trainer: L.Trainer) -> None:
-        if trainer.strategy.broadcast(perf_counter() - self.last >= self.seconds):
+        waited = perf_counter() - self.written
+        if self.agreed(trainer, waited >= max(self.seconds, 20 * self.took)):
             self.save(trainer)
-            self.last = perf_counter()
 
-    def save(self, trainer: L.Trainer) -> Path:
-        path = self.folder / f"{trainer.global_step:08d}.ckpt"
-        trainer.save_checkpoint(path, weights_only=False)
+    def agreed(self, trainer: L.Trainer, due: bool) -> bool:
+        """What worker 0's clock says, asked for every tenth step: that costs all of them time."""
+        if trainer.world_size == 1:
+            return due
+        return self.step % 10 == 0 and trainer.strategy.broadcast(due)
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.save(trainer)
+
+    def save(self, trainer: L.Trainer) -> None:
+        start = perf_counter()
+        trainer.save_checkpoint(self.folder / f"{trainer.global_step:08d}.ckpt", weights_only=False)
+        self.written = perf_counter()
+        self.took = self.written - start
         if trainer.is_global_zero:
             for old in sorted(self.folder.glob("*.ckpt"))[:-2]:
-                old.unlink()
-        return path
+                remove(old)
 
 
 class Progress(StepCallback):

@@ -1,10 +1,12 @@
 """Checkpoints: what a run needs to be resumed, evaluated and told apart from a stale one.
 
-A checkpoint is Lightning's file with one entry of ours, plain data under ``free_transformer``.
-Loading never unpickles arbitrary objects (``weights_only=True``).
+A checkpoint is Lightning's file with one entry of ours, plain data under ``free_transformer``; that
+of a model shared out among workers is a folder of such files, each with its worker's part of every
+tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 """
 
 import pickle
+import shutil
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from json import dumps
@@ -13,6 +15,8 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
@@ -21,6 +25,8 @@ from pipelines.schema import Experiment
 from pipelines.shards import Shards
 
 ENTRY = "free_transformer"
+HISTORY = "history"  # rows of the training curve
+PART = "part"  # marks what a worker has of a tensor
 PREFIX = "model."  # of the model's parameters inside the training module
 ROOT = Path(__file__).parents[1]
 DECISIVE = (  # with the data and the parameters; stage train depends on them in dvc.yaml
@@ -94,15 +100,83 @@ def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
     return card
 
 
+def file_of(worker: int, workers: int) -> str:
+    """Name of a worker's file in the folder of a checkpoint in parts."""
+    return f"worker-{worker:05d}-of-{workers:05d}.ckpt"
+
+
+def parts_of(value: Any) -> Any:
+    """What a worker writes of a checkpoint: of each tensor that is shared out, its own part."""
+    if isinstance(value, DTensor):
+        return {PART: value.to_local().cpu().clone()}
+    if isinstance(value, dict):
+        return {key: parts_of(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [parts_of(entry) for entry in value]
+    return value
+
+
+def join(parts: list[Any]) -> Any:
+    """The checkpoint of which workers wrote ``parts``; a tensor that they share becomes a list."""
+    first = parts[0]
+    if isinstance(first, dict):
+        if PART in first:
+            return [part[PART] for part in parts]
+        return {key: join([part[key] for part in parts]) for key in first}
+    if isinstance(first, list):
+        return [join(list(entries)) for entries in zip(*parts, strict=False)]
+    return first
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a checkpoint; raises FileNotFoundError if not all of them are there."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("worker-*.ckpt"))
+    workers = int(found[0].stem.rpartition("-")[2]) if found else 1
+    if [file.name for file in found] != [file_of(i, workers) for i in range(workers)]:
+        raise FileNotFoundError(f"{path}: {len(found)} of {workers} files")
+    return found
+
+
+def whole(value: Tensor | list[Tensor]) -> Tensor:
+    """A tensor of a checkpoint, put together if workers have written parts of it."""
+    return torch.cat(value) if isinstance(value, list) else value
+
+
+def load(path: Path, mmap: bool = False) -> Any:
+    """A checkpoint's content, in which a tensor that workers share is the list of their parts.
+
+    With ``mmap`` tensors stay on disk until they are read.
+    """
+    parts = [
+        torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
+        for file in files_of(path)
+    ]
+    return join(parts) if path.is_dir() else parts[0]
+
+
+def remove(path: Path) -> None:
+    """Delete a checkpoint, a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
-    """A checkpoint's content and card; raises UserError if it is missing, damaged or foreign."""
+    """A checkpoint's content, left on disk until it is read, and its card.
+
+    Raises UserError if it is missing, damaged or foreign.
+    """
     try:
-        with ZipFile(path) as archive:
-            if damaged := archive.testzip():  # torch.load does not look at checksums
-                raise BadZipFile(f"bad checksum of {damaged}")
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        for file in files_of(path):
+            with ZipFile(file) as archive:
+                if damaged := archive.testzip():  # torch.load does not look at checksums
+                    raise BadZipFile(f"bad checksum of {damaged}")
+        content = load(path, mmap=True)
     except FileNotFoundError:
-        raise UserError(f"{path}: no checkpoint here") from None
+        raise UserError(f"{path}: no checkpoint here, or not the whole of it") from None
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, BadZipFile) as e:
         reason = str(e).partition("\n")[0] or "empty"
         raise UserError(f"{path}: not a readable checkpoint ({reason})") from None
@@ -119,7 +193,7 @@ def load_model(path: Path) -> tuple[FreeTransformer, Card]:
     except UserError as error:
         raise UserError(f"{error}; train the run again") from None
     weights = {
-        name.removeprefix(PREFIX): tensor
+        name.removeprefix(PREFIX): whole(tensor)
         for name, tensor in content["state_dict"].items()
         if name.startswith(PREFIX)
     }

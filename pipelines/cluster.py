@@ -1,35 +1,240 @@
-"""Joining Ray: the cluster of RAY_ADDRESS, or one on this machine."""
+"""Training on Ray: several workers share each batch, on this machine or on a cluster.
+
+The project's folder must lie on storage that all nodes share: workers read tokens there and write
+checkpoints to it, from which training goes on when workers or nodes are lost.
+"""
 
 import logging
 import os
-from collections.abc import Callable
+import shutil
+import socket
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
 import ray
+import ray.train
+import ray.train.torch
+from ray.exceptions import RayError
+from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pipelines.checkpoint import resume_folder
 from pipelines.errors import UserError
-from pipelines.schema import Experiment
+from pipelines.fit import Place, Start, find_start, fit
+from pipelines.schema import Compute, Experiment, Strategy
+from pipelines.sharding import ShardedStrategy
+from pipelines.tracking import say
+
+QUIET = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
+PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
+PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
 
 
 def connect() -> None:
-    """Join the cluster of RAY_ADDRESS, or start Ray on this machine; raises UserError."""
+    """Join the cluster of RAY_ADDRESS, or start Ray on this machine alone, once.
+
+    Raises UserError if nothing answers at RAY_ADDRESS.
+    """
     if ray.is_initialized():
         return
-    # without an address Ray would join whatever cluster was started last on this machine
     address = os.environ.get("RAY_ADDRESS") or "local"
+    check_address(address)
+    logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         ray.init(
-            address=address,
+            address,
             include_dashboard=False if address == "local" else None,
-            logging_level=logging.WARNING,
-            runtime_env={"env_vars": {"PYTHONPATH": str(Path.cwd())}},
+            logging_level=logging.ERROR,
+            logging_config=ray.LoggingConfig(log_level="ERROR"),
+            runtime_env={"env_vars": {"PYTHONPATH": str(Path.cwd()), QUIET: "0"}},
         )
-    except (ConnectionError, ValueError) as error:
-        raise UserError(f"Ray at {address}: {error}") from None
+    except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+        raise UserError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from None
 
 
-def fit_on_ray(
-    experiment: Experiment, name: str, watch: Callable[[dict[str, float]], None] | None = None
-) -> None:
-    """Train a run on compute.workers Ray workers."""
-    raise UserError("compute.workers: more than one is not here yet")
+def check_address(address: str) -> None:
+    """Raise UserError at once for an address that Ray would try for minutes."""
+    if address in ("local", "auto"):
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise UserError(
+            f"RAY_ADDRESS={address}: training joins a cluster by the address of its head node, "
+            "host:port (http://… is for `ray job submit`)"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        raise UserError(f"RAY_ADDRESS={address}: no cluster answers there ({error})") from None
+
+
+@dataclass
+class Worker:
+    """What one worker takes of a node."""
+
+    cpus: float
+    gpus: float
+
+    def fitting(self, node: dict[str, Any]) -> int:
+        """How many of them a node can hold."""
+        resources = node["Resources"]
+        room = [resources.get("CPU", 0) / self.cpus]
+        if self.gpus:
+            room.append(resources.get("GPU", 0) / self.gpus)
+        return int(min(room) + 1e-6)
+
+    def bundle(self) -> dict[str, float]:
+        return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
+
+
+def nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def worker_of(compute: Compute) -> Worker:
+    gpus = compute.gpus_per_worker
+    if gpus is None:
+        gpus = float(any(node["Resources"].get("GPU") for node in nodes()))
+    return Worker(compute.cpus_per_worker, gpus)
+
+
+def await_nodes(worker: Worker, workers: int, patience: float) -> None:
+    """Wait until the cluster could hold all workers; raise UserError if it cannot in time."""
+    deadline = monotonic() + patience
+    wanted = placement_group([worker.bundle()] * workers)  # lets a cluster that can grow do so
+    try:
+        while (room := sum(worker.fitting(node) for node in nodes())) < workers:
+            if monotonic() > deadline:
+                have = ray.cluster_resources()
+                raise UserError(
+                    f"compute.workers: {workers}, of {worker.cpus:g} CPUs and {worker.gpus:g} GPUs "
+                    f"each, do not fit into the cluster, which has room for {room}: "
+                    f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs on "
+                    f"{len(nodes())} nodes"
+                )
+            sleep(0.5)
+    finally:
+        remove_placement_group(wanted)
+
+
+def check_shared(folder: Path) -> None:
+    """Raise UserError if a node does not see the project's folder."""
+
+    def sees(path: str) -> bool:
+        return os.path.isdir(path)
+
+    here = ray.get_runtime_context().get_node_id()
+    for node in nodes():
+        if node["NodeID"] == here:
+            continue
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        look = ray.remote(sees).options(num_cpus=0, scheduling_strategy=there)
+        if not ray.get(look.remote(str(folder)), timeout=60):
+            raise UserError(
+                f"{folder}: node {node['NodeManagerAddress']} does not see it; the project's "
+                "folder must lie on storage that all nodes share"
+            )
+
+
+@dataclass
+class Job:
+    """What every worker is told."""
+
+    root: Path
+    experiment: Experiment
+    name: str
+    start: Start
+    report: bool
+
+
+def work(config: dict[str, Any]) -> None:
+    """A worker's life, in a process of its own."""
+    job: Job = config["job"]
+    os.chdir(job.root)
+    context = ray.train.get_context()
+    worker, workers = context.get_world_rank(), context.get_world_size()
+    device = ray.train.torch.get_device()
+    sharded = job.experiment.compute.strategy is Strategy.fsdp
+    place = Place(
+        worker,
+        workers,
+        trainer={
+            "accelerator": "cpu" if device.type == "cpu" else "gpu",
+            "devices": "auto",
+            "strategy": ShardedStrategy(device, workers) if sharded else RayDDPStrategy(),
+        },
+        plugins=[RayLightningEnvironment()],
+    )
+    watch = ray.train.report if job.report else None
+    fit(job.experiment, job.name, place, job.start, watch)
+
+
+def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = None) -> None:
+    """Train a run on ``compute.workers`` workers, through the loss of some of them.
+
+    ``callbacks`` hear of every row of the training curve. Raises UserError as fit() does, and if
+    the cluster cannot hold the workers or loses more of them than ``compute.max_failures``.
+    """
+    connect()
+    compute = experiment.compute
+    worker = worker_of(compute)
+    await_nodes(worker, compute.workers, PATIENCE)
+    check_shared(Path.cwd())
+    storage = (resume_folder(experiment.name, name) / "ray").resolve()
+    losses = 0
+    while True:
+        start = find_start(experiment, name)
+        shutil.rmtree(storage, ignore_errors=True)
+        trainer = TorchTrainer(
+            work,
+            train_loop_config={
+                "job": Job(Path.cwd(), experiment, name, start, report=bool(callbacks))
+            },
+            torch_config=TorchConfig(backend="nccl" if worker.gpus else "gloo"),
+            scaling_config=ScalingConfig(
+                num_workers=compute.workers,
+                use_gpu=bool(worker.gpus),
+                resources_per_worker=worker.bundle(),
+            ),
+            run_config=RunConfig(
+                name=name,
+                storage_path=str(storage),
+                callbacks=callbacks,
+                failure_config=FailureConfig(max_failures=0),  # losses are counted here
+            ),
+        )
+        try:
+            trainer.fit()
+            return
+        except WorkerGroupError as error:
+            lost = explain(error)
+            losses += 1
+            if losses > compute.max_failures:
+                raise UserError(
+                    f"{name}: {lost}; this is loss {losses}, compute.max_failures is "
+                    f"{compute.max_failures}"
+                ) from None
+            say(f"{name}: {lost} (loss {losses} of at most {compute.max_failures}); going on")
+            await_nodes(worker, compute.workers, PATIENCE_AFTER_LOSS)
+        finally:
+            shutil.rmtree(storage, ignore_errors=True)
+
+
+def explain(error: WorkerGroupError) -> str:
+    """Words on workers that were lost.
+
+    What a worker has raised itself is raised here instead, but for a RuntimeError: such a one comes
+    from a collective operation whose other workers are gone, or else comes again.
+    """
+    words = []
+    for rank, failure in sorted(error.worker_failures.items()):
+        cause = getattr(failure, "_base_exc", None)
+        if cause is not None and not isinstance(cause, RuntimeError):
+            raise cause
+        words.append(f"worker {rank} ({str(cause or failure).strip().splitlines()[-1][:200]})")
+    return f"lost {', '.join(words)}"

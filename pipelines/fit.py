@@ -13,10 +13,11 @@ import torch
 from ftmodel.transformer import FreeTransformer
 from pipelines.batches import INIT, BatchModule, Share, StepBatches, stream_seed
 from pipelines.callbacks import Checkpoints, History, Progress
-from pipelines.checkpoint import Card, make_card, read_checkpoint, resume_folder
+from pipelines.checkpoint import Card, make_card, read_checkpoint, remove, resume_folder
 from pipelines.errors import UserError
 from pipelines.module import NonFinite, TrainingModule
 from pipelines.schema import Experiment, Precision
+from pipelines.sharding import AnyCheckpoint
 from pipelines.shards import Shards
 from pipelines.tracking import Tracking, say
 
@@ -31,6 +32,7 @@ class Place:
     worker: int = 0
     workers: int = 1
     trainer: dict[str, Any] = field(default_factory=lambda: {"devices": 1})
+    plugins: list[Any] = field(default_factory=list)
 
 
 def lightning_precision(wanted: Precision) -> str:
@@ -38,6 +40,21 @@ def lightning_precision(wanted: Precision) -> str:
     gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     bf16 = wanted is Precision.bf16 or (wanted is Precision.auto and gpu)
     return "bf16-mixed" if bf16 else "32-true"
+
+
+@dataclass
+class Start:
+    """What a run goes on from: its card, and its newest checkpoint, if it has one."""
+
+    card: Card
+    checkpoint: Path | None
+
+
+def find_start(experiment: Experiment, name: str) -> Start:
+    """Raises UserError if there are no tokens to train on."""
+    card = make_card(experiment, name, Shards(Path("data/tokens") / experiment.runs[name].data))
+    newest = newest_checkpoint(resume_folder(experiment.name, name), card)
+    return Start(card, newest[0] if newest else None)
 
 
 def newest_checkpoint(folder: Path, card: Card) -> tuple[Path, dict[str, Any]] | None:
@@ -56,7 +73,7 @@ def newest_checkpoint(folder: Path, card: Card) -> tuple[Path, dict[str, Any]] |
             card.mlflow_run_id = found.mlflow_run_id
             return path, content
         print(f"{path} belongs to another specification of {card.run_name}: removed", flush=True)
-        path.unlink()
+        remove(path)
     return None
 
 
@@ -64,22 +81,23 @@ def fit(
     experiment: Experiment,
     name: str,
     place: Place,
+    start: Start | None = None,
     watch: Callable[[dict[str, float]], None] | None = None,
 ) -> None:
     """Train a run to its end, from its last good checkpoint; its final checkpoint lies in resume/.
 
-    Worker 0 alone writes the checkpoint, shows progress, keeps the MLflow record and calls
-    ``watch`` with each new row of the training curve (see History). Raises
-    UserError for a loss that is not finite and for a disk that takes no checkpoint.
+    Worker 0 alone shows progress and keeps the MLflow record. ``start`` is found here if it is not
+    given. Each worker calls ``watch`` with every new row of the training curve (see History).
+    Raises UserError for a loss that is not finite and for a disk that takes no checkpoint.
     """
     quiet()
     run, compute = experiment.runs[name], experiment.compute
     preset, config = experiment.models[run.model], experiment.model_config(run)
     steps = experiment.steps(run)
     shards = Shards(Path("data/tokens") / run.data)
-    card = make_card(experiment, name, shards)
     folder = resume_folder(experiment.name, name)
-    newest = (newest_checkpoint(folder, card) or (None,))[0]  # the trainer loads its content
+    start = start or find_start(experiment, name)
+    card, newest = start.card, start.checkpoint
     tracking = None
     if place.worker == 0:
         tracking = Tracking(experiment.name)
@@ -102,17 +120,21 @@ def fit(
         steps,
         every=max(1, -(-steps // ROWS)),
         batch_tokens=preset.optim.batch_size * config.context,
-        watch=watch if place.worker == 0 else None,
+        watch=watch,
     )
-    checkpoints = Checkpoints(folder, CHECKPOINT_SECONDS)
     trainer = L.Trainer(
         **place.trainer,
+        plugins=[AnyCheckpoint(), *place.plugins],
         precision=lightning_precision(compute.precision),  # type: ignore[arg-type]
         max_steps=steps,
         max_epochs=-1,
         accumulate_grad_batches=compute.accumulate,
         use_distributed_sampler=False,
-        callbacks=[history, *([Progress(history, name, steps)] if tracking else []), checkpoints],
+        callbacks=[
+            history,
+            *([Progress(history, name, steps)] if tracking else []),
+            Checkpoints(folder, CHECKPOINT_SECONDS),
+        ],
         logger=False,
         enable_checkpointing=False,
         enable_model_summary=False,
@@ -126,7 +148,6 @@ def fit(
             ckpt_path=newest,
             weights_only=True,
         )
-        checkpoints.save(trainer)
     except BaseException as error:
         if tracking:
             tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
@@ -134,6 +155,11 @@ def fit(
             raise UserError(
                 f"{name}: the gradient is not finite at step {error.step}, whose batch has the "
                 f"windows {error.windows} of the training data; {last_good(folder)}"
+            ) from None
+        if isinstance(error, torch.OutOfMemoryError):
+            raise UserError(
+                f"{name}: the GPU's memory is full; raise compute.accumulate, or share the model "
+                f"out with compute.strategy: fsdp ({str(error).partition('. ')[0]})"
             ) from None
         if isinstance(error, OSError):
             raise UserError(f"{folder}: {error.strerror or error}; {last_good(folder)}") from None

@@ -7,10 +7,12 @@ import lightning as L
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from ftmodel.objective import training_loss
 from ftmodel.transformer import FreeTransformer
 from pipelines.schema import Optim
+from pipelines.sharding import shard
 
 
 def learning_rate_factor(step: int, warmup: int, steps: int) -> float:
@@ -36,6 +38,11 @@ class TrainingModule(L.LightningModule):
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
         self.windows: list[int] = []  # ids of those that the coming optimizer step has seen
 
+    def configure_model(self) -> None:
+        """Share the model out, where the strategy is one that does."""
+        if self.device_mesh is not None:
+            shard(self.model, self.device_mesh["data_parallel"])
+
     def training_step(self, batch: dict[str, Tensor], _index: int) -> dict[str, Tensor]:
         self.windows += batch["windows"].tolist()
         inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
@@ -49,8 +56,12 @@ class TrainingModule(L.LightningModule):
         Raises NonFinite before the optimizer has stepped: the weights are still good.
         """
         norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
-        if not norm.isfinite():
-            raise NonFinite(self.global_step + 1, self.windows)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
+        if not norm.isfinite():  # on all workers alike
+            windows = self.all_gather(torch.tensor(self.windows, device=self.device))
+            assert isinstance(windows, Tensor)
+            raise NonFinite(self.global_step + 1, windows.flatten().tolist())
         self.windows = []
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

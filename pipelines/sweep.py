@@ -46,8 +46,10 @@ from pipelines.tracking import (
     send_waiting,
 )
 from pipelines.trial import (
+    BOUND,
     DONE,
     FAILED,
+    FRACTION,
     STOPPED,
     Folder,
     Result,
@@ -59,8 +61,6 @@ from pipelines.trial import (
 
 # it misses files of the loggers that are off
 logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
-
-FRACTION, BOUND = "fraction", "training_bound_bits"  # what a trial reports to Tune
 
 
 def make_tokens(plan: Plan) -> None:

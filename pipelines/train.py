@@ -11,10 +11,11 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from omegaconf import OmegaConf
 
 from pipelines import errors
-from pipelines.checkpoint import checkpoint_path, make_card, resume_folder
+from pipelines.checkpoint import ENTRY, HISTORY, checkpoint_path, make_card, resume_folder, whole
 from pipelines.fit import Place, fit, newest_checkpoint
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
@@ -29,10 +30,14 @@ def publish(experiment: Experiment, name: str) -> None:
     assert found is not None, "training left no checkpoint"
     last, content = found
     assert int(last.stem) == experiment.steps(run), f"{last} is not the end"
-    rows = content["callbacks"]["History"]["rows"]
+    rows = content[HISTORY]["rows"]
     target = checkpoint_path(experiment.name, name)
     with replace_folder(target.parent) as folder:
-        link(last, folder / target.name)
+        if last.is_dir():  # in parts: the model alone is put together
+            state = {key: whole(value) for key, value in content["state_dict"].items()}
+            torch.save({"state_dict": state, ENTRY: content[ENTRY]}, folder / target.name)
+        else:
+            link(last, folder / target.name)
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
         OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
@@ -56,7 +61,12 @@ def main() -> None:
     name = argument("run")
     experiment = load_stage("runs", name)
     with alone(resume_folder(experiment.name, name)):
-        fit(experiment, name, Place())
+        if experiment.compute.workers > 1 or os.environ.get("RAY_ADDRESS"):
+            from pipelines.cluster import fit_on_ray  # one process needs no Ray
+
+            fit_on_ray(experiment, name)
+        else:
+            fit(experiment, name, Place())
         publish(experiment, name)
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Any
 
 import ray
 from filelock import FileLock
+from ray.tune.integration.ray_train import TuneReportCallback
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pipelines.arms import Arm, Curve, read_arm, training_bits
 from pipelines.checkpoint import (
@@ -36,6 +38,7 @@ from pipelines.stage import alone
 from pipelines.tracking import Tracking, find_record, store_uri
 from pipelines.train import publish
 
+FRACTION, BOUND = "fraction", "training_bound_bits"  # what Tune hears of a trial
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
 MEASURING = (  # what else than the checkpoint decides the figures
     "ftmodel/bounds.py",
@@ -121,6 +124,26 @@ class Folder:
         return [rows[step] for step in sorted(rows)]
 
 
+class Rows(TuneReportCallback):
+    """What ``watch`` of run_trial does, where training is on workers of Ray Train: it is called in
+    another process than the trial's, and has a way of its own to Tune.
+    """
+
+    def __init__(self, folder: Folder, hash: str, steps: int) -> None:
+        super().__init__()
+        self.folder, self.hash, self.steps, self.root = folder, hash, steps, Path.cwd()
+
+    def after_report(
+        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
+    ) -> None:
+        row = metrics[0]
+        with chdir(self.root):
+            self.folder.add_row(self.hash, row)
+        if row["step"] < self.steps:
+            heard = {FRACTION: row["step"] / self.steps, BOUND: training_bits(row)}
+            super().after_report(run_context, [heard], None)
+
+
 def run_trial(
     experiment: Experiment,
     name: str,
@@ -152,8 +175,10 @@ def run_trial(
                 if not is_trained(card):
                     for row in folder.read_rows(hash):  # of an earlier attempt
                         report(row["step"] / steps, training_bits(row))
-                    train = fit_on_ray if experiment.compute.workers > 1 else fit_here
-                    train(experiment, name, watch=watch)
+                    if experiment.compute.workers > 1:
+                        fit_on_ray(experiment, name, [Rows(folder, hash, steps)])
+                    else:
+                        fit(experiment, name, Place(), watch=watch)
                     publish(experiment, name)
                 measure_there(experiment, name)
             arm = read_arm(experiment, name)
@@ -168,12 +193,6 @@ def run_trial(
             mark(experiment, card, "FAILED", {"failure": line[:500]}, result.curve)
         folder.write(result)
     return result
-
-
-def fit_here(
-    experiment: Experiment, name: str, watch: Callable[[dict[str, float]], None] | None = None
-) -> None:
-    fit(experiment, name, Place(), watch=watch)
 
 
 def is_trained(card: Card) -> bool:
@@ -193,7 +212,10 @@ def measure_there(experiment: Experiment, name: str) -> None:
         measure(experiment, name)
 
     cpus, gpus = worker_resources(experiment.compute)
-    ray.get(ray.remote(num_cpus=cpus, num_gpus=gpus)(task).remote())
+    nowhere: Any = None  # that is, not within what Tune gave the trial
+    anywhere = PlacementGroupSchedulingStrategy(nowhere)
+    there = ray.remote(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=anywhere)(task)
+    ray.get(there.remote())
 
 
 def worker_resources(compute: Compute) -> tuple[float, float]:
@@ -208,8 +230,10 @@ def nest(parent: str, card: Card, experiment: Experiment) -> None:
     """Have the record that training will continue or begin sent as a run nested in ``parent``'s."""
     begun = any(resume_folder(card.experiment, card.run_name).glob("*.ckpt")) or is_trained(card)
     record = find_record(store_uri(), card, experiment, go_on=begun)
-    if record.parent != parent:
+    ends = {key: "" for key in ("failure", "stopped_early") if record.tags.get(key)}
+    if record.parent != parent or ends:
         record.parent = parent
+        record.tags = {**record.tags, **ends}  # of an earlier attempt
         record.save()
 
 

@@ -327,12 +327,14 @@ def test_a_trial_whose_process_was_lost_has_failed(smoke):
 def test_a_trial_goes_on_and_tells_the_scheduler_of_its_earlier_rows(smoke):
     with pytest.raises(SystemExit):
         run_smoke_trial(smoke, stop_at(0.3))
+    settle(smoke, "free_k1_8", "s", "key", "rule", "")
     heard = []
     assert run_smoke_trial(smoke, lambda *row: heard.append(row)).status == DONE
     assert heard[:6] == heard[6:12]  # no checkpoint yet: trained anew, to the same figures
     (record,) = records("smoke", "free_k1_8")
     steps = [step for key, _, _, step in record.metrics if key == "train/ce_nats"]
     assert steps == list(range(1, 21))
+    assert (record.status, record.tags["stopped_early"]) == ("FINISHED", "")
 
 
 # MLflow
@@ -502,7 +504,7 @@ def read_result(project, name):
 
 
 @pytest.mark.slow
-def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(tokenized, tmp_path):
+def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(tmp_path):
     project = Project(tmp_path / "project")
     command = (
         "sweep=smoke",
@@ -562,7 +564,7 @@ def left_behind(driver):
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_was(tokenized, tmp_path):
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim", "concurrent=2",
                "+space.run.tokens.grid=[10400,520000]")  # fmt: skip
@@ -586,3 +588,18 @@ def test_a_killed_sweep_goes_on_where_it_was(tokenized, tmp_path):
     result, _ = read_result(project, "tokens_520000")
     assert steps["tokens_520000"] == [row["step"] for row in result.curve]
     assert not resume_folder("sweep_smoke", "tokens_520000").exists()
+
+
+@pytest.mark.slow
+def test_a_trial_of_two_workers(tmp_path):
+    project = Project(tmp_path / "project")
+    done = project.stage("sweep", "sweep=smoke", "~space.run", "~space.optim.lr", "compute.workers=2",
+                         "+space.optim.lr.grid=[0.003]", "asha={grace: 0.2}")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1/1 lr_0p003: bound" in done.stderr
+    result, _ = read_result(project, "lr_0p003")
+    _, trials, steps = tracked(project)
+    assert trials["lr_0p003"].info.status == "FINISHED"
+    assert steps == {"lr_0p003": [row["step"] for row in result.curve]}
+    rows = (project.folder / "sweeps/smoke/trials/lr_0p003/rows.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == list(range(1, 21))

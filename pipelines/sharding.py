@@ -1,0 +1,119 @@
+"""A model shared out among workers: FSDP2, and checkpoints to which each worker adds a file.
+
+torch.distributed.checkpoint is not used: to read one of its checkpoints is to unpickle whatever
+stands there. Ours are read as tensors and plain data, and every file has checksums.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from ftmodel.transformer import FreeTransformer
+from pipelines.checkpoint import file_of, load, parts_of, remove, whole
+
+
+def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
+    """Share every block out among the workers, and what is left as one unit more."""
+    if isinstance(model, FSDPModule):
+        return
+    blocks = list(model.blocks)
+    if model.latent is not None:
+        blocks.append(model.latent.encoder_block)
+    for block in blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+class ShardedStrategy(ModelParallelStrategy):
+    """Lightning's strategy for FSDP2 on a given device, with checkpoints in our format."""
+
+    def __init__(self, device: torch.device, workers: int) -> None:
+        super().__init__(data_parallel_size=workers, tensor_parallel_size=1)
+        self.device = device
+
+    @property
+    def root_device(self) -> torch.device:
+        return self.device
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        return True
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        assert self.lightning_module is not None
+        return self.lightning_module.state_dict()
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        inner = optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
+        return inner.state_dict()
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any = None
+    ) -> None:
+        """Each worker writes its file; the folder gets its name when all of them are there."""
+        path = Path(filepath)
+        partial = path.with_suffix(".partial")
+        if self.is_global_zero:
+            remove(partial)
+            partial.mkdir(parents=True)
+        self.barrier()
+        torch.save(parts_of(checkpoint), partial / file_of(self.global_rank, self.world_size))
+        self.barrier()
+        if self.is_global_zero:
+            remove(path)  # one of this step, but damaged: else training would have gone on from it
+            partial.rename(path)
+
+    def load_checkpoint(
+        self, checkpoint_path: str | Path, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        content: dict[str, Any] = load(Path(checkpoint_path), mmap=True)
+        return content
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        assert self.lightning_module is not None
+        like = self.lightning_module.state_dict()
+        state = checkpoint["state_dict"]
+        self.lightning_module.load_state_dict({name: cut(state[name], like[name]) for name in like})
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """From one process or any number of workers: parameters have the same order in all."""
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            like = [p for group in optimizer.param_groups for p in group["params"]]
+            state = {
+                i: {key: cut(value, like[i]) for key, value in entry.items()}
+                for i, entry in saved["state"].items()
+            }
+            optimizer.load_state_dict({**saved, "state": state})
+
+
+class AnyCheckpoint(TorchCheckpointIO):
+    """Lets a strategy that keeps whole models read checkpoints in parts, too."""
+
+    def load_checkpoint(self, path: str | Path, *_: Any, **__: Any) -> dict[str, Any]:
+        content: dict[str, Any] = load(Path(path))
+        content["state_dict"] = {k: whole(v) for k, v in content["state_dict"].items()}
+        for optimizer in content["optimizer_states"]:
+            optimizer["state"] = {
+                i: {key: whole(value) for key, value in entry.items()}
+                for i, entry in optimizer["state"].items()
+            }
+        return content
+
+
+def cut(value: torch.Tensor | list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    """This worker's part of a tensor of a checkpoint, if it is one shared out as ``like`` is."""
+    tensor = whole(value)
+    if not isinstance(like, DTensor) or tensor.shape != like.shape:
+        return tensor.clone()
+    return distribute_tensor(
+        tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+    ).clone()
