@@ -593,8 +593,8 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
 @pytest.mark.slow
 def test_a_trial_of_two_workers(tmp_path):
     project = Project(tmp_path / "project")
-    done = project.stage("sweep", "sweep=smoke", "~space.run", "~space.optim.lr", "compute.workers=2",
-                         "+space.optim.lr.grid=[0.003]", "asha={grace: 0.2}")  # fmt: skip
+    command = ("sweep=smoke", "~space.run", "~space.optim.lr", "+space.optim.lr.grid=[0.003]")
+    done = project.stage("sweep", *command, "compute.workers=2", "asha={grace: 0.2}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1/1 lr_0p003: bound" in done.stderr
     result, _ = read_result(project, "lr_0p003")
