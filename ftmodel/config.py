@@ -20,6 +20,7 @@ class ModelConfig:
     context: int  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
     latent_bits: int = 0  # H
+    latent_block: int | None = None  # that reads z, counted from 1; None: the paper's, L/2 + 1
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
     embedding_std: float = 0.02  # of the initial token embeddings
@@ -45,8 +46,15 @@ class ModelConfig:
             )
         if not 0 <= self.latent_bits <= 24:
             raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … 24")
-        if self.latent_bits and self.n_layers % 2:
+        if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:
+            raise ValueError(f"latent_block: {self.latent_block} is outside 1 … {self.n_layers}")
+        if self.latent_bits and self.latent_block is None and self.n_layers % 2:
             raise ValueError(
-                f"n_layers: {self.n_layers} is odd; a Free Transformer injects its latent "
-                "half-way and needs an even number of blocks"
+                f"n_layers: {self.n_layers} is odd, and a Free Transformer injects its latent "
+                "half-way; name another block by latent_block"
             )
+
+    @property
+    def lower_blocks(self) -> int:
+        """Blocks before the one that reads z: the encoder reads what they make of the tokens."""
+        return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1

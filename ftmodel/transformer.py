@@ -40,7 +40,8 @@ class Latent(nn.Module):
 
 
 class FreeTransformer(nn.Module):
-    """Decoder whose middle block reads a latent code per token through its keys and values.
+    """Decoder one of whose blocks, in the paper the middle one, reads a latent code per token
+    through its keys and values.
 
     With ``config.latent_bits == 0`` it is the baseline: the same blocks, no latent.
     """
@@ -115,9 +116,9 @@ class FreeTransformer(nn.Module):
         return Output(self.upper(x, x + r, rope, cache), codes, o)
 
     def lower(self, tokens: Tensor, rope: Tensor, cache: list[LayerCache] | None = None) -> Tensor:
-        """Blocks 1 … L/2: tokens (B, T) to activations x (B, T, D), before any latent."""
+        """Blocks before any latent, 1 … L/2: tokens (B, T) to activations x (B, T, D)."""
         x = self.embedding(tokens)
-        for i in range(self.config.n_layers // 2):
+        for i in range(self.config.lower_blocks):
             x = self.blocks[i](x, x, rope, cache=cache[i] if cache else None)
         return x
 
@@ -125,9 +126,9 @@ class FreeTransformer(nn.Module):
         self, x: Tensor, kv: Tensor, rope: Tensor, cache: list[LayerCache] | None = None
     ) -> Tensor:
         """Blocks L/2 + 1 … L, the first with keys and values from kv = x + r; then RMSNorm."""
-        middle = self.config.n_layers // 2
-        x = self.blocks[middle](x, kv, rope, cache=cache[middle] if cache else None)
-        for i in range(middle + 1, self.config.n_layers):
+        first = self.config.lower_blocks
+        x = self.blocks[first](x, kv, rope, cache=cache[first] if cache else None)
+        for i in range(first + 1, self.config.n_layers):
             x = self.blocks[i](x, x, rope, cache=cache[i] if cache else None)
         return self.norm(x)
 

@@ -167,6 +167,9 @@ class Checkpoints(StepCallback):
 
     def save(self, trainer: L.Trainer) -> None:
         start = perf_counter()
+        if trainer.is_global_zero:
+            for cut_short in self.folder.glob("*.partial"):  # by a kill
+                remove(cut_short)
         trainer.save_checkpoint(self.folder / f"{trainer.global_step:08d}.ckpt", weights_only=False)
         self.written = perf_counter()
         self.took = self.written - start
@@ -204,6 +207,10 @@ class Progress(StepCallback):
     def on_train_end(self, *_: Any) -> None:
         assert self.bar is not None
         self.bar.close()
+
+    def on_exception(self, *_: Any) -> None:
+        if self.bar is not None:  # else the error's line would stand behind it
+            self.bar.close()
 
     @staticmethod
     def figures(row: dict[str, float]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from ftmodel.transformer import FreeTransformer
 from pipelines.errors import UserError
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
+from pipelines.stage import replace_file
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
@@ -156,6 +157,17 @@ def load(path: Path, mmap: bool = False) -> Any:
     return join(parts) if path.is_dir() else parts[0]
 
 
+def write(content: Any, path: Path) -> None:
+    """Write a file of a checkpoint, all of it or nothing; raises OSError."""
+    with replace_file(path) as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # about a position: hides what the file said
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+
+
 def remove(path: Path) -> None:
     """Delete a checkpoint, a file or a folder, if it is there."""
     if path.is_dir():
@@ -164,8 +176,8 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
-    """A checkpoint's content, left on disk until it is read, and its card.
+def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Card]:
+    """A checkpoint's content and card; with ``mmap`` tensors stay on disk until they are read.
 
     Raises UserError if it is missing, damaged or foreign.
     """
@@ -174,7 +186,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], Card]:
             with ZipFile(file) as archive:
                 if damaged := archive.testzip():  # torch.load does not look at checksums
                     raise BadZipFile(f"bad checksum of {damaged}")
-        content = load(path, mmap=True)
+        content = load(path, mmap)
     except FileNotFoundError:
         raise UserError(f"{path}: no checkpoint here, or not the whole of it") from None
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, BadZipFile) as e:

@@ -17,20 +17,31 @@ import ray
 import ray.train
 import ray.train.torch
 from ray.exceptions import RayError
-from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+from ray.train import (
+    ControllerError,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    TrainingFailedError,
+    WorkerGroupError,
+)
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pipelines.checkpoint import resume_folder
+from pipelines.checkpoint import ROOT, resume_folder
 from pipelines.errors import UserError
 from pipelines.fit import Place, Start, find_start, fit
 from pipelines.schema import Compute, Experiment, Strategy
 from pipelines.sharding import ShardedStrategy
 from pipelines.tracking import say
 
-QUIET = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
+CHATTY = (  # of Ray Train; what it would say of errors comes from here
+    "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING",
+    "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER",
+)
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
 
@@ -45,13 +56,15 @@ def connect() -> None:
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
     logging.getLogger("ray").setLevel(logging.ERROR)
+    for name in CHATTY:
+        os.environ.setdefault(name, "0")
     try:
         ray.init(
             address,
-            include_dashboard=False if address == "local" else None,
+            include_dashboard=True,  # on loopback; Ray Train asks it what to clean up
             logging_level=logging.ERROR,
-            logging_config=ray.LoggingConfig(log_level="ERROR"),
-            runtime_env={"env_vars": {"PYTHONPATH": str(Path.cwd()), QUIET: "0"}},
+            logging_config=ray.LoggingConfig(log_level="CRITICAL"),
+            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
         )
     except (ConnectionError, RayError, RuntimeError, ValueError) as error:
         raise UserError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from None
@@ -88,6 +101,9 @@ class Worker:
             room.append(resources.get("GPU", 0) / self.gpus)
         return int(min(room) + 1e-6)
 
+    def __str__(self) -> str:
+        return f"{self.cpus:g} CPUs and {self.gpus:g} GPUs"
+
     def bundle(self) -> dict[str, float]:
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
 
@@ -112,8 +128,8 @@ def await_nodes(worker: Worker, workers: int, patience: float) -> None:
             if monotonic() > deadline:
                 have = ray.cluster_resources()
                 raise UserError(
-                    f"compute.workers: {workers}, of {worker.cpus:g} CPUs and {worker.gpus:g} GPUs "
-                    f"each, do not fit into the cluster, which has room for {room}: "
+                    f"compute.workers: {workers} of {worker} each do not fit into the cluster, "
+                    f"which has room for {room}: "
                     f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs on "
                     f"{len(nodes())} nodes"
                 )
@@ -185,6 +201,7 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
     worker = worker_of(compute)
     await_nodes(worker, compute.workers, PATIENCE)
     check_shared(Path.cwd())
+    say(f"{name}: on Ray, {compute.workers} workers of {worker}")
     storage = (resume_folder(experiment.name, name) / "ray").resolve()
     losses = 0
     while True:
@@ -211,30 +228,36 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
         try:
             trainer.fit()
             return
-        except WorkerGroupError as error:
+        except TrainingFailedError as error:
             lost = explain(error)
-            losses += 1
-            if losses > compute.max_failures:
-                raise UserError(
-                    f"{name}: {lost}; this is loss {losses}, compute.max_failures is "
-                    f"{compute.max_failures}"
-                ) from None
-            say(f"{name}: {lost} (loss {losses} of at most {compute.max_failures}); going on")
-            await_nodes(worker, compute.workers, PATIENCE_AFTER_LOSS)
         finally:
             shutil.rmtree(storage, ignore_errors=True)
+        losses += 1
+        if losses > compute.max_failures:
+            raise UserError(
+                f"{name}: {lost}; this is loss {losses}, compute.max_failures is "
+                f"{compute.max_failures}"
+            )
+        say(f"{name}: {lost} (loss {losses} of at most {compute.max_failures}); going on")
+        await_nodes(worker, compute.workers, PATIENCE_AFTER_LOSS)
 
 
-def explain(error: WorkerGroupError) -> str:
+def explain(error: TrainingFailedError) -> str:
     """Words on workers that were lost.
 
-    What a worker has raised itself is raised here instead, but for a RuntimeError: such a one comes
-    from a collective operation whose other workers are gone, or else comes again.
+    An error of the user's that a worker has met is raised here instead; so is a bug, which is no
+    RuntimeError: those come from collective operations whose other workers are gone.
     """
+    if isinstance(error, ControllerError):  # a worker that is lost while all of them start
+        failures = {"": error.controller_failure}
+    else:
+        assert isinstance(error, WorkerGroupError)
+        failures = {f" {rank}": failure for rank, failure in sorted(error.worker_failures.items())}
     words = []
-    for rank, failure in sorted(error.worker_failures.items()):
-        cause = getattr(failure, "_base_exc", None)
-        if cause is not None and not isinstance(cause, RuntimeError):
-            raise cause
-        words.append(f"worker {rank} ({str(cause or failure).strip().splitlines()[-1][:200]})")
+    for rank, failure in failures.items():
+        if isinstance(failure, UserError):
+            raise failure from None
+        if not (isinstance(failure, RuntimeError) or type(failure).__module__.startswith("ray.")):
+            raise error
+        words.append(f"worker{rank} ({str(failure).partition('. ')[0].splitlines()[-1][:200]})")
     return f"lost {', '.join(words)}"

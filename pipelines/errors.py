@@ -1,7 +1,12 @@
-"""A user's mistake ends in one line and exit code 2; a bug of ours ends in a traceback."""
+"""A user's mistake, or a disk that takes no file, ends in one line and exit code 2; a bug of ours
+ends in a traceback.
+"""
 
 import sys
 from collections.abc import Callable
+from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
+
+UNWRITABLE = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)  # full, read-only or someone else's
 
 
 class UserError(Exception):
@@ -12,7 +17,9 @@ def run(main: Callable[[], None]) -> None:
     """Run an entry point; print a UserError as one line on stderr and exit with code 2."""
     try:
         main()
-    except UserError as error:
+    except (UserError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in UNWRITABLE:
+            raise
         sys.stdout.flush()
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from None

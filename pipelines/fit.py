@@ -3,8 +3,10 @@
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import lightning as L
@@ -14,10 +16,10 @@ from ftmodel.transformer import FreeTransformer
 from pipelines.batches import INIT, BatchModule, Share, StepBatches, stream_seed
 from pipelines.callbacks import Checkpoints, History, Progress
 from pipelines.checkpoint import Card, make_card, read_checkpoint, remove, resume_folder
+from pipelines.checkpoint_io import WholeFiles
 from pipelines.errors import UserError
 from pipelines.module import NonFinite, TrainingModule
 from pipelines.schema import Experiment, Precision
-from pipelines.sharding import AnyCheckpoint
 from pipelines.shards import Shards
 from pipelines.tracking import Tracking, say
 
@@ -65,7 +67,7 @@ def newest_checkpoint(folder: Path, card: Card) -> tuple[Path, dict[str, Any]] |
     """
     for path in sorted(folder.glob("*.ckpt"), reverse=True):
         try:
-            content, found = read_checkpoint(path)
+            content, found = read_checkpoint(path, mmap=True)
         except UserError as error:
             print(f"{error}; trying the one before it", flush=True)
             continue
@@ -100,6 +102,7 @@ def fit(
     card, newest = start.card, start.checkpoint
     tracking = None
     if place.worker == 0:
+        check_writable(folder)
         tracking = Tracking(experiment.name)
         tracking.start(card, experiment, go_on=newest is not None)
         if newest:
@@ -124,7 +127,7 @@ def fit(
     )
     trainer = L.Trainer(
         **place.trainer,
-        plugins=[AnyCheckpoint(), *place.plugins],
+        plugins=[WholeFiles(), *place.plugins],
         precision=lightning_precision(compute.precision),  # type: ignore[arg-type]
         max_steps=steps,
         max_epochs=-1,
@@ -150,7 +153,8 @@ def fit(
         )
     except BaseException as error:
         if tracking:
-            tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+            with suppress(UserError):  # the disk may be full: ``error`` says more
+                tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         if isinstance(error, NonFinite):
             raise UserError(
                 f"{name}: the gradient is not finite at step {error.step}, whose batch has the "
@@ -166,6 +170,16 @@ def fit(
         raise
     if tracking:
         tracking.finish()
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError if a checkpoint could not be written later."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}") from None
 
 
 def last_good(folder: Path) -> str:

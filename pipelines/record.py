@@ -5,7 +5,6 @@ yet sent. It outlives the process, so that nothing is lost while the server is a
 """
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,15 +12,19 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+from pipelines.errors import UserError
+from pipelines.stage import replace_file
+
 RECORDS = Path("tracking")
 SAVING = Lock()  # the stage and its sending thread save the same record
 
 
 @dataclass
 class Record:
-    """One MLflow run; ``sent`` says what of it the server has.
+    """One MLflow run; ``sent`` says what of it the server has, ``saved`` what of it is on disk.
 
-    Two threads read it: lists only grow, and dictionaries are replaced, never changed.
+    Two threads read it: lists only grow, and dictionaries are replaced, never changed. What is not
+    on disk is not sent: a run that goes on after a crash would send it again, with another time.
     """
 
     uri: str  # of the store that it is for
@@ -43,13 +46,16 @@ class Record:
     parent: str = ""  # key of the record whose run it is nested in
     sent: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.saved = self.all_sent()
+
     @property
     def folder(self) -> Path:
         return RECORDS / self.experiment / f"{self.run_name}-{self.key}"
 
     def pending(self) -> bool:
         """Whether the server lacks something."""
-        return {"artifacts": 0, "metrics": 0, "parent": "", **self.sent} != self.all_sent()
+        return {"artifacts": 0, "metrics": 0, "parent": "", **self.sent} != self.saved
 
     def note(self, **sent: Any) -> None:
         """Note on disk what the server has now."""
@@ -68,11 +74,16 @@ class Record:
         }
 
     def save(self) -> None:
+        """Raises UserError where the disk takes no file."""
         with SAVING:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            partial = self.folder / "record.partial"
-            partial.write_text(json.dumps(asdict(self)))
-            os.replace(partial, self.folder / "record.json")
+            saved = self.all_sent()
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with replace_file(self.folder / "record.json") as file:
+                    file.write(json.dumps(asdict(self)).encode())
+            except OSError as error:
+                raise UserError(f"{self.folder}: {error.strerror}") from None
+            self.saved = saved
 
 
 def records(experiment: str = "*", run_name: str = "*") -> Iterator[Record]:

@@ -20,6 +20,7 @@ from ftmodel.target_task import ROW
 from pipelines.errors import UserError
 
 PARAMS = Path("params.yaml")
+MAX_VOCABULARY = 1 << 17  # the paper's
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
@@ -53,9 +54,10 @@ class FilesData:
     def validate(self) -> None:
         if not 0 < self.validation_share < 1:
             raise ValueError(f"validation_share: {self.validation_share} is not between 0 and 1")
-        if not 257 <= self.vocab_size <= 1 << 16:
+        if not 257 <= self.vocab_size <= MAX_VOCABULARY:
             raise ValueError(
-                f"vocab_size: {self.vocab_size} is outside 257 (256 bytes and end of text) … 65536"
+                f"vocab_size: {self.vocab_size} is outside 257 (256 bytes and end of text) … "
+                f"{MAX_VOCABULARY}"
             )
 
 
@@ -182,11 +184,11 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
 
     def model_config(self, run: Run) -> ModelConfig:
-        """The architecture of a run: its preset's, without latent bits for a baseline."""
+        """The architecture of a run: its preset's, without its latent for a baseline."""
         architecture = self.models[run.model].architecture
         if run.kappa_bits is not None:
             return architecture
-        return ModelConfig(**{**vars(architecture), "latent_bits": 0})
+        return ModelConfig(**{**vars(architecture), "latent_bits": 0, "latent_block": None})
 
     def steps(self, run: Run) -> int:
         """Optimizer steps that the token budget pays for."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -18,7 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ftmodel.transformer import FreeTransformer
-from pipelines.checkpoint import file_of, load, parts_of, remove, whole
+from pipelines.checkpoint import file_of, load, parts_of, remove, whole, write
 
 
 def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
@@ -66,7 +65,7 @@ class ShardedStrategy(ModelParallelStrategy):
             remove(partial)
             partial.mkdir(parents=True)
         self.barrier()
-        torch.save(parts_of(checkpoint), partial / file_of(self.global_rank, self.world_size))
+        write(parts_of(checkpoint), partial / file_of(self.global_rank, self.world_size))
         self.barrier()
         if self.is_global_zero:
             remove(path)  # one of this step, but damaged: else training would have gone on from it
@@ -93,20 +92,6 @@ class ShardedStrategy(ModelParallelStrategy):
                 for i, entry in saved["state"].items()
             }
             optimizer.load_state_dict({**saved, "state": state})
-
-
-class AnyCheckpoint(TorchCheckpointIO):
-    """Lets a strategy that keeps whole models read checkpoints in parts, too."""
-
-    def load_checkpoint(self, path: str | Path, *_: Any, **__: Any) -> dict[str, Any]:
-        content: dict[str, Any] = load(Path(path))
-        content["state_dict"] = {k: whole(v) for k, v in content["state_dict"].items()}
-        for optimizer in content["optimizer_states"]:
-            optimizer["state"] = {
-                i: {key: whole(value) for key, value in entry.items()}
-                for i, entry in optimizer["state"].items()
-            }
-        return content
 
 
 def cut(value: torch.Tensor | list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:

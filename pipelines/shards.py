@@ -45,6 +45,11 @@ class Metadata:
         return sha256(joined.encode()).hexdigest()[:16]
 
 
+def token_dtype(vocab_size: int) -> str:
+    """The smallest of two dtypes that holds every token id of a vocabulary."""
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
 def write_split(
     folder: Path, name: str, documents: Iterable[tuple[list[int], int]], dtype: str
 ) -> Split:

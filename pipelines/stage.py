@@ -1,10 +1,12 @@
-"""What every stage does first and last: its argument, its entry in params.yaml, its folder."""
+"""What every stage does first and last: its argument, its entry in params.yaml, its files."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -51,6 +53,23 @@ def alone(target: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def replace_file(target: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of ``target`` only when the block ends without error and its
+    content is on the disk: a full disk, a kill or a power cut leaves no half of a file there.
+    """
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -14,7 +14,14 @@ from ftmodel.target_task import ALPHABET, ROW
 from pipelines import errors
 from pipelines.errors import UserError
 from pipelines.schema import FilesData
-from pipelines.shards import END_OF_TEXT, SPLITS, Metadata, write_metadata, write_split
+from pipelines.shards import (
+    END_OF_TEXT,
+    SPLITS,
+    Metadata,
+    token_dtype,
+    write_metadata,
+    write_split,
+)
 from pipelines.stage import argument, load_stage, replace_folder
 
 BATCH = 1000  # documents encoded at once
@@ -79,18 +86,17 @@ def main() -> None:
     else:
         tokenizer = character_tokenizer()
         end_of_text, row_length = None, ROW
+    vocab_size = tokenizer.get_vocab_size()
+    dtype = token_dtype(vocab_size)
     with replace_folder(Path("data/tokens") / name) as folder:
         tokenizer.save(str(folder / "tokenizer.json"))
         splits = {}
         for split in SPLITS:
             documents = encode(tokenizer, read_texts(corpus / f"{split}.jsonl"), end_of_text)
-            splits[split] = write_split(folder, split, documents, dtype="uint16")
+            splits[split] = write_split(folder, split, documents, dtype)
             done = splits[split]
             print(f"{name} {split}: {done.tokens:,} tokens of {done.documents:,} documents")
-        write_metadata(
-            folder,
-            Metadata(tokenizer.get_vocab_size(), "uint16", row_length, end_of_text, splits),
-        )
+        write_metadata(folder, Metadata(vocab_size, dtype, row_length, end_of_text, splits))
 
 
 if __name__ == "__main__":

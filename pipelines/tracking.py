@@ -7,6 +7,7 @@ that is away, slow or dying stops no training, and gets the rest when it is back
     python -m pipelines.tracking      send what is still waiting
 """
 
+import logging
 import os
 import shutil
 import sys
@@ -40,6 +41,8 @@ from pipelines.record import Record, records
 from pipelines.schema import Experiment
 
 DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
+# prints the traceback of what it then raises: of a database that is full or locked
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 BATCH = 500  # metrics a call; the server's limit is 1000
 KEY = "record"  # tag by which a run is found whose creation was answered by no one
 AWAY = (MlflowException, RequestException, OSError)
@@ -89,9 +92,11 @@ class Store:
             raise UserError(f"MLflow store {uri}: {str(error).splitlines()[0]}") from None
 
     def send(self, record: Record) -> None:
-        """Send what the store lacks, in order; raises one of AWAY, with what was sent noted."""
+        """Send what the store lacks, in order; raises one of AWAY, with what was sent noted, or
+        UserError where that cannot be noted.
+        """
         self.find_run(record)
-        wanted, sent, run_id = record.all_sent(), record.sent, record.run_id
+        wanted, sent, run_id = record.saved, record.sent, record.run_id
         if sent.get("params") != wanted["params"]:
             params = [Param(key, value) for key, value in record.params.items()]
             self.client.log_batch(run_id, params=params)
@@ -100,11 +105,10 @@ class Store:
             tags = [RunTag(key, value) for key, value in wanted["tags"].items()]
             self.client.log_batch(run_id, tags=tags)
             record.note(tags=wanted["tags"])
-        if sent.get("parent", "") != record.parent and (
-            parent := self.id_of(record, record.parent)
-        ):
+        nested = sent.get("parent", "") == wanted["parent"]
+        if not nested and (parent := self.id_of(record, wanted["parent"])):
             self.client.set_tag(run_id, MLFLOW_PARENT_RUN_ID, parent)
-            record.note(parent=record.parent)
+            record.note(parent=wanted["parent"])
         for start in range(sent.get("metrics", 0), wanted["metrics"], BATCH):
             # a store takes the same point (key, value, time, step) twice as once
             end = min(start + BATCH, wanted["metrics"])
@@ -227,7 +231,7 @@ class Tracking:
                 self.store.send(self.record)
                 if not swept:
                     send_waiting(self.store)
-            except AWAY as error:
+            except (*AWAY, UserError) as error:
                 if not away:
                     reason = str(error).partition("\n")[0]
                     say(f"MLflow at {self.store.uri} does not answer ({reason[:200]}); going on")
@@ -288,14 +292,19 @@ class Tracking:
         self.changed.set()
 
     def finish(self, status: str = "FINISHED") -> None:
-        """End the run and wait for the store, if it answers; a finished run keeps its end."""
+        """End the run and wait for the store, if it answers; a finished run keeps its end.
+
+        Raises UserError where the disk takes no file.
+        """
         if self.record.status != "FINISHED":
             self.record.status, self.record.ended = status, now()
-        self.record.save()
-        self.ending.set()
-        self.changed.set()
-        self.thread.join()
-        self.lock.release()
+        try:
+            self.record.save()
+        finally:
+            self.ending.set()
+            self.changed.set()
+            self.thread.join()
+            self.lock.release()
         if self.record.pending():
             say(
                 f"kept for MLflow in {self.record.folder}; the next stage sends it, or "

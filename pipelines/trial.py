@@ -34,7 +34,7 @@ from pipelines.evaluate import measure
 from pipelines.fit import Place, fit
 from pipelines.schema import Compute, Experiment
 from pipelines.shards import Shards
-from pipelines.stage import alone
+from pipelines.stage import alone, replace_file
 from pipelines.tracking import Tracking, find_record, store_uri
 from pipelines.train import publish
 
@@ -102,9 +102,8 @@ class Folder:
 
     def write(self, result: Result) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        partial = self.result.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(result)) + "\n")
-        os.replace(partial, self.result)
+        with replace_file(self.result) as file:
+            file.write(json.dumps(asdict(result)).encode())
 
     def add_row(self, hash: str, row: dict[str, float]) -> None:
         with open(self.rows, "a") as file:

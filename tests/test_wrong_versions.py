@@ -95,15 +95,22 @@ WRONG = [
     Wrong(
         "block L/2 + 1 run twice",
         "transformer.py",
-        "range(middle + 1, self.config.n_layers)",
-        "range(middle, self.config.n_layers)",
+        "range(first + 1, self.config.n_layers)",
+        "range(first, self.config.n_layers)",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
         "block L/2 + 1 skipped",
         "transformer.py",
-        "middle = self.config.n_layers // 2\n",
-        "middle = min(self.config.n_layers // 2 + 1, self.config.n_layers - 1)\n",
+        "first = self.config.lower_blocks\n",
+        "first = min(self.config.lower_blocks + 1, self.config.n_layers - 1)\n",
+        "test_transformer.py::test_forward_equals_algorithm_2",
+    ),
+    Wrong(
+        "r injected half-way wherever latent_block says",
+        "config.py",
+        "return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1",
+        "return self.n_layers // 2",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(

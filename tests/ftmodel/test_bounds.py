@@ -110,9 +110,10 @@ def test_with_many_samples_both_bounds_reach_the_nll_of_each_sequence(make_model
         assert bound.view(200, 5).mean(0).tolist() == pytest.approx(nll, abs=0.02)
 
 
-def test_bounds_use_the_same_weights_as_the_forward_pass(make_model, make_tokens, rng):
+@pytest.mark.parametrize("reader", [None, 1, 4])
+def test_bounds_use_the_same_weights_as_the_forward_pass(make_model, make_tokens, rng, reader):
     """With certain bits there is one z: CE is that of forward(), and KL is all H T bits."""
-    model, tokens = make_model(), make_tokens(3, 7)
+    model, tokens = make_model(latent_block=reader), make_tokens(3, 7)
     with torch.no_grad():
         model.latent.readout.weight.mul_(1e6)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]

@@ -36,14 +36,18 @@ def codes_of(outputs):
     return torch.cat([out.codes for out in outputs], dim=1)
 
 
-@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@pytest.mark.parametrize(
+    ("bits", "reader"),
+    [(0, None), (3, None), (3, 1), (3, 4)],
+    ids=["baseline", "latent", "read by the first block", "read by the last block"],
+)
 @pytest.mark.parametrize("prompt_length", [1, 5])
 @torch.no_grad()
 def test_cached_generation_equals_the_full_forward_pass(
-    make_model, make_tokens, recorded, rng, bits, prompt_length
+    make_model, make_tokens, recorded, rng, bits, reader, prompt_length
 ):
     """Step logits equal those of one pass over the finished sequences with the same z."""
-    model = make_model(latent_bits=bits)
+    model = make_model(latent_bits=bits, latent_block=reader)
     outputs = recorded(model)
     tokens = generate(model, make_tokens(3, prompt_length), 8, generator=rng)
     stepwise = torch.cat([out.hidden for out in outputs], dim=1)

@@ -15,6 +15,7 @@ class Reference:
 
     def __init__(self, model):
         self.c = model.config
+        self.reader = self.c.latent_block or self.c.n_layers // 2 + 1  # of r
         self.w = {n: w.double().requires_grad_() for n, w in model.state_dict().items()}
 
     def norm(self, x, name):
@@ -56,7 +57,7 @@ class Reference:
 
     def lower(self, tokens):
         x = self.w["embedding.weight"][tokens]
-        for n in range(1, self.c.n_layers // 2 + 1):
+        for n in range(1, self.reader):
             x = self.block(f"blocks.{n - 1}", x, x)
         return x
 
@@ -79,9 +80,8 @@ class Reference:
         o = self.encode(x)
         z, one_hot = self.map_bits(o, noise)
         r = one_hot @ self.w["latent.post_sampler"]
-        middle = self.c.n_layers // 2 + 1
-        x = self.block(f"blocks.{middle - 1}", x, x + r)
-        for n in range(middle + 1, self.c.n_layers + 1):
+        x = self.block(f"blocks.{self.reader - 1}", x, x + r)
+        for n in range(self.reader + 1, self.c.n_layers + 1):
             x = self.block(f"blocks.{n - 1}", x, x)
         return self.norm(x, "norm.weight") @ self.w["readout.weight"].T, z, o
 
@@ -94,8 +94,15 @@ def noise(rng):
 
 @pytest.mark.parametrize(
     "shape",
-    [{}, {"n_layers": 2, "tied": False}, {"n_layers": 6, "n_kv_heads": 4, "rope_theta": 20.0}],
-    ids=["4 blocks", "2 blocks, untied", "6 blocks, MHA"],
+    [
+        {},
+        {"n_layers": 2, "tied": False},
+        {"n_layers": 6, "n_kv_heads": 4, "rope_theta": 20.0},
+        {"latent_block": 1},
+        {"n_layers": 5, "latent_block": 2},
+        {"n_layers": 3, "latent_block": 3},
+    ],
+    ids=["4 blocks", "2, untied", "6, MHA", "read by 1 of 4", "read by 2 of 5", "read by 3 of 3"],
 )
 @torch.no_grad()
 def test_forward_equals_algorithm_2(make_model, make_tokens, noise, shape):
@@ -202,6 +209,30 @@ def test_given_codes_the_encoder_is_not_used(make_model, make_tokens, noise):
     assert out.bit_logits is None
 
 
+@pytest.mark.parametrize(
+    ("shape", "reader"), [({}, 3), ({"latent_block": 1}, 1), ({"latent_block": 4}, 4)], ids=str
+)
+@torch.no_grad()
+def test_only_keys_and_values_of_one_block_see_r(make_model, make_tokens, rng, shape, reader):
+    """Of two passes with other codes: inputs of blocks, from 1, and of their q, k and v maps."""
+    model, tokens = make_model(**shape), make_tokens(2, 7)
+    seen = {}
+
+    def record(name):
+        return lambda _module, args: seen.setdefault(name, []).append(args[0])
+
+    for n, block in enumerate(model.blocks, 1):
+        block.register_forward_pre_hook(record((n, "x")))
+        block.attention.query.register_forward_pre_hook(record((n, "q")))
+        block.attention.key_value.register_forward_pre_hook(record((n, "kv")))
+    codes = torch.randint(8, (2, 7), generator=rng)
+    for z in (codes, codes ^ 5):
+        model(tokens, codes=z)
+    changed = {name for name, (a, b) in seen.items() if not torch.equal(a, b)}
+    later = {(n, what) for n in range(reader + 1, 5) for what in ("x", "q", "kv")}
+    assert changed == later | {(reader, "kv")}
+
+
 @torch.no_grad()
 def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
     """One model, one path: when r = 0 nothing else may differ from the model without a latent."""
@@ -248,6 +279,8 @@ def test_initial_weights_are_gpt_2s_but_for_embeddings_and_latent():
         ({"latent_std": float("nan")}, "latent_std"),
         ({"latent_bits": -1}, "latent_bits"),
         ({"latent_bits": 25}, "latent_bits"),
+        ({"latent_block": 0}, "latent_block"),
+        ({"latent_block": 5}, "latent_block"),
     ],
     ids=str,
 )
@@ -256,5 +289,6 @@ def test_impossible_shapes_are_refused_by_name(make_model, change, field):
         make_model(**change)
 
 
-def test_only_a_free_transformer_needs_an_even_depth(make_model):
+def test_only_a_latent_half_way_needs_an_even_depth(make_model):
     assert len(make_model(n_layers=3, latent_bits=0).blocks) == 3
+    assert len(make_model(n_layers=3, latent_block=1).blocks) == 3

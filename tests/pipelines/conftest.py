@@ -20,12 +20,17 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+def enter(project, folder, monkeypatch):
+    """Make ``folder`` the current one, with the composed smoke experiment and its tokens."""
+    for name in ("params.yaml", "mlflow.db"):
+        shutil.copy(project.folder / name, folder)
+    (folder / "data").symlink_to(project.folder / "data")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return folder
+
+
 @pytest.fixture
 def workspace(tokenized, tmp_path, monkeypatch):
-    """A folder of its own with the composed smoke experiment and its tokens."""
-    for name in ("params.yaml", "mlflow.db"):
-        shutil.copy(tokenized.folder / name, tmp_path)
-    (tmp_path / "data").symlink_to(tokenized.folder / "data")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return tmp_path
+    return enter(tokenized, tmp_path, monkeypatch)

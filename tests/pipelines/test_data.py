@@ -11,7 +11,15 @@ from ftmodel.target_task import exact_log_probability
 from pipelines.data import file_documents, target_documents
 from pipelines.errors import UserError
 from pipelines.schema import FilesData, TargetData
-from pipelines.shards import END_OF_TEXT, Shards
+from pipelines.shards import (
+    END_OF_TEXT,
+    SPLITS,
+    Metadata,
+    Shards,
+    token_dtype,
+    write_metadata,
+    write_split,
+)
 from pipelines.tokenize import character_tokenizer, read_texts, train_bpe
 
 
@@ -124,6 +132,18 @@ def test_running_text_is_cut_into_windows_that_share_one_token(tokenized):
     assert a[-1] == b[0]
     last = windows.batch(torch.tensor([len(windows) - 1]))
     assert last.shape == (1, 65)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(65_536, "uint16"), (65_537, "uint32"), (131_072, "uint32")]
+)
+def test_token_ids_come_back_from_shards_of_any_vocabulary(tmp_path, vocab_size, dtype):
+    ids = [0, 1, 255, 65_535, vocab_size - 1]
+    splits = {n: write_split(tmp_path, n, [(ids, 5)], token_dtype(vocab_size)) for n in SPLITS}
+    write_metadata(tmp_path, Metadata(vocab_size, token_dtype(vocab_size), None, 0, splits))
+    windows = Shards(tmp_path).windows("train", 4)
+    assert windows.batch(torch.tensor([0])).tolist() == [ids]
+    assert (tmp_path / "train.bin").stat().st_size == len(ids) * np.dtype(dtype).itemsize
 
 
 def copy_shards(tokenized, tmp_path):

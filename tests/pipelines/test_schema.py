@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
+from ftmodel.transformer import FreeTransformer
 from pipelines.compose import compose_config
 from pipelines.errors import UserError
 from pipelines.schema import load_experiment, parse
@@ -32,11 +34,37 @@ def test_committed_params_are_the_default_experiment():
 
 
 def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
-    experiment = parse(compose_config(["experiment=smoke"]), "conf")
+    experiment = parse(
+        compose_config(["experiment=smoke", f"+{ARCHITECTURE}.latent_block=2"]), "conf"
+    )
     free = experiment.model_config(experiment.runs["free_k1_8"])
     baseline = experiment.model_config(experiment.runs["baseline"])
-    assert (free.latent_bits, baseline.latent_bits) == (8, 0)
-    assert vars(free) == {**vars(baseline), "latent_bits": 8}
+    assert (free.latent_bits, free.latent_block) == (8, 2)
+    assert (baseline.latent_bits, baseline.latent_block) == (0, None)
+    assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "baseline", "free"),
+    [("paper_1_5b", 1_511_609_856, 1_659_096_576), ("paper_8b", 8_053_329_920, 8_539_951_104)],
+)
+def test_the_papers_models_have_the_papers_sizes(name, baseline, free):
+    """About 1.51 B and 8.05 B; the latent adds a block, a table of 2^16 rows, ζ and a read-out."""
+    experiment = parse(compose_config([f"experiment={name}"]), "conf")
+    for run, expected in (("baseline", baseline), ("free_k1", free)):
+        with torch.device("meta"):
+            model = FreeTransformer(experiment.model_config(experiment.runs[run]), 1 << 17)
+        assert sum(p.numel() for p in model.parameters()) == expected
+    d, k = model.config.d_model, model.config.d_model // model.config.n_heads
+    block = (2 * d + 2 * k * model.config.n_kv_heads + 3 * model.config.ffn_width + 2) * d
+    assert free - baseline == block + (1 << 16) * d + 16 * d + 2 * d  # ζ, and the read-out's norm
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("paper_1_5b", 47e9), ("paper_8b", 200e9)])
+def test_the_papers_experiments_have_the_arms_of_its_tables_1_and_2(name, tokens):
+    runs = parse(compose_config([f"experiment={name}"]), "conf").runs
+    assert [run.kappa_bits for run in runs.values()] == [None, 0.25, 0.5, 1.0, 2.0]
+    assert {run.tokens for run in runs.values()} == {tokens}
 
 
 RUN = "runs.free_k1_8"
@@ -55,6 +83,7 @@ MISTAKES = [
     (f"{RUN}.model=huge", f"{RUN}.model", "not one of target_small"),
     ("+runs.Bad-Name={data: target}", "runs.Bad-Name", "missing"),
     (f"{ARCHITECTURE}.n_layers=3", f"{ARCHITECTURE}.n_layers", "odd"),
+    (f"+{ARCHITECTURE}.latent_block=3", f"{ARCHITECTURE}.latent_block", "outside 1 … 2"),
     (f"{ARCHITECTURE}.n_heads=3", f"{ARCHITECTURE}.n_heads", "does not divide d_model 16"),
     (f"{ARCHITECTURE}.n_kv_heads=3", f"{ARCHITECTURE}.n_kv_heads", "does not divide n_heads 2"),
     (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
@@ -65,6 +94,7 @@ MISTAKES = [
     ("data.target.source=hub", "data.target.source", "not one of files, target"),
     ("data.target.train_sequences=0", "data.target.train_sequences", "at least 1"),
     ("data.stdlib.vocab_size=100", "data.stdlib.vocab_size", "outside 257"),
+    ("data.stdlib.vocab_size=131073", "data.stdlib.vocab_size", "… 131072"),
     ("data.stdlib.validation_share=1", "data.stdlib.validation_share", "between 0 and 1"),
     ("compute.precision=fp8", "compute.precision", "Invalid value"),
     ("compute.accumulate=0", "compute.accumulate", "at least 1"),

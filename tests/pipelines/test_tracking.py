@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import sqlite3
 from contextlib import contextmanager
 from threading import Thread
 
@@ -85,6 +86,15 @@ def test_calls_whose_answer_is_lost_are_neither_lost_nor_made_twice(workspace, m
                 continue
             break
     check_complete(rows)
+
+
+def test_a_store_whose_database_fails_is_one_line(workspace, capsys):
+    with sqlite3.connect("mlflow.db") as database:
+        database.execute("DROP TABLE latest_metrics")
+    train_run()
+    said = capsys.readouterr().err
+    assert said.count("does not answer ((sqlite3.OperationalError) no such table") == 1
+    assert "Traceback" not in said
 
 
 def test_a_server_that_refuses_or_hangs_does_not_stop_training(workspace, monkeypatch, capsys):

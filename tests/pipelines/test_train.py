@@ -89,8 +89,8 @@ def test_what_decides_the_weights_is_what_dvc_retrains_for():
     unconcerned = {"ftmodel/target_task.py"} | {  # what they show, name, check or keep
         f"pipelines/{name}.py"
         for name in (
-            *("callbacks", "checkpoint", "cluster", "errors", "record", "schema", "sharding"),
-            *("stage", "tracking", "train"),
+            *("callbacks", "checkpoint", "checkpoint_io", "cluster", "errors", "record", "schema"),
+            *("sharding", "stage", "tracking", "train"),
         )
     }
     code = "import pipelines.train, sys; print(*sys.modules)"
@@ -236,6 +236,15 @@ def test_a_checkpoint_loads_as_the_trained_model(workspace):
     model, card = load_model(checkpoint_path("smoke", RUN))
     assert isinstance(card, Card)
     assert same({f"model.{k}": v for k, v in model.state_dict().items()}, weights)
+
+
+def test_a_checkpoint_keeps_the_block_that_reads_z(workspace):
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["models"]["target_small"]["architecture"]["latent_block"] = 1
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    train_run(tokens=520)
+    model, _ = load_model(checkpoint_path("smoke", RUN))
+    assert (model.config.latent_block, model.config.lower_blocks) == (1, 0)
 
 
 class Payload:

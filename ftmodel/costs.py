@@ -1,0 +1,195 @@
+"""What training a model costs, from its shape alone: parameters, FLOPs, bytes of memory.
+
+Sizes of matrices are read off the model itself, built without storage on the "meta" device; what
+has no matrix of its own (attention, the mapper's backward pass, what autograd keeps) is a formula.
+
+Shapes: B sequences, T = ``context`` tokens each, D width, F width of SwiGLU, K width of all keys
+together, L blocks, V vocabulary, H latent bits.
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import nn
+
+from ftmodel.config import ModelConfig
+from ftmodel.transformer import FreeTransformer
+
+
+def meta_model(config: ModelConfig, vocab_size: int) -> FreeTransformer:
+    """The model with all its shapes and no storage; raises ValueError as FreeTransformer does."""
+    with torch.device("meta"):
+        return FreeTransformer(config, vocab_size)
+
+
+def elements(module: nn.Module | None) -> int:
+    return sum(p.numel() for p in module.parameters()) if module else 0
+
+
+def linear_elements(module: nn.Module | None) -> int:
+    """Elements of the matrices that a forward pass multiplies with; a tied one counts as read-out,
+    since looking up an embedding multiplies nothing.
+    """
+    if module is None:
+        return 0
+    return sum(m.weight.numel() for m in module.modules() if isinstance(m, nn.Linear))
+
+
+@dataclass
+class Parameters:
+    total: int
+    table: int  # of them the post-sampler's, (2^H, D)
+
+
+def parameters(config: ModelConfig, vocab_size: int) -> Parameters:
+    model = meta_model(config, vocab_size)
+    return Parameters(elements(model), model.latent.post_sampler.numel() if model.latent else 0)
+
+
+@dataclass
+class Flops:
+    """Floating-point operations of a token's forward and backward pass, by where they happen.
+
+    Matrix products alone, two operations a multiplication with its addition; a product costs in
+    the backward pass twice what it costs in the forward pass. Nothing is counted twice for being
+    computed twice (attention's scores, which fused kernels compute again in the backward pass).
+    """
+
+    blocks: float  # 6 × elements of their matrices
+    attention: float  # scores and weighted sums over the (T + 1) / 2 positions seen on average
+    readout: float  # 6 D V
+    encoder: float  # its block, all T positions seen, and its read-out
+    mapper: float  # g = W ρ over all 2^H codes, then Σ_d g_d G_d (U_h(d) − p_h)
+
+    @property
+    def total(self) -> float:
+        return sum(asdict(self).values())
+
+
+def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
+    """FLOPs of training, per token, at full context.
+
+    Attention: 4 D per position seen in the forward pass (2 D for the scores, 2 D for the sum of
+    values), three times that with the backward pass; a causal block sees (T + 1) / 2 positions in
+    the mean, the encoder T. ζ's query is the same for all tokens and costs nothing per token.
+    Mapper: 2 D 2^H, in the backward pass only, and its sums over each half of the bits.
+    """
+    model = meta_model(config, vocab_size)
+    d, t, codes = config.d_model, config.context, 1 << config.latent_bits
+    encoder = mapper = 0
+    if model.latent:
+        shared = model.latent.encoder_block.attention.query.weight.numel()
+        encoder = 6 * (linear_elements(model.latent) - shared) + 12 * d * t
+        low = config.latent_bits // 2
+        high = config.latent_bits - low
+        mapper = 2 * d * codes + 4 * codes + 2 * (low << low) + 2 * (high << high)
+    return Flops(
+        blocks=6 * linear_elements(model.blocks),
+        attention=12 * d * config.n_layers * (t + 1) / 2,
+        readout=6 * linear_elements(model.readout),
+        encoder=encoder,
+        mapper=mapper,
+    )
+
+
+def dense_mapper_flops(config: ModelConfig) -> int:
+    """What the mapper would cost per token as it is printed: a one-hot vector of length 2^H times
+    the table, forward (2 D 2^H) and backward (twice that).
+    """
+    return 6 * config.d_model * (1 << config.latent_bits) if config.latent_bits else 0
+
+
+@dataclass
+class Memory:
+    """Bytes of one GPU when the backward pass begins, which is when most is needed.
+
+    Not counted: the allocator's fragments, buffers of the libraries, the CUDA context.
+    """
+
+    parameters: float  # float32
+    gradients: float  # float32
+    optimizer: float  # AdamW's two moments, float32
+    gathered: float  # what a sharded model needs whole for the moment
+    weight_copies: float  # bf16 copies of the matrices, which autograd keeps
+    activations: float
+    loss: float  # logits and what the cross-entropy makes of them
+
+    @property
+    def total(self) -> float:
+        return sum(asdict(self).values())
+
+
+def kept_activations(config: ModelConfig, batch: int, half: bool) -> int:
+    """Bytes that autograd keeps for the backward pass, but for the loss and copies of weights.
+
+    For ``batch`` sequences, with bf16 autocast if ``half``, else float32; no activation
+    checkpointing. Of a block: the residual stream before each norm (float32) and the norm's
+    1 / rms; the input of each matrix; q, k and v after RoPE; attention's result and, per head,
+    its log-sum-exp; SwiGLU's gate, up, silu(gate) and their product. RMSNorm and attention are
+    taken to be fused kernels, as on a GPU; on a CPU, RMSNorm keeps its normalised input as well,
+    4 D bytes a norm and token.
+    """
+    d, f, t, bits = config.d_model, config.ffn_width, config.context, config.latent_bits
+    k = d // config.n_heads * config.n_kv_heads
+    w = 2 if half else 4  # bytes of what enters a matrix product
+    norm = 4 * d + 4  # its input and 1 / rms
+    ffn = norm + w * d + 4 * w * f
+    heads = w * (d + 3 * k) + w * d + 4 * config.n_heads  # q; k, and k with v unturned; result
+    # autocast makes a copy for the query's matrix and another for that of keys and values
+    attention = norm + (2 * w * d if half else w * d) + heads
+    token = config.n_layers * (attention + ffn) + norm + 16  # last norm; ids read and predicted
+    if bits:
+        token += norm + (0 if half else w * d)  # x + r, normalised apart from x
+        # the encoder's norm shares x, ζ's query is no token's, and its layout costs a copy of the
+        # result; its read-out has a norm
+        token += (4 + w * d) + heads + ffn + (norm + w * d)
+        token += 12 * bits + 12  # o, two sigmoids of it, z, KL
+    rope = 4 * t * d // config.n_heads
+    query = w * t * d if bits else 0  # ζ's, turned to all positions
+    return batch * t * token + rope + query
+
+
+def loss_peak(config: ModelConfig, vocab_size: int, batch: int, half: bool) -> int:
+    """Bytes of the loss when its backward pass starts: the read-out's input; log-probabilities,
+    their gradient and that of the logits, (B T, V) each, float32 whatever autocast says.
+    """
+    return batch * config.context * ((2 if half else 4) * config.d_model + 12 * vocab_size)
+
+
+def memory(
+    config: ModelConfig,
+    vocab_size: int,
+    batch: int,
+    half: bool,
+    workers: int = 1,
+    sharded: bool = False,
+) -> Memory:
+    """Memory of each of ``workers`` GPUs that reads ``batch`` sequences at a time.
+
+    Replicas (DDP) hold everything whole and reduce gradients in buckets that hold them again.
+    Sharded ones (FSDP) hold 1 / workers of parameters, gradients and moments, gather one block
+    at a time while they fetch the next, and keep whole what belongs to no block (embeddings,
+    read-out, post-sampler): float32, each with its gradient but for the block that is fetched.
+    """
+    model = meta_model(config, vocab_size)
+    total, block = elements(model), elements(model.blocks[0])
+    rest = total - block * (config.n_layers + (config.latent_bits > 0))
+    share = workers if sharded else 1
+    return Memory(
+        parameters=4 * total / share,
+        gradients=4 * total / share * (2 if workers > share else 1),
+        optimizer=8 * total / share,
+        gathered=4 * (2 * rest + 3 * block) if sharded else 0,
+        weight_copies=2 * linear_elements(model) if half else 0,
+        activations=kept_activations(config, batch, half),
+        loss=loss_peak(config, vocab_size, batch, half),
+    )
+
+
+def utilisation(tokens_per_second: float, flops: Flops, peak: float) -> float:
+    """Model FLOPs utilisation: what ``tokens_per_second`` on one GPU make of its ``peak`` FLOP/s.
+
+    PaLM (Chowdhery et al. 2022, arXiv 2204.02311), appendix B, but with causal attention counted
+    as what it needs.
+    """
+    return tokens_per_second * flops.total / peak

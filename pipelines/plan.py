@@ -1,0 +1,191 @@
+"""What an experiment would cost, before anything is run.
+
+    python -m pipelines.plan experiment=paper_1_5b compute.workers=64 --mfu 0.35 --price 2.5
+
+Every run's parameters, FLOPs, memory on each GPU, speed and days, from ftmodel/costs.py; arguments
+without dashes are overrides, as pipelines.compose takes them. Nothing is measured: utilisation and
+price are the user's to say.
+"""
+
+import argparse
+import json
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, NoReturn
+
+from ftmodel.config import ModelConfig
+from ftmodel.costs import Memory, flops_per_token, memory, parameters
+from ftmodel.target_task import ALPHABET
+from pipelines import errors
+from pipelines.compose import compose_config
+from pipelines.errors import UserError
+from pipelines.schema import Experiment, FilesData, Precision, Run, Strategy, parse
+
+GIB = 1 << 30
+H100 = 989e12  # FLOP/s in dense bf16 products, by its data sheet
+
+
+@dataclass
+class Plan:
+    """One run. Memory is in bytes of one worker; tokens_per_second is that of one GPU."""
+
+    run: str
+    kappa_bits: float | None
+    parameters: int
+    table_parameters: int
+    tokens: int
+    flops_per_token: float
+    times_baseline: float  # FLOPs, against the same model without a latent
+    flops: float
+    gpus: float
+    tokens_per_second: float
+    days: float
+    cost: float | None
+    micro_batch: int  # sequences
+    memory: Memory
+    memory_total: float
+    fits: bool
+
+
+def vocab_size(experiment: Experiment, run: Run) -> int:
+    """Of a run's data; text too short for so many merges may end with fewer tokens."""
+    data = experiment.data[run.data]
+    return data.vocab_size if isinstance(data, FilesData) else len(ALPHABET)
+
+
+def plan(experiment: Experiment, name: str, options: argparse.Namespace) -> Plan:
+    run, compute = experiment.runs[name], experiment.compute
+    optim, config = experiment.models[run.model].optim, experiment.model_config(run)
+    vocabulary = vocab_size(experiment, run)
+    baseline = ModelConfig(**{**vars(config), "latent_bits": 0, "latent_block": None})
+    size, flops = parameters(config, vocabulary), flops_per_token(config, vocabulary).total
+    tokens = experiment.steps(run) * optim.batch_size * config.context
+    gpu = compute.gpus_per_worker or 1  # a worker's share of one
+    gpus = compute.workers * gpu
+    speed = options.flops * options.mfu / flops
+    days = tokens / (speed * gpus) / 86_400
+    micro_batch = optim.batch_size // (compute.workers * compute.accumulate)
+    bytes_ = memory(
+        config,
+        vocabulary,
+        micro_batch,
+        half=compute.precision is not Precision.float32,
+        workers=compute.workers,
+        sharded=compute.strategy is Strategy.fsdp,
+    )
+    return Plan(
+        run=name,
+        kappa_bits=run.kappa_bits,
+        parameters=size.total,
+        table_parameters=size.table,
+        tokens=tokens,
+        flops_per_token=flops,
+        times_baseline=flops / flops_per_token(baseline, vocabulary).total,
+        flops=flops * tokens,
+        gpus=gpus,
+        tokens_per_second=speed,
+        days=days,
+        cost=None if options.price is None else options.price * gpus * days * 24,
+        micro_batch=micro_batch,
+        memory=bytes_,
+        memory_total=bytes_.total,
+        fits=bytes_.total <= options.memory * GIB * gpu,
+    )
+
+
+def short(number: float) -> str:
+    """Four digits with k, M or B for a thousand, a million, a thousand million."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.4g} {unit}"
+    return f"{number:g}"
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Aligned columns, the first to the left."""
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def costs_row(p: Plan) -> dict[str, str]:
+    row = {
+        "run": p.run,
+        "κ, bits": "" if p.kappa_bits is None else f"{p.kappa_bits:g}",
+        "parameters": short(p.parameters),
+        "of z's table": short(p.table_parameters) if p.table_parameters else "",
+        "tokens": short(p.tokens),
+        "FLOPs/token": f"{p.flops_per_token:.3e}",
+        "÷ baseline": f"{p.times_baseline:.3f}",
+        "FLOPs": f"{p.flops:.3e}",
+        "GPUs": f"{p.gpus:g}",
+        "tokens/s each": f"{p.tokens_per_second:,.0f}",
+        "days": f"{p.days:.2f}" if p.days >= 0.1 else f"{p.days:.2g}",
+    }
+    return row if p.cost is None else {**row, "cost": f"{p.cost:,.0f}"}
+
+
+def memory_row(p: Plan, limit: float) -> dict[str, str]:
+    parts = {name.replace("_", " "): f"{b / GIB:.1f}" for name, b in asdict(p.memory).items()}
+    return {
+        "run": p.run,
+        "sequences": str(p.micro_batch),
+        **parts,
+        "sum": f"{p.memory_total / GIB:.1f}",
+        f"fits {limit:g}": "yes" if p.fits else "NO",
+    }
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help lists the options")
+
+
+def positive(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < inf:
+            return value
+    raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+
+
+def share(text: str) -> float:
+    if (value := positive(text)) > 1:
+        raise argparse.ArgumentTypeError(f"{text} is more than 1")
+    return value
+
+
+def read_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="python -m pipelines.plan", allow_abbrev=False)
+    add: Any = parser.add_argument
+    add("overrides", nargs="*", help="experiment=… and any key=value of conf/")
+    add("--flops", type=positive, default=H100, help="peak FLOP/s of a GPU (an H100's in bf16)")
+    add("--mfu", type=share, default=0.4, help="utilisation: the share of it that is reached (0.4)")
+    add("--memory", type=positive, default=80.0, help="GiB of a GPU (80)")
+    add("--price", type=positive, help="of a GPU for an hour, in any currency")
+    add("--json", action="store_true", help="figures in full, for programs")
+    return parser.parse_intermixed_args(arguments)
+
+
+def main() -> None:
+    options = read_arguments(sys.argv[1:])
+    experiment = parse(compose_config(options.overrides), "conf/")
+    plans = [plan(experiment, name, options) for name in experiment.runs]
+    if options.json:
+        print(json.dumps([asdict(p) for p in plans], indent=2))
+        return
+    print(table([costs_row(p) for p in plans]))
+    print(f"at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; evaluation is not counted")
+    print("\nGiB of each worker when the backward pass begins")
+    print(table([memory_row(p, options.memory) for p in plans]))
+
+
+if __name__ == "__main__":
+    errors.run(main)

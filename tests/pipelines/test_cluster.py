@@ -1,0 +1,310 @@
+"""Training on a real Ray cluster of two CPU nodes: the same figures, through losses and errors."""
+
+import os
+import shutil
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+from conftest import enter
+from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group, remove_placement_group
+from training import RUN, check_close, losses, outcome, same, tracked_runs, train_run
+
+from pipelines import cluster
+from pipelines import fit as fit_module
+from pipelines.batches import StepBatches
+from pipelines.cluster import check_shared, connect, fit_on_ray
+from pipelines.errors import UserError
+from pipelines.schema import Strategy, load_experiment
+from pipelines.train import publish
+
+pytestmark = pytest.mark.slow
+KEPT = 10  # the step of the one checkpoint that a run of 20 steps on Ray writes on its way
+STOPPED = "stopped here"
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    """Two nodes with two CPUs each; the driver is on the first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    head = {"num_cpus": 2, "dashboard_port": port, "include_dashboard": True}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        made.second = made.add_node(num_cpus=2)
+        made.wait_for_nodes()
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+@pytest.fixture
+def joined(two_nodes, workspace, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
+    connect()
+    return two_nodes
+
+
+@pytest.fixture(scope="module")
+def one(tokenized, tmp_path_factory):
+    """Outcome of RUN in one process."""
+    with pytest.MonkeyPatch.context() as patch:
+        enter(tokenized, tmp_path_factory.mktemp("one"), patch)
+        return train_run()
+
+
+@pytest.fixture(scope="module")
+def two(tokenized, two_nodes, tmp_path_factory):
+    """Outcome of RUN on two workers of Ray that nobody disturbs."""
+    with pytest.MonkeyPatch.context() as patch:
+        enter(tokenized, tmp_path_factory.mktemp("two"), patch)
+        patch.setenv("RAY_ADDRESS", two_nodes.address)
+        return train_on_ray(workers=2)
+
+
+def train_on_ray(name=RUN, **compute):
+    experiment = load_experiment()
+    for key, value in compute.items():
+        setattr(experiment.compute, key, value)
+    fit_on_ray(experiment, name)
+    publish(experiment, name)
+    return outcome(name)
+
+
+def life(what, step, *arguments):
+    """What a worker does instead of ``cluster.work``: the same, with ``what`` after a step.
+
+    Defined here and nested, as workers do not have the tests' modules.
+    """
+
+    def work(config):
+        import ray.train
+
+        from pipelines import callbacks, cluster, fit
+
+        fit.CHECKPOINT_SECONDS = 0.0
+        inherited = callbacks.Progress.on_step, callbacks.Checkpoints.on_step
+        rank = ray.train.get_context().get_world_rank()
+
+        def on_step(self, trainer):
+            inherited[1](self, trainer)
+            if trainer.global_step == step:
+                what(rank, self, trainer, *arguments)
+
+        callbacks.Checkpoints.on_step = on_step
+        cluster.work(config)
+
+    return work
+
+
+def make_stop():
+    def stop(rank, checkpoints, trainer):
+        from pipelines.errors import UserError
+
+        checkpoints.save(trainer)
+        raise UserError("stopped here")
+
+    return stop
+
+
+def make_die_once():
+    def die(rank, checkpoints, trainer):
+        import os
+        import signal
+        from pathlib import Path
+
+        mark = Path(f"died-at-{trainer.global_step}")
+        if rank == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
+
+
+def make_wait_once():
+    def wait(rank, checkpoints, trainer, node, pipe):
+        import signal
+        from pathlib import Path
+
+        import ray
+
+        if ray.get_runtime_context().get_node_id() == node:
+            Path(pipe).write_text("here")
+            signal.pause()
+
+    return wait
+
+
+def stop_on_ray(monkeypatch, step, **compute):
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "work", life(make_stop(), step))
+        with pytest.raises(UserError, match=STOPPED):
+            train_on_ray(**compute)
+
+
+def newest():
+    return max(Path("resume/smoke", RUN).glob("*.ckpt"))
+
+
+def test_two_workers_have_the_curve_of_one_process(one, two):
+    check_close(two[1], one[1])
+
+
+@pytest.mark.parametrize("name", ["baseline", RUN])
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_neither_strategy_nor_micro_batches_change_curve_or_weights(joined, name, strategy):
+    weights, rows = train_on_ray(name, workers=2, strategy=strategy, accumulate=2)
+    shutil.rmtree("resume")
+    expected = train_run(name)
+    check_close(rows, expected[1])
+    assert weights.keys() == expected[0].keys()
+    for key, value in expected[0].items():
+        assert torch.allclose(weights[key], value, rtol=1e-3, atol=1e-4), key
+
+
+def test_a_checkpoint_in_parts_goes_on_in_one_process(joined, monkeypatch, one):
+    stop_on_ray(monkeypatch, KEPT, workers=2, strategy=Strategy.fsdp)
+    assert newest().is_dir() and int(newest().stem) == KEPT
+    check_close(train_run()[1], one[1])
+
+
+def test_a_checkpoint_of_one_process_goes_on_in_parts_of_any_number(joined, monkeypatch, one):
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
+        stop = make_stop()
+        patch.setattr(
+            fit_module.Checkpoints,
+            "on_step",
+            lambda self, trainer: trainer.global_step == 5 and stop(0, self, trainer),
+        )
+        with pytest.raises(UserError, match=STOPPED):
+            train_run()
+    assert newest().is_file() and int(newest().stem) == 5
+    stop_on_ray(monkeypatch, KEPT, workers=4, strategy=Strategy.fsdp)
+    assert len(list(newest().iterdir())) == 4
+    _, rows = train_on_ray(workers=2, strategy=Strategy.fsdp)
+    check_close(rows, one[1])
+
+
+def test_a_checkpoint_in_parts_that_is_damaged_or_not_whole_is_passed_over(
+    joined, monkeypatch, one, capsys
+):
+    stop_on_ray(monkeypatch, 5, workers=2, strategy=Strategy.fsdp)
+    stop_on_ray(monkeypatch, KEPT, workers=2, strategy=Strategy.fsdp)
+    part = sorted(newest().iterdir())[1]
+    part.write_bytes(part.read_bytes()[:1000])
+    card = cluster.find_start(load_experiment(), RUN)
+    assert int(card.checkpoint.stem) == 5
+    part.unlink()
+    assert int(cluster.find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    assert "trying the one before it" in capsys.readouterr().out
+    check_close(train_run()[1], one[1])
+
+
+def test_a_killed_worker_costs_only_the_steps_since_the_last_checkpoint(
+    joined, monkeypatch, two, capsys
+):
+    monkeypatch.setattr(cluster, "work", life(make_die_once(), 5))
+    with pytest.raises(UserError, match=r"lost worker.*loss 1, compute.max_failures is 0"):
+        train_on_ray(workers=2, max_failures=0)
+    monkeypatch.setattr(cluster, "work", life(make_die_once(), KEPT + 2))
+    weights, rows = train_on_ray(workers=2, max_failures=1)
+    said = capsys.readouterr().err
+    assert "loss 1 of at most 1" in said
+    assert same(weights, two[0])
+    assert losses(rows) == losses(two[1])
+    client, (run,) = tracked_runs()
+    points = client.get_metric_history(run.info.run_id, "train/ce_nats")
+    assert [point.step for point in points] == list(range(1, 21))
+    assert run.info.status == "FINISHED"
+
+
+def test_a_removed_node_is_outlived_when_another_comes(joined, monkeypatch, two, capsys):
+    """One worker on each node, as the rest of both is taken."""
+    os.mkfifo("pipe")
+    taken = placement_group([{"CPU": 1}] * 2, strategy="STRICT_SPREAD")
+    ray.get(taken.ready())
+    monkeypatch.setattr(
+        cluster,
+        "work",
+        life(make_wait_once(), KEPT + 2, joined.second.node_id, str(Path("pipe").resolve())),
+    )
+    results = []
+    training = threading.Thread(target=lambda: results.append(train_on_ray(workers=2)))
+    training.start()
+    try:
+        assert Path("pipe").read_text() == "here"
+        joined.remove_node(joined.second, allow_graceful=False)
+        joined.second = joined.add_node(num_cpus=2)  # only the main thread can
+        training.join()
+    finally:
+        remove_placement_group(taken)
+    assert "loss 1 of at most 3" in capsys.readouterr().err
+    assert same(results[0][0], two[0])
+    assert losses(results[0][1]) == losses(two[1])
+
+
+def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_workers(
+    joined, monkeypatch
+):
+    def work(config):
+        from pipelines import cluster, module
+
+        inherited = module.training_loss
+
+        def poisoned(model, *arguments):
+            loss = inherited(model, *arguments)
+            poisoned.calls += 1
+            loss.total = loss.total * (float("nan") if poisoned.calls == 3 else 1)
+            return loss
+
+        poisoned.calls = 0
+        module.training_loss = poisoned
+        cluster.work(config)
+
+    monkeypatch.setattr(cluster, "work", work)
+    with pytest.raises(UserError, match="not finite at step 3") as caught:
+        train_on_ray(workers=2)
+    experiment = load_experiment()
+    run = experiment.runs[RUN]
+    shards = fit_module.Shards(Path("data/tokens") / run.data)
+    windows = shards.windows("train", experiment.model_config(run).context)
+    whole = StepBatches(windows, 8, 20, run.seed)
+    assert str(whole[2]["windows"].tolist()) in str(caught.value)
+
+
+def test_more_workers_than_the_cluster_has_is_one_line(joined, monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
+    with pytest.raises(UserError, match=r"compute.workers: 8.*room for 4: 4 CPUs and 0 GPUs"):
+        train_on_ray(workers=8)
+    with pytest.raises(UserError, match=r"of 1 CPUs and 1 GPUs each.*room for 0"):
+        train_on_ray(workers=2, gpus_per_worker=1.0)
+
+
+def test_a_folder_that_not_all_nodes_see_is_one_line(joined, tmp_path):
+    with pytest.raises(UserError, match="must lie on storage that all nodes share"):
+        check_shared(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:{free}", "no cluster answers there"),
+        ("http://127.0.0.1:8265", "host:port"),
+        ("ray://127.0.0.1:10001", "host:port"),
+        ("nonsense", "host:port"),
+    ],
+)
+def test_an_address_without_a_cluster_is_one_line(workspace, monkeypatch, address, words):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", address.format(free=free.getsockname()[1]))
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        with pytest.raises(UserError, match=f"RAY_ADDRESS=.*{words}"):
+            connect()

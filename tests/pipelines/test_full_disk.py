@@ -1,0 +1,160 @@
+"""A disk that is full or read-only: one line, nothing broken, and the same command goes on."""
+
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from errno import ENOSPC
+from pathlib import Path
+
+import pytest
+import torch
+from training import RUN, losses, outcome, same, tracked_runs, train_run
+
+from pipelines import errors, train
+from pipelines import fit as fit_module
+from pipelines.callbacks import Checkpoints
+from pipelines.checkpoint import read_checkpoint, resume_folder
+from pipelines.checkpoint_io import WholeFiles
+from pipelines.record import records
+
+FULL_FROM = 9  # step
+
+
+@contextmanager
+def small_disk(folder, size):
+    """A file system of its own in memory, mounted on ``folder``."""
+    folder.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("no mount here")
+    if done.returncode:
+        pytest.skip(f"mounting needs root: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(path):
+    """Take all the room that is left."""
+    with open(path, "wb", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while file.write(bytes(size)):
+                    pass
+            except OSError as error:
+                assert error.errno == ENOSPC
+
+
+def command(monkeypatch, capsys):
+    """`python -m pipelines.train`; returns the exit code and what it says on stderr of errors."""
+    monkeypatch.setattr("sys.argv", ["pipelines.train", RUN])
+    code = 0
+    try:
+        errors.run(train.main)
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return code, [line for line in said.splitlines() if line.startswith("error: ")]
+
+
+@pytest.fixture
+def every_step(monkeypatch):
+    """A checkpoint every step."""
+    monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("where", ["resume", "tracking", "."])
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room(
+    workspace, every_step, monkeypatch, capsys, where
+):
+    """The disk holds the checkpoints, or the records, or the whole project."""
+    inherited = Checkpoints.on_step
+
+    def fill_up(self, trainer):
+        if trainer.global_step == FULL_FROM:
+            fill(filler)
+        inherited(self, trainer)
+
+    with small_disk(workspace / "disk" if where == "." else workspace / where, "8m") as disk:
+        filler = disk / "filler"
+        if where == ".":
+            for name in ("params.yaml", "mlflow.db"):
+                shutil.copy(name, disk)
+            (disk / "data").symlink_to(workspace / "data")
+            monkeypatch.chdir(disk)
+        folder = resume_folder("smoke", RUN)
+        folder.mkdir(parents=True)
+        (folder / "00000021.ckpt.partial").write_bytes(b"of a run that was killed")
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "on_step", fill_up)
+            code, said = command(monkeypatch, capsys)
+        assert code == 2
+        (line,) = said
+        kept = sorted(folder.iterdir())
+        assert [path.suffix for path in kept] == [".ckpt", ".ckpt"]
+        for path in kept:
+            assert read_checkpoint(path)[0]["global_step"] == int(path.stem)
+        if where == "tracking":
+            (record,) = Path("tracking/smoke").iterdir()
+            assert line == f"error: {record}: No space left on device"
+        else:
+            assert int(kept[-1].stem) == FULL_FROM - 1
+            assert line == (
+                f"error: resume/smoke/{RUN}: No space left on device; "
+                f"last good checkpoint: {kept[-1]}"
+            )
+
+        filler.unlink()
+        assert command(monkeypatch, capsys) == (0, [])
+        finished = outcome()
+        client, (run,) = tracked_runs()
+        points = client.get_metric_history(run.info.run_id, "train/ce_nats")
+        assert [point.step for point in points] == list(range(1, 21))
+        assert run.info.status == "FINISHED"
+        assert not any(record.pending() for record in records())
+    monkeypatch.chdir(workspace)
+    shutil.rmtree("resume", ignore_errors=True)
+    uninterrupted = train_run()
+    assert same(uninterrupted[0], finished[0])
+    assert losses(uninterrupted[1]) == losses(finished[1])
+
+
+def test_torch_does_not_hide_that_the_disk_is_full_and_the_checkpoint_before_stays(tmp_path):
+    """Its writer, told by the file, says only that a position is not what it expected."""
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        small, large = ({"a": torch.zeros(n), "b": torch.zeros(n)} for n in (10, 250_000))
+        WholeFiles().save_checkpoint(small, disk / "1.ckpt")
+        fill(disk / "filler")
+        os.truncate(disk / "filler", 600_000)
+        with pytest.raises(OSError, match="No space left on device"):
+            WholeFiles().save_checkpoint(large, disk / "1.ckpt")
+        assert {path.name for path in disk.iterdir()} == {"1.ckpt", "filler"}
+        assert len(torch.load(disk / "1.ckpt")["a"]) == 10
+
+
+def test_a_resume_folder_that_takes_no_file_is_told_before_training(
+    workspace, every_step, monkeypatch, capsys
+):
+    """Refused while the lock beside it can still be taken, and where not even that can."""
+    monkeypatch.setattr(fit_module, "FreeTransformer", None)  # as yet, no model is made
+    folder = resume_folder("smoke", RUN)
+    folder.mkdir(parents=True)
+    for disk in (folder, Path("resume")):
+        with small_disk(disk, "8m"):
+            (disk / "smoke").mkdir()
+            subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+            code, said = command(monkeypatch, capsys)
+        assert code == 2
+        (line,) = said
+        assert "Read-only file system" in line and str(folder) in line
+        assert list(records()) == []
+
+
+def test_an_error_of_the_operating_system_that_may_be_ours_keeps_its_traceback():
+    with pytest.raises(FileNotFoundError):
+        errors.run(lambda: os.remove("no such file"))

@@ -1,0 +1,174 @@
+"""A real MLflow server is killed under a run: nothing is lost, nothing is there twice."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from threading import Event
+
+import pytest
+import requests
+from mlflow import MlflowClient
+from requests.adapters import HTTPAdapter
+from training import RUN, tracked_runs, train_run
+from urllib3 import Retry
+
+from pipelines import evaluate
+from pipelines.callbacks import History
+from pipelines.checkpoint import ROOT
+from pipelines.record import Record, records
+
+KILLED_AT, BACK_AT, STEPS = 7, 14, 20
+ARTIFACTS = {"details.json", "curve.png", "kl_per_bit.png"}
+
+
+class Server:
+    """`mlflow server` on the workspace's database, with a process group of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
+                *("--port", str(self.port), "--workers", "1"),
+                *("--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db"),
+                *("--artifacts-destination", str(self.folder / "artifacts")),
+            ],
+            cwd=self.folder,
+            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            stdout=open(self.folder / "server.log", "a"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        patient = requests.Session()  # a minute or two, in steps of at most a second
+        retry = Retry(100, backoff_factor=0.1, backoff_max=1, status_forcelist=[500, 502, 503])
+        patient.mount(self.uri, HTTPAdapter(max_retries=retry))
+        assert patient.get(f"{self.uri}/health", timeout=10).text == "OK"
+
+    def kill(self):
+        if self.process:  # else it is dead already, and its number may be another's
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def server(workspace, monkeypatch):
+    server = Server(workspace)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def send_waiting(folder):
+    """What `python -m pipelines.tracking` says."""
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines.tracking"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=True,
+        text=True,
+        capture_output=True,
+    ).stdout
+
+
+def check_complete(rows):
+    """One MLflow run, finished, with all parameters and tags and each figure of a step once."""
+    client, (run,) = tracked_runs()
+    (record,) = records()
+    assert not record.pending()
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time == record.ended
+    assert run.data.params == record.params and len(record.params) > 20
+    assert record.tags.items() <= run.data.tags.items() and run.data.tags["arm"]
+    for axis, x in (("train", "step"), ("train_by_tokens", "tokens")):
+        for key in rows[0].keys() - {"step", "tokens"}:
+            points = client.get_metric_history(run.info.run_id, f"{axis}/{key}")
+            assert sorted((point.step, point.value) for point in points) == [
+                (int(row[x]), float(row[key])) for row in rows
+            ]
+    return client, run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("back", ["before the run ends", "after the run ended"])
+def test_a_server_killed_during_training_gets_everything_once_it_is_back(
+    workspace, server, monkeypatch, capsys, back
+):
+    heard = Event()  # the server has some of the curve
+    note, on_step = Record.note, History.on_step
+
+    def listen(self, **sent):
+        note(self, **sent)
+        if sent.get("metrics"):
+            heard.set()
+
+    def step(self, trainer):
+        on_step(self, trainer)
+        self.tracking.log_rows(self.rows)
+        if self.step == KILLED_AT:
+            assert heard.wait(60)
+            server.kill()
+        if self.step == BACK_AT and back == "before the run ends":
+            server.start()
+
+    monkeypatch.setattr(Record, "note", listen)
+    monkeypatch.setattr(History, "on_step", step)
+    _, rows = train_run()
+    assert len(rows) == STEPS
+    said = capsys.readouterr().err
+    assert said.count("does not answer") == 1
+    if back == "before the run ends":
+        assert said.count("answers again, and has everything now") == 1
+    else:
+        assert "kept for MLflow" in said
+        assert [record.pending() for record in records()] == [True]
+        server.start()
+        assert "1 runs brought up to date" in send_waiting(workspace)
+    check_complete(rows)
+
+
+@pytest.mark.slow
+def test_a_server_killed_between_artifacts_of_the_evaluation_gets_the_rest(
+    workspace, server, monkeypatch, capsys
+):
+    _, rows = train_run()
+    ended = check_complete(rows)[1].info.end_time
+    upload = MlflowClient.log_artifact
+    uploads = []
+
+    def die_at_the_second(client, run_id, path):
+        uploads.append(path)
+        if len(uploads) == 2:
+            server.kill()
+        upload(client, run_id, path)
+
+    monkeypatch.setattr("sys.argv", ["pipelines.evaluate", RUN])
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_artifact", die_at_the_second)
+        evaluate.main()
+    assert "kept for MLflow" in capsys.readouterr().err
+    assert len([*(workspace / "artifacts").rglob("*.*")]) == 1
+
+    server.start()
+    assert "1 runs brought up to date" in send_waiting(workspace)
+    client, run = check_complete(rows)
+    assert run.info.end_time == ended
+    bound = client.get_metric_history(run.info.run_id, "eval/bits_per_token/iwae/mean")
+    assert [point.step for point in bound] == [STEPS]
+    assert run.data.tags["collapsed"] in ("yes", "no")
+    (record,) = records()
+    there = {path.name: path for path in (workspace / "artifacts").rglob("*.*")}
+    assert there.keys() == ARTIFACTS
+    for name, path in there.items():
+        assert path.read_bytes() == (record.folder / name).read_bytes()

@@ -1,0 +1,124 @@
+"""The planner: figures that belong together, a table of every run, mistakes in one line."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ftmodel.costs import flops_per_token, memory
+from pipelines import plan
+from pipelines.compose import compose_config
+from pipelines.errors import UserError
+from pipelines.schema import parse
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def planned(monkeypatch, capsys):
+    """What `python -m pipelines.plan` prints for the given arguments."""
+    monkeypatch.chdir(ROOT)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["plan", *arguments])
+        plan.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def figures(planned, *arguments):
+    return {row["run"]: row for row in json.loads(planned(*arguments, "--json"))}
+
+
+def test_speed_days_and_cost_follow_from_flops_utilisation_and_price(planned):
+    experiment = parse(compose_config(["experiment=paper_1_5b"]), "conf")
+    rows = figures(
+        planned, "experiment=paper_1_5b", "--flops", "5e14", "--mfu", "0.5", "--price", "2"
+    )
+    assert list(rows) == list(experiment.runs)
+    for name, row in rows.items():
+        config = experiment.model_config(experiment.runs[name])
+        flops = flops_per_token(config, 1 << 17).total
+        assert row["flops_per_token"] == flops
+        assert row["tokens"] == 44_822 * 256 * 4096
+        assert row["flops"] == flops * row["tokens"]
+        assert row["tokens_per_second"] == pytest.approx(2.5e14 / flops)
+        seconds = row["flops"] / (32 * 2.5e14)
+        assert row["days"] == pytest.approx(seconds / 86_400)
+        assert row["cost"] == pytest.approx(2 * 32 * seconds / 3600)
+    assert rows["baseline"]["times_baseline"] == 1
+    assert rows["free_k1"]["times_baseline"] == pytest.approx(1.0537, abs=5e-5)
+
+
+def test_memory_is_that_of_one_worker_with_its_micro_batch(planned):
+    experiment = parse(compose_config(["experiment=paper_8b"]), "conf")
+    config = experiment.model_config(experiment.runs["free_k1"])
+    sharded = figures(planned, "experiment=paper_8b")["free_k1"]
+    assert sharded["micro_batch"] == 1  # 1024 / (256 × 4)
+    assert sharded["memory"] == vars(memory(config, 1 << 17, 1, True, 256, sharded=True))
+    whole = figures(planned, "experiment=paper_8b", "compute.strategy=ddp")["free_k1"]
+    assert whole["memory"] == vars(memory(config, 1 << 17, 1, True, 256))
+    assert (sharded["fits"], whole["fits"]) == (True, False)
+
+
+def test_a_run_fits_where_the_sum_does(planned):
+    total = figures(planned, "experiment=paper_8b")["free_k1"]["memory_total"] / 2**30
+    for gib, fits in ((total * 1.001, True), (total * 0.999, False)):
+        row = figures(planned, "experiment=paper_8b", "--memory", str(gib))["free_k1"]
+        assert row["fits"] is fits
+
+
+def test_workers_that_share_gpus_share_their_speed_and_memory(planned):
+    total = figures(planned, "experiment=paper_8b")["baseline"]["memory_total"] / 2**30
+    limit = ("--memory", str(1.5 * total))
+    alone, shared = (
+        figures(planned, "experiment=paper_8b", f"compute.gpus_per_worker={g}", *limit)["baseline"]
+        for g in (1, 0.5)
+    )
+    assert (alone["gpus"], shared["gpus"]) == (256, 128)
+    assert shared["days"] == pytest.approx(2 * alone["days"])
+    assert (alone["fits"], shared["fits"]) == (True, False)
+
+
+def test_precision_and_workers_are_those_of_the_configuration(planned):
+    bf16, full = (
+        figures(planned, "experiment=smoke", f"compute.precision={p}")["free_k1"]["memory"]
+        for p in ("auto", "float32")
+    )
+    assert bf16["weight_copies"] > 0 == full["weight_copies"]
+    assert bf16["activations"] < full["activations"]
+    one, two = (
+        figures(planned, "experiment=smoke", f"compute.workers={n}")["free_k1"] for n in (1, 2)
+    )
+    assert one["days"] == 2 * two["days"]
+    assert one["micro_batch"] == 2 * two["micro_batch"]
+
+
+def test_the_table_has_a_line_for_every_run_and_a_cost_only_for_a_price(planned):
+    text = planned("experiment=smoke")
+    for name in ("baseline", "free_k1_8", "free_k1", "text_free_k1_2"):
+        assert sum(line.split()[:1] == [name] for line in text.splitlines()) == 2
+    assert "cost" not in text
+    assert "cost" in planned("experiment=smoke", "--price", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--mfu", "2"], "--mfu: 2 is more than 1"),
+        (["--mfu", "0"], "--mfu: 0 is not a positive number"),
+        (["--flops", "many"], "--flops: many is not a positive number"),
+        (["--price", "nan"], "--price: nan is not a positive number"),
+        (["--flop", "1"], "unrecognized arguments: --flop"),
+        (["experiment=nothing"], "experiment/nothing"),
+        (["experiment=smoke", "compute.workers=0"], "compute.workers"),
+        (["smoke"], "smoke"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line(planned, arguments, words):
+    with pytest.raises(UserError, match=words) as caught:
+        planned(*arguments)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,185 @@
+"""What docs/cluster.md says of costs is what the planner says; deploy/ is what Ray would accept."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+from ftmodel.config import ModelConfig
+from ftmodel.costs import dense_mapper_flops, flops_per_token, utilisation
+from pipelines import plan
+from pipelines.compose import compose_config
+from pipelines.schema import Experiment, parse
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/cluster.md").read_text()
+COMMANDS = re.findall(r"^\$ python -m pipelines\.plan (.*)\n((?:.*\n)*?)```", PAGE, re.MULTILINE)
+VOCABULARY = 1 << 17
+
+
+@pytest.fixture(autouse=True)
+def _in_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def composed(*overrides: str) -> Experiment:
+    return parse(compose_config(list(overrides)), "conf")
+
+
+def markdown(*rows: tuple[object, ...]) -> str:
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def between(mark: str) -> str:
+    found = re.search(rf"<!-- {mark} -->\n(.*?)\n?<!-- end -->", PAGE, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_the_page_shows_both_experiments():
+    assert [command for command, _ in COMMANDS] == ["experiment=paper_1_5b", "experiment=paper_8b"]
+
+
+@pytest.mark.parametrize(("arguments", "shown"), COMMANDS, ids=[c for c, _ in COMMANDS])
+def test_a_shown_output_is_what_the_planner_prints(monkeypatch, capsys, arguments, shown):
+    monkeypatch.setattr(sys, "argv", ["plan", *arguments.split()])
+    plan.main()
+    assert capsys.readouterr().out == shown
+
+
+OTHER = [  # experiment, strategy, workers, micro-batches a step
+    ("paper_1_5b", "ddp", 1, 256),
+    ("paper_1_5b", "ddp", 8, 32),
+    ("paper_1_5b", "fsdp", 8, 32),
+    ("paper_1_5b", "fsdp", 8, 16),
+    ("paper_1_5b", "fsdp", 64, 2),
+    ("paper_8b", "fsdp", 16, 64),
+    ("paper_8b", "fsdp", 64, 16),
+    ("paper_8b", "fsdp", 64, 8),
+    ("paper_8b", "fsdp", 512, 2),
+]
+
+
+def test_other_numbers_of_gpus():
+    rows: list[tuple[object, ...]] = [
+        ("experiment", "GPUs", "strategy", "accumulate", "sequences", "GiB", "tokens/s", "days")
+    ]
+    for name, strategy, workers, accumulate in OTHER:
+        experiment = composed(
+            f"experiment={name}",
+            f"compute.workers={workers}",
+            f"compute.strategy={strategy}",
+            f"compute.accumulate={accumulate}",
+        )
+        p = plan.plan(experiment, "free_k1", plan.read_arguments([]))
+        rows.append(
+            (name, workers, strategy, accumulate, p.micro_batch, f"{p.memory_total / plan.GIB:.0f}",
+             f"{p.tokens_per_second * workers:,.0f}", f"{p.days:.1f}")
+        )  # fmt: skip
+    assert between("other GPUs") == markdown(*rows)
+
+
+def architectures(name: str) -> tuple[ModelConfig, ModelConfig]:
+    """Baseline and Free Transformer."""
+    experiment = composed(f"experiment={name}")
+    baseline, free = (experiment.model_config(experiment.runs[r]) for r in ("baseline", "free_k1"))
+    return baseline, free
+
+
+def test_utilisation_of_the_papers_own_times():
+    rows: list[tuple[object, ...]] = [
+        ("model", "tokens", "GPUs", "hours", "tokens/s per GPU", "FLOPs/token", "utilisation")
+    ]
+    for name, model, tokens, gpus, hours in (
+        ("paper_1_5b", "1.5 B", 47e9, 32, 12),
+        ("paper_8b", "8 B", 200e9, 256, 24),
+        ("paper_8b", "8 B", 1e12, 256, 120),
+    ):
+        flops = flops_per_token(architectures(name)[0], VOCABULARY)
+        speed = tokens / gpus / hours / 3600
+        used = utilisation(speed, flops, plan.H100)
+        rows.append(
+            (model, plan.short(tokens), gpus, hours, f"{speed:,.0f}", f"{flops.total:.3e}",
+             f"{used:.1%}")
+        )  # fmt: skip
+    assert between("paper") == markdown(*rows)
+
+
+def test_overhead_of_the_latent():
+    rows: list[tuple[object, ...]] = [("model", "encoder", "gradient over codes", "sum", "dense")]
+    for name, model in (("paper_1_5b", "1.5 B"), ("paper_8b", "8 B")):
+        baseline, free = architectures(name)
+        whole, flops = flops_per_token(baseline, VOCABULARY), flops_per_token(free, VOCABULARY)
+        dense = flops.encoder + dense_mapper_flops(free)
+        parts = (flops.encoder, flops.mapper, flops.encoder + flops.mapper, dense)
+        rows.append((model, *(f"{part / whole.total:.1%}" for part in parts)))
+    assert between("overhead") == markdown(*rows)
+
+
+def ray_version() -> str:
+    found = re.search(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_ray_accepts_the_cluster_of_machines():
+    """As `ray up` checks it, and with all its nodes at all times."""
+    config = prepare_config(yaml.safe_load((ROOT / "deploy/ray-cluster.yaml").read_text()))
+    validate_config(config)
+    (node,) = config["available_node_types"].values()
+    assert node["min_workers"] == node["max_workers"] == len(config["provider"]["worker_ips"])
+    start = " ".join(config["head_start_ray_commands"])
+    assert "--dashboard-host=127.0.0.1" in start
+    assert any("make .venv/installed" in line for line in config["head_setup_commands"])
+
+
+def kubernetes() -> dict[str, dict]:
+    documents = yaml.safe_load_all((ROOT / "deploy/kuberay.yaml").read_text())
+    return {document["kind"]: document for document in documents}
+
+
+def test_the_cluster_on_kubernetes_has_fixed_workers_shared_storage_and_a_closed_head():
+    parts = kubernetes()
+    spec = parts["RayCluster"]["spec"]
+    (group,) = spec["workerGroupSpecs"]
+    assert group["replicas"] == group["minReplicas"] == group["maxReplicas"]
+    claim = parts["PersistentVolumeClaim"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    for pod in (spec["headGroupSpec"], group):
+        template = pod["template"]["spec"]
+        volumes = {volume["name"]: volume for volume in template["volumes"]}
+        (container,) = template["containers"]
+        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+        project = mounts["/srv/free-transformer-lab"]["persistentVolumeClaim"]
+        assert project["claimName"] == claim["metadata"]["name"]
+        assert mounts["/dev/shm"]["emptyDir"] == {"medium": "Memory"}
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    policy = parts["NetworkPolicy"]["spec"]
+    labels = {"ray.io/cluster": parts["RayCluster"]["metadata"]["name"]}
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["ingress"] == [{"from": [{"podSelector": {}}]}]
+
+
+def test_rays_version_is_that_of_the_constraints():
+    version, spec = ray_version(), kubernetes()["RayCluster"]["spec"]
+    assert spec["rayVersion"] == version
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    (base,) = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+    assert base.startswith(f"rayproject/ray:{version}-")
+    (image,) = re.findall(r"-t (\S+)", dockerfile)
+    assert image.endswith(version)
+    for pod in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        assert pod["template"]["spec"]["containers"][0]["image"] == image
+
+
+@pytest.mark.parametrize(("gpus", "experiment"), [(32, "paper_1_5b")])
+def test_the_recipes_clusters_hold_the_small_papers_run(gpus, experiment):
+    group = kubernetes()["RayCluster"]["spec"]["workerGroupSpecs"][0]
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    compute = composed(f"experiment={experiment}").compute
+    assert group["replicas"] * limits["nvidia.com/gpu"] == gpus == compute.workers
+    assert limits["cpu"] >= limits["nvidia.com/gpu"] * compute.cpus_per_worker
