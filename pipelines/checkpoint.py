@@ -69,10 +69,10 @@ def resume_folder(experiment: str, run: str) -> Path:
     return Path("resume") / experiment / run
 
 
-def code_hash() -> str:
-    """Hash of the source files that decide the weights."""
+def code_hash(names: tuple[str, ...] = DECISIVE) -> str:
+    """Hash of source files; by default of those that decide the weights."""
     digest = sha256()
-    for name in DECISIVE:
+    for name in names:
         digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
 

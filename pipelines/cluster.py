@@ -27,7 +27,6 @@ from ray.train import (
 )
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipelines.checkpoint import ROOT, resume_folder
@@ -106,7 +105,7 @@ class Worker:
     def __str__(self) -> str:
         return f"{self.cpus:g} CPUs and {self.gpus:g} GPUs"
 
-    def bundle(self) -> dict[str, float]:
+    def resources(self) -> dict[str, float]:
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
 
 
@@ -124,20 +123,15 @@ def worker_of(compute: Compute) -> Worker:
 def await_nodes(worker: Worker, workers: int, patience: float) -> None:
     """Wait until the cluster could hold all workers; raise UserError if it cannot in time."""
     deadline = monotonic() + patience
-    wanted = placement_group([worker.bundle()] * workers)  # lets a cluster that can grow do so
-    try:
-        while (room := sum(worker.fitting(node) for node in nodes())) < workers:
-            if monotonic() > deadline:
-                have = ray.cluster_resources()
-                raise UserError(
-                    f"compute.workers: {workers} of {worker} each do not fit into the cluster, "
-                    f"which has room for {room}: "
-                    f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs on "
-                    f"{len(nodes())} nodes"
-                )
-            sleep(0.5)
-    finally:
-        remove_placement_group(wanted)
+    while (room := sum(worker.fitting(node) for node in nodes())) < workers:
+        if monotonic() > deadline:
+            have = ray.cluster_resources()
+            raise UserError(
+                f"compute.workers: {workers} of {worker} each do not fit into the cluster, which "
+                f"has room for {room}: {have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs "
+                f"on {len(nodes())} nodes"
+            )
+        sleep(0.5)
 
 
 def check_shared(folder: Path) -> None:
@@ -218,7 +212,7 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
             scaling_config=ScalingConfig(
                 num_workers=compute.workers,
                 use_gpu=bool(worker.gpus),
-                resources_per_worker=worker.bundle(),
+                resources_per_worker=worker.resources(),
             ),
             run_config=RunConfig(
                 name=name,

@@ -20,6 +20,7 @@ from pipelines.errors import UserError
 from pipelines.schema import PARAMS, parse
 
 CONF = Path("conf")
+REFUSED = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 
 def compose_config(overrides: list[str]) -> DictConfig:
@@ -28,10 +29,21 @@ def compose_config(overrides: list[str]) -> DictConfig:
         with initialize_config_dir(str(CONF.resolve()), version_base=None):
             config = compose("config", overrides)
         OmegaConf.resolve(config)
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise UserError(f"conf/: {'; '.join(lines)}") from None
+    except REFUSED as error:
+        raise UserError(f"conf/: {one_line(error)}") from None
     return config
+
+
+def one_line(error: Exception) -> str:
+    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+
+
+def write_params(config: DictConfig) -> None:
+    """Replace params.yaml if it says something else; the configuration has been validated."""
+    text = OmegaConf.to_yaml(config)
+    if not PARAMS.exists() or PARAMS.read_text() != text:
+        PARAMS.write_text(text)
+        print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
 
 
 def main() -> None:
@@ -39,10 +51,7 @@ def main() -> None:
     config = compose_config(overrides)
     source = "conf/" + (f" with {' '.join(overrides)}" if overrides else "")
     parse(config.copy(), source)
-    text = OmegaConf.to_yaml(config)
-    if not PARAMS.exists() or PARAMS.read_text() != text:
-        PARAMS.write_text(text)
-        print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
+    write_params(config)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from ftmodel.transformer import FreeTransformer
 from pipelines import errors, plots
 from pipelines.arms import read_curve
 from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_folder
-from pipelines.schema import Evaluation
+from pipelines.schema import Evaluation, Experiment
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
 from pipelines.tracking import Tracking
@@ -161,9 +161,8 @@ def evaluate(
     return metrics, details
 
 
-def main() -> None:
-    name = argument("run")
-    experiment = load_stage("runs", name)
+def measure(experiment: Experiment, name: str) -> None:
+    """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError."""
     run = experiment.runs[name]
     path = checkpoint_path(experiment.name, name)
     model, card = load_model(path)
@@ -202,6 +201,11 @@ def main() -> None:
     bounds = metrics["bits_per_token"]
     shown = ", ".join(f"{key} {value['mean']:.4f}" for key, value in bounds.items())
     print(f"{name}: bits per token: {shown}")
+
+
+def main() -> None:
+    name = argument("run")
+    measure(load_stage("runs", name), name)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class Record:
     trained_steps: int = -1  # the last step among the training metrics
     run_id: str = ""  # once the server has given one
     key: str = field(default_factory=lambda: uuid4().hex[:12])
+    parent: str = ""  # key of the record whose run it is nested in
     sent: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class Record:
 
     def pending(self) -> bool:
         """Whether the server lacks something."""
-        return {"artifacts": 0, "metrics": 0, **self.sent} != self.saved
+        return {"artifacts": 0, "metrics": 0, "parent": "", **self.sent} != self.saved
 
     def note(self, **sent: Any) -> None:
         """Note on disk what the server has now."""
@@ -68,6 +69,7 @@ class Record:
             "tags": self.tags,
             "metrics": len(self.metrics),
             "artifacts": len(self.artifacts),
+            "parent": self.parent,
             "status": self.status,
         }
 

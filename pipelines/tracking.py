@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from requests import RequestException
 from tqdm import tqdm
 
@@ -107,6 +108,10 @@ class Store:
             tags = [RunTag(key, value) for key, value in wanted["tags"].items()]
             self.client.log_batch(run_id, tags=tags)
             record.note(tags=wanted["tags"])
+        nested = sent.get("parent", "") == wanted["parent"]
+        if not nested and (parent := self.id_of(record, wanted["parent"])):
+            self.client.set_tag(run_id, MLFLOW_PARENT_RUN_ID, parent)
+            record.note(parent=wanted["parent"])
         for start in range(sent.get("metrics", 0), wanted["metrics"], BATCH):
             # a store takes the same point (key, value, time, step) twice as once
             end = min(start + BATCH, wanted["metrics"])
@@ -135,18 +140,20 @@ class Store:
                 record.note(**settled, status=record.status)
             return
         record.sent = {}
-        experiment_id = self.experiment_id(record.experiment)
-        same = f"tags.{KEY} = '{record.key}'"
-        found = self.client.search_runs([experiment_id], same, max_results=1)
-        run = found[0] if found else self.client.create_run(
-            experiment_id,
+        record.run_id = self.id_of(record, record.key) or self.client.create_run(
+            self.experiment_id(record.experiment),
             start_time=record.started,
             tags=record.tags,
             run_name=record.run_name,
-        )  # fmt: skip
-        record.run_id = run.info.run_id
+        ).info.run_id  # fmt: skip
         record.note(metrics=0)
         self.seen.add(record.run_id)
+
+    def id_of(self, record: Record, key: str) -> str:
+        """MLflow's id of the run with this key in the record's experiment; "" if it has none."""
+        experiment_id = self.experiment_id(record.experiment)
+        found = self.client.search_runs([experiment_id], f"tags.{KEY} = '{key}'", max_results=1)
+        return found[0].info.run_id if found else ""
 
     def is_active(self, run_id: str) -> bool:
         """Whether the store has this run, and nobody has deleted it."""
@@ -202,15 +209,11 @@ class Tracking:
         """Continue the record of this very run if it was cut short or is to ``go_on`` (resumed
         from a checkpoint, evaluated); else begin a new one. Sending starts.
         """
-        same = [
-            record
-            for record in records(self.experiment_name, card.run_name)
-            if record.spec_hash == card.spec_hash and record.uri == self.store.uri
-        ]
-        named = [r for r in same if card.mlflow_run_id and r.run_id == card.mlflow_run_id]
-        unfinished = [r for r in same if go_on or r.status != "FINISHED"]
-        known = named or unfinished
-        self.record = known[-1] if known else new_record(self.store.uri, card, experiment)
+        self.open(find_record(self.store.uri, card, experiment, go_on))
+
+    def open(self, record: Record) -> None:
+        """Continue this record. Sending starts."""
+        self.record = record
         if self.record.status != "FINISHED":
             self.record.status = "RUNNING"
         self.record.save()
@@ -310,6 +313,18 @@ class Tracking:
                 f"kept for MLflow in {self.record.folder}; the next stage sends it, or "
                 "`python -m pipelines.tracking`"
             )
+
+
+def find_record(uri: str, card: Card, experiment: Experiment, go_on: bool) -> Record:
+    """The record that Tracking.start continues or begins; a new one is not on disk yet."""
+    same = [
+        record
+        for record in records(card.experiment, card.run_name)
+        if record.spec_hash == card.spec_hash and record.uri == uri
+    ]
+    named = [r for r in same if card.mlflow_run_id and r.run_id == card.mlflow_run_id]
+    known = named or [r for r in same if go_on or r.status != "FINISHED"]
+    return known[-1] if known else new_record(uri, card, experiment)
 
 
 def new_record(uri: str, card: Card, experiment: Experiment) -> Record:

@@ -1,0 +1,320 @@
+"""A sweep: one run of an experiment with its settings varied, on Ray Tune.
+
+    python -m pipelines.sweep sweep=kappa samples=20 runs.free_k1_8.tokens=5_200_000
+
+The same command goes on with a sweep that was cut short: a trial that has ended is not run again,
+one that was under way goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and a run
+``sweep`` in MLflow that all trials are nested in.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has it all
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+
+import ray
+from omegaconf import OmegaConf
+from ray import tune
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+
+from pipelines import errors, sweep_report
+from pipelines.arms import training_bits
+from pipelines.cluster import connect
+from pipelines.compose import write_params
+from pipelines.errors import UserError
+from pipelines.record import Record, records
+from pipelines.schema import Compute, Experiment
+from pipelines.stage import alone
+from pipelines.sweep_schema import Plan, compose_plan, known_sweeps
+from pipelines.tracking import (
+    AWAY,
+    KEY,
+    Tracking,
+    git_revision,
+    now,
+    say,
+    send_waiting,
+)
+from pipelines.trial import (
+    BOUND,
+    DONE,
+    FAILED,
+    FRACTION,
+    STOPPED,
+    Folder,
+    Result,
+    run_trial,
+    settle,
+    trial_hash,
+    worker_resources,
+)
+
+# it misses files of the loggers that are off
+logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
+
+
+def make_tokens(plan: Plan) -> None:
+    """Let DVC bring the data of all trials up to date."""
+    stages = [f"tokenize@{name}" for name in plan.data]
+    done = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *stages])
+    if done.returncode:
+        raise UserError(f"dvc repro {' '.join(stages)} failed; what it says is above")
+
+
+def stopper(plan: Plan) -> str:
+    asha = plan.sweep.asha
+    return f"ASHA grace {asha.grace:g} reduction {asha.reduction}" if asha else ""
+
+
+def known_results(plan: Plan) -> dict[str, Result]:
+    """Results of earlier commands that still hold. A trial that failed is tried again, and one that
+    was stopped goes on where now another rule would stop it.
+    """
+    found = {}
+    for name, experiment in plan.trials.items():
+        result = Folder(plan.name, name).read(trial_hash(experiment, name))
+        if result and (result.status == DONE or
+                       (result.status == STOPPED and result.stopper == stopper(plan))):  # fmt: skip
+            found[name] = result
+    return found
+
+
+def scheduler(plan: Plan, ended: dict[str, Result]) -> TrialScheduler:
+    """Tune's scheduler, which is told of trials that ``ended`` under an earlier command.
+
+    (Tuner.restore would bring back the trials, but not what the scheduler knew of them.)
+    """
+    asha = plan.sweep.asha
+    if asha is None:
+        return FIFOScheduler()
+    made = AsyncHyperBandScheduler(
+        time_attr=FRACTION,
+        metric=BOUND,
+        mode="min",
+        max_t=1.0,  # type: ignore[arg-type]  # its arithmetic is that of any numbers
+        grace_period=asha.grace,  # type: ignore[arg-type]
+        reduction_factor=asha.reduction,
+        stop_last_trials=False,
+    )
+    for name, result in ended.items():
+        steps = plan.trials[name].steps(plan.trials[name].runs[name])
+        trial: Any = SimpleNamespace(trial_id=name)
+        nobody: Any = None
+        made.on_trial_add(nobody, trial)
+        for row in result.curve:
+            if row["step"] < steps:
+                heard = {FRACTION: row["step"] / steps, BOUND: training_bits(row)}
+                made.on_trial_result(nobody, trial, heard)
+    return made
+
+
+def trainable(plan: Plan, root: Path, parent: str) -> Callable[[dict[str, Any]], None]:
+    """What Tune runs for each trial."""
+
+    def train(config: dict[str, Any]) -> None:
+        os.chdir(root)  # from the trial's folder, where Tune has put this process
+        name = config["trial"]
+        run_trial(
+            plan.trials[name],
+            name,
+            plan.name,
+            parent,
+            lambda fraction, bound: tune.report({FRACTION: fraction, BOUND: bound}),
+        )
+
+    return train
+
+
+class Narrator(tune.Callback):
+    """A line for each trial that ends; ``lost`` says what became of processes that died."""
+
+    def __init__(self, plan: Plan, done: int) -> None:
+        self.plan, self.done = plan, done
+        self.lost: dict[str, str] = {}
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        name = trial.config["trial"]
+        experiment = self.plan.trials[name]
+        result = Folder(self.plan.name, name).read(trial_hash(experiment, name))
+        share = trial.last_result.get(FRACTION, 0.0)
+        self.say(name, outcome(result, experiment) if result else stopped_at(share))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        name = trial.config["trial"]
+        lines = str(trial.get_error()).strip().splitlines()
+        self.lost[name] = f"its process was lost ({lines[-1] if lines else 'no reason given'})"
+        self.say(name, f"failed: {self.lost[name]}")
+
+    def say(self, name: str, what: str) -> None:
+        self.done += 1
+        say(f"{self.done}/{len(self.plan.trials)} {name}: {what}")
+
+
+def stopped_at(share: float) -> str:
+    return f"stopped early, at {share:.0%} of its budget"
+
+
+def outcome(result: Result, experiment: Experiment) -> str:
+    """A few words on a trial that went to its end, or failed."""
+    if result.status == FAILED:
+        return f"failed: {result.error}"
+    return f"bound {result.arm(experiment).bound} bits per token"
+
+
+def room(compute: Compute) -> int | None:
+    """How many trials to run at once; None leaves it to Tune, which sees a cluster grow.
+
+    Raises UserError if there is no room for one on this machine, which Tune would wait for.
+    """
+    cluster = bool(os.environ.get("RAY_ADDRESS"))
+    has, counts = ray.cluster_resources(), []
+    for (name, key), each in zip(
+        (("CPU", "cpus_per_worker"), ("GPU", "gpus_per_worker")),
+        worker_resources(compute),
+        strict=True,
+    ):
+        needs = compute.workers * each
+        if needs > has.get(name, 0) and not cluster:
+            raise UserError(
+                f"compute.{key}: a trial needs {needs:g} {name}s, but Ray has {has.get(name, 0):g}"
+            )
+        if needs:
+            counts.append(int(has.get(name, 0) / needs))
+    return None if cluster and compute.workers == 1 else max(1, min(counts))
+
+
+def resources(compute: Compute) -> tune.PlacementGroupFactory:
+    """What a trial's own process takes."""
+    if compute.workers > 1:  # that waits for workers, which take what they need themselves
+        return tune.PlacementGroupFactory([{"memory": 1e6}])  # Tune does not accept nothing
+    cpus, gpus = worker_resources(compute)
+    return tune.PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+
+
+def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, str]:
+    """Run all trials that have not ``ended``; returns what is to be said of those that were lost.
+
+    The others leave their results on disk, unless they were stopped early.
+    """
+    names = [name for name in plan.trials if name not in ended]
+    for name in names:
+        Folder(plan.name, name).result.unlink(missing_ok=True)
+    connect()
+    compute = next(iter(plan.trials.values())).compute
+    at_once = room(compute)
+    narrator = Narrator(plan, len(ended))
+    tuner = tune.Tuner(
+        tune.with_resources(trainable(plan, Path.cwd(), parent), resources(compute)),
+        param_space={"trial": tune.grid_search(names)},
+        tune_config=tune.TuneConfig(
+            scheduler=scheduler(plan, ended),
+            max_concurrent_trials=plan.sweep.concurrent or at_once,
+            trial_name_creator=lambda trial: trial.config["trial"],
+            trial_dirname_creator=lambda trial: trial.config["trial"],
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(Path("sweeps").resolve() / plan.name),
+            verbose=0,
+            callbacks=[narrator],
+            failure_config=tune.FailureConfig(max_failures=compute.max_failures),
+        ),
+    )
+    tuner.fit()
+    return narrator.lost
+
+
+def open_parent(plan: Plan) -> Tracking:
+    """The sweep's own run in MLflow: one, however often the command is given."""
+    tracking = Tracking(plan.experiment)
+    same = [r for r in records(plan.experiment, "sweep") if r.uri == tracking.store.uri]
+    record = same[-1] if same else Record(
+        tracking.store.uri, plan.experiment, "sweep", spec_hash="", started=now()
+    )  # fmt: skip
+    tags = {KEY: record.key, "sweep": plan.name, "mlflow.source.git.commit": git_revision()}
+    record.tags = {**record.tags, **tags}
+    record.status, record.ended = "RUNNING", None
+    tracking.open(record)
+    return tracking
+
+
+def close_parent(tracking: Tracking, plan: Plan, results: dict[str, Result], report: Path) -> None:
+    """Give the sweep's run the best trial and the report."""
+    best = sweep_report.best_trial(plan, results)
+    if best:
+        tags = {f"best.{key}": str(value) for key, value in plan.settings[best.name].items()}
+        tracking.record.tags = {**tracking.record.tags, "best.trial": best.name, **tags}
+        bound = best.figure(best.bound_key, plan.unit)
+        assert bound is not None
+        done = sum(result.status == DONE for result in results.values())
+        tracking.log_figures(f"best/bound_{plan.unit}", {"mean": bound.mean, "se": bound.se}, done)
+    for path in (report.parent / "sweep.yaml", report / "index.html", report / "trials.csv"):
+        tracking.log_artifact(path)
+    tracking.finish()
+    with suppress(*AWAY):  # said already, and kept
+        send_waiting(tracking.store)  # trials that could not be nested yet
+
+
+def sweep_once(plan: Plan) -> None:
+    folder = Path("sweeps") / plan.name
+    ended = known_results(plan)
+    note_specification(plan, folder, len(ended))
+    parent = open_parent(plan)
+    try:
+        lost, key = {}, parent.record.key
+        if len(ended) < len(plan.trials):
+            lost = run_trials(plan, ended, key)
+        results = {
+            name: settle(experiment, name, plan.name, key, stopper(plan), lost.get(name, ""))
+            for name, experiment in plan.trials.items()
+        }
+        report = sweep_report.write(plan, results)
+        close_parent(parent, plan, results, report)
+    except BaseException as error:
+        parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+        raise
+    print((report / "summary.txt").read_text(), end="")
+    failed = [name for name, result in results.items() if result.status == FAILED]
+    if len(failed) == len(results):
+        raise UserError(f"all {len(failed)} trials failed: {results[failed[0]].error}")
+
+
+def note_specification(plan: Plan, folder: Path, ended: int) -> None:
+    """Say how much is left to do, and whether the sweep is another one than last time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "sweep.yaml"
+    text = OmegaConf.to_yaml({"sweep": asdict(plan.sweep), "trials": plan.settings})
+    if path.exists() and path.read_text() != text:
+        print(f"sweep {plan.name} is not specified as it was; what still holds is kept")
+    path.write_text(text)
+    trials = len(plan.trials)
+    print(f"sweep {plan.name}: {trials} trials, {ended} of them done before", flush=True)
+
+
+def main() -> None:
+    chosen = [a for a in sys.argv[1:] if a.startswith("sweep=")]
+    if len(chosen) != 1:
+        raise UserError(
+            "usage: python -m pipelines.sweep sweep=<name> [key=value …]; there is "
+            f"{', '.join(known_sweeps())} (conf/sweep/)"
+        )
+    overrides = [a for a in sys.argv[1:] if a not in chosen]
+    plan, config = compose_plan(chosen[0].removeprefix("sweep="), overrides)
+    write_params(config)
+    make_tokens(plan)
+    with alone(Path("sweeps") / plan.name):
+        sweep_once(plan)
+
+
+if __name__ == "__main__":
+    errors.run(main)
