@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -16,7 +17,7 @@ from typing import Any
 import ray
 import ray.train
 import ray.train.torch
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.train import (
     ControllerError,
     FailureConfig,
@@ -27,7 +28,10 @@ from ray.train import (
 )
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from pipelines.checkpoint import ROOT, resume_folder
 from pipelines.errors import UserError
@@ -55,6 +59,8 @@ def connect() -> None:
         return
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
+    # Ray listens where the node's address is; the dashboard, on loopback in any case
+    loopback: dict[str, Any] = {"_node_ip_address": "127.0.0.1"} if address == "local" else {}
     logging.getLogger("ray").setLevel(logging.ERROR)
     for name in CHATTY:
         os.environ.setdefault(name, "0")
@@ -66,6 +72,7 @@ def connect() -> None:
             logging_level=logging.ERROR,
             logging_config=ray.LoggingConfig(log_level="CRITICAL"),
             runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), **passed_on}},
+            **loopback,
         )
     except (ConnectionError, RayError, RuntimeError, ValueError) as error:
         raise UserError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from None
@@ -132,6 +139,34 @@ def await_nodes(worker: Worker, workers: int, patience: float) -> None:
                 f"on {len(nodes())} nodes"
             )
         sleep(0.5)
+
+
+def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
+    """Run a task in the project's folder on some node, with what a training worker takes of it.
+
+    Raises UserError as the task does, and if no node has that much.
+    """
+    connect()
+    worker, root = worker_of(experiment.compute), Path.cwd()
+    await_nodes(worker, 1, PATIENCE)
+    check_shared(root)
+
+    def there() -> None:
+        os.chdir(root)
+        task()
+
+    nowhere: Any = None  # within no placement group: not within what Tune gave a trial
+    remote = ray.remote(
+        num_cpus=worker.cpus,
+        num_gpus=worker.gpus,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(nowhere),
+    )(there)
+    try:
+        ray.get(remote.remote())
+    except RayTaskError as error:
+        if isinstance(error.cause, UserError):
+            raise error.cause from None
+        raise
 
 
 def check_shared(folder: Path) -> None:

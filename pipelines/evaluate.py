@@ -6,8 +6,10 @@ them to the MLflow run of the training.
 """
 
 import json
+import os
 import shutil
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +207,13 @@ def measure(experiment: Experiment, name: str) -> None:
 
 def main() -> None:
     name = argument("run")
-    measure(load_stage("runs", name), name)
+    experiment = load_stage("runs", name)
+    if os.environ.get("RAY_ADDRESS"):
+        from pipelines.cluster import on_a_worker  # one process needs no Ray
+
+        on_a_worker(experiment, partial(measure, experiment, name))
+    else:
+        measure(experiment, name)
 
 
 if __name__ == "__main__":

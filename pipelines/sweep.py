@@ -29,7 +29,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialSch
 
 from pipelines import errors, sweep_report
 from pipelines.arms import training_bits
-from pipelines.cluster import connect
+from pipelines.cluster import connect, worker_of
 from pipelines.compose import write_params
 from pipelines.errors import UserError
 from pipelines.record import Record, records
@@ -56,7 +56,6 @@ from pipelines.trial import (
     run_trial,
     settle,
     trial_hash,
-    worker_resources,
 )
 
 # it misses files of the loggers that are off
@@ -177,11 +176,10 @@ def room(compute: Compute) -> int | None:
     Raises UserError if there is no room for one on this machine, which Tune would wait for.
     """
     cluster = bool(os.environ.get("RAY_ADDRESS"))
-    has, counts = ray.cluster_resources(), []
-    for (name, key), each in zip(
-        (("CPU", "cpus_per_worker"), ("GPU", "gpus_per_worker")),
-        worker_resources(compute),
-        strict=True,
+    has, counts, worker = ray.cluster_resources(), [], worker_of(compute)
+    for name, key, each in (
+        ("CPU", "cpus_per_worker", worker.cpus),
+        ("GPU", "gpus_per_worker", worker.gpus),
     ):
         needs = compute.workers * each
         if needs > has.get(name, 0) and not cluster:
@@ -197,8 +195,7 @@ def resources(compute: Compute) -> tune.PlacementGroupFactory:
     """What a trial's own process takes."""
     if compute.workers > 1:  # that waits for workers, which take what they need themselves
         return tune.PlacementGroupFactory([{"memory": 1e6}])  # Tune does not accept nothing
-    cpus, gpus = worker_resources(compute)
-    return tune.PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+    return tune.PlacementGroupFactory([worker_of(compute).resources()])
 
 
 def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, str]:

@@ -5,19 +5,17 @@ holds what it is the result of, so that a trial is not run again for as long as 
 """
 
 import json
-import os
 import traceback
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import ray
 from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pipelines.arms import Arm, Curve, read_arm, training_bits
 from pipelines.checkpoint import (
@@ -28,11 +26,11 @@ from pipelines.checkpoint import (
     read_checkpoint,
     resume_folder,
 )
-from pipelines.cluster import fit_on_ray
+from pipelines.cluster import fit_on_ray, on_a_worker
 from pipelines.errors import UserError
 from pipelines.evaluate import measure
 from pipelines.fit import Place, fit
-from pipelines.schema import Compute, Experiment
+from pipelines.schema import Experiment
 from pipelines.shards import Shards
 from pipelines.stage import alone, replace_file
 from pipelines.tracking import Tracking, find_record, store_uri
@@ -179,7 +177,10 @@ def run_trial(
                     else:
                         fit(experiment, name, Place(), watch=watch)
                     publish(experiment, name)
-                measure_there(experiment, name)
+                if experiment.compute.workers > 1:
+                    on_a_worker(experiment, partial(measure, experiment, name))
+                else:
+                    measure(experiment, name)
             arm = read_arm(experiment, name)
             bounds = arm.details["bound_bits"]
             result = Result(name, hash, DONE, "", "", arm.metrics, bounds, arm.curve)
@@ -197,32 +198,6 @@ def run_trial(
 def is_trained(card: Card) -> bool:
     path = checkpoint_path(card.experiment, card.run_name)
     return path.exists() and read_checkpoint(path)[1].spec_hash == card.spec_hash
-
-
-def measure_there(experiment: Experiment, name: str) -> None:
-    """Evaluate here, or, where training was on other workers, on one such worker."""
-    if experiment.compute.workers == 1:
-        measure(experiment, name)
-        return
-    root = Path.cwd()
-
-    def task() -> None:
-        os.chdir(root)
-        measure(experiment, name)
-
-    cpus, gpus = worker_resources(experiment.compute)
-    nowhere: Any = None  # that is, not within what Tune gave the trial
-    anywhere = PlacementGroupSchedulingStrategy(nowhere)
-    there = ray.remote(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=anywhere)(task)
-    ray.get(there.remote())
-
-
-def worker_resources(compute: Compute) -> tuple[float, float]:
-    """CPUs and GPUs of a worker on the cluster that this process has joined."""
-    gpus = compute.gpus_per_worker
-    if gpus is None:
-        gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
-    return compute.cpus_per_worker, gpus
 
 
 def nest(parent: str, card: Card, experiment: Experiment) -> None:
