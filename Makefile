@@ -1,5 +1,6 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …'
-# make test    the whole test suite          make check   formatter, linter, types, fast tests
+# make test    all tests but those of          make check   formatter, linter, types, fast tests
+#              make test-cluster, on Ray
 # make ui      MLflow, on this machine only  make format  apply the formatter
 EXPERIMENT ?= quickstart
 SET ?=
@@ -9,7 +10,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro test check format ui
+.PHONY: repro test test-cluster check format ui
 
 repro: .venv/installed
 	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
@@ -17,13 +18,16 @@ repro: .venv/installed
 	@cat report/$(EXPERIMENT)/summary.txt
 
 test: .venv/installed-dev
-	pytest
+	pytest -m "not cluster"
+
+test-cluster: .venv/installed-dev
+	pytest -m cluster
 
 check: .venv/installed-dev
 	ruff format --check .
 	ruff check .
 	mypy
-	pytest -m "not slow"
+	pytest -m "not slow and not cluster"
 
 format: .venv/installed-dev
 	ruff format .

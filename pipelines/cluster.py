@@ -17,6 +17,7 @@ from typing import Any
 import ray
 import ray.train
 import ray.train.torch
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 from ray.train import (
     ControllerError,
@@ -59,8 +60,8 @@ def connect() -> None:
         return
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
-    # Ray listens where the node's address is; the dashboard, on loopback in any case
-    loopback: dict[str, Any] = {"_node_ip_address": "127.0.0.1"} if address == "local" else {}
+    if address == "local":  # only so does Ray of one machine listen on loopback alone
+        ray_constants.ENABLE_RAY_CLUSTER = False
     logging.getLogger("ray").setLevel(logging.ERROR)
     for name in CHATTY:
         os.environ.setdefault(name, "0")
@@ -72,7 +73,6 @@ def connect() -> None:
             logging_level=logging.ERROR,
             logging_config=ray.LoggingConfig(log_level="CRITICAL"),
             runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), **passed_on}},
-            **loopback,
         )
     except (ConnectionError, RayError, RuntimeError, ValueError) as error:
         raise UserError(f"RAY_ADDRESS={address}: {str(error).splitlines()[0]}") from None

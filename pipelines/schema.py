@@ -147,6 +147,11 @@ class Compute:
             raise ValueError(
                 f"gpus_per_worker: {self.gpus_per_worker} is outside 0 … 1; a worker drives one GPU"
             )
+        if self.workers > 1 and self.gpus_per_worker and self.gpus_per_worker < 1:
+            raise ValueError(
+                f"gpus_per_worker: {self.gpus_per_worker}, but workers that share a batch need a "
+                "GPU each"
+            )
         if self.strategy is Strategy.fsdp and self.workers == 1:
             raise ValueError("strategy: fsdp shares a model out, but compute.workers is 1")
 

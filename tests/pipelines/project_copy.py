@@ -8,6 +8,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
 ROOT = Path(__file__).parents[2]
 PARTS = ("conf", "docs/paper", "ftmodel", "pipelines", ".dvc/config", ".dvc/plots", "dvc.yaml")
 
@@ -76,3 +80,11 @@ class Project:
 
     def compose(self, *overrides: str) -> None:
         self.ok("python", "-m", "pipelines.compose", "experiment=smoke", *overrides)
+
+
+def wait_for(url: str) -> requests.Response:
+    """The answer of a server that is starting: a minute or two of tries."""
+    patient = requests.Session()
+    retry = Retry(100, backoff_factor=0.1, backoff_max=1, status_forcelist=[500, 502, 503])
+    patient.mount("http://", HTTPAdapter(max_retries=retry))
+    return patient.get(url, timeout=10)

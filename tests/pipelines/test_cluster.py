@@ -22,7 +22,7 @@ from pipelines.errors import UserError
 from pipelines.schema import Strategy, load_experiment
 from pipelines.train import publish
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.cluster
 KEPT = 10  # the step of the one checkpoint that a run of 20 steps on Ray writes on its way
 STOPPED = "stopped here"
 

@@ -7,9 +7,10 @@ import socket
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from project_copy import Project
+from project_copy import Project, wait_for
 
 from pipelines.errors import UserError
 from pipelines.job import arguments, bring
@@ -23,23 +24,34 @@ def free_ports(count):
         return [s.getsockname()[1] for s in sockets]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def token():
+    """Who has no token may use nothing of the cluster, whose ports are open to the network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", uuid4().hex)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
-def head(tmp_path_factory):
+def head(token, tmp_path_factory):
     """The address for `ray job submit` of a cluster of this machine with two CPUs."""
     port, dashboard = free_ports(2)
-    environment = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "PYTHONPATH")}
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     log = tmp_path_factory.mktemp("head") / "log"
     with log.open("w") as file:
         process = subprocess.Popen(
-            ["ray", "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}",
+            ["ray", "start", "--head", "--block", f"--port={port}",
              "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--num-cpus=2",
              "--disable-usage-stats"],
             env=environment, stdout=file, stderr=file, start_new_session=True,
         )  # fmt: skip
     try:
+        wait_for(f"http://127.0.0.1:{dashboard}/api/version")
         yield f"http://127.0.0.1:{dashboard}"
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGKILL)  # asked nicely, it takes half a minute
         process.wait()
 
 
@@ -64,7 +76,7 @@ def submit(project, head, shared, *command):
     return done.stdout + done.stderr, done.returncode
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_whole_repro_and_then_a_second_one_as_jobs(project, head, tmp_path_factory):
     shared = tmp_path_factory.mktemp("shared") / "lab"
     said, code = submit(project, head, shared, "dvc", "repro")
@@ -84,7 +96,20 @@ def test_a_whole_repro_and_then_a_second_one_as_jobs(project, head, tmp_path_fac
     assert "Data and pipelines are up to date." in said
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_sweep_as_a_job(project, head, tmp_path_factory):
+    shared = tmp_path_factory.mktemp("sweep") / "lab"
+    sweep = ["python", "-m", "pipelines.sweep", "sweep=smoke", "space.run.seed.grid=[0]"]
+    said, code = submit(project, head, shared, *sweep)
+    assert code == 0, said
+    assert (shared / "sweeps/smoke/report/index.html").exists()
+    trials = [path for path in (shared / "sweeps/smoke/trials").iterdir()]
+    assert len(trials) == 2
+    for trial in trials:
+        assert json.loads((trial / "result.json").read_text())["status"] == "done"
+
+
+@pytest.mark.cluster
 def test_a_failing_command_fails_the_job(project, head, tmp_path):
     said, code = submit(
         project, head, tmp_path / "lab", "python", "-m", "pipelines.train", "nobody"

@@ -8,11 +8,9 @@ import sys
 from threading import Event
 
 import pytest
-import requests
 from mlflow import MlflowClient
-from requests.adapters import HTTPAdapter
+from project_copy import wait_for
 from training import RUN, tracked_runs, train_run
-from urllib3 import Retry
 
 from pipelines import evaluate
 from pipelines.callbacks import History
@@ -47,10 +45,7 @@ class Server:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        patient = requests.Session()  # a minute or two, in steps of at most a second
-        retry = Retry(100, backoff_factor=0.1, backoff_max=1, status_forcelist=[500, 502, 503])
-        patient.mount(self.uri, HTTPAdapter(max_retries=retry))
-        assert patient.get(f"{self.uri}/health", timeout=10).text == "OK"
+        assert wait_for(f"{self.uri}/health").text == "OK"
 
     def kill(self):
         if self.process:  # else it is dead already, and its number may be another's

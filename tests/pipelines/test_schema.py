@@ -103,6 +103,7 @@ MISTAKES = [
     ("compute.workers=3", "compute.workers", "does not divide models."),
     ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
     ("compute.gpus_per_worker=2", "compute.gpus_per_worker", "a worker drives one GPU"),
+    ("compute={workers: 2, gpus_per_worker: 0.5}", "compute.gpus_per_worker", "a GPU each"),
     ("compute.strategy=fsdp", "compute.strategy", "compute.workers is 1"),
     ("compute.strategy=ring", "compute.strategy", "Invalid value"),
     ("compute.max_failures=-1", "compute.max_failures", "at least 0"),

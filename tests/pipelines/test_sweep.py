@@ -503,7 +503,7 @@ def read_result(project, name):
     return Result(**json.loads(path.read_text())), path.stat().st_ino
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(tmp_path):
     project = Project(tmp_path / "project")
     command = (
@@ -563,7 +563,7 @@ def left_behind(driver):
         driver.communicate()
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim", "concurrent=2",
@@ -590,7 +590,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
     assert not resume_folder("sweep_smoke", "tokens_520000").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_trial_of_two_workers(tmp_path):
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim.lr", "+space.optim.lr.grid=[0.003]")
