@@ -7,13 +7,13 @@ checkpoints to it, from which training goes on when workers or nodes are lost.
 import logging
 import os
 import shutil
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+import grpc
 import ray
 import ray.train
 import ray.train.torch
@@ -80,7 +80,7 @@ def connect() -> None:
 
 def check_address(address: str) -> None:
     """Raise UserError at once for an address that Ray would try for minutes."""
-    if address in ("local", "auto"):
+    if address in ("local", "auto") or os.environ.get("RAY_USE_TLS") == "1":
         return
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
@@ -88,10 +88,13 @@ def check_address(address: str) -> None:
             f"RAY_ADDRESS={address}: training joins a cluster by the address of its head node, "
             "host:port (http://… is for `ray job submit`)"
         )
+    channel = grpc.insecure_channel(address)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-    except OSError as error:
-        raise UserError(f"RAY_ADDRESS={address}: no cluster answers there ({error})") from None
+        grpc.channel_ready_future(channel).result(timeout=10)
+    except grpc.FutureTimeoutError:
+        raise UserError(f"RAY_ADDRESS={address}: no Ray cluster answers there") from None
+    finally:
+        channel.close()
 
 
 @dataclass
@@ -129,7 +132,8 @@ def worker_of(compute: Compute) -> Worker:
 
 def await_nodes(worker: Worker, workers: int, patience: float) -> None:
     """Wait until the cluster could hold all workers; raise UserError if it cannot in time."""
-    deadline = monotonic() + patience
+    local = not os.environ.get("RAY_ADDRESS")  # this machine has what it has
+    deadline = monotonic() + (0 if local else patience)
     while (room := sum(worker.fitting(node) for node in nodes())) < workers:
         if monotonic() > deadline:
             have = ray.cluster_resources()

@@ -295,7 +295,7 @@ def test_a_folder_that_not_all_nodes_see_is_one_line(joined, tmp_path):
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("127.0.0.1:{free}", "no cluster answers there"),
+        ("127.0.0.1:{free}", "no Ray cluster answers there"),
         ("http://127.0.0.1:8265", "host:port"),
         ("ray://127.0.0.1:10001", "host:port"),
         ("nonsense", "host:port"),
