@@ -95,8 +95,9 @@ class History(StepCallback):
         self.steps_since += 1
         if self.step % self.every and self.step != self.steps:
             return
+        device = trainer.strategy.root_device  # those from a checkpoint are on the CPU
         means = {
-            name: torch.stack([p[name] for p in self.pending]).double().mean()
+            name: torch.stack([p[name].to(device) for p in self.pending]).double().mean()
             for name in self.pending[0]
         }
         mean = {name: float(value) for name, value in self.over_workers(trainer, means).items()}
@@ -145,7 +146,7 @@ class Checkpoints(StepCallback):
     only one.
 
     Between two pass at least ``seconds``, and twenty times as long as writing takes; with 0, one
-    follows each step.
+    follows each step (with several workers, each tenth).
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:

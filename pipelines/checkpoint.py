@@ -8,6 +8,7 @@ tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 import pickle
 import shutil
 from dataclasses import asdict, dataclass
+from functools import cache
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
@@ -39,6 +40,7 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "pipelines/shards.py",
     "pipelines/batches.py",
     "pipelines/module.py",
+    "pipelines/sharding.py",
     "pipelines/fit.py",
 )
 
@@ -69,6 +71,7 @@ def resume_folder(experiment: str, run: str) -> Path:
     return Path("resume") / experiment / run
 
 
+@cache  # what is edited while a run is under way is not what it runs
 def code_hash(names: tuple[str, ...] = DECISIVE) -> str:
     """Hash of source files; by default of those that decide the weights."""
     digest = sha256()

@@ -6,10 +6,13 @@ checkpoints to it, from which training goes on when workers or nodes are lost.
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from time import monotonic, sleep
 from typing import Any
 
@@ -39,14 +42,20 @@ from pipelines.errors import UserError
 from pipelines.fit import Place, Start, find_start, fit
 from pipelines.schema import Compute, Experiment, Strategy
 from pipelines.sharding import ShardedStrategy
-from pipelines.tracking import say
+from pipelines.tracking import Tracking, say
 
 CHATTY = (  # of Ray Train; what it would say of errors comes from here
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER",
 )
-PASSED_ON = ("MLFLOW_", "GIT_REVISION")  # of the environment, to workers on other nodes
+GONE = re.compile("gloo|nccl|connection|process group|socket", re.IGNORECASE)  # in RuntimeErrors
+NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Train waits for one
+PASSED_ON = (
+    "MLFLOW_",
+    "GIT_REVISION",
+    "RAY_ADDRESS",
+)  # of the environment, to workers on other nodes
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
 
@@ -66,10 +75,12 @@ def connect() -> None:
     for name in CHATTY:
         os.environ.setdefault(name, "0")
     passed_on = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
+    if address == "local":
+        passed_on |= NO_DASHBOARD
     try:
         ray.init(
             address,
-            include_dashboard=True,  # on loopback; Ray Train asks it what to clean up
+            include_dashboard=False if address == "local" else None,  # it is slow to start
             logging_level=logging.ERROR,
             logging_config=ray.LoggingConfig(log_level="CRITICAL"),
             runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), **passed_on}},
@@ -171,25 +182,33 @@ def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
         if isinstance(error.cause, UserError):
             raise error.cause from None
         raise
+    except RayError as error:
+        raise UserError(f"lost while it ran on Ray: {str(error).splitlines()[0]}") from None
 
 
 def check_shared(folder: Path) -> None:
-    """Raise UserError if a node does not see the project's folder."""
+    """Raise UserError if what is written to the project's folder does not reach every node."""
 
     def sees(path: str) -> bool:
-        return os.path.isdir(path)
+        return os.path.exists(path)
 
     here = ray.get_runtime_context().get_node_id()
-    for node in nodes():
-        if node["NodeID"] == here:
-            continue
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        look = ray.remote(sees).options(num_cpus=0, scheduling_strategy=there)
-        if not ray.get(look.remote(str(folder)), timeout=60):
-            raise UserError(
-                f"{folder}: node {node['NodeManagerAddress']} does not see it; the project's "
-                "folder must lie on storage that all nodes share"
-            )
+    with NamedTemporaryFile(dir=folder) as file:
+        for node in nodes():
+            if node["NodeID"] == here:
+                continue
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            look = ray.remote(sees).options(num_cpus=0, scheduling_strategy=there)
+            try:
+                seen = ray.get(look.remote(file.name), timeout=60)
+            except RayError as error:
+                reason = str(error).splitlines()[0]
+                raise UserError(f"node {node['NodeManagerAddress']}: {reason}") from None
+            if not seen:
+                raise UserError(
+                    f"{folder}: node {node['NodeManagerAddress']} does not see it as it is here; "
+                    "the project's folder must lie on storage that all nodes share"
+                )
 
 
 @dataclass
@@ -237,62 +256,93 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
     await_nodes(worker, compute.workers, PATIENCE)
     check_shared(Path.cwd())
     say(f"{name}: on Ray, {compute.workers} workers of {worker}")
-    storage = (resume_folder(experiment.name, name) / "ray").resolve()
-    losses = 0
-    while True:
+    for losses in range(1, compute.max_failures + 2):
         start = find_start(experiment, name)
-        shutil.rmtree(storage, ignore_errors=True)
-        trainer = TorchTrainer(
-            work,
-            train_loop_config={
-                "job": Job(Path.cwd(), experiment, name, start, report=bool(callbacks))
-            },
-            torch_config=TorchConfig(backend="nccl" if worker.gpus else "gloo"),
-            scaling_config=ScalingConfig(
-                num_workers=compute.workers,
-                use_gpu=bool(worker.gpus),
-                resources_per_worker=worker.resources(),
-            ),
-            run_config=RunConfig(
-                name=name,
-                storage_path=str(storage),
-                callbacks=callbacks,
-                failure_config=FailureConfig(max_failures=0),  # losses are counted here
-            ),
-        )
         try:
-            trainer.fit()
+            launch(Job(Path.cwd(), experiment, name, start, bool(callbacks)), worker, callbacks)
             return
         except TrainingFailedError as error:
             lost = explain(error)
-        finally:
-            shutil.rmtree(storage, ignore_errors=True)
-        losses += 1
-        if losses > compute.max_failures:
-            raise UserError(
-                f"{name}: {lost}; this is loss {losses}, compute.max_failures is "
-                f"{compute.max_failures}"
-            )
-        say(f"{name}: {lost} (loss {losses} of at most {compute.max_failures}); going on")
-        await_nodes(worker, compute.workers, PATIENCE_AFTER_LOSS)
+            if losses > compute.max_failures:
+                raise UserError(
+                    f"{name}: {lost}; this is loss {losses}, compute.max_failures is "
+                    f"{compute.max_failures}"
+                ) from None
+            say(f"{name}: {lost} (loss {losses} of at most {compute.max_failures}); going on")
+            if not os.environ.get("RAY_ADDRESS"):
+                restart()
+            await_nodes(worker, compute.workers, PATIENCE_AFTER_LOSS)
+
+
+def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
+    """One attempt; raises TrainingFailedError, and ends the MLflow run that worker 0 has begun."""
+    compute = job.experiment.compute
+    storage = (resume_folder(job.experiment.name, job.name) / "ray").resolve()
+    shutil.rmtree(storage, ignore_errors=True)
+    trainer = TorchTrainer(
+        work,
+        train_loop_config={"job": job},
+        torch_config=TorchConfig(backend="nccl" if worker.gpus else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=compute.workers,
+            use_gpu=bool(worker.gpus),
+            resources_per_worker=worker.resources(),
+        ),
+        run_config=RunConfig(
+            name=job.name,
+            storage_path=str(storage),
+            callbacks=callbacks,
+            # losses are counted in fit_on_ray, which looks for the newest checkpoint each time
+            failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),  # type: ignore[call-arg]
+        ),
+    )
+    try:
+        trainer.fit()
+    except BaseException as error:
+        with suppress(UserError):  # a full disk, say: ``error`` says more
+            tracking = Tracking(job.experiment.name)
+            tracking.start(job.start.card, job.experiment, go_on=True)
+            tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+        raise
+    finally:
+        shutil.rmtree(storage, ignore_errors=True)
+
+
+def restart() -> None:
+    """Start Ray of this machine anew, if this process has started it: of workers that are lost
+    while they start, Ray keeps what they had taken.
+    """
+    if ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE:
+        ray.shutdown()
+        connect()
 
 
 def explain(error: TrainingFailedError) -> str:
     """Words on workers that were lost.
 
-    An error of the user's that a worker has met is raised here instead; so is a bug, which is no
-    RuntimeError: those come from collective operations whose other workers are gone.
+    An error of the user's that a worker has met is raised here instead, and so is a bug: any that
+    is neither Ray's nor of a collective operation whose other workers are gone.
     """
-    if isinstance(error, ControllerError):  # a worker that is lost while all of them start
-        failures = {"": error.controller_failure}
+    if isinstance(error, WorkerGroupError):
+        failures = {f"worker {rank}": e for rank, e in sorted(error.worker_failures.items())}
+    elif isinstance(error, ControllerError):  # of a worker that is lost while all of them start
+        failures = {"a worker": error.controller_failure}
     else:
-        assert isinstance(error, WorkerGroupError)
-        failures = {f" {rank}": failure for rank, failure in sorted(error.worker_failures.items())}
-    words = []
-    for rank, failure in failures.items():
+        failures = {"workers": error}
+    for failure in failures.values():
         if isinstance(failure, UserError):
             raise failure from None
-        if not (isinstance(failure, RuntimeError) or type(failure).__module__.startswith("ray.")):
-            raise error
-        words.append(f"worker{rank} ({str(failure).partition('. ')[0].splitlines()[-1][:200]})")
+    if not any(map(is_loss, failures.values())):
+        raise error
+    words = [
+        f"{who} ({str(failure).partition('. ')[0].splitlines()[-1][:200]})"
+        for who, failure in failures.items()
+    ]
     return f"lost {', '.join(words)}"
+
+
+def is_loss(failure: BaseException) -> bool:
+    """Whether a worker, or one that it was talking to, is gone."""
+    if type(failure).__module__.startswith("ray."):
+        return True
+    return isinstance(failure, RuntimeError) and bool(GONE.search(str(failure)))

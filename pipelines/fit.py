@@ -69,7 +69,10 @@ def newest_checkpoint(folder: Path, card: Card) -> tuple[Path, dict[str, Any]] |
         try:
             content, found = read_checkpoint(path, mmap=True)
         except UserError as error:
-            print(f"{error}; trying the one before it", flush=True)
+            aside = path.with_suffix(".unreadable")
+            remove(aside)
+            path.rename(aside)
+            print(f"{error}; put aside as {aside.name}, trying the one before it", flush=True)
             continue
         if found.spec_hash == card.spec_hash:
             card.mlflow_run_id = found.mlflow_run_id

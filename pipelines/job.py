@@ -45,6 +45,7 @@ def bring(tree: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     list_file, brought = folder / BROUGHT, files(tree)
     before = json.loads(list_file.read_text()) if list_file.exists() else []
+    list_file.write_text(json.dumps(sorted({*before, *brought})))  # should this be cut short
     for gone in set(before) - set(brought):
         (folder / gone).unlink(missing_ok=True)
     for name in brought:
@@ -62,11 +63,11 @@ def bring(tree: Path, folder: Path) -> None:
 def main() -> None:
     folder, command = arguments(sys.argv[1:])
     with alone(folder):
-        bring(Path.cwd(), folder)
         try:
+            bring(Path.cwd(), folder)
             done = subprocess.run(command, cwd=folder)
-        except FileNotFoundError:
-            raise UserError(f"{command[0]}: no such command on this node") from None
+        except FileNotFoundError as error:
+            raise UserError(f"{error.filename}: no such command on this node") from None
     raise SystemExit(done.returncode)
 
 

@@ -22,14 +22,20 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has i
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 
-import ray
 from omegaconf import OmegaConf
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from pipelines import errors, sweep_report
 from pipelines.arms import training_bits
-from pipelines.cluster import connect, worker_of
+from pipelines.cluster import (
+    PATIENCE,
+    await_nodes,
+    check_shared,
+    connect,
+    nodes,
+    worker_of,
+)
 from pipelines.compose import write_params
 from pipelines.errors import UserError
 from pipelines.record import Record, records
@@ -171,24 +177,16 @@ def outcome(result: Result, experiment: Experiment) -> str:
 
 
 def room(compute: Compute) -> int | None:
-    """How many trials to run at once; None leaves it to Tune, which sees a cluster grow.
+    """How many trials to run at once; None leaves it to Tune, which knows what else is under way.
 
-    Raises UserError if there is no room for one on this machine, which Tune would wait for.
+    Raises UserError if there is no room for one, which Tune would wait for.
     """
-    cluster = bool(os.environ.get("RAY_ADDRESS"))
-    has, counts, worker = ray.cluster_resources(), [], worker_of(compute)
-    for name, key, each in (
-        ("CPU", "cpus_per_worker", worker.cpus),
-        ("GPU", "gpus_per_worker", worker.gpus),
-    ):
-        needs = compute.workers * each
-        if needs > has.get(name, 0) and not cluster:
-            raise UserError(
-                f"compute.{key}: a trial needs {needs:g} {name}s, but Ray has {has.get(name, 0):g}"
-            )
-        if needs:
-            counts.append(int(has.get(name, 0) / needs))
-    return None if cluster and compute.workers == 1 else max(1, min(counts))
+    worker = worker_of(compute)
+    await_nodes(worker, compute.workers, PATIENCE)
+    check_shared(Path.cwd())
+    if os.environ.get("RAY_ADDRESS") and compute.workers == 1:
+        return None
+    return sum(worker.fitting(node) for node in nodes()) // compute.workers
 
 
 def resources(compute: Compute) -> tune.PlacementGroupFactory:

@@ -7,7 +7,7 @@ holds what it is the result of, so that a trial is not run again for as long as 
 import json
 import traceback
 from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -197,18 +197,23 @@ def run_trial(
 
 def is_trained(card: Card) -> bool:
     path = checkpoint_path(card.experiment, card.run_name)
-    return path.exists() and read_checkpoint(path)[1].spec_hash == card.spec_hash
+    try:
+        return path.exists() and read_checkpoint(path)[1].spec_hash == card.spec_hash
+    except UserError:  # damaged: it is trained again
+        return False
 
 
 def nest(parent: str, card: Card, experiment: Experiment) -> None:
     """Have the record that training will continue or begin sent as a run nested in ``parent``'s."""
     begun = any(resume_folder(card.experiment, card.run_name).glob("*.ckpt")) or is_trained(card)
-    record = find_record(store_uri(), card, experiment, go_on=begun)
-    ends = {key: "" for key in ("failure", "stopped_early") if record.tags.get(key)}
-    if record.parent != parent or ends:
-        record.parent = parent
-        record.tags = {**record.tags, **ends}  # of an earlier attempt
-        record.save()
+    folder = find_record(store_uri(), card, experiment, go_on=begun).folder
+    with FileLock(folder / "lock") if folder.exists() else nullcontext():
+        record = find_record(store_uri(), card, experiment, go_on=begun)
+        ends = {key: "" for key in ("failure", "stopped_early") if record.tags.get(key)}
+        if record.parent != parent or ends:
+            record.parent = parent
+            record.tags = {**record.tags, **ends}  # of an earlier attempt
+            record.save()
 
 
 def mark(
@@ -235,6 +240,8 @@ def settle(
     hash = trial_hash(experiment, name)
     if found := folder.read(hash):
         return found
+    if folder.result.exists() and not error:
+        error = "the sources changed while it ran"
     rows = folder.read_rows(hash)
     nest(parent, card, experiment)
     if error:

@@ -4,25 +4,28 @@ import os
 import shutil
 import socket
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
 import torch
 from conftest import enter
 from ray.cluster_utils import Cluster
+from ray.exceptions import ActorDiedError
+from ray.train import ControllerError, WorkerGroupError
 from ray.util.placement_group import placement_group, remove_placement_group
 from training import RUN, check_close, losses, outcome, same, tracked_runs, train_run
 
 from pipelines import cluster
 from pipelines import fit as fit_module
 from pipelines.batches import StepBatches
-from pipelines.cluster import check_shared, connect, fit_on_ray
+from pipelines.cluster import check_shared, connect, explain, fit_on_ray
 from pipelines.errors import UserError
 from pipelines.schema import Strategy, load_experiment
 from pipelines.train import publish
 
-pytestmark = pytest.mark.cluster
 KEPT = 10  # the step of the one checkpoint that a run of 20 steps on Ray writes on its way
 STOPPED = "stopped here"
 
@@ -152,12 +155,14 @@ def newest():
     return max(Path("resume/smoke", RUN).glob("*.ckpt"))
 
 
+@pytest.mark.cluster
 def test_two_workers_have_the_curve_of_one_process(one, two):
     check_close(two[1], one[1])
 
 
 @pytest.mark.parametrize("name", ["baseline", RUN])
 @pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.cluster
 def test_neither_strategy_nor_micro_batches_change_curve_or_weights(joined, name, strategy):
     weights, rows = train_on_ray(name, workers=2, strategy=strategy, accumulate=2)
     shutil.rmtree("resume")
@@ -168,12 +173,14 @@ def test_neither_strategy_nor_micro_batches_change_curve_or_weights(joined, name
         assert torch.allclose(weights[key], value, rtol=1e-3, atol=1e-4), key
 
 
+@pytest.mark.cluster
 def test_a_checkpoint_in_parts_goes_on_in_one_process(joined, monkeypatch, one):
     stop_on_ray(monkeypatch, KEPT, workers=2, strategy=Strategy.fsdp)
     assert newest().is_dir() and int(newest().stem) == KEPT
     check_close(train_run()[1], one[1])
 
 
+@pytest.mark.cluster
 def test_a_checkpoint_of_one_process_goes_on_in_parts_of_any_number(joined, monkeypatch, one):
     with monkeypatch.context() as patch:
         patch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
@@ -192,27 +199,31 @@ def test_a_checkpoint_of_one_process_goes_on_in_parts_of_any_number(joined, monk
     check_close(rows, one[1])
 
 
+@pytest.mark.cluster
 def test_a_checkpoint_in_parts_that_is_damaged_or_not_whole_is_passed_over(
     joined, monkeypatch, one, capsys
 ):
     stop_on_ray(monkeypatch, 5, workers=2, strategy=Strategy.fsdp)
     stop_on_ray(monkeypatch, KEPT, workers=2, strategy=Strategy.fsdp)
-    part = sorted(newest().iterdir())[1]
+    damaged = newest()
+    part = sorted(damaged.iterdir())[1]
     part.write_bytes(part.read_bytes()[:1000])
-    card = cluster.find_start(load_experiment(), RUN)
-    assert int(card.checkpoint.stem) == 5
+    assert int(cluster.find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    damaged.with_suffix(".unreadable").rename(damaged)
     part.unlink()
     assert int(cluster.find_start(load_experiment(), RUN).checkpoint.stem) == 5
     assert "trying the one before it" in capsys.readouterr().out
     check_close(train_run()[1], one[1])
 
 
+@pytest.mark.cluster
 def test_a_killed_worker_costs_only_the_steps_since_the_last_checkpoint(
     joined, monkeypatch, two, capsys
 ):
     monkeypatch.setattr(cluster, "work", life(make_die_once(), 5))
     with pytest.raises(UserError, match=r"lost worker.*loss 1, compute.max_failures is 0"):
         train_on_ray(workers=2, max_failures=0)
+    assert [run.info.status for run in tracked_runs()[1]] == ["FAILED"]
     monkeypatch.setattr(cluster, "work", life(make_die_once(), KEPT + 2))
     weights, rows = train_on_ray(workers=2, max_failures=1)
     said = capsys.readouterr().err
@@ -225,6 +236,7 @@ def test_a_killed_worker_costs_only_the_steps_since_the_last_checkpoint(
     assert run.info.status == "FINISHED"
 
 
+@pytest.mark.cluster
 def test_a_removed_node_is_outlived_when_another_comes(joined, monkeypatch, two, capsys):
     """One worker on each node, as the rest of both is taken."""
     os.mkfifo("pipe")
@@ -250,6 +262,7 @@ def test_a_removed_node_is_outlived_when_another_comes(joined, monkeypatch, two,
     assert losses(results[0][1]) == losses(two[1])
 
 
+@pytest.mark.cluster
 def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_workers(
     joined, monkeypatch
 ):
@@ -279,6 +292,7 @@ def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_worke
     assert str(whole[2]["windows"].tolist()) in str(caught.value)
 
 
+@pytest.mark.cluster
 def test_more_workers_than_the_cluster_has_is_one_line(joined, monkeypatch):
     monkeypatch.setattr(cluster, "PATIENCE", 0.0)
     with pytest.raises(UserError, match=r"compute.workers: 8.*room for 4: 4 CPUs and 0 GPUs"):
@@ -287,9 +301,13 @@ def test_more_workers_than_the_cluster_has_is_one_line(joined, monkeypatch):
         train_on_ray(workers=2, gpus_per_worker=1.0)
 
 
-def test_a_folder_that_not_all_nodes_see_is_one_line(joined, tmp_path):
+@pytest.mark.cluster
+def test_a_folder_that_not_all_nodes_share_is_one_line(joined, tmp_path, monkeypatch):
+    check_shared(tmp_path)
+    elsewhere = nullcontext(SimpleNamespace(name=str(tmp_path / "written on another disk")))
+    monkeypatch.setattr(cluster, "NamedTemporaryFile", lambda dir: elsewhere)
     with pytest.raises(UserError, match="must lie on storage that all nodes share"):
-        check_shared(tmp_path / "elsewhere")
+        check_shared(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -308,3 +326,18 @@ def test_an_address_without_a_cluster_is_one_line(workspace, monkeypatch, addres
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         with pytest.raises(UserError, match=f"RAY_ADDRESS=.*{words}"):
             connect()
+
+
+def test_lost_workers_and_bugs_are_told_apart():
+    """What a worker raises because another one is gone is a loss; any other error is a bug."""
+    lost = ActorDiedError()
+    closed = RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+    bug = RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
+    for failures in ({0: closed}, {1: lost}, {0: bug, 1: lost}):
+        assert explain(WorkerGroupError("", failures)).startswith("lost worker")
+    assert explain(ControllerError(lost)).startswith("lost a worker")
+    for failures in ({0: bug}, {0: bug, 1: bug}, {1: KeyError("step")}):
+        with pytest.raises(WorkerGroupError):
+            explain(WorkerGroupError("", failures))
+    with pytest.raises(UserError, match="disk is full"):
+        explain(WorkerGroupError("", {0: closed, 1: UserError("the disk is full")}))
