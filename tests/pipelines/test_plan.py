@@ -70,14 +70,14 @@ def test_a_run_fits_where_the_sum_does(planned):
         assert row["fits"] is fits
 
 
-def test_workers_that_share_gpus_share_their_speed_and_memory(planned):
-    total = figures(planned, "experiment=paper_8b")["baseline"]["memory_total"] / 2**30
+def test_a_worker_with_a_share_of_a_gpu_has_that_share_of_its_speed_and_memory(planned):
+    one = ("experiment=paper_1_5b", "compute.workers=1", "compute.strategy=ddp")
+    total = figures(planned, *one)["baseline"]["memory_total"] / 2**30
     limit = ("--memory", str(1.5 * total))
     alone, shared = (
-        figures(planned, "experiment=paper_8b", f"compute.gpus_per_worker={g}", *limit)["baseline"]
-        for g in (1, 0.5)
+        figures(planned, *one, f"compute.gpus_per_worker={g}", *limit)["baseline"] for g in (1, 0.5)
     )
-    assert (alone["gpus"], shared["gpus"]) == (256, 128)
+    assert (alone["gpus"], shared["gpus"]) == (1, 0.5)
     assert shared["days"] == pytest.approx(2 * alone["days"])
     assert (alone["fits"], shared["fits"]) == (True, False)
 
