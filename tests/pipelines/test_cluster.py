@@ -92,11 +92,11 @@ def life(what, step, *arguments):
         from pipelines import callbacks, cluster, fit
 
         fit.CHECKPOINT_SECONDS = 0.0
-        inherited = callbacks.Progress.on_step, callbacks.Checkpoints.on_step
+        inherited = callbacks.Checkpoints.on_step
         rank = ray.train.get_context().get_world_rank()
 
         def on_step(self, trainer):
-            inherited[1](self, trainer)
+            inherited(self, trainer)
             if trainer.global_step == step:
                 what(rank, self, trainer, *arguments)
 
