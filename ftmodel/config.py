@@ -20,6 +20,7 @@ class ModelConfig:
     context: int  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
     latent_bits: int = 0  # H
+    document_mask: bool = False  # attention, the encoder's too, stays within a document
     latent_block: int | None = None  # that reads z, counted from 1; None: the paper's, L/2 + 1
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5

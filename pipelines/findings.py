@@ -60,8 +60,9 @@ class Comparison:
         return "lower" if self.difference < 0 else "higher"
 
 
-def same_but_for_seed(arm: Arm) -> tuple[str, str, float | None, int]:
-    return arm.run.data, arm.run.model, arm.run.kappa_bits, arm.run.tokens
+def same_but_for_seed(arm: Arm) -> tuple[str, str, float | None, int, int]:
+    run = arm.run
+    return run.data, run.model, run.kappa_bits, run.extra_blocks, run.tokens
 
 
 def seed_spread(arms: list[Arm]) -> float | None:
@@ -78,8 +79,10 @@ def seed_spread(arms: list[Arm]) -> float | None:
 
 def find_baseline(arm: Arm, arms: list[Arm]) -> Arm | None:
     """The baseline of the same data, model and token budget, with the same seed if there is one."""
-    data, model, _, tokens = same_but_for_seed(arm)
-    matches = [other for other in arms if same_but_for_seed(other) == (data, model, None, tokens)]
+    data, model, *_, tokens = same_but_for_seed(arm)
+    matches = [
+        other for other in arms if same_but_for_seed(other) == (data, model, None, 0, tokens)
+    ]
     return min(matches, key=lambda other: other.run.seed != arm.run.seed, default=None)
 
 

@@ -7,6 +7,7 @@
 import re
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -65,13 +66,20 @@ Data = TargetData | FilesData
 SOURCES: dict[str, type[Data]] = {"target": TargetData, "files": FilesData}
 
 
+class Schedule(Enum):
+    cosine = "cosine"  # to zero
+    wsd = "wsd"  # warm-up, stable, decay: budgets branch off the stable part
+
+
 @dataclass
 class Optim:
-    """AdamW with linear warm-up and a cosine to zero; gradients clipped by norm."""
+    """AdamW with linear warm-up and a schedule that ends at zero; gradients clipped by norm."""
 
     batch_size: int = MISSING  # sequences
     lr: float = MISSING  # at the top of the schedule
     warmup_steps: int = 100
+    schedule: Schedule = Schedule.cosine
+    decay: float = 0.2  # of a budget, that it decays for under wsd
     weight_decay: float = 0.01  # on matrices, not on norms
     beta1: float = 0.9
     beta2: float = 0.95
@@ -90,6 +98,8 @@ class Optim:
         for name in ("warmup_steps", "weight_decay"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
+        if not 0 < self.decay < 1:
+            raise ValueError(f"decay: {self.decay} is not between 0 and 1")
 
 
 @dataclass
@@ -108,6 +118,8 @@ class Run:
     model: str = MISSING  # a name under `models`
     kappa_bits: float | None = MISSING  # κ in bits per token; null is the baseline
     tokens: int = MISSING  # budget, exact to one batch
+    budgets: list[int] = field(default_factory=list)  # smaller ones, each measured on the way
+    extra_blocks: int = 0  # a control: a baseline with as many parameters as its Free Transformer
     seed: int = 0
 
 
@@ -127,6 +139,8 @@ class Compute:
     """Where and how training runs. But for precision, only memory and speed depend on it."""
 
     precision: Precision = Precision.auto
+    compile: bool = False  # torch.compile, block by block
+    activation_checkpointing: bool = False  # blocks are computed again in the backward pass
     accumulate: int = 1  # micro-batches a step
     workers: int = 1  # processes that share each batch; more than one run on Ray
     cpus_per_worker: int = 1
@@ -184,6 +198,8 @@ class Experiment:
     name: str = MISSING
     data: dict[str, Any] = field(default_factory=dict)
     models: dict[str, Preset] = field(default_factory=dict)
+    seeds: list[int] = field(default_factory=list)  # with which `arms` make `runs`
+    arms: dict[str, Any] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     compute: Compute = field(default_factory=Compute)
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -193,7 +209,9 @@ class Experiment:
         architecture = self.models[run.model].architecture
         if run.kappa_bits is not None:
             return architecture
-        return ModelConfig(**{**vars(architecture), "latent_bits": 0, "latent_block": None})
+        blocks = architecture.n_layers + run.extra_blocks
+        changes = {"n_layers": blocks, "latent_bits": 0, "latent_block": None}
+        return ModelConfig(**{**vars(architecture), **changes})
 
     def steps(self, run: Run) -> int:
         """Optimizer steps that the token budget pays for."""
@@ -318,6 +336,17 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
     if run.seed < 0:
         raise ValueError(f"{key}.seed: {run.seed} is negative")
+    if run.extra_blocks and (run.extra_blocks < 0 or run.kappa_bits is not None):
+        raise ValueError(
+            f"{key}.extra_blocks: {run.extra_blocks}; a baseline may have some, a Free Transformer "
+            "has its encoder"
+        )
+    steps = [0, *(budget // batch for budget in run.budgets), run.tokens // batch]
+    if any(later <= earlier for earlier, later in pairwise(steps)):
+        raise ValueError(
+            f"{key}.budgets: {run.budgets} do not rise from one batch of {batch} tokens to less "
+            f"than the run's {run.tokens}"
+        )
     is_target = isinstance(experiment.data[run.data], TargetData)
     if is_target and preset.architecture.context != ROW - 1:
         raise ValueError(
