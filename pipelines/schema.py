@@ -6,7 +6,7 @@
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
@@ -66,7 +66,7 @@ Data = TargetData | FilesData
 SOURCES: dict[str, type[Data]] = {"target": TargetData, "files": FilesData}
 
 
-class Schedule(Enum):
+class Schedule(StrEnum):
     cosine = "cosine"  # to zero
     wsd = "wsd"  # warm-up, stable, decay: budgets branch off the stable part
 
