@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from ftmodel import target_task
+from ftmodel import coin_flip, reviews, target_task
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Process:
     row: int  # tokens of a sequence
     sample: Callable[[int, Generator], Tensor]  # n sequences (n, row)
     log_probability: Callable[[Tensor], Tensor]  # of (n, row), given the first token: (n,), nats
+    # where a hidden label decides a sequence: the same rows as of sample, and their labels (n,)
+    sample_labelled: Callable[[int, Generator], tuple[Tensor, Tensor]] | None = None
 
     def text(self, row: Tensor) -> str:
         return self.separator.join(self.symbols[i] for i in row.tolist())
@@ -31,5 +33,21 @@ PROCESSES = {
         row=target_task.ROW,
         sample=target_task.sample_sequences,
         log_probability=target_task.exact_log_probability,
+    ),
+    "coin": Process(
+        symbols=tuple(coin_flip.SYMBOLS),
+        separator="",
+        row=coin_flip.ROW,
+        sample=coin_flip.sample_sequences,
+        log_probability=coin_flip.exact_log_probability,
+        sample_labelled=coin_flip.sample_labelled,
+    ),
+    "reviews": Process(
+        symbols=reviews.SYMBOLS,
+        separator=" ",
+        row=reviews.ROW,
+        sample=reviews.sample_sequences,
+        log_probability=reviews.exact_log_probability,
+        sample_labelled=reviews.sample_labelled,
     ),
 }

@@ -1,0 +1,95 @@
+"""Reviews from a small grammar, of two kinds: text with a hidden label that is known.
+
+A review's sentiment is a fair coin. Each of its sentences, independently given the sentiment, has
+one of three shapes and draws its words uniformly, but for the adjective: with probability 0.8 it is
+of the review's own sentiment, else of the other. Nouns and adverbs say nothing of the label. A
+sequence is a start symbol and 8 sentences of 6 words.
+"""
+
+from math import log
+
+import torch
+from torch import Generator, Tensor
+
+SENTENCES = 8
+OWN = 0.8  # of adjectives, that are of the review's own sentiment
+
+NOUNS = ("plot", "cast", "music", "script", "camera", "ending", "title", "hero")
+ADVERBS = ("very", "rather", "quite", "really")
+ADJECTIVES = (  # by sentiment: 0 against, 1 for
+    ("dull", "weak", "clumsy", "boring"),
+    ("fine", "bright", "lovely", "clever"),
+)
+SHAPES = (  # the words in capitals are drawn
+    ["the", "NOUN", "was", "ADVERB", "ADJECTIVE", "."],
+    ["they", "found", "the", "NOUN", "ADJECTIVE", "."],
+    ["what", "a", "ADVERB", "ADJECTIVE", "NOUN", "."],
+)
+START = "review:"
+FIXED = sorted({word for shape in SHAPES for word in shape if not word.isupper()})
+SYMBOLS = (START, *FIXED, *NOUNS, *ADVERBS, *ADJECTIVES[0], *ADJECTIVES[1])
+WORDS = len(SHAPES[0])  # of a sentence
+ROW = 1 + SENTENCES * WORDS
+
+ID = {word: i for i, word in enumerate(SYMBOLS)}
+EACH = len(ADJECTIVES[0])  # adjectives of a sentiment
+FIRST = {"NOUN": ID[NOUNS[0]], "ADVERB": ID[ADVERBS[0]], "ADJECTIVE": ID[ADJECTIVES[0][0]]}
+COUNT = {"NOUN": len(NOUNS), "ADVERB": len(ADVERBS), "ADJECTIVE": 2 * EACH}
+
+
+def sample_labelled(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """n sequences (n, 49) of token ids, and the sentiment (n,), 0 or 1, of each."""
+    label = torch.randint(2, (n,), generator=generator)
+    size = (n, SENTENCES)
+    own = torch.rand(size, generator=generator) < OWN
+    sentiment = torch.where(own, label[:, None], 1 - label[:, None])
+    drawn = {kind: torch.randint(COUNT[kind], size, generator=generator) for kind in COUNT}
+    drawn["ADJECTIVE"] = sentiment * EACH + drawn["ADJECTIVE"] % EACH
+    kind = torch.randint(len(SHAPES), size, generator=generator)
+    made = [  # the sentence of each shape, (n, S, WORDS)
+        torch.stack(
+            [
+                FIRST[word] + drawn[word] if word in FIRST else torch.full(size, ID[word])
+                for word in shape
+            ],
+            dim=-1,
+        )
+        for shape in SHAPES
+    ]
+    sentences = torch.stack(made)[kind, torch.arange(n)[:, None], torch.arange(SENTENCES)]
+    start = torch.full((n, 1), ID[START])
+    return torch.cat((start, sentences.flatten(1)), dim=1), label
+
+
+def sample_sequences(n: int, generator: Generator) -> Tensor:
+    return sample_labelled(n, generator)[0]
+
+
+def exact_log_probability(sequences: Tensor) -> Tensor:
+    """log P(words after the first) in nats, (n,), of sequences (n, 49), summed over both labels;
+    −inf for what the grammar cannot produce.
+    """
+    sentences = sequences[:, 1:].unflatten(1, (-1, WORDS))  # (n, S, WORDS)
+    given_label = torch.stack([sentence_log_probability(sentences, k).sum(1) for k in (0, 1)])
+    total = torch.logsumexp(given_label, dim=0) - log(2)
+    return torch.where(sequences[:, 0] == ID[START], total, -torch.inf)
+
+
+def sentence_log_probability(sentences: Tensor, label: int) -> Tensor:
+    """log P(sentence | label) in nats, (n, S), of sentences (n, S, WORDS)."""
+    impossible = torch.tensor(-torch.inf, dtype=torch.float64)
+    adjectives = torch.cat([torch.full((EACH,), OWN if k == label else 1 - OWN) for k in (0, 1)])
+    table = {kind: torch.full((COUNT[kind],), -log(COUNT[kind])).double() for kind in COUNT}
+    table["ADJECTIVE"] = (adjectives.double() / EACH).log()
+    shapes = []
+    for shape in SHAPES:
+        log_p = torch.full(sentences.shape[:2], -log(len(SHAPES)), dtype=torch.float64)
+        for word, ids in zip(shape, sentences.unbind(-1), strict=True):
+            if word in FIRST:
+                place = ids - FIRST[word]
+                fits = (place >= 0) & (place < COUNT[word])
+                log_p += torch.where(fits, table[word][place.clamp(0, COUNT[word] - 1)], impossible)
+            else:
+                log_p += torch.where(ids == ID[word], 0.0, impossible)
+        shapes.append(log_p)
+    return torch.stack(shapes).logsumexp(0)
