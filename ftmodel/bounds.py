@@ -69,22 +69,22 @@ def latent_bounds(
     assert model.latent is not None, "a baseline has no bound: its NLL is exact"
     b, t = inputs.shape
     h = model.config.latent_bits
-    rope = model.rope(0, t, inputs.device)
-    x = model.lower(inputs, rope)
-    o = model.latent.encode(x, rope)  # (B, T, H)
+    positions = model.positions(0, t, inputs.device)
+    x = model.lower(inputs, positions)
+    o = model.latent.encode(x, positions)  # (B, T, H)
     table = model.latent.post_sampler
     log_prior = -t * h * LN2
     ce, log_w, prior = [], [], []
     for _ in range(samples):
         noise = torch.rand(o.shape, generator=generator).to(o.device)
         r, _codes = binary_mapper(o, noise, table)
-        nll = sequence_nll(model, model.upper(x, x + r, rope), targets)
+        nll = sequence_nll(model, model.upper(x, x + r, positions), targets)
         ones = noise < o.sigmoid()
         log_q = torch.where(ones, F.logsigmoid(o), F.logsigmoid(-o)).sum((1, 2))
         ce.append(nll)
         log_w.append(-nll + log_prior - log_q)
         codes = torch.randint(1 << h, (b, t), generator=generator).to(o.device)
-        prior.append(-sequence_nll(model, model.upper(x, x + table[codes], rope), targets))
+        prior.append(-sequence_nll(model, model.upper(x, x + table[codes], positions), targets))
     kl_bits = kl_per_bit(o).sum(1)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)

@@ -1,7 +1,9 @@
-"""The parts of a Llama-style block: rotary positions, attention with its cache, SwiGLU.
+"""The parts of a Llama-style block: positions and documents, attention with its cache, SwiGLU.
 
 Shapes: B batch, T positions, D model width, N heads, M key-value heads, E = D / N head width.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +27,22 @@ def rotate(x: Tensor, rope: Tensor) -> Tensor:
     """Apply RoPE to x (B, N, T or 1, E); one row broadcasts to all T positions."""
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))  # (B, N, T, E / 2)
     return torch.view_as_real(pairs * rope).flatten(-2).type_as(x)
+
+
+@dataclass
+class Positions:
+    """Where the tokens of a forward pass stand; the same for all its blocks."""
+
+    rope: Tensor  # complex (T, E / 2)
+    # bool (B, 1, T, T), whether a query (first T) may read a key; None: no document boundaries
+    causal: Tensor | None = None  # those of its document that are not later
+    full: Tensor | None = None  # all of its document
+
+
+def within_documents(rope: Tensor, documents: Tensor) -> Positions:
+    """Positions for attention that stays within ``documents`` (B, T): integers, one a document."""
+    same = (documents[:, :, None] == documents[:, None, :]).unsqueeze(1)  # (B, 1, T, T)
+    return Positions(rope, causal=same.tril(), full=same)
 
 
 class LayerCache:
@@ -65,18 +83,18 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, N or M, T, E)
 
     def forward(
-        self, q: Tensor, kv: Tensor, rope: Tensor, causal: bool, cache: LayerCache | None
+        self, q: Tensor, kv: Tensor, positions: Positions, causal: bool, cache: LayerCache | None
     ) -> Tensor:
         """q (B or 1, T or 1, D) and kv (B, T, D), at the same positions, give (B, T, D)."""
-        queries = rotate(self.heads(self.query(q)), rope)
+        queries = rotate(self.heads(self.query(q)), positions.rope)
         k, v = self.key_value(kv).chunk(2, dim=-1)
-        keys, values = rotate(self.heads(k), rope), self.heads(v)
+        keys, values = rotate(self.heads(k), positions.rope), self.heads(v)
         past = 0
         if cache is not None:
             past = cache.length
             keys, values = cache.append(keys, values)
         t = queries.shape[2]
-        mask = None
+        mask = positions.causal if causal else positions.full
         if causal and past and t > 1:
             mask = torch.ones(t, past + t, dtype=torch.bool, device=q.device).tril(past)
         y = F.scaled_dot_product_attention(
@@ -84,7 +102,7 @@ class Attention(nn.Module):
             keys,
             values,
             attn_mask=mask,
-            is_causal=causal and not past,
+            is_causal=causal and not past and mask is None,
             enable_gqa=self.grouped,
         )
         return self.output(y.transpose(1, 2).flatten(2))  # (B, T, D)
@@ -120,11 +138,11 @@ class Block(nn.Module):
         self,
         q: Tensor,
         kv: Tensor,
-        rope: Tensor,
+        positions: Positions,
         causal: bool = True,
         cache: LayerCache | None = None,
     ) -> Tensor:
         queries = self.attention_norm(q)
         keys_values = queries if kv is q else self.attention_norm(kv)
-        x = q + self.attention(queries, keys_values, rope, causal, cache)
+        x = q + self.attention(queries, keys_values, positions, causal, cache)
         return x + self.ffn(self.ffn_norm(x))

@@ -50,12 +50,14 @@ def training_loss(
     targets: Tensor,
     noise: Tensor | None = None,
     kappa_bits: float | None = None,
+    documents: Tensor | None = None,
 ) -> Loss:
     """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T).
 
     ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits`` are needed by a Free Transformer.
+    ``documents`` (B, T) tells the documents of a row apart, if attention is to stay within them.
     """
-    out = model(inputs, noise)
+    out = model(inputs, noise, documents=documents)
     ce = F.linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
     if out.bit_logits is None:
         return Loss(ce, ce)

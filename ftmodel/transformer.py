@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ftmodel.config import ModelConfig
-from ftmodel.layers import Block, LayerCache, rope_table
+from ftmodel.layers import Block, LayerCache, Positions, rope_table, within_documents
 from ftmodel.mapper import binary_mapper
 
 
@@ -33,9 +33,11 @@ class Latent(nn.Module):
         self.readout = nn.Linear(config.d_model, config.latent_bits, bias=False)
         self.post_sampler = nn.Parameter(torch.empty(1 << config.latent_bits, config.d_model))
 
-    def encode(self, x: Tensor, rope: Tensor) -> Tensor:
-        """Logits o (B, T, H) of the bits of z, every position reading all of x (B, T, D)."""
-        y = self.encoder_block(self.zeta, x, rope, causal=False)  # q = zeta, kv = x
+    def encode(self, x: Tensor, positions: Positions) -> Tensor:
+        """Logits o (B, T, H) of the bits of z, every position reading all of x (B, T, D), or all
+        that lies in its document.
+        """
+        y = self.encoder_block(self.zeta, x, positions, causal=False)  # q = zeta, kv = x
         return self.readout(self.norm(y)).float()
 
 
@@ -80,9 +82,17 @@ class FreeTransformer(nn.Module):
                 std *= into_residual
             nn.init.normal_(parameter, std=std)
 
-    def rope(self, start: int, length: int, device: torch.device) -> Tensor:
+    def positions(
+        self, start: int, length: int, device: torch.device, documents: Tensor | None = None
+    ) -> Positions:
+        """Positions start, start + 1, … of ``length`` = T tokens.
+
+        With ``documents`` (B, T), integers that tell the documents of a row apart, no position
+        reads another document's tokens. Positions run on over their boundaries: RoPE is relative.
+        """
         width = self.config.d_model // self.config.n_heads
-        return rope_table(start, length, width, self.config.rope_theta, device)
+        rope = rope_table(start, length, width, self.config.rope_theta, device)
+        return Positions(rope) if documents is None else within_documents(rope, documents)
 
     def new_cache(self, capacity: int) -> list[LayerCache]:
         """An empty key-value cache for sequences of up to ``capacity`` positions."""
@@ -94,42 +104,51 @@ class FreeTransformer(nn.Module):
         noise: Tensor | None = None,
         codes: Tensor | None = None,
         cache: list[LayerCache] | None = None,
+        documents: Tensor | None = None,
     ) -> Output:
-        """Run tokens (B, T), which follow what ``cache`` already holds.
+        """Run tokens (B, T), which follow what ``cache`` already holds, or are those of several
+        ``documents`` (B, T), each read as if it stood alone.
 
         A Free Transformer takes z from exactly one place: from its encoder, sampled with
         ``noise`` (B, T, H) uniform on [0, 1) (training, prefill), or from the caller as
         ``codes`` (B, T) (generation from the prior). A baseline takes neither.
+
+        Raises ValueError if both ``cache`` and ``documents`` are given: a cache holds one document.
         """
-        rope = self.rope(cache[0].length if cache else 0, tokens.shape[1], tokens.device)
-        x = self.lower(tokens, rope, cache)
+        if cache and documents is not None:
+            raise ValueError("a cache holds one document a row, not several")
+        start, length = cache[0].length if cache else 0, tokens.shape[1]
+        positions = self.positions(start, length, tokens.device, documents)
+        x = self.lower(tokens, positions, cache)
         if self.latent is None:
             assert noise is None and codes is None, "a baseline has no latent"
-            return Output(self.upper(x, x, rope, cache))
+            return Output(self.upper(x, x, positions, cache))
         assert (noise is None) != (codes is None), "z comes from noise or from codes, not both"
         o = None
         if noise is not None:
-            o = self.latent.encode(x, rope)
+            o = self.latent.encode(x, positions)
             r, codes = binary_mapper(o, noise, self.latent.post_sampler)
         else:
             r = self.latent.post_sampler[codes]
-        return Output(self.upper(x, x + r, rope, cache), codes, o)
+        return Output(self.upper(x, x + r, positions, cache), codes, o)
 
-    def lower(self, tokens: Tensor, rope: Tensor, cache: list[LayerCache] | None = None) -> Tensor:
+    def lower(
+        self, tokens: Tensor, positions: Positions, cache: list[LayerCache] | None = None
+    ) -> Tensor:
         """Blocks before any latent, 1 … L/2: tokens (B, T) to activations x (B, T, D)."""
         x = self.embedding(tokens)
         for i in range(self.config.lower_blocks):
-            x = self.blocks[i](x, x, rope, cache=cache[i] if cache else None)
+            x = self.blocks[i](x, x, positions, cache=cache[i] if cache else None)
         return x
 
     def upper(
-        self, x: Tensor, kv: Tensor, rope: Tensor, cache: list[LayerCache] | None = None
+        self, x: Tensor, kv: Tensor, positions: Positions, cache: list[LayerCache] | None = None
     ) -> Tensor:
         """Blocks L/2 + 1 … L, the first with keys and values from kv = x + r; then RMSNorm."""
         first = self.config.lower_blocks
-        x = self.blocks[first](x, kv, rope, cache=cache[first] if cache else None)
+        x = self.blocks[first](x, kv, positions, cache=cache[first] if cache else None)
         for i in range(first + 1, self.config.n_layers):
-            x = self.blocks[i](x, x, rope, cache=cache[i] if cache else None)
+            x = self.blocks[i](x, x, positions, cache=cache[i] if cache else None)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:

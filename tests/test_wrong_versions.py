@@ -31,8 +31,8 @@ class Wrong:
     noticed_by: str
 
 
-ENCODE = "self.encoder_block(self.zeta, x, rope, causal=False)"
-UPPER = "self.upper(x, x + r, rope, cache), codes, o"
+ENCODE = "self.encoder_block(self.zeta, x, positions, causal=False)"
+UPPER = "self.upper(x, x + r, positions, cache), codes, o"
 KEYS_VALUES = "keys_values = queries if kv is q else self.attention_norm(kv)"
 
 WRONG = [
@@ -40,35 +40,35 @@ WRONG = [
         "encoder causal",
         "transformer.py",
         ENCODE,
-        "self.encoder_block(self.zeta, x, rope, causal=True)",
+        "self.encoder_block(self.zeta, x, positions, causal=True)",
         "test_transformer.py::test_bits_of_the_first_position_know_the_last_token",
     ),
     Wrong(
         "encoder without RoPE",
         "transformer.py",
         ENCODE,
-        "self.encoder_block(self.zeta, x, torch.ones_like(rope), causal=False)",
+        "self.encoder_block(self.zeta, x, Positions(positions.rope**0), causal=False)",
         "test_transformer.py::test_bits_know_their_position",
     ),
     Wrong(
         "encoder with RoPE on its queries only",
         "layers.py",
-        "keys, values = rotate(self.heads(k), rope), self.heads(v)",
-        "keys, values = rotate(self.heads(k), rope) if causal else self.heads(k), self.heads(v)",
+        "rotate(self.heads(k), positions.rope)",
+        "rotate(self.heads(k), positions.rope if causal else positions.rope**0)",
         "test_transformer.py::test_bits_know_the_order_of_what_they_read",
     ),
     Wrong(
         "encoder queries from x",
         "transformer.py",
         ENCODE,
-        "self.encoder_block(x, x, rope, causal=False)",
+        "self.encoder_block(x, x, positions, causal=False)",
         "test_transformer.py::test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries",
     ),
     Wrong(
         "r added to the residual",
         "transformer.py",
         UPPER,
-        "self.upper(x + r, x + r, rope, cache), codes, o",
+        "self.upper(x + r, x + r, positions, cache), codes, o",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
@@ -89,7 +89,7 @@ WRONG = [
         "r not injected",
         "transformer.py",
         UPPER,
-        "self.upper(x, x, rope, cache), codes, o",
+        "self.upper(x, x, positions, cache), codes, o",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
@@ -114,6 +114,27 @@ WRONG = [
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
+        "encoder reads over the boundaries of documents",
+        "layers.py",
+        "mask = positions.causal if causal else positions.full",
+        "mask = positions.causal if causal else None",
+        "test_documents.py::test_a_packed_row_equals_its_documents_run_alone",
+    ),
+    Wrong(
+        "causal attention reads over the boundaries of documents",
+        "layers.py",
+        "mask = positions.causal if causal else positions.full",
+        "mask = None if causal else positions.full",
+        "test_documents.py::test_a_packed_row_equals_its_documents_run_alone",
+    ),
+    Wrong(
+        "documents without causality",
+        "layers.py",
+        "causal=same.tril()",
+        "causal=same",
+        "test_documents.py::test_a_packed_row_equals_its_documents_run_alone",
+    ),
+    Wrong(
         "gradient through the sampled code only",
         "mapper.py",
         "g = g.unflatten(",
@@ -130,8 +151,8 @@ WRONG = [
     Wrong(
         "encoder's gradient kept from the lower half",
         "transformer.py",
-        "o = self.latent.encode(x, rope)",
-        "o = self.latent.encode(x.detach(), rope)",
+        "o = self.latent.encode(x, positions)",
+        "o = self.latent.encode(x.detach(), positions)",
         "test_transformer.py::test_gradients_equal_those_of_algorithm_2",
     ),
     Wrong(
@@ -186,8 +207,8 @@ WRONG = [
     Wrong(
         "cached generation off by one position",
         "transformer.py",
-        "self.rope(cache[0].length if cache else 0,",
-        "self.rope(max(cache[0].length - 1, 0) if cache else 0,",
+        "start, length = cache[0].length if cache else 0, ",
+        "start, length = max(cache[0].length - 1, 0) if cache else 0, ",
         "test_generate.py::test_cached_generation_equals_the_full_forward_pass",
     ),
     Wrong(

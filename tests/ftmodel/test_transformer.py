@@ -121,7 +121,7 @@ def test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries(make_model, r
     """The encoder alone, on activations of its own: y = block(q = ζ, kv = x), o = W norm(y)."""
     model = make_model()
     x = torch.randn(2, 7, 16, generator=rng)
-    o = model.latent.encode(x, model.rope(0, 7, x.device))
+    o = model.latent.encode(x, model.positions(0, 7, x.device))
     expected = Reference(model).encode(x.double()).float()
     torch.testing.assert_close(o, expected, atol=1e-5, rtol=1e-5)
 
@@ -140,7 +140,7 @@ def test_bits_know_their_position(make_model, rng):
     """Each position asks with the same ζ: only RoPE can tell it where it stands."""
     model = make_model()
     x = torch.randn(1, 7, 16, generator=rng)
-    o = model.latent.encode(x, model.rope(0, 7, x.device))[0]
+    o = model.latent.encode(x, model.positions(0, 7, x.device))[0]
     distance = torch.cdist(o, o) + torch.eye(7)
     assert distance.min() > 1e-3
 
@@ -149,9 +149,10 @@ def test_bits_know_their_position(make_model, rng):
 def test_bits_know_the_order_of_what_they_read(make_model, rng):
     """Without RoPE on the keys the encoder would read a bag of activations."""
     model = make_model()
-    x, rope = torch.randn(1, 7, 16, generator=rng), model.rope(0, 7, torch.device("cpu"))
+    x = torch.randn(1, 7, 16, generator=rng)
+    positions = model.positions(0, 7, x.device)
     swapped = x[:, [1, 0, 2, 3, 4, 5, 6]]
-    change = model.latent.encode(x, rope) - model.latent.encode(swapped, rope)
+    change = model.latent.encode(x, positions) - model.latent.encode(swapped, positions)
     assert change[0].abs().amax(-1).min() > 1e-4  # at every position
 
 
