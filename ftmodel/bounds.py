@@ -1,4 +1,4 @@
-"""Honest measurement: what a model says about held-out sequences, per sequence, in nats.
+"""Honest measurement: what a model says about held-out pieces of text, per piece, in nats.
 
 A Free Transformer's cross-entropy under the posterior z is not a language-model loss: z has read
 the tokens that it helps to predict. What may be compared with a baseline's NLL are upper bounds on
@@ -8,24 +8,27 @@ the true NLL −log p(x) = −log Σ_z p(x | z) p(z):
     IWAE-K   −log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x),  z_k ~ q     (Burda et al. 2016, eq. 8)
     prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ uniform              (loose: shown, not compared)
 
-Shapes: B sequences, T tokens, H latent bits, K samples.
+Several pieces may lie in one row; attention then stays within each, and so do all sums.
+
+Shapes: B rows, T tokens, H latent bits, K samples, S pieces.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, nan, sqrt
+from math import log, nan
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.mapper import binary_mapper
+from ftmodel.mapper import binary_mapper, pack_bits
 from ftmodel.objective import LN2, kl_per_bit
 from ftmodel.transformer import FreeTransformer
 
 
 @dataclass
 class Bounds:
-    """Nats per sequence, (B,) each; kl_bits (B, H) is the KL of each bit, summed over tokens."""
+    """Nats per piece, (S,) each; kl_bits (S, H) is the KL of each bit, summed over tokens."""
 
     ce: Tensor  # reconstruction: mean over K posterior samples of −log p(x | z)
     kl: Tensor
@@ -33,66 +36,110 @@ class Bounds:
     iwae: Tensor
     prior: Tensor
     kl_bits: Tensor
+    log_weights: Tensor  # (K, S): log p(x | z_k) p(z_k) / q(z_k | x)
 
 
-def mean_and_error(per_sequence: Tensor) -> dict[str, float]:
-    """Mean and standard error of the mean of one figure a sequence (n,); NaN error for n = 1."""
-    values = per_sequence.double()
-    error = values.std().item() / sqrt(len(values)) if len(values) > 1 else nan
-    return {"mean": values.mean().item(), "se": error}
+def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, float]:
+    """Σ totals / Σ sizes and its standard error, of n documents with a total and a size (n,) each;
+    sizes are 1 where none are given. The error is NaN for n = 1.
+
+    It is the ratio estimator's, from the spread of the residuals (delta method; Cochran 1977,
+    Sampling Techniques, § 6.3): documents are independent of each other, their tokens are not.
+    """
+    totals = totals.double()
+    sizes = torch.ones_like(totals) if sizes is None else sizes.double()
+    n, mean = len(totals), totals.sum() / sizes.sum()
+    if n == 1:
+        return {"mean": mean.item(), "se": nan}
+    residuals = totals - mean * sizes
+    error = (n / (n - 1) * residuals.square().sum()).sqrt() / sizes.sum()
+    return {"mean": mean.item(), "se": error.item()}
 
 
-def sequence_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
-    """−log p of targets (B, T), nats, summed over tokens: (B,)."""
-    logits = model.logits(hidden).float()
-    return (
-        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-        .view_as(targets)
-        .sum(-1)
+def importance_bound(log_weights: Tensor, k: int) -> Tensor:
+    """IWAE-k, nats, (S,), of log weights (K, S): its mean over the K // k disjoint groups of k."""
+    groups = log_weights.shape[0] // k
+    grouped = log_weights[: groups * k].unflatten(0, (groups, k))
+    return (log(k) - grouped.logsumexp(1)).mean(0)
+
+
+def sums(values: Tensor, pieces: Tensor) -> Tensor:
+    """Sums (S, …) over each piece of values (B, T, …), in float64."""
+    totals = values.new_zeros(int(pieces.max()) + 1, *values.shape[2:], dtype=torch.float64)
+    return totals.index_add_(0, pieces.flatten(), values.flatten(0, 1).double())[1:]
+
+
+def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
+    """−log p of each of targets (B, T), nats."""
+    nll = F.linear_cross_entropy(
+        hidden.flatten(0, 1), model.readout.weight, targets.flatten(), reduction="none"
     )
+    return nll.view_as(targets)
 
 
 @torch.inference_mode()
-def exact_nll(model: FreeTransformer, inputs: Tensor, targets: Tensor) -> Tensor:
-    """NLL (B,) in nats of a baseline, for which it is exact."""
-    return sequence_nll(model, model(inputs).hidden, targets)
+def exact_nll(
+    model: FreeTransformer, inputs: Tensor, targets: Tensor, pieces: Tensor | None = None
+) -> Tensor:
+    """NLL (S,) in nats of a baseline, for which it is exact; arguments as of latent_bounds."""
+    hidden = model(inputs, documents=pieces).hidden
+    return sums(token_nll(model, hidden, targets), rows_of(inputs) if pieces is None else pieces)
+
+
+def rows_of(inputs: Tensor) -> Tensor:
+    """The numbers of pieces (B, T) where each row is one."""
+    return torch.arange(1, len(inputs) + 1, device=inputs.device)[:, None].expand_as(inputs)
 
 
 @torch.inference_mode()
 def latent_bounds(
-    model: FreeTransformer, inputs: Tensor, targets: Tensor, samples: int, generator: Generator
+    model: FreeTransformer,
+    inputs: Tensor,
+    targets: Tensor,
+    samples: int,
+    draw: Callable[[], Tensor],
+    pieces: Tensor | None = None,
 ) -> Bounds:
     """Bounds on the NLL of ``targets`` (B, T), the successors of ``inputs``, with K = samples.
 
-    The lower half and the encoder run once; the upper half once per sample of z.
+    The lower half and the encoder run once; the upper half twice per sample.
+
+    Args:
+        draw: called 2 K times, for the posterior's and the prior's z in turn; each time new noise
+            (B, T, H), uniform on [0, 1).
+        pieces: (B, T), the number 1 … S of the piece that a token belongs to, 0 for padding; each
+            lies in one row. None: each row is one.
     """
     assert model.latent is not None, "a baseline has no bound: its NLL is exact"
-    b, t = inputs.shape
-    h = model.config.latent_bits
-    positions = model.positions(0, t, inputs.device)
+    positions = model.positions(0, inputs.shape[1], inputs.device, pieces)
+    if pieces is None:
+        pieces = rows_of(inputs)
     x = model.lower(inputs, positions)
     o = model.latent.encode(x, positions)  # (B, T, H)
     table = model.latent.post_sampler
-    log_prior = -t * h * LN2
+    lengths = sums(torch.ones_like(o[..., 0]), pieces)
+    log_prior = -lengths * model.config.latent_bits * LN2
     ce, log_w, prior = [], [], []
     for _ in range(samples):
-        noise = torch.rand(o.shape, generator=generator).to(o.device)
+        noise = draw()
         r, _codes = binary_mapper(o, noise, table)
-        nll = sequence_nll(model, model.upper(x, x + r, positions), targets)
+        nll = sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces)
         ones = noise < o.sigmoid()
-        log_q = torch.where(ones, F.logsigmoid(o), F.logsigmoid(-o)).sum((1, 2))
+        log_q = sums(torch.where(ones, F.logsigmoid(o), F.logsigmoid(-o)), pieces).sum(-1)
         ce.append(nll)
         log_w.append(-nll + log_prior - log_q)
-        codes = torch.randint(1 << h, (b, t), generator=generator).to(o.device)
-        prior.append(-sequence_nll(model, model.upper(x, x + table[codes], positions), targets))
-    kl_bits = kl_per_bit(o).sum(1)
+        r = table[pack_bits(draw() < 0.5)]
+        prior.append(-sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces))
+    kl_bits = sums(kl_per_bit(o), pieces)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)
+    log_weights = torch.stack(log_w)
     return Bounds(
         ce=mean_ce,
         kl=kl,
         elbo=mean_ce + kl,
-        iwae=log(samples) - torch.stack(log_w).logsumexp(0),
-        prior=log(samples) - torch.stack(prior).logsumexp(0),
+        iwae=importance_bound(log_weights, samples),
+        prior=importance_bound(torch.stack(prior), samples),
         kl_bits=kl_bits,
+        log_weights=log_weights,
     )

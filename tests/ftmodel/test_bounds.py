@@ -1,13 +1,14 @@
 """The bounds against the true NLL of models so small that every z can be enumerated."""
 
 from itertools import product
-from math import isnan
+from math import isnan, log
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.bounds import exact_nll, latent_bounds, mean_and_error
+from ftmodel.bounds import exact_nll, importance_bound, latent_bounds, mean_and_error
+from ftmodel.objective import LN2
 
 ROWS = 4096  # copies of one sequence: each row of a batch draws its own z
 
@@ -42,6 +43,19 @@ def case(request, make_model, make_tokens):
     return model, inputs, targets, truth
 
 
+@pytest.fixture
+def bounds_of(rng):
+    """latent_bounds with noise of the fixture rng."""
+
+    def bounds(model, inputs, targets, samples, pieces=None):
+        shape = (*inputs.shape, model.config.latent_bits)
+        return latent_bounds(
+            model, inputs, targets, samples, lambda: torch.rand(shape, generator=rng), pieces
+        )
+
+    return bounds
+
+
 def assert_near(values, expected):
     """The mean of independent estimates lies within 4 standard errors of what is expected."""
     error = values.std().item() / len(values) ** 0.5
@@ -56,28 +70,28 @@ def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens):
     assert exact_nll(model, inputs, targets).tolist() == pytest.approx(expected, abs=1e-4)
 
 
-def test_kl_is_that_of_the_whole_z(case, rng):
+def test_kl_is_that_of_the_whole_z(case, bounds_of):
     """One sequence's KL by its definition, Σ_z q log(q / p); no sampling is involved."""
     model, inputs, targets, truth = case
-    bounds = latent_bounds(model, inputs[:2], targets[:2], 1, rng)
+    bounds = bounds_of(model, inputs[:2], targets[:2], 1)
     assert bounds.kl.tolist() == pytest.approx([truth.kl] * 2, abs=1e-5)
     assert bounds.kl_bits.shape == (2, model.config.latent_bits)
     torch.testing.assert_close(bounds.kl_bits.sum(-1), bounds.kl)
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-def test_elbo_is_the_posterior_cross_entropy_plus_kl(case, rng, samples):
+def test_elbo_is_the_posterior_cross_entropy_plus_kl(case, bounds_of, samples):
     model, inputs, targets, truth = case
-    bounds = latent_bounds(model, inputs, targets, samples, rng)
+    bounds = bounds_of(model, inputs, targets, samples)
     assert_near(bounds.ce, truth.posterior_ce)
     assert_near(bounds.elbo, truth.posterior_ce + truth.kl)
     assert bounds.elbo.mean() > truth.nll
 
 
-def test_iwae_starts_at_the_elbo_and_tightens_towards_the_nll(case, rng):
+def test_iwae_starts_at_the_elbo_and_tightens_towards_the_nll(case, bounds_of):
     """In the mean it falls with K and never passes the truth (Burda et al. 2016, theorem 1)."""
     model, inputs, targets, truth = case
-    iwae = [latent_bounds(model, inputs, targets, k, rng).iwae for k in (1, 4, 32)]
+    iwae = [bounds_of(model, inputs, targets, k).iwae for k in (1, 4, 32)]
     assert_near(iwae[0], truth.posterior_ce + truth.kl)
     means = [values.mean().item() for values in iwae]
     error = iwae[2].std().item() / ROWS**0.5
@@ -86,45 +100,103 @@ def test_iwae_starts_at_the_elbo_and_tightens_towards_the_nll(case, rng):
 
 @pytest.mark.parametrize("samples", [1, 5])
 @pytest.mark.parametrize("bound", ["iwae", "prior"])
-def test_sampled_probability_is_unbiased(case, rng, bound, samples):
+def test_sampled_probability_is_unbiased(case, bounds_of, bound, samples):
     """exp(−bound) is an importance-sampling estimate of p(x), for any number of samples."""
     model, inputs, targets, truth = case
-    bounds = latent_bounds(model, inputs, targets, samples, rng)
+    bounds = bounds_of(model, inputs, targets, samples)
     ratio = (truth.nll - getattr(bounds, bound)).exp()
     assert_near(ratio, 1.0)
 
 
-def test_prior_bound_of_one_sample_is_the_prior_cross_entropy(case, rng):
+def test_prior_bound_of_one_sample_is_the_prior_cross_entropy(case, bounds_of):
     model, inputs, targets, truth = case
-    assert_near(latent_bounds(model, inputs, targets, 1, rng).prior, truth.prior_ce)
+    assert_near(bounds_of(model, inputs, targets, 1).prior, truth.prior_ce)
 
 
-def test_with_many_samples_both_bounds_reach_the_nll_of_each_sequence(make_model, make_tokens, rng):
+def test_with_many_samples_both_bounds_reach_the_nll_of_each_sequence(
+    make_model, make_tokens, bounds_of
+):
     """Five sequences in one batch, 200 copies of each: none may borrow from another."""
     model, tokens = make_model(latent_bits=1, n_layers=2), make_tokens(5, 4)
     nll = [Exact(model, s[:-1], s[1:]).nll for s in tokens]
     assert max(nll) - min(nll) > 1
     copies = tokens.repeat(200, 1)
-    bounds = latent_bounds(model, copies[:, :-1], copies[:, 1:], 500, rng)
+    bounds = bounds_of(model, copies[:, :-1], copies[:, 1:], 500)
     for bound in (bounds.iwae, bounds.prior):
         assert bound.view(200, 5).mean(0).tolist() == pytest.approx(nll, abs=0.02)
 
 
 @pytest.mark.parametrize("reader", [None, 1, 4])
-def test_bounds_use_the_same_weights_as_the_forward_pass(make_model, make_tokens, rng, reader):
+def test_bounds_use_the_same_weights_as_the_forward_pass(
+    make_model, make_tokens, bounds_of, reader
+):
     """With certain bits there is one z: CE is that of forward(), and KL is all H T bits."""
     model, tokens = make_model(latent_block=reader), make_tokens(3, 7)
     with torch.no_grad():
         model.latent.readout.weight.mul_(1e6)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    bounds = latent_bounds(model, inputs, targets, 2, rng)
+    bounds = bounds_of(model, inputs, targets, 2)
     logits = model.logits(model(inputs, noise=torch.full((3, 6, 3), 0.5)).hidden)
     ce = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").sum(1)
-    torch.testing.assert_close(bounds.ce, ce.detach(), atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(bounds.kl, torch.full((3,), 18 * 0.6931472))
+    torch.testing.assert_close(bounds.ce, ce.detach().double(), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(bounds.kl, torch.full((3,), 18 * LN2).double())
+
+
+def test_pieces_packed_into_rows_are_bounded_as_if_each_were_alone(make_model, make_tokens, rng):
+    """Rows of 9 tokens: pieces of 4 and 3 with padding, and one of 9; each has its own noise."""
+    model, k = make_model(), 3
+    places = {1: (0, 0, 4), 2: (0, 4, 7), 3: (1, 0, 9)}  # of a piece: row, start, end
+    tokens = {piece: make_tokens(1, end - start + 1) for piece, (_, start, end) in places.items()}
+    inputs, targets, pieces = (torch.zeros(2, 9, dtype=torch.long) for _ in range(3))
+    noise = torch.rand(2 * k, 2, 9, 3, generator=rng)
+    for piece, (row, start, end) in places.items():
+        inputs[row, start:end], targets[row, start:end] = (
+            tokens[piece][0, :-1],
+            tokens[piece][0, 1:],
+        )
+        pieces[row, start:end] = piece
+    drawn = iter(noise)
+    packed = vars(latent_bounds(model, inputs, targets, k, lambda: next(drawn), pieces))
+    baseline = make_model(latent_bits=0)
+    nll = exact_nll(baseline, inputs, targets, pieces)
+    for piece, (row, start, end) in places.items():
+        drawn = iter(noise[:, row : row + 1, start:end])
+        alone = tokens[piece][:, :-1], tokens[piece][:, 1:]
+        for name, value in vars(latent_bounds(model, *alone, k, lambda: next(drawn))).items():  # noqa: B023
+            at = packed[name][..., piece - 1] if name == "log_weights" else packed[name][piece - 1]
+            torch.testing.assert_close(at, value.squeeze(-1 if name == "log_weights" else 0))
+        torch.testing.assert_close(nll[piece - 1], exact_nll(baseline, *alone)[0])
+
+
+def test_importance_bound_is_the_mean_over_disjoint_groups_of_samples():
+    log_weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0]).log()[:, None].double()
+    bounds = [importance_bound(log_weights, k).item() for k in (1, 2, 5)]
+    assert bounds[0] == pytest.approx(-2 * LN2)  # the mean of log 1, 2, 4, 8, 16 = log 4
+    assert bounds[1] == pytest.approx(-(log(1.5) + log(6)) / 2)  # the last of five is left over
+    assert bounds[2] == pytest.approx(-log(31 / 5))
 
 
 def test_mean_and_its_standard_error():
     figures = mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert figures == pytest.approx({"mean": 2.5, "se": (5 / 3) ** 0.5 / 2})
     assert isnan(mean_and_error(torch.ones(1))["se"])
+
+
+def test_standard_error_over_documents_of_different_sizes(rng):
+    """Against the jackknife, which leaves out one document at a time and knows no formula; and
+    far from the error of documents that are taken to be alike in size.
+    """
+    sizes = 10 + 500 * torch.rand(400, generator=rng, dtype=torch.float64) ** 3
+    totals = sizes * (2 + 0.3 * torch.randn(400, generator=rng, dtype=torch.float64))
+    figures = mean_and_error(totals, sizes)
+    left_out = (totals.sum() - totals) / (sizes.sum() - sizes)
+    jackknife = (399 / 400 * (left_out - left_out.mean()).square().sum()).sqrt().item()
+    assert figures["mean"] == pytest.approx((totals.sum() / sizes.sum()).item())
+    assert figures["se"] == pytest.approx(jackknife, rel=0.03)
+    assert mean_and_error(totals / sizes.mean())["se"] > 3 * jackknife
+
+
+def test_tokens_of_one_document_are_no_independent_evidence(rng):
+    """Documents that are each said 100 times over are as uncertain as before."""
+    totals, sizes = torch.rand(30, generator=rng), torch.ones(30)
+    assert mean_and_error(100 * totals, 100 * sizes) == pytest.approx(mean_and_error(totals))
