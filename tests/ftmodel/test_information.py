@@ -1,0 +1,99 @@
+"""What z tells of a label: closed forms, planted and absent dependence, chance."""
+
+from math import log2
+
+import pytest
+import torch
+
+from ftmodel.information import (
+    bits_of_sequences,
+    guess,
+    label_information,
+    mutual_information,
+)
+
+ONE_IN_FIVE = -0.8 * log2(0.8) - 0.2 * log2(0.2)  # entropy of a choice of 1 in 5, bits
+
+
+def column(*values):
+    return torch.tensor(values)[:, None]
+
+
+def planted(n, length, bits, rng, strength, bit=0):
+    """Bits (n, length, bits), fair but for one that leans to the label, and the labels."""
+    labels = torch.randint(2, (n,), generator=rng)
+    p = torch.full((n, length, bits), 0.5)
+    p[..., bit] += strength * (2 * labels[:, None] - 1)
+    return (torch.rand(p.shape, generator=rng) < p).long(), labels
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),  # of (bit, label) = 00, 01, 10, 11
+    [
+        ((2, 0, 0, 2), 1.0),
+        ((1, 1, 1, 1), 0.0),
+        ((0, 0, 2, 2), 0.0),  # a bit that is always 1
+        ((4, 1, 1, 4), 1 - ONE_IN_FIVE),  # a channel that errs one in five
+        ((3, 1, 0, 4), 1 - 5 / 8 * ONE_IN_FIVE),  # that errs for one label only
+    ],
+)
+def test_information_of_two_bits_in_closed_form(counts, expected):
+    pairs = [divmod(i, 2) for i, count in enumerate(counts) for _ in range(count)]
+    bit, label = (column(*values) for values in zip(*pairs, strict=True))
+    assert mutual_information(bit, label).item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_information_without_relation_is_that_of_counting(rng):
+    """The plug-in estimate's mean is 1 / (2 n ln 2) then, here 0.00721 bits."""
+    x, y = (torch.randint(2, (100, 60), generator=rng) for _ in range(2))
+    values = mutual_information(x, y)
+    assert values.shape == (60, 60)
+    assert values.mean().item() == pytest.approx(1 / (200 * 0.6931472), rel=0.1)
+
+
+def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_median():
+    bits = torch.zeros(5, 4, 2, dtype=torch.long)
+    for row, ones in enumerate((0, 1, 2, 3, 4)):
+        bits[row, :ones, 0] = 1
+    assert bits_of_sequences(bits).tolist() == [[0, 0], [0, 0], [0, 0], [1, 0], [1, 0]]
+
+
+def test_planted_information_is_found_in_its_bit(rng):
+    bits, labels = planted(1000, 32, 6, rng, strength=0.2, bit=4)
+    found = label_information(bits, labels, rng, 200)
+    assert max(found.per_bit) == found.per_bit[4] == found.best.bits
+    assert 0.5 < found.best.bits < 1 and found.whole.bits > 0.5
+    assert found.best.p_value == found.whole.p_value == pytest.approx(1 / 201)
+    assert found.best.null_mean < found.best.null_95 < 0.02
+
+
+def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng):
+    """No bit leans to a label on the average over tokens."""
+    labels = torch.randint(2, (1000,), generator=rng)
+    signs = torch.tensor([1, -1]).repeat(16)
+    p = 0.5 + 0.2 * signs[None, :, None] * (2 * labels[:, None, None] - 1)
+    bits = (torch.rand(1000, 32, 4, generator=rng) < p).long()
+    found = label_information(bits, labels, rng, 200)
+    assert found.best.bits < 0.05
+    assert found.whole.bits > 0.8 and found.whole.p_value < 0.01
+
+
+def test_without_a_relation_p_values_are_even(rng):
+    """The best of 16 bits is compared with the best of 16: to have looked for it is no reward."""
+    tests = []
+    for _ in range(200):
+        bits = torch.randint(2, (60, 4, 16), generator=rng)
+        labels = torch.randint(2, (60,), generator=rng)
+        tests.append(label_information(bits, labels, rng, 60))
+    for kind in ("best", "whole"):
+        p = torch.tensor([getattr(found, kind).p_value for found in tests])
+        assert 0.4 < p.mean() < 0.62, kind
+        assert (p <= 0.05).double().mean() < 0.11, kind  # 4 standard errors
+
+
+def test_a_guess_has_not_seen_its_own_label(rng):
+    """Features that identify a sequence, and labels by chance: half of the guesses are right."""
+    labels = torch.randint(2, (400, 1), generator=rng)
+    features = torch.randint(2, (400, 3000), generator=rng)
+    right = (guess(features, labels) == labels).double().mean()
+    assert abs(right - 0.5) < 4 * 0.5 / 400**0.5
