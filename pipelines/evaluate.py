@@ -1,7 +1,7 @@
 """Stage `evaluate`: measure a trained run on held-out data.    python -m pipelines.evaluate <run>
 
 Writes results/<experiment>/<run>/evaluation.json (all figures), details.json (samples, KL of each
-bit, the bound of each sequence) and metrics.json (the few that `dvc metrics show` lists), and adds
+bit, the bound of each document) and metrics.json (the few that `dvc metrics show` lists), and adds
 them to the MLflow run of the training.
 """
 
@@ -11,68 +11,30 @@ import shutil
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor
-from tqdm import tqdm
 
-from ftmodel.bounds import exact_nll, latent_bounds, mean_and_error
+from ftmodel.bounds import mean_and_error
 from ftmodel.generate import generate
 from ftmodel.objective import LN2, collapsed
+from ftmodel.processes import PROCESSES
 from ftmodel.target_scores import score_groups
-from ftmodel.target_task import ARROW, LENGTH, LETTERS, decode, exact_log_probability
 from ftmodel.transformer import FreeTransformer
 from pipelines import errors, plots
 from pipelines.arms import read_curve
 from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_folder
+from pipelines.data_schema import Data, ProcessData
+from pipelines.held_out import Piece, held_out
+from pipelines.process_figures import coin_figures, label_figures, target_groups
 from pipelines.schema import Evaluation, Experiment
+from pipelines.scoring import Scores, score
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
 from pipelines.tracking import Tracking
 
 TEXT_PROMPT, TEXT_NEW, TEXT_SAMPLES = 32, 96, 3  # tokens of prompt, of continuation; how many
-
-
-def held_out(shards: Shards, context: int, tokens: int) -> Tensor:
-    """Windows (n, context + 1), evenly spaced over the validation part, of at most ``tokens``."""
-    windows = shards.windows("validation", context)
-    n = min(len(windows), max(1, tokens // context))
-    return windows.batch(torch.arange(n) * len(windows) // n)
-
-
-def score(
-    model: FreeTransformer, sequences: Tensor, settings: Evaluation, device: torch.device
-) -> dict[str, Tensor]:
-    """Per-sequence figures in nats, each (n,), and kl_bits (n, H) for a Free Transformer."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    rows = max(1, settings.batch_tokens // (sequences.shape[1] - 1))
-    parts: list[dict[str, Tensor]] = []
-    for batch in tqdm(sequences.to(device).split(rows), desc="bounds", leave=False):
-        inputs, targets = batch[:, :-1], batch[:, 1:]
-        if model.latent is None:
-            parts.append({"nll": exact_nll(model, inputs, targets)})
-        else:
-            parts.append(
-                vars(latent_bounds(model, inputs, targets, settings.iwae_samples, generator))
-            )
-    return {name: torch.cat([p[name] for p in parts]).cpu() for name in parts[0]}
-
-
-def target_groups(
-    model: FreeTransformer, settings: Evaluation, device: torch.device
-) -> dict[str, list[list[str]]]:
-    """Groups of generated sequences by kind: fresh z, and, where there is a z, pinned z."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    letters = torch.randint(len(LETTERS), (settings.groups, 1), generator=generator)
-    letters = letters.repeat_interleave(settings.group_size, dim=0)
-    prompt = torch.cat((letters, torch.full_like(letters, ARROW)), dim=1).to(device)
-    kinds = {"fresh": 1} if model.latent is None else {"fresh": 1, "pinned": settings.group_size}
-    groups = {}
-    for kind, share in kinds.items():
-        made = generate(model, prompt, LENGTH, generator=generator, share_z=share).cpu()
-        groups[kind] = [[decode(s) for s in g] for g in made.split(settings.group_size)]
-    return groups
 
 
 def text_samples(
