@@ -10,6 +10,7 @@ import os
 import shutil
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,103 +27,153 @@ from pipelines import errors, plots
 from pipelines.arms import read_curve
 from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_folder
 from pipelines.data_schema import Data, ProcessData
-from pipelines.held_out import Piece, held_out
+from pipelines.held_out import held_out
 from pipelines.process_figures import coin_figures, label_figures, target_groups
-from pipelines.schema import Evaluation, Experiment
-from pipelines.scoring import Scores, score
+from pipelines.schema import Budget, Evaluation, Experiment, Run
+from pipelines.scoring import score
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
 from pipelines.tracking import Tracking
 
+UNITS = ("bits_per_token", "bits_per_byte")
 TEXT_PROMPT, TEXT_NEW, TEXT_SAMPLES = 32, 96, 3  # tokens of prompt, of continuation; how many
 
 
 def text_samples(
     model: FreeTransformer, shards: Shards, settings: Evaluation, device: torch.device
 ) -> list[dict[str, str]]:
-    """Continuations of held-out prompts."""
+    """Continuations of the first tokens of a few held-out pieces."""
     context = model.config.context
-    prompt_length = min(TEXT_PROMPT, context // 2)
-    windows = held_out(shards, context, TEXT_SAMPLES * context)[:, :prompt_length]
-    made = generate(
-        model,
-        windows.to(device),
-        min(TEXT_NEW, context - prompt_length),
-        generator=torch.Generator().manual_seed(settings.seed),
-        temperature=0.8,
-    ).cpu()
+    generator = torch.Generator().manual_seed(settings.seed)
     decode = shards.tokenizer().decode
-    return [
-        {
-            "prompt": decode(row[:prompt_length].tolist()),
-            "text": decode(row[prompt_length:].tolist()),
-        }
-        for row in made
-    ]
+    samples = []
+    for piece in islice(held_out(shards, context, TEXT_SAMPLES * context), TEXT_SAMPLES):
+        prompt = torch.from_numpy(piece.tokens[:-1][: min(TEXT_PROMPT, context // 2)])
+        new = min(TEXT_NEW, context - len(prompt))
+        made = generate(model, prompt[None].to(device), new, generator=generator, temperature=0.8)[
+            0
+        ].tolist()
+        samples.append({"prompt": decode(made[: len(prompt)]), "text": decode(made[len(prompt) :])})
+    return samples
 
 
 def flatten(figures: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """Nested figures as {"a/b": number}."""
+    """Nested figures as {"a/b": number}; lists are left out."""
     flat: dict[str, float] = {}
     for key, value in figures.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}/")
-        else:
+        elif not isinstance(value, list):
             flat[prefix + key] = float(value)
     return flat
+
+
+def bound_key(bits: dict[str, Any]) -> str:
+    """What runs are compared by: a baseline's NLL, or a latent model's IWAE."""
+    return "nll" if "nll" in bits else "iwae"
 
 
 def headline(metrics: dict[str, Any]) -> dict[str, float]:
     """The figures to compare runs by; the bound is a baseline's NLL or a latent model's IWAE."""
     bits = metrics["bits_per_token"]
-    key = "nll" if "nll" in bits else "iwae"
+    key = bound_key(bits)
     shown = {"bound_bits_per_token": bits[key]["mean"]}
     if "bits_per_byte" in metrics:
         shown["bound_bits_per_byte"] = metrics["bits_per_byte"][key]["mean"]
     if "kl" in bits:
         shown["kl_bits_per_token"] = bits["kl"]["mean"]
-    if "fresh" in metrics:
+    if "gap_nats_per_token" in metrics:
         shown["gap_nats_per_token"] = metrics["gap_nats_per_token"]["mean"]
+    if "fresh" in metrics:
         shown["valid"] = metrics["fresh"]["valid"]
     if "pinned" in metrics:
         shown["spread_fresh"] = metrics["fresh"]["spread"]
         shown["spread_pinned"] = metrics["pinned"]["spread"]
         shown["noise_pinned"] = metrics["pinned"]["noise"]
+    if "label" in metrics:
+        shown["label_bits"] = metrics["label"]["bits"]
     return shown
 
 
 def evaluate(
-    model: FreeTransformer, shards: Shards, settings: Evaluation, device: torch.device
+    model: FreeTransformer,
+    shards: Shards,
+    data: Data,
+    settings: Evaluation,
+    device: torch.device,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What goes into evaluation.json, but for what the training curve tells, and details.json."""
-    sequences = held_out(shards, model.config.context, settings.tokens)
-    n, tokens = sequences.shape[0], sequences.shape[1] - 1
-    scores = score(model, sequences, settings, device)
-    kl_bits = scores.pop("kl_bits", None)
+    """What goes into evaluation.json, but for what training tells, and details.json."""
+    process = PROCESSES[data.source] if isinstance(data, ProcessData) else None
+    scores = score(model, shards, process, settings, device)
+    tokens = scores.tokens.sum().item()
     metrics: dict[str, Any] = {
-        "sequences": n,
-        "tokens": n * tokens,
-        "bits_per_token": {k: mean_and_error(v / tokens / LN2) for k, v in scores.items()},
+        "documents": len(scores.tokens),
+        "tokens": int(tokens),
+        "tokens_per_second": scores.tokens_per_second,
+        **scores.bits(),
     }
-    bound = scores["nll"] if model.latent is None else scores["iwae"]
     details: dict[str, Any] = {
-        "kl_per_bit": [] if kl_bits is None else (kl_bits.mean(0) / tokens / LN2).tolist(),
-        "bound_bits": [round(bits, 6) for bits in (bound / tokens / LN2).tolist()],
+        "kl_per_bit": (scores.kl_bits.sum(0) / tokens / LN2).tolist(),
+        "bound_bits": [round(bits, 6) for bits in (scores.bound / LN2).tolist()],
+        "document_tokens": scores.tokens.long().tolist(),
     }
-    if shards.metadata.row_length is not None:
-        exact = -exact_log_probability(sequences)
-        metrics["bits_per_token"]["exact"] = mean_and_error(exact / tokens / LN2)
-        metrics["gap_nats_per_token"] = mean_and_error((bound - exact) / tokens)
-        details["groups"] = target_groups(model, settings, device)
-        for kind, groups in details["groups"].items():
-            metrics[kind] = asdict(score_groups(groups))
-        details["groups"] = {kind: groups[:2] for kind, groups in details["groups"].items()}
-    else:
-        sizes = shards.token_bytes()[sequences[:, 1:]].sum(1)
-        per_sequence = sizes.double().mean() * LN2
-        metrics["bits_per_byte"] = {k: mean_and_error(v / per_sequence) for k, v in scores.items()}
+    if scores.bytes is not None:
+        metrics["bytes"] = int(scores.bytes.sum())
+        details["document_bytes"] = scores.bytes.long().tolist()
         details["samples"] = text_samples(model, shards, settings, device)
+    if model.latent is not None:
+        metrics["iwae_by_samples"] = {
+            str(k): mean_and_error(nats / LN2, scores.tokens) for k, nats in scores.iwae.items()
+        }
+    if isinstance(data, ProcessData) and process:
+        gap = scores.bound - scores.nats["exact"]
+        metrics["gap_nats_per_token"] = mean_and_error(gap, scores.tokens)
+        if data.source == "target":
+            groups = target_groups(model, settings, device)
+            metrics |= {kind: asdict(score_groups(made)) for kind, made in groups.items()}
+            details["groups"] = {kind: made[:2] for kind, made in groups.items()}
+        if process.sample_labelled and model.latent is not None:
+            metrics["label"] = label_figures(model, shards, data, settings, device)
+        if data.source == "coin":
+            details["coin"] = coin_figures(model, shards, data, settings, device)
     return metrics, details
+
+
+def smaller_budgets(
+    experiment: Experiment, name: str, shards: Shards, device: torch.device
+) -> list[dict[str, Any]]:
+    """The bounds of the run's models at its smaller budgets."""
+    run = experiment.runs[name]
+    data = experiment.data[run.data]
+    process = PROCESSES[data.source] if isinstance(data, ProcessData) else None
+    measured = []
+    for budget in experiment.budgets(run)[:-1]:
+        path = checkpoint_path(experiment.name, name, budget.listed)
+        model, card = load_model(path)
+        check_vocabulary(path, card, shards)
+        scores = score(model.to(device), shards, process, experiment.evaluation, device)
+        measured.append(at_budget(experiment, run, budget, scores.bits()))
+    return measured
+
+
+def at_budget(
+    experiment: Experiment, run: Run, budget: Budget, bits: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "tokens": budget.steps * experiment.batch_tokens(run),
+        "listed": budget.listed,
+        "annealed": budget.annealed,
+        **bits,
+    }
+
+
+def last_third(budgets: list[dict[str, Any]]) -> dict[str, float]:
+    """The mean bound of the budgets that lie in the last third of the training."""
+    late = [b for b in budgets if 3 * b["tokens"] >= 2 * budgets[-1]["tokens"]]
+    units = [unit for unit in UNITS if unit in budgets[-1]]
+    return {"n": len(late)} | {
+        unit: fmean(b[unit][bound_key(b[unit])]["mean"] for b in late) for unit in units
+    }
 
 
 def measure(experiment: Experiment, name: str) -> None:
@@ -136,7 +187,14 @@ def measure(experiment: Experiment, name: str) -> None:
     curve = read_curve(folder / "curve.csv")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    metrics, details = evaluate(model.to(device), shards, experiment.evaluation, device)
+    data = experiment.data[run.data]
+    metrics, details = evaluate(model.to(device), shards, data, experiment.evaluation, device)
+    if run.budgets:
+        smaller = smaller_budgets(experiment, name, shards, device)
+        bits = {unit: metrics[unit] for unit in UNITS if unit in metrics}
+        final = at_budget(experiment, run, experiment.budgets(run)[-1], bits)
+        metrics["budgets"] = [*smaller, final]
+        metrics["last_third"] = last_third(metrics["budgets"])
     metrics["trained_tokens"] = int(curve[-1]["tokens"])
     metrics["parameters"] = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
@@ -154,6 +212,9 @@ def measure(experiment: Experiment, name: str) -> None:
 
     tracking = Tracking(experiment.name)
     tracking.start(card, experiment, go_on=True)
+    for entry in metrics.get("budgets", [])[:-1]:
+        figures = flatten({unit: entry[unit] for unit in UNITS if unit in entry})
+        tracking.log_figures("eval", figures, step=entry["tokens"] // experiment.batch_tokens(run))
     tracking.log_figures("eval", flatten(metrics), step=int(curve[-1]["step"]))
     if "collapsed" in metrics:
         tracking.tag("collapsed", "yes" if metrics["collapsed"] else "no")

@@ -135,7 +135,7 @@ class Compute:
 class Evaluation:
     """How much is spent on measuring; the same for every run of an experiment."""
 
-    tokens: int = 65_536  # held-out tokens scored, at most
+    tokens: int | None = 65_536  # held-out tokens scored, at most; null: all
     batch_tokens: int = 4096  # scored at once
     iwae_samples: int = 16  # K
     groups: int = 64  # of generations that share a prompt
@@ -150,8 +150,8 @@ class Evaluation:
             ("groups", 2),
             ("group_size", 5),
         ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name}: {value} must be at least {least}")
 
 
 @dataclass(frozen=True)
