@@ -331,7 +331,7 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
     if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
         raise ValueError(
             f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
-            f"{least.steps} steps, whose decay begins at step {start}, before the end of "
+            f"{least.steps} steps, whose decay begins at {start}, before the end of "
             f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
         )
     data = experiment.data[run.data]
