@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from itertools import islice
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ from pipelines.stage import alone, argument, load_stage, replace_folder
 
 DECISIVE = ("data", "sources", "corpus", "ledger")  # modules that decide what a part holds
 DRAWN = 4096  # sequences of a process at once
-REPEATED = 0.01  # share of repeated sequences above which a process is taken to repeat itself
+REPEATED = (
+    0.01  # share of held-out sequences among those drawn, above which they may occur in training
+)
 
 
 @dataclass
@@ -81,19 +84,18 @@ def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
     rows = process.sample(data.validation_sequences, generator)
     held_out = [process.text(row) for row in rows]
 
-    def training() -> Iterator[str]:
-        known, made = set(held_out), 0
-        first = [process.text(row) for row in process.sample(DRAWN, generator)]
-        if sum(text in known for text in first) > REPEATED * DRAWN:
-            known = set()
-        while made < data.train_sequences:
-            for text in first or map(process.text, process.sample(DRAWN, generator)):
-                if text not in known and made < data.train_sequences:
-                    yield text
-                    made += 1
-            first = []
+    def draw() -> list[str]:
+        return [process.text(row) for row in process.sample(DRAWN, generator)]
 
-    return {"train": training(), "validation": iter(held_out)}
+    def training() -> Iterator[str]:
+        known, drawn = set(held_out), draw()
+        if sum(text in known for text in drawn) > REPEATED * DRAWN:
+            known = set()
+        while True:
+            yield from (text for text in drawn if text not in known)
+            drawn = draw()
+
+    return {"train": islice(training(), data.train_sequences), "validation": iter(held_out)}
 
 
 def make_process(name: str, data: ProcessData, target: Path) -> None:
@@ -131,7 +133,6 @@ def open_ledger(work: Path, spec: str) -> Ledger:
         )
         if state["specification"] == spec and whole:
             return ledger
-        ledger.close()
     except (sqlite3.DatabaseError, KeyError):
         pass
     shutil.rmtree(work, ignore_errors=True)
@@ -227,7 +228,14 @@ def progress(name: str, data: TextData, sources: dict[str, Source], tally: Tally
 def make_text(name: str, data: TextData, target: Path) -> None:
     work = target.with_name(target.name + ".partial")
     with alone(target):
-        tally = make_parts(name, data, work)
+        try:
+            tally = make_parts(name, data, work)
+        except OSError as error:
+            if error.errno not in errors.UNWRITABLE:
+                raise
+            raise UserError(
+                f"{work}: {error.strerror}; finished parts are kept, the same command goes on"
+            ) from None
         shutil.rmtree(target, ignore_errors=True)
         (work / "parts").rename(target)
         shutil.rmtree(work)

@@ -1,9 +1,11 @@
 """The entries under ``data`` of an experiment: a process with known likelihood, or text."""
 
+import re
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -43,6 +45,10 @@ class Files:
     def validate(self) -> None:
         check_weight(self.weight)
         check_filled(self, "root", "pattern", "text_field")
+        try:
+            re.compile(glob_translate(self.pattern))
+        except (ValueError, re.error) as error:
+            raise ValueError(f"pattern: {self.pattern}: {error}") from None
 
 
 @dataclass

@@ -12,7 +12,9 @@ import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import translate
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,19 +84,20 @@ class FileSource(Source):
         if not self.root.is_dir():
             raise UserError(f"{key}.root: {part.root} is not a folder")
         self.matches = re.compile(glob_translate(part.pattern)).match
-        self.excludes = re.compile("|".join(map(name_pattern, part.exclude)) or "(?!)").match
-        self.depth = None if "**" in part.pattern else part.pattern.count("/")
+        self.excludes = re.compile("|".join(map(translate, part.exclude)) or "(?!)").match
+        self.depth = inf if "**" in part.pattern else part.pattern.count("/")
         self.file = self.document = 0  # how many are behind the position, the latter of a file
-        digest, self.size = sha256(), 0
+        digest, count, size, plain = sha256(), 0, 0, True
         for path, status in self.files():
             digest.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode())
-            self.size += status.st_size
-        if not self.size:
+            count, size = count + 1, size + status.st_size
+            plain &= path.suffix.lower() not in (*COMPRESSIONS, ".parquet")
+        if not count:
             raise UserError(
-                f"{key}.pattern: {part.pattern} matches no file with anything in it under "
-                f"{self.root}" + " that is not excluded" * bool(part.exclude)
+                f"{key}.pattern: {part.pattern} matches no file under {self.root}"
+                + " that is not excluded" * bool(part.exclude)
             )
-        self.fingerprint = digest.hexdigest()
+        self.fingerprint, self.size = digest.hexdigest(), size if plain else None
 
     def position(self) -> dict[str, Any]:
         return {"file": self.file, "document": self.document}
@@ -114,7 +117,8 @@ class FileSource(Source):
 
     def files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """All files that pattern and exclude let through, never held all at once."""
-        return self.walk(self.root, "", [])
+        status = self.root.stat()
+        return self.walk(self.root, "", [(status.st_dev, status.st_ino)])
 
     def walk(
         self, folder: Path, prefix: str, above: list[tuple[int, int]]
@@ -129,8 +133,7 @@ class FileSource(Source):
                 if entry.is_dir():
                     status = entry.stat()
                     identity = status.st_dev, status.st_ino
-                    deep = self.depth is not None and len(above) >= self.depth
-                    if identity not in above and not deep:  # a link may lead back
+                    if len(above) <= self.depth and identity not in above:  # a link may lead back
                         yield from self.walk(path, f"{name}/", [*above, identity])
                 elif self.matches(name):
                     status = entry.stat()
@@ -215,10 +218,6 @@ class FileSource(Source):
                         if len(text) > MAX_DOCUMENT:
                             raise self.too_long(place)
                         yield f":{row}", text
-
-
-def name_pattern(name: str) -> str:
-    return glob_translate(name)
 
 
 def unpacked(raw: BinaryIO, suffix: str) -> BinaryIO:
