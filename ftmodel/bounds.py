@@ -12,7 +12,7 @@ Shapes: B sequences, T tokens, H latent bits, K samples.
 """
 
 from dataclasses import dataclass
-from math import log, nan, sqrt
+from math import log, nan
 
 import torch
 from torch import Generator, Tensor
@@ -35,11 +35,21 @@ class Bounds:
     kl_bits: Tensor
 
 
-def mean_and_error(per_sequence: Tensor) -> dict[str, float]:
-    """Mean and standard error of the mean of one figure a sequence (n,); NaN error for n = 1."""
-    values = per_sequence.double()
-    error = values.std().item() / sqrt(len(values)) if len(values) > 1 else nan
-    return {"mean": values.mean().item(), "se": error}
+def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, float]:
+    """Σ totals / Σ sizes and its standard error, of n documents with a total and a size (n,) each;
+    sizes are 1 where none are given. The error is NaN for n = 1.
+
+    It is the ratio estimator's, from the spread of the residuals (delta method; Cochran 1977,
+    Sampling Techniques, § 6.3): documents are independent of each other, their tokens are not.
+    """
+    totals = totals.double()
+    sizes = torch.ones_like(totals) if sizes is None else sizes.double()
+    n, mean = len(totals), totals.sum() / sizes.sum()
+    if n == 1:
+        return {"mean": mean.item(), "se": nan}
+    residuals = totals - mean * sizes
+    error = (n / (n - 1) * residuals.square().sum()).sqrt() / sizes.sum()
+    return {"mean": mean.item(), "se": error.item()}
 
 
 def sequence_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
