@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from pipelines import report
-from pipelines.arms import fraction, read_arms
+from pipelines.arms import Arm, fraction, group_by_seed, read_runs
+from pipelines.compare import compare
 from pipelines.errors import UserError
-from pipelines.findings import caveat, compare, findings, introduction
+from pipelines.findings import caveat, findings, introduction
 from pipelines.paper import character_kinds, read_paper
 from pipelines.schema import load_experiment
 
@@ -62,26 +63,28 @@ def figures(bound: float, se: float, free: bool) -> dict[str, dict[str, float]]:
     return {key: {"mean": mean, "se": se} for key, mean in means.items()}
 
 
-def sequence_bounds(bound: float, se: float, free: bool) -> list[float]:
-    """Bounds of 8 sequences that vary widely, the same for all arms, and for a Free Transformer
-    by an amount of their own whose standard error is ``se``.
+def document_bits(bound: float, se: float, free: bool) -> list[float]:
+    """Bits of 8 documents of 65 tokens: they vary widely, the same for all arms, and for a Free
+    Transformer by an amount of their own whose standard error per token is ``se``.
     """
     if isnan(se):
-        return [bound]  # a single sequence has no standard error
+        return [65 * bound]  # a single document has no standard error
     own = se * sqrt(7) if free else 0.0
-    return [bound + wide + own * sign for wide in (-2, -1, 1, 2) for sign in (-1, 1)]
+    return [65 * (bound + wide + own * sign) for wide in (-2, -1, 1, 2) for sign in (-1, 1)]
 
 
 def measured(
     spec: dict[str, Any], bound: float, se: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     free, bits = spec["kappa_bits"] is not None, {"small": 3, "large": 5}[spec["model"]]
-    metrics: dict[str, Any] = {"sequences": 8, "tokens": 520}
+    metrics: dict[str, Any] = {"documents": 8, "tokens": 520}
     metrics["bits_per_token"] = figures(bound, se, free)
     details: dict[str, Any] = {
         "kl_per_bit": [0.2222 / bits] * bits if free else [],
-        "bound_bits": sequence_bounds(bound, se, free),
+        "bound_bits": document_bits(bound, se, free),
     }
+    documents = len(details["bound_bits"])
+    details["document_tokens"] = [65] * documents
     if spec["data"] == "target":
         metrics["bits_per_token"]["exact"] = {"mean": 0.4444, "se": 0.01}
         metrics["gap_nats_per_token"] = {"mean": 0.1, "se": 0.001}
@@ -91,6 +94,7 @@ def measured(
         details["groups"] = {kind: [GROUP, GROUP[::-1]] for kind in kinds}
     else:
         metrics["bits_per_byte"] = figures(bound / 3, se / 3, free)
+        details["document_bytes"] = [195] * documents
         details["samples"] = [{"prompt": "if a <b> &", "text": "\n\x04 end ``` of"}]
     metrics |= {"trained_tokens": spec["tokens"], "parameters": 1000 + free}
     return metrics | ({"collapsed": 0} if free else {}), details
@@ -130,9 +134,9 @@ def make_report(folder: Path) -> Path:
     return folder / "report/tiny"
 
 
-def arms_of(folder: Path) -> Any:
+def arms_of(folder: Path) -> list[Arm]:
     with chdir(folder):
-        return read_arms(load_experiment())
+        return group_by_seed(read_runs(load_experiment()))
 
 
 RUNS = {
