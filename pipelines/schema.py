@@ -348,6 +348,11 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
             f"than the run's {run.tokens}"
         )
     is_target = isinstance(experiment.data[run.data], TargetData)
+    if is_target and preset.architecture.document_mask:
+        raise ValueError(
+            f"models.{run.model}.architecture.document_mask: for text; the data of {key} are rows, "
+            "each a document already"
+        )
     if is_target and preset.architecture.context != ROW - 1:
         raise ValueError(
             f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
