@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed.tensor import DTensor
 from training import RUN, check_close, losses, same, train_run
 
 from ftmodel.config import ModelConfig
 from ftmodel.costs import kept_activations
 from ftmodel.objective import training_loss
 from ftmodel.transformer import FreeTransformer
+from pipelines.callbacks import History
 from pipelines.checkpoint import checkpoint_path, load_model, make_card
 from pipelines.schema import Compute, load_experiment
+from pipelines.sharding import shard
 from pipelines.shards import Shards
 from pipelines.speed import blocks_of, speed_up
 
@@ -107,16 +111,47 @@ def test_memory_and_speed_are_no_part_of_a_runs_specification(workspace):
 
 @pytest.mark.slow  # inductor compiles C++
 def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(workspace, monkeypatch):
-    """Every figure of 20 steps within 1e-4, with and without activation checkpointing."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(workspace / "inductor"))
+    """Every figure of 20 steps within 1e-4, the last 10 of them in a plain run."""
+
+    def stop(self, trainer, *rest):
+        inherited(self, trainer, *rest)
+        if trainer.global_step == 10:
+            trainer.save_checkpoint("resume/smoke/free_k1_8/00000010.ckpt")
+            raise RuntimeError("killed")
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
     weights, rows = train_run()
-    for checkpointing in (False, True):
-        shutil.rmtree("resume")
-        compute = {"compile": True, "activation_checkpointing": checkpointing}
-        compiled, compiled_rows = train_run(compute=compute)
-        check_close(compiled_rows, rows)
-        assert compiled.keys() == weights.keys()
-        for name, weight in weights.items():
-            torch.testing.assert_close(compiled[name], weight, atol=1e-4, rtol=1e-3)
-    again, _ = train_run()  # its last checkpoint is that of the compiled run: nothing to train
-    assert same(again, compiled)
+    shutil.rmtree("resume")
+    inherited = History.on_train_batch_end
+    compute = {"compile": True, "activation_checkpointing": True}
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "on_train_batch_end", stop)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_run(compute=compute)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 3  # any block, reader, encoder
+    resumed, resumed_rows = train_run()
+    check_close(resumed_rows, rows)
+    assert resumed.keys() == weights.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(resumed[name], weight, atol=1e-4, rtol=1e-3)
+
+
+def one_of_two_workers(rank, meeting):
+    """A step of the model shared out, against a step of the whole of it; all in one worker."""
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    plain, shared = make(), make(CHECKPOINTING)
+    for block in blocks_of(shared):
+        block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
+    shard(shared, mesh)
+    assert list(plain.state_dict()) == list(shared.state_dict())
+    torch.testing.assert_close(step(shared), step(plain))
+    for whole, part in zip(plain.parameters(), shared.parameters(), strict=True):
+        assert isinstance(part.grad, DTensor)
+        torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_checkpointed_and_compiled_blocks_can_be_shared_out(tmp_path):
+    torch.multiprocessing.spawn(one_of_two_workers, (f"file://{tmp_path}/meeting",), nprocs=2)
