@@ -15,7 +15,7 @@ from typing import Any
 
 from ftmodel.objective import LN2
 from pipelines.errors import UserError
-from pipelines.schema import Experiment, Run, TargetData
+from pipelines.schema import Experiment, Run
 
 Curve = list[dict[str, float]]  # rows of a curve.csv
 FILES = ("evaluation.json", "details.json", "curve.csv")
@@ -117,7 +117,7 @@ def read_arm(experiment: Experiment, name: str) -> Arm:
         name=name,
         run=run,
         latent_bits=experiment.model_config(run).latent_bits,
-        on_target=isinstance(experiment.data[run.data], TargetData),
+        on_target=experiment.data[run.data].source == "target",
         metrics=json.loads((folder / "evaluation.json").read_text()),
         details=json.loads((folder / "details.json").read_text()),
         curve=read_curve(folder / "curve.csv"),

@@ -1,94 +1,256 @@
-"""Stage `data`: make a corpus.    python -m pipelines.data <name>
+"""Stage `data`: make a corpus (see corpus.py).    python -m pipelines.data <name>
 
-Writes data/corpus/<name>/train.jsonl and validation.jsonl, one document a line: {"id", "text"}.
+Text is read source by source (sources.py), freed of duplicates, split by the hash of each
+document, and written part by part to data/corpus/<name>.partial, where a killed stage goes on: DVC
+deletes data/corpus/<name> before the stage runs.
 """
 
-import json
-import sysconfig
+import shutil
+import sqlite3
+import sys
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from itertools import islice
+from json import dumps
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import torch
+from tqdm import tqdm
 
-from ftmodel.target_task import decode, sample_sequences
+from ftmodel.processes import PROCESSES
 from pipelines import errors
+from pipelines.checkpoint import code_hash
+from pipelines.corpus import SPLITS, PartWriter, part_path
+from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
-from pipelines.schema import FilesData, TargetData
-from pipelines.shards import SPLITS
-from pipelines.stage import argument, load_stage, replace_folder
+from pipelines.ledger import Ledger
+from pipelines.sources import Source, open_source
+from pipelines.stage import alone, argument, load_stage, replace_folder
 
-Documents = Iterator[tuple[str, str]]
+DECISIVE = ("data", "sources", "corpus", "ledger")  # modules that decide what a part holds
+DRAWN = 4096  # sequences of a process at once
+REPEATED = (
+    0.01  # share of held-out sequences among those drawn, above which they may occur in training
+)
 
 
-def target_documents(data: TargetData) -> dict[str, Documents]:
-    """Sequences of the synthetic task; no held-out sequence occurs in the training part."""
+@dataclass
+class Tally:
+    """What became of the documents that were read."""
+
+    documents: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
+    bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SPLITS, 0))
+    part_documents: dict[str, int] = field(default_factory=dict)
+    part_bytes: dict[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    empty: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes kept."""
+        return sum(self.bytes.values())
+
+    def add(self, part: str, split: str, size: int) -> None:
+        self.documents[split] += 1
+        self.bytes[split] += size
+        self.part_documents[part] += 1
+        self.part_bytes[part] += size
+
+    def lines(self) -> Iterator[str]:
+        for split in SPLITS:
+            yield f"{split}: {self.documents[split]:,} documents, {self.bytes[split]:,} bytes"
+        if len(self.part_bytes) > 1:
+            for part, size in self.part_bytes.items():
+                share = size / self.total
+                count = self.part_documents[part]
+                yield f"of {part}: {count:,} documents, {size:,} bytes ({share:.1%})"
+        if self.duplicates or self.empty:
+            yield f"left out: {self.duplicates:,} duplicates, {self.empty:,} empty documents"
+
+
+def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
+    """Sequences of a process by split; no held-out one occurs in training, unless more than 1 % of
+    what is drawn does.
+
+    To leave those out that are held out makes the training sequences rarer ones than the process
+    says. That is negligible where sequences hardly ever repeat. Where they do, nothing can be
+    learnt by heart that is not true of the process, and both splits are left as they are drawn.
+    """
+    process = PROCESSES[data.source]
     generator = torch.Generator().manual_seed(data.seed)
-    held_out = [decode(s) for s in sample_sequences(data.validation_sequences, generator)]
+    rows = process.sample(data.validation_sequences, generator)
+    held_out = [process.text(row) for row in rows]
 
-    def training() -> Documents:
-        known, made = set(held_out), 0
-        while made < data.train_sequences:
-            for sequence in sample_sequences(4096, generator):
-                text = decode(sequence)
-                if text not in known and made < data.train_sequences:
-                    yield str(made), text
-                    made += 1
+    def draw() -> list[str]:
+        return [process.text(row) for row in process.sample(DRAWN, generator)]
 
-    return {"train": training(), "validation": ((str(i), s) for i, s in enumerate(held_out))}
+    def training() -> Iterator[str]:
+        known, drawn = set(held_out), draw()
+        if sum(text in known for text in drawn) > REPEATED * DRAWN:
+            known = set()
+        while True:
+            yield from (text for text in drawn if text not in known)
+            drawn = draw()
+
+    return {"train": islice(training(), data.train_sequences), "validation": iter(held_out)}
 
 
-def file_documents(key: str, data: FilesData) -> dict[str, Documents]:
-    """The files of a folder, each in the split that a hash of its relative path says."""
-    stdlib = data.root == "stdlib"
-    root = Path(sysconfig.get_paths()["stdlib"] if stdlib else data.root)
-    if not root.is_dir():
-        raise UserError(f"{key}.root: {data.root} is not a folder")
-    files: dict[str, list[Path]] = {name: [] for name in SPLITS}
-    for path in sorted(root.glob(data.pattern)):
-        relative = path.relative_to(root)
-        if path.is_file() and not set(relative.parts[:-1]) & set(data.exclude):
-            digest = sha256(f"{data.seed}:{relative.as_posix()}".encode()).digest()
-            held_out = int.from_bytes(digest[:8]) / 2**64 < data.validation_share
-            files["validation" if held_out else "train"].append(path)
-    found = sum(map(len, files.values()))
-    if not found:
-        raise UserError(f"{key}.pattern: {data.pattern} matches no file under {data.root}")
-    for name, paths in files.items():
-        if not paths:
+def make_process(name: str, data: ProcessData, target: Path) -> None:
+    with replace_folder(target) as folder:
+        for split, texts in process_texts(data).items():
+            writer = PartWriter(folder, split)
+            for count, text in enumerate(texts, 1):
+                writer.add(str(count - 1), text.encode())
+            writer.close()
+            print(f"{name} {split}: {count:,} sequences")
+
+
+def split_of(digest: bytes, validation_share: float) -> str:
+    """The split of a document by its hash, whatever other documents there are."""
+    return "validation" if int.from_bytes(digest[:8]) / 2**64 < validation_share else "train"
+
+
+def specification(data: TextData, sources: dict[str, Source]) -> str:
+    """Hash of all that decides a corpus: work that was done under another one is dropped."""
+    entry = {**asdict(data), "vocab_size": None, "tokenizer": None, "end_of_text": None}
+    prints = [source.fingerprint for source in sources.values()]
+    code = code_hash(tuple(f"pipelines/{module}.py" for module in DECISIVE))
+    return sha256(dumps([entry, prints, code, pa.__version__]).encode()).hexdigest()
+
+
+def open_ledger(work: Path, spec: str) -> Ledger:
+    """The ledger of work to go on with, or a new one if there is none, or none that fits."""
+    try:
+        ledger = Ledger(work / "ledger.sqlite")
+        state = ledger.state()
+        whole = all(
+            part_path(work / "parts", split, number).exists()
+            for split in SPLITS
+            for number in range(state["parts"][split])
+        )
+        if state["specification"] == spec and whole:
+            return ledger
+    except (sqlite3.DatabaseError, KeyError):
+        pass
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "parts").mkdir(parents=True)
+    return Ledger(work / "ledger.sqlite")
+
+
+def make_parts(name: str, data: TextData, work: Path) -> Tally:
+    """Write the corpus to ``work``/parts, from where an earlier try has come to."""
+    key = f"data.{name}"
+    sources = {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
+    spec = specification(data, sources)
+    work.mkdir(parents=True, exist_ok=True)
+    ledger = open_ledger(work, spec)
+    writers = {split: PartWriter(work / "parts", split) for split in SPLITS}
+    nothing = dict.fromkeys(sources, 0)
+    tally = Tally(part_documents={**nothing}, part_bytes={**nothing})
+    if state := ledger.state():
+        tally = Tally(**state["tally"])
+        for split, writer in writers.items():
+            writer.resume(state["parts"][split], ledger.open_documents(split))
+        for part, source in sources.items():
+            source.seek(state["positions"][part])
+        print(f"{name}: goes on behind {sum(tally.documents.values()):,} documents", flush=True)
+
+    def commit() -> None:
+        state: dict[str, Any] = {
+            "specification": spec,
+            "tally": asdict(tally),
+            "parts": {split: writer.number for split, writer in writers.items()},
+            "positions": {part: source.position() for part, source in sources.items()},
+        }
+        ledger.commit(state, {split: writer.open for split, writer in writers.items()})
+
+    readers = {part: source.documents() for part, source in sources.items()}
+    salt = sha256(f"{data.seed}:".encode())
+    with progress(name, data, sources, tally) as bar:
+        while data.max_bytes is None or tally.total < data.max_bytes:
+            due = min(data.parts, key=lambda part: tally.part_bytes[part] / data.parts[part].weight)
+            document = next(readers[due], None)
+            if document is None:
+                break
+            identity, text = document
+            if not text:
+                tally.empty += 1
+                continue
+            digest = salt.copy()
+            digest.update(text)
+            if data.deduplicate and not ledger.is_new(digest.digest()[:16]):
+                tally.duplicates += 1
+                continue
+            split = split_of(digest.digest(), data.validation_share)
+            tally.add(due, split, len(text))
+            if writers[split].add(f"{due}/{identity}", text):
+                commit()
+            bar.set_postfix_str(f"{sum(tally.documents.values()):,} documents", refresh=False)
+            bar.update(len(text))
+    check(key, data, tally)
+    for writer in writers.values():
+        writer.close()
+    ledger.close()
+    return tally
+
+
+def check(key: str, data: TextData, tally: Tally) -> None:
+    """Raise UserError if a split has no document."""
+    count = sum(tally.documents.values())
+    if not count:
+        raise UserError(f"{key}.parts: no text, but {tally.empty:,} empty documents")
+    for split in SPLITS:
+        if not tally.documents[split]:
             raise UserError(
-                f"{key}.validation_share: {data.validation_share} of {found} files leaves the "
-                f"{name} part empty"
+                f"{key}.validation_share: {data.validation_share} of {count:,} documents leaves "
+                f"the {split} part empty"
             )
 
-    def documents(paths: list[Path]) -> Documents:
-        for path in paths:
-            try:
-                text = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise UserError(f"{key}: cannot read {path}: {error}") from None
-            if text:
-                yield path.relative_to(root).as_posix(), text
 
-    return {name: documents(paths) for name, paths in files.items()}
+def progress(name: str, data: TextData, sources: dict[str, Source], tally: Tally) -> Any:
+    """A bar that counts bytes of text; in a log a line every half minute."""
+    sizes = [source.size for source in sources.values()]
+    total = data.max_bytes or (sizes[0] if len(sizes) == 1 else None)
+    return tqdm(
+        total=total,
+        initial=tally.total,
+        desc=name,
+        unit="B",
+        unit_scale=True,
+        delay=1,
+        mininterval=0.5 if sys.stderr.isatty() else 30,
+    )
+
+
+def make_text(name: str, data: TextData, target: Path) -> None:
+    work = target.with_name(target.name + ".partial")
+    with alone(target):
+        try:
+            tally = make_parts(name, data, work)
+        except OSError as error:
+            if error.errno not in errors.UNWRITABLE:
+                raise
+            raise UserError(
+                f"{work}: {error.strerror}; finished parts are kept, the same command goes on"
+            ) from None
+        shutil.rmtree(target, ignore_errors=True)
+        (work / "parts").rename(target)
+        shutil.rmtree(work)
+    for line in tally.lines():
+        print(f"{name} {line}")
 
 
 def main() -> None:
     name = argument("dataset")
-    experiment = load_stage("data", name)
-    data = experiment.data[name]
-    key = f"data.{name}"
-    parts = target_documents(data) if isinstance(data, TargetData) else file_documents(key, data)
-    with replace_folder(Path("data/corpus") / name) as folder:
-        for split, documents in parts.items():
-            count = size = 0
-            with open(folder / f"{split}.jsonl", "w", encoding="utf-8") as file:
-                for identity, text in documents:
-                    file.write(json.dumps({"id": identity, "text": text}) + "\n")
-                    count, size = count + 1, size + len(text.encode())
-            if not size:
-                raise UserError(f"{key}: the {split} part has no text")
-            print(f"{name} {split}: {count:,} documents, {size:,} bytes")
+    data = load_stage("data", name).data[name]
+    target = Path("data/corpus") / name
+    if isinstance(data, ProcessData):
+        make_process(name, data, target)
+    else:
+        make_text(name, data, target)
 
 
 if __name__ == "__main__":

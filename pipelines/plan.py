@@ -15,13 +15,16 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, NoReturn
 
+from tokenizers import Tokenizer
+
 from ftmodel.config import ModelConfig
 from ftmodel.costs import Memory, flops_per_token, memory, parameters
-from ftmodel.target_task import ALPHABET
+from ftmodel.processes import PROCESSES
 from pipelines import errors
 from pipelines.compose import compose_config
+from pipelines.data_schema import ProcessData
 from pipelines.errors import UserError
-from pipelines.schema import Experiment, FilesData, Precision, Run, Strategy, parse
+from pipelines.schema import Experiment, Precision, Run, Strategy, parse
 
 GIB = 1 << 30
 H100 = 989e12  # FLOP/s in dense bf16 products, by its data sheet
@@ -52,7 +55,14 @@ class Plan:
 def vocab_size(experiment: Experiment, run: Run) -> int:
     """Of a run's data; text too short for so many merges may end with fewer tokens."""
     data = experiment.data[run.data]
-    return data.vocab_size if isinstance(data, FilesData) else len(ALPHABET)
+    if isinstance(data, ProcessData):
+        return len(PROCESSES[data.source].symbols)
+    if data.vocab_size is not None:
+        return data.vocab_size
+    try:
+        return Tokenizer.from_file(data.tokenizer).get_vocab_size()
+    except Exception as error:  # tokenizers raises nothing more special
+        raise UserError(f"data.{run.data}.tokenizer: {data.tokenizer}: {error}") from None
 
 
 def plan(experiment: Experiment, name: str, options: argparse.Namespace) -> Plan:

@@ -17,53 +17,12 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ftmodel.config import ModelConfig
-from ftmodel.target_task import ROW
+from ftmodel.processes import PROCESSES
+from pipelines.data_schema import ProcessData, TextData, merge_data
 from pipelines.errors import UserError
 
 PARAMS = Path("params.yaml")
-MAX_VOCABULARY = 1 << 17  # the paper's
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
-
-
-@dataclass
-class TargetData:
-    """The paper's synthetic target task; held-out sequences never occur in the training ones."""
-
-    source: str = "target"
-    train_sequences: int = MISSING
-    validation_sequences: int = MISSING
-    seed: int = 0
-
-    def validate(self) -> None:
-        for name in ("train_sequences", "validation_sequences"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-
-
-@dataclass
-class FilesData:
-    """Text files under a folder, each one document, split by file into train and validation."""
-
-    source: str = "files"
-    root: str = "stdlib"  # a folder, or `stdlib`: the running Python's standard library
-    pattern: str = "**/*.py"
-    exclude: list[str] = field(default_factory=list)  # folder names left out, at any depth
-    validation_share: float = 0.05  # of the files
-    vocab_size: int = MISSING  # of the byte-level BPE trained on the training part
-    seed: int = 0
-
-    def validate(self) -> None:
-        if not 0 < self.validation_share < 1:
-            raise ValueError(f"validation_share: {self.validation_share} is not between 0 and 1")
-        if not 257 <= self.vocab_size <= MAX_VOCABULARY:
-            raise ValueError(
-                f"vocab_size: {self.vocab_size} is outside 257 (256 bytes and end of text) … "
-                f"{MAX_VOCABULARY}"
-            )
-
-
-Data = TargetData | FilesData
-SOURCES: dict[str, type[Data]] = {"target": TargetData, "files": FilesData}
 
 
 class Schedule(StrEnum):
@@ -256,26 +215,20 @@ def parse(node: DictConfig, source: str) -> Experiment:
     return experiment
 
 
-def merge_data(source: str, key: str, entry: Any) -> Data:
-    """A data entry, typed by its ``source``."""
-    if not isinstance(entry, DictConfig) or entry.get("source") not in SOURCES:
-        raise UserError(f"{source}: {key}.source: not one of {', '.join(sorted(SOURCES))}")
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(SOURCES[entry.source]), entry)
-        if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise UserError(f"{source}: {key}.{missing[0]} is missing")
-        data: Data = OmegaConf.to_object(merged)  # type: ignore[assignment]
-    except OmegaConfBaseException as error:
-        field_name = f".{error.full_key}" if error.full_key else ""
-        raise UserError(f"{source}: {key}{field_name}: {str(error).splitlines()[0]}") from None
-    return data
-
-
 def check_part(key: str, part: Any) -> None:
     try:
         part.validate()
     except ValueError as error:
         raise ValueError(f"{key}.{error}") from None
+
+
+def check_names(group: str, entries: dict[str, Any]) -> None:
+    for name in entries:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(
+                f"{group}.{name}: a name is lower-case letters, digits and single underscores "
+                "(DVC and the overrides give the dot a meaning of its own)"
+            )
 
 
 def check(experiment: Experiment) -> None:
@@ -284,12 +237,10 @@ def check(experiment: Experiment) -> None:
         entries = getattr(experiment, group)
         if not entries:
             raise ValueError(f"{group}: empty; an experiment needs at least one entry")
-        for name in entries:
-            if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise ValueError(
-                    f"{group}.{name}: a name is lower-case letters, digits and single underscores "
-                    "(DVC and the overrides give the dot a meaning of its own)"
-                )
+        check_names(group, entries)
+    for name, data in experiment.data.items():
+        if isinstance(data, TextData):
+            check_names(f"data.{name}.parts", data.parts)
     if not NAME.fullmatch(experiment.name):
         raise ValueError(
             f"name: {experiment.name!r} is not lower-case letters, digits, underscores"
@@ -347,14 +298,17 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
             f"{key}.budgets: {run.budgets} do not rise from one batch of {batch} tokens to less "
             f"than the run's {run.tokens}"
         )
-    is_target = isinstance(experiment.data[run.data], TargetData)
-    if is_target and preset.architecture.document_mask:
-        raise ValueError(
-            f"models.{run.model}.architecture.document_mask: for text; the data of {key} are rows, "
-            "each a document already"
-        )
-    if is_target and preset.architecture.context != ROW - 1:
-        raise ValueError(
-            f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
-            f"fit the target task of {key}, whose sequences have {ROW - 1} predicted tokens"
-        )
+    data = experiment.data[run.data]
+    if isinstance(data, ProcessData):
+        if preset.architecture.document_mask:
+            raise ValueError(
+                f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
+                "rows, each a document already"
+            )
+        predicted = PROCESSES[data.source].row - 1
+        if preset.architecture.context != predicted:
+            raise ValueError(
+                f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
+                f"fit the {data.source} task of {key}, whose sequences have {predicted} predicted "
+                "tokens"
+            )

@@ -18,8 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ftmodel.config import ModelConfig
 from pipelines.compose import CONF, REFUSED, compose_config, one_line
+from pipelines.data_schema import ProcessData
 from pipelines.errors import UserError
-from pipelines.schema import NAME, Experiment, Optim, Run, TargetData, parse
+from pipelines.schema import NAME, Experiment, Optim, Run, parse
 
 GROUPS: dict[str, type] = {"run": Run, "architecture": ModelConfig, "optim": Optim}
 LATENT = "architecture.latent_"  # settings that mean nothing to a baseline
@@ -324,12 +325,12 @@ def check_comparable(plan: Plan) -> None:
     if len(plan.data) == 1:
         return
     known = next(iter(plan.trials.values())).data
-    texts = [{**asdict(known[name]), "vocab_size": None} for name in plan.data]
-    if any(isinstance(known[name], TargetData) or text != texts[0]
+    texts = [{**asdict(known[name]), "vocab_size": None, "tokenizer": None} for name in plan.data]
+    if any(isinstance(known[name], ProcessData) or text != texts[0]
            for name, text in zip(plan.data, texts, strict=True)):  # fmt: skip
         raise ValueError(
             f"space.run.data: bounds on {' and '.join(plan.data)} cannot be compared; data of one "
-            "sweep may differ in vocab_size alone"
+            "sweep may differ in tokenizer alone"
         )
     if plan.sweep.asha:
         raise ValueError(

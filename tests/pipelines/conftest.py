@@ -1,9 +1,12 @@
 """Fixtures of the pipeline tests."""
 
+import os
 import shutil
 
 import pytest
 from project_copy import Project
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test needs a network
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,109 @@
+"""A corpus on disk: its documents, raw bytes, in Parquet parts of each split.
+
+<folder>/train-00000.parquet, train-00001.parquet, …, validation-00000.parquet, …
+
+Columns: id (string: where the document comes from) and text (binary).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import UserError
+
+SPLITS = ("train", "validation")
+PART_BYTES = 32 << 20  # of text, at which a part ends
+GROUP_BYTES = 4 << 20  # of text, at which a row group ends: what a reader holds
+SCHEMA = pa.schema([("id", pa.string()), ("text", pa.binary())])
+
+Document = tuple[str, bytes]
+
+
+def parts(folder: Path, split: str) -> list[Path]:
+    """The parts of a split in order; raises UserError if there is none or one is missing."""
+    found = sorted(folder.glob(f"{split}-*.parquet"))
+    if not found:
+        raise UserError(f"{folder}: no {split} part of a corpus here; run `dvc repro data`")
+    for number, path in enumerate(found):
+        if path != (expected := part_path(folder, split, number)):
+            raise UserError(f"{expected} is missing; run `dvc repro data`")
+    return found
+
+
+def part_path(folder: Path, split: str, number: int) -> Path:
+    return folder / f"{split}-{number:05d}.parquet"
+
+
+def documents(path: Path) -> Iterator[Document]:
+    """The documents of a part, one row group in memory at a time; raises UserError if damaged."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if file.schema_arrow.remove_metadata() != SCHEMA:
+                raise pa.ArrowInvalid(f"columns {', '.join(file.schema_arrow.names)}")
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, use_threads=False)
+                yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not a part of a corpus, or damaged ({reason})") from None
+
+
+def write_part(path: Path, content: list[Document]) -> None:
+    """Write a part, all of it or nothing; raises OSError."""
+    from pipelines.stage import replace_file  # brings torch along, which readers do not need
+
+    buffer = pa.BufferOutputStream()  # not the file: a full disk would have to be told twice
+    with pq.ParquetWriter(
+        buffer,
+        SCHEMA,
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
+    ) as writer:
+        for group in row_groups(content):
+            columns = zip(*group, strict=True)
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+            writer.write_batch(pa.record_batch(arrays, schema=SCHEMA))
+    with replace_file(path) as file:
+        file.write(buffer.getvalue())
+
+
+def row_groups(content: list[Document]) -> Iterator[list[Document]]:
+    start = size = 0
+    for end, (_, text) in enumerate(content, 1):
+        size += len(text)
+        if size >= GROUP_BYTES or end == len(content):
+            yield content[start:end]
+            start, size = end, 0
+
+
+class PartWriter:
+    """Writes a split's documents part by part; holds those of the part that is not full yet."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split = folder, split
+        self.number = 0  # of the open part; so many are on the disk
+        self.open: list[Document] = []
+        self.size = 0  # bytes of text in it
+
+    def resume(self, number: int, documents: list[Document]) -> None:
+        """Go on where another writer was."""
+        self.number, self.open = number, documents
+        self.size = sum(len(text) for _, text in documents)
+
+    def add(self, identity: str, text: bytes) -> bool:
+        """Take a document; says whether that filled a part, which now is on the disk."""
+        self.open.append((identity, text))
+        self.size += len(text)
+        if full := self.size >= PART_BYTES:
+            self.close()
+        return full
+
+    def close(self) -> None:
+        """Write what is left as the last part."""
+        if self.open:
+            write_part(part_path(self.folder, self.split, self.number), self.open)
+            self.number, self.open, self.size = self.number + 1, [], 0

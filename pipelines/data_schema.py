@@ -1,0 +1,153 @@
+"""The entries under ``data`` of an experiment: a process with known likelihood, or text."""
+
+import re
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from fsspec.utils import glob_translate
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ftmodel.processes import PROCESSES
+from pipelines.errors import UserError
+
+MAX_VOCABULARY = 1 << 17  # the paper's
+BUILDERS = ("arrow", "csv", "json", "parquet", "text")  # of `datasets`, for files named one by one
+
+
+@dataclass
+class ProcessData:
+    """Sequences of a process of ftmodel/processes.py, each one document."""
+
+    source: str = MISSING  # the process
+    train_sequences: int = MISSING
+    validation_sequences: int = MISSING
+    seed: int = 0
+
+    def validate(self) -> None:
+        for name in ("train_sequences", "validation_sequences"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+
+
+@dataclass
+class Files:
+    """Files under a folder: plain text, one document each, JSON Lines or Parquet."""
+
+    source: str = "files"
+    root: str = MISSING  # a folder, or `stdlib`: the running Python's standard library
+    pattern: str = MISSING  # which files, as `**/*.txt`
+    exclude: list[str] = field(default_factory=list)  # folders and files left out, at any depth
+    text_field: str = "text"  # of JSON Lines and Parquet
+    weight: float = 1.0
+
+    def validate(self) -> None:
+        check_weight(self.weight)
+        check_filled(self, "root", "pattern", "text_field")
+        try:
+            re.compile(glob_translate(self.pattern))
+        except (ValueError, re.error) as error:
+            raise ValueError(f"pattern: {self.pattern}: {error}") from None
+
+
+@dataclass
+class Hub:
+    """A dataset that `datasets.load_dataset` finds by name, read as a stream."""
+
+    source: str = "hub"
+    dataset: str = MISSING  # on the hub, or a folder, or a builder: json, parquet, text …
+    subset: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    data_files: list[str] = field(default_factory=list)  # of the dataset; all if empty
+    text_field: str = "text"
+    weight: float = 1.0
+
+    def validate(self) -> None:
+        check_weight(self.weight)
+        check_filled(self, "dataset", "split", "text_field")
+        if self.dataset in BUILDERS and not self.data_files:
+            raise ValueError(f"data_files: empty, but {self.dataset} is a builder and reads files")
+
+
+Part = Files | Hub
+
+
+@dataclass
+class TextData:
+    """A mixture of text; a document's hash says whether it is held out."""
+
+    source: str = "text"
+    parts: dict[str, Any] = field(default_factory=dict)  # weights are shares of bytes
+    validation_share: float = MISSING  # of the documents
+    vocab_size: int | None = None  # of a byte-level BPE trained on the training part, or
+    tokenizer: str | None = None  # path of a tokenizer.json
+    end_of_text: str = "<|endoftext|>"  # the token that starts a document
+    max_bytes: int | None = None  # the document that reaches it is the last one
+    deduplicate: bool = True  # of equal documents, keep the first
+    seed: int = 0  # of the split
+
+    def validate(self) -> None:
+        if not self.parts:
+            raise ValueError("parts: empty; text comes from one source at least")
+        for name, part in self.parts.items():
+            try:
+                part.validate()
+            except ValueError as error:
+                raise ValueError(f"parts.{name}.{error}") from None
+        if not 0 < self.validation_share < 1:
+            raise ValueError(f"validation_share: {self.validation_share} is not between 0 and 1")
+        if (self.vocab_size is None) == (self.tokenizer is None):
+            both = "both are given" if self.tokenizer else "neither is given"
+            raise ValueError(
+                f"vocab_size: a tokenizer is trained, or `tokenizer` names one; {both}"
+            )
+        if self.vocab_size is not None and not 257 <= self.vocab_size <= MAX_VOCABULARY:
+            raise ValueError(
+                f"vocab_size: {self.vocab_size} is outside 257 (256 bytes and end of text) … "
+                f"{MAX_VOCABULARY}"
+            )
+        check_filled(self, "end_of_text", *([] if self.tokenizer is None else ["tokenizer"]))
+        if self.max_bytes is not None and self.max_bytes < 1:
+            raise ValueError(f"max_bytes: {self.max_bytes} must be at least 1, or null for all")
+
+
+Data = ProcessData | TextData
+KINDS: dict[str, type[Part]] = {"files": Files, "hub": Hub}
+SOURCES: dict[str, type[Data]] = {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
+
+
+def check_weight(weight: float) -> None:
+    if not (isfinite(weight) and weight > 0):
+        raise ValueError(f"weight: {weight} must be a positive number")
+
+
+def check_filled(entry: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(entry, name):
+            raise ValueError(f"{name}: empty")
+
+
+def merge_data(source: str, key: str, entry: Any) -> Data:
+    """A data entry, typed by its ``source``; raises UserError naming file and dotted key."""
+    data: Data = merge(source, key, entry, SOURCES)
+    if isinstance(data, TextData):
+        data.parts = {
+            name: merge(source, f"{key}.parts.{name}", part, KINDS)
+            for name, part in entry.get("parts", {}).items()
+        }
+    return data
+
+
+def merge(source: str, key: str, entry: Any, kinds: dict[str, Any]) -> Any:
+    if not isinstance(entry, DictConfig) or entry.get("source") not in kinds:
+        raise UserError(f"{source}: {key}.source: not one of {', '.join(sorted(kinds))}")
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(kinds[entry.source]), entry)
+        if missing := sorted(OmegaConf.missing_keys(merged)):
+            raise UserError(f"{source}: {key}.{missing[0]} is missing")
+        return OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        field_name = f".{error.full_key}" if error.full_key else ""
+        raise UserError(f"{source}: {key}{field_name}: {str(error).splitlines()[0]}") from None

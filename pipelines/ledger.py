@@ -1,0 +1,73 @@
+"""What of a corpus is done, for a killed stage to go on from: one SQLite file, one transaction a
+part.
+
+It holds the hashes of all documents seen, which may be more than fits into memory, the reading
+positions, and the documents of parts that are not full yet.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from errno import ENOSPC
+from json import dumps, loads
+from os import strerror
+from pathlib import Path
+from typing import Any
+
+from pipelines.corpus import Document
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS seen (hash BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS open (split TEXT, id TEXT, text BLOB);
+CREATE TABLE IF NOT EXISTS state (json TEXT);
+"""
+
+
+class Ledger:
+    """What is added since the last commit is forgotten, as a kill forgets it, unless committed."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file; raises sqlite3.DatabaseError if it is damaged."""
+        self.path = path
+        with self.full_disk():
+            self.database = sqlite3.connect(path)
+            self.database.executescript("PRAGMA cache_size = -65536;" + TABLES)
+
+    def state(self) -> dict[str, Any]:
+        """As committed last; empty at first."""
+        row = self.database.execute("SELECT json FROM state").fetchone()
+        return loads(row[0]) if row else {}
+
+    def open_documents(self, split: str) -> list[Document]:
+        rows = self.database.execute("SELECT id, text FROM open WHERE split = ?", (split,))
+        return rows.fetchall()
+
+    def is_new(self, digest: bytes) -> bool:
+        """Whether a document's hash was not seen before; from now on it was."""
+        with self.full_disk():
+            done = self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,))
+        return done.rowcount == 1
+
+    def commit(self, state: dict[str, Any], documents: Mapping[str, list[Document]]) -> None:
+        """Keep what was seen, with the state and the open documents of each split."""
+        with self.full_disk():
+            self.database.execute("DELETE FROM state")
+            self.database.execute("INSERT INTO state VALUES (?)", (dumps(state),))
+            self.database.execute("DELETE FROM open")
+            for split, content in documents.items():
+                rows = ((split, identity, text) for identity, text in content)
+                self.database.executemany("INSERT INTO open VALUES (?, ?, ?)", rows)
+            self.database.commit()
+
+    def close(self) -> None:
+        self.database.close()
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """SQLite's word for a full disk as the operating system's."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
+                raise
+            raise OSError(ENOSPC, strerror(ENOSPC), str(self.path)) from None

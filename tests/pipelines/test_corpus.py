@@ -1,0 +1,91 @@
+"""Parts of a corpus: any bytes come back, and a damaged part is named."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import corpus
+from pipelines.corpus import PartWriter, documents, parts
+from pipelines.errors import UserError
+
+
+def write(folder, content):
+    writer = PartWriter(folder, "train")
+    for identity, text in content:
+        writer.add(identity, text)
+    writer.close()
+    return folder
+
+
+def read(folder):
+    return [list(documents(path)) for path in parts(folder, "train")]
+
+
+@given(st.lists(st.tuples(st.text(), st.binary()), min_size=1))
+@settings(deadline=None, max_examples=50)
+def test_any_documents_come_back_in_order_from_parts_as_large_as_said(tmp_path_factory, content):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "PART_BYTES", 40)
+        patch.setattr(corpus, "GROUP_BYTES", 15)
+        found = read(write(tmp_path_factory.mktemp("corpus"), content))
+    assert [document for part in found for document in part] == content
+    sizes = [[len(text) for _, text in part] for part in found]
+    assert all(sum(part) >= 40 for part in sizes[:-1])
+    assert all(sum(part[:-1]) < 40 for part in sizes)
+
+
+def test_a_reader_holds_a_row_group_at_once(tmp_path):
+    (part,) = parts(write(tmp_path, [(str(i), bytes(1 << 20)) for i in range(20)]), "train")
+    metadata = pq.ParquetFile(part).metadata
+    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    assert rows == [4] * 5
+
+
+@pytest.fixture
+def part(tmp_path):
+    return parts(write(tmp_path, [(f"a/{i}", b"text %d\n" % i) for i in range(200)]), "train")[0]
+
+
+def test_a_flipped_byte_never_passes_unnoticed(part):
+    whole = part.read_bytes()
+    right = list(documents(part))
+    noticed = 0
+    for place in range(0, len(whole), 7):
+        part.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        try:
+            assert list(documents(part)) == right  # what is damaged may not matter
+        except UserError as error:
+            assert str(part) in str(error) and "\n" not in str(error)
+            noticed += 1
+    assert noticed > len(whole) / 7 / 2
+
+
+@pytest.mark.parametrize("length", [0, 3, 100])
+def test_a_truncated_part_is_named(part, length):
+    part.write_bytes(part.read_bytes()[:length])
+    with pytest.raises(UserError, match=r"train-00000\.parquet: not a part .* or damaged"):
+        list(documents(part))
+
+
+def test_a_foreign_file_is_named(part):
+    pq.write_table(pa.table({"body": ["a"]}), part)
+    with pytest.raises(UserError, match=r"not a part of a corpus.*columns body"):
+        list(documents(part))
+
+
+def test_missing_parts_are_named(tmp_path):
+    with pytest.raises(UserError, match="no train part of a corpus here; run `dvc repro data`"):
+        parts(tmp_path, "train")
+    (tmp_path / "train-00001.parquet").touch()
+    with pytest.raises(UserError, match=r"train-00000\.parquet is missing"):
+        parts(tmp_path, "train")
+
+
+def test_reading_a_corpus_imports_no_torch():
+    code = "import pipelines.corpus, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

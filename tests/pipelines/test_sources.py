@@ -1,0 +1,297 @@
+"""Readers: every format gives the same bytes, from any position; what is wrong is named."""
+
+import gzip
+import json
+import os
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from pipelines import sources
+from pipelines.data_schema import Files, Hub
+from pipelines.errors import UserError
+from pipelines.sources import open_source
+
+KEY = "data.x.parts.p"
+TEXTS = ["eins\n", "", "zwei ≠ 2\r\n\t", "\x00 drei", "日本語 🎲" * 50, " "] * 30
+
+
+def lines(texts, field="text"):
+    rows = [json.dumps({"n": i, field: text}) for i, text in enumerate(texts)]
+    return "\n".join([*rows[:5], " ", *rows[5:], ""]).encode()  # a blank line is none
+
+
+def parquet(path, texts, kind=None, name="text"):
+    table = pa.table({"n": pa.array(range(len(texts))), name: pa.array(texts, kind)})
+    pq.write_table(table, path, row_group_size=50)
+
+
+def files_source(root, pattern="**/*", **more):
+    return open_source(KEY, Files(root=str(root), pattern=pattern, **more))
+
+
+def texts_of(source):
+    return [text for _, text in source.documents()]
+
+
+def write_all(folder):
+    """The same documents in every format that holds many."""
+    raw = lines(TEXTS)
+    (folder / "a.jsonl").write_bytes(raw)
+    (folder / "b.ndjson.gz").write_bytes(gzip.compress(raw[:99]) + gzip.compress(raw[99:]))
+    (folder / "c.jsonl.zst").write_bytes(zstandard.compress(raw))
+    parquet(folder / "d.parquet", TEXTS)
+    parquet(folder / "e.parquet", TEXTS, pa.large_string())
+    parquet(folder / "f.parquet", [text.encode() for text in TEXTS], pa.binary())
+
+
+def test_every_format_gives_the_same_documents(tmp_path):
+    write_all(tmp_path)
+    for path in tmp_path.iterdir():
+        assert texts_of(files_source(tmp_path, path.name)) == [t.encode() for t in TEXTS], path
+
+
+def test_identities_say_where_a_document_comes_from(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("a")
+    (tmp_path / "b.jsonl").write_bytes(lines(["x"] * 6))
+    parquet(tmp_path / "c.parquet", ["x", "y"])
+    found = [identity for identity, _ in files_source(tmp_path).documents()]
+    assert found == [*(f"b.jsonl:{n}" for n in (1, 2, 3, 4, 5, 7)), "c.parquet:1", "c.parquet:2",
+                     "sub/a.txt"]  # fmt: skip
+
+
+def test_bytes_that_are_no_utf_8_stay_as_they_are(tmp_path):
+    latin = "Größe\r\n".encode("latin-1")
+    (tmp_path / "a.txt").write_bytes(latin)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(latin))
+    parquet(tmp_path / "c.parquet", [latin], pa.binary())
+    assert texts_of(files_source(tmp_path)) == [latin] * 3
+    (tmp_path / "d.jsonl").write_text('{"text": "half a pair: \\ud83d"}')
+    assert texts_of(files_source(tmp_path, "*.jsonl")) == [b"half a pair: \xed\xa0\xbd"]
+
+
+@pytest.mark.parametrize("pattern", ["**/*.py", "*.py", "a/*.py", "*/b/*", "a/**/*.txt", "**/c?.*"])
+def test_patterns_mean_what_they_mean_to_pathlib(tmp_path, pattern):
+    for folder in ("", "a", "a/b", "a/b/c", "d/b", ".hidden"):
+        (tmp_path / folder).mkdir(exist_ok=True, parents=True)
+        for name in ("c1.py", "c2.txt", ".c3.py", "x.PY"):
+            (tmp_path / folder / name).write_text(folder + name)
+    expected = {p.relative_to(tmp_path).as_posix() for p in tmp_path.glob(pattern) if p.is_file()}
+    found = [identity for identity, _ in files_source(tmp_path, pattern).documents()]
+    assert len(expected) > 1 and len(found) == len(expected) and set(found) == expected
+
+
+def test_what_is_excluded_is_so_at_any_depth(tmp_path):
+    for name in ("keep.js", "x.min.js", "tests/a.js", "a/tests/b.js", "a/tests.js", "a/lib/x.js"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(name)
+    source = files_source(tmp_path, exclude=["tests", "*.min.js", "x*"])
+    assert [identity for identity, _ in source.documents()] == ["a/tests.js", "keep.js"]
+
+
+def test_links_are_followed_but_not_for_ever(tmp_path):
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    (root / "a").mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "x.txt").write_text("x")
+    (elsewhere / "back").symlink_to(root)
+    (root / "a" / "up").symlink_to(root)
+    (root / "a" / "out").symlink_to(elsewhere)
+    assert [identity for identity, _ in files_source(root).documents()] == ["a/out/x.txt"]
+
+
+def hub(**changes):
+    return Hub(**{"dataset": "json", "data_files": [], **changes})
+
+
+def hub_files(folder):
+    for number in range(3):
+        (folder / f"{number}.jsonl").write_bytes(lines(TEXTS[number * 60 :][:60], "body"))
+    return hub(data_files=[str(folder / "*.jsonl")], text_field="body")
+
+
+@pytest.mark.parametrize("kind", ["files", "hub"])
+def test_a_source_goes_on_from_any_position(tmp_path, kind):
+    if kind == "files":
+        write_all(tmp_path)
+        (tmp_path / "g.txt").write_text("plain")
+        part = Files(root=str(tmp_path), pattern="*")
+    else:
+        part = hub_files(tmp_path)
+    whole = list(open_source(KEY, part).documents())
+    assert len(whole) == {"files": 6 * len(TEXTS) + 1, "hub": len(TEXTS)}[kind]
+    for count in [0, 1, 2, 59, 60, 61, len(TEXTS), *range(0, len(whole), 97), len(whole)]:
+        first, second = open_source(KEY, part), open_source(KEY, part)
+        reading = first.documents()
+        assert list(islice(reading, count)) == whole[:count]
+        second.seek(json.loads(json.dumps(first.position())))
+        assert list(second.documents()) == whole[count:], count
+        assert list(reading) == whole[count:]
+
+
+def test_a_dataset_is_read_by_the_librarys_own_code(tmp_path):
+    part = hub_files(tmp_path)
+    assert texts_of(open_source(KEY, part)) == [t.encode() for t in TEXTS]
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    parquet(folder / "train-0.parquet", [b"\xff", b"b"], pa.binary())
+    parquet(folder / "test-0.parquet", ["held", "out"])
+    assert texts_of(open_source(KEY, hub(dataset=str(folder)))) == [b"\xff", b"b"]
+    other = hub(dataset=str(folder), split="test", data_files=["test-0.parquet"])
+    with pytest.raises(UserError, match=rf"{KEY}.*Bad split: test"):
+        open_source(KEY, other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dataset": "nobody/nothing"}, r"nobody/nothing cannot be loaded .*reach.*HF_TOKEN"),
+        ({"dataset": "./none"}, r"\./none cannot be loaded"),
+        ({"split": "valid"}, r"json cannot be loaded \(Bad split: valid"),
+        ({"text_field": "txt"}, rf"no field 'txt' \({KEY}\.text_field\); it has n, body"),
+        ({"text_field": "n"}, rf"json: row 1: field 'n' \({KEY}\.text_field\) is int, not text"),
+        ({"data_files": ["/nowhere/*.jsonl"]}, "json cannot be loaded .*data_files"),
+    ],
+)
+def test_a_dataset_that_cannot_be_had_is_one_line(tmp_path, changes, words):
+    part = Hub(**vars(hub_files(tmp_path)) | changes)
+    if "/" in part.dataset:
+        part.data_files = []
+    with pytest.raises(UserError, match=words) as caught:
+        list(open_source(KEY, part).documents())
+    assert KEY in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_unknown_subset_names_those_there_are(tmp_path):
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: small\n  data_files: small.jsonl\n"
+        "- config_name: large\n  data_files: large.jsonl\n---\n"
+    )
+    for name in ("small", "large"):
+        (tmp_path / f"{name}.jsonl").write_bytes(lines([name]))
+    assert texts_of(open_source(KEY, hub(dataset=str(tmp_path), subset="large"))) == [b"large"]
+    with pytest.raises(UserError, match=rf"{KEY}.*'huge' not found.*small.*large.*subset"):
+        open_source(KEY, hub(dataset=str(tmp_path), subset="huge"))
+
+
+def test_a_dataset_damaged_on_the_way_says_behind_which_row(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(lines(["x"] * 6))
+    (tmp_path / "b.jsonl").write_bytes(b'{"n": 1, "text": \n')
+    source = open_source(KEY, hub(data_files=[str(tmp_path / n) for n in ("a.jsonl", "b.jsonl")]))
+    with pytest.raises(UserError, match=rf"{KEY}: json cannot be read behind row 6"):
+        list(source.documents())
+
+
+def named(field="text", **row):
+    return json.dumps({field: "a"} | row).encode() + b"\n"
+
+
+DAMAGED_ZST = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(os.urandom(999)))
+DAMAGED_ZST[500] ^= 1
+BAD = [
+    ("a.txt", b"a\0b", rf"a\.txt: binary.*{KEY}\.exclude"),
+    ("a.txt", "zwei".encode("utf-16"), r"a\.txt: binary, or UTF-16"),
+    ("a.txt", b"x" * 101, rf"a\.txt: a document of more than .*{KEY}\.exclude"),
+    ("a.txt.gz", gzip.compress(b"x" * 101), r"a\.txt\.gz: a document of more"),
+    ("a.txt.gz", gzip.compress(b"text")[:-9], r"a\.txt\.gz: cannot be read \(Truncated"),
+    ("a.txt.gz", b"text", r"a\.txt\.gz: cannot be read .*incorrect header"),
+    ("a.txt.gz", b"", r"a\.txt\.gz: cannot be read \(Truncated"),
+    ("a.txt.zst", zstandard.compress(b"text")[:-2], r"a\.txt\.zst: cannot be read \(Truncated"),
+    ("a.txt.zst", bytes(DAMAGED_ZST), r"a\.txt\.zst: cannot be read .*checksum"),
+    ("a.jsonl", named() + b"{\n", r"a\.jsonl:2: not a line of JSON"),
+    ("a.jsonl", named() + b'{"text": "\xff"}', r"a\.jsonl:2: not a line of JSON in UTF-8"),
+    ("a.jsonl", b"[" * 99 + b"\n", r"a\.jsonl:1: not a line of JSON"),
+    ("a.jsonl", named() + b'["text"]', r"a\.jsonl:2: a JSON list, not an object"),
+    ("a.jsonl", named() + named("body", k=1),
+     rf"a\.jsonl:2: no field 'text' \({KEY}\.text_field\); it has body, k"),
+    ("a.jsonl", b"\n" + named(text=7), rf"a\.jsonl:2: field 'text' \({KEY}\.text_field\) is int"),
+    ("a.jsonl", named(text=None), r"a\.jsonl:1: field 'text' .* is null, not text"),
+    ("a.jsonl", b" \n\n", r"a\.jsonl: empty, without any JSON line"),
+    ("a.jsonl", named() + named(text="x" * 101), r"a\.jsonl:2: a document of more"),
+    ("a.parquet", b"PAR1 nothing", r"a\.parquet: cannot be read"),
+    ("a.parquet.gz", b"PAR1", r"a\.parquet\.gz: cannot be read .*compressed inside"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "words"), BAD, ids=[f"{b[0]} {b[2]}" for b in BAD])
+def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content, words):
+    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        list(files_source(tmp_path).documents())
+    assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda p: parquet(p, ["a"], name="body"), r"no column 'text' .*; it has n, body"),
+        (lambda p: parquet(p, [1]), rf"column 'text' \({KEY}\.text_field\) is of int64, not text"),
+        (lambda p: parquet(p, [], pa.string()), "empty, without any row"),
+        (lambda p: parquet(p, ["a"] * 70 + [None]), "row 71: field 'text' .* is null"),
+        (lambda p: parquet(p, ["a"] * 70 + ["b" * 101]), "row 71: a document of more than"),
+    ],
+)
+def test_bad_parquet_is_named(tmp_path, monkeypatch, write, words):
+    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    write(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=rf"a\.parquet: {words}"):
+        list(files_source(tmp_path).documents())
+
+
+def test_damage_inside_parquet_is_noticed(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": [f"document {i}" for i in range(1000)]})
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 3] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match=r"a\.parquet: cannot be read .*exclude"):
+        list(files_source(tmp_path).documents())
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    with open(tmp_path / "a.txt", "wb") as file:
+        file.truncate(1 << 40)  # sparse
+    with pytest.raises(UserError, match=r"a\.txt: a document of more than 256 MiB"):
+        list(files_source(tmp_path).documents())
+
+
+def test_files_that_are_none_are_named(tmp_path):
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"gone\.txt: cannot be read \(No such file"):
+        files_source(tmp_path)
+    (tmp_path / "gone.txt").unlink()
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(UserError, match=r"pipe\.txt: cannot be read .*exclude"):
+        files_source(tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a")
+    source = files_source(tmp_path)
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(UserError, match=r"a\.txt: cannot be read \(Permission denied\)"):
+        list(source.documents())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"root": "/nonexistent"}, rf"{KEY}\.root: /nonexistent is not a folder"),
+        ({"pattern": "*.nothing"}, rf"{KEY}\.pattern: \*\.nothing matches no file under /"),
+        ({"exclude": ["a.*"]}, rf"{KEY}\.pattern: .* that is not excluded"),
+    ],
+)
+def test_no_file_at_all_is_named(tmp_path, changes, words):
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(UserError, match=words):
+        open_source(KEY, Files(**{"root": str(tmp_path), "pattern": "**/*", **changes}))
