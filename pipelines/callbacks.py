@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from ftmodel.objective import LN2, collapsed
 from pipelines.checkpoint import ENTRY, HISTORY, Card, remove
+from pipelines.legs import Leg, kept_path
 from pipelines.tracking import Tracking, say
 
 
@@ -43,6 +44,9 @@ class StepCallback(L.Callback):
 class History(StepCallback):
     """Averages losses over ``every`` steps into rows; keeps them in the checkpoint and in MLflow.
 
+    A row ends at each of ``ends``, too, so that none is of the trunk and of a decay. MLflow and
+    ``watch`` get those of the trunk and of the last leg: each step of the run once.
+
     A row: step (of its last batch, from 1), tokens seen, loss, ce and hinge in nats per token,
     kl in bits per token, learning rate, tokens per second. Losses are means over all workers.
     """
@@ -52,11 +56,14 @@ class History(StepCallback):
         tracking: Tracking | None,
         card: Card,
         steps: int,
+        leg: Leg,
+        ends: set[int],
         every: int,
         batch_tokens: int,
         watch: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         self.tracking, self.card, self.steps = tracking, card, steps
+        self.leg, self.ends = leg, ends
         self.every, self.batch_tokens, self.watch = every, batch_tokens, watch
         self.rows: list[dict[str, float]] = []
         self.pending: list[dict[str, Tensor]] = []  # of micro-batches, not yet in a row
@@ -66,10 +73,14 @@ class History(StepCallback):
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        run_id = self.tracking.run_id if self.tracking else ""
-        checkpoint[ENTRY] = {**vars(self.card), "mlflow_run_id": run_id or None}
+        checkpoint[ENTRY] = self.entry()
         self.pending = [self.over_workers(trainer, losses) for losses in self.pending]
         checkpoint[HISTORY] = {"rows": self.rows, "pending": self.pending}
+
+    def entry(self) -> dict[str, Any]:
+        """The card, as it is written."""
+        run_id = self.tracking.run_id if self.tracking else ""
+        return {**vars(self.card), "mlflow_run_id": run_id or None}
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
@@ -93,7 +104,7 @@ class History(StepCallback):
 
     def on_step(self, trainer: L.Trainer) -> None:
         self.steps_since += 1
-        if self.step % self.every and self.step != self.steps:
+        if self.step % self.every and self.step not in self.ends:
             return
         device = trainer.strategy.root_device  # those from a checkpoint are on the CPU
         means = {
@@ -116,6 +127,8 @@ class History(StepCallback):
         }
         self.rows.append(row)
         self.pending, self.since, self.steps_since = [], now, 0
+        if self.step > self.leg.trunk:
+            return
         if self.tracking and len(self.rows) % 20 == 0:
             self.tracking.log_rows(self.rows)
         self.watch_latent()
@@ -124,7 +137,7 @@ class History(StepCallback):
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if self.tracking:
-            self.tracking.log_rows(self.rows)
+            self.tracking.log_rows([r for r in self.rows if r["step"] <= self.leg.trunk])
 
     def watch_latent(self) -> None:
         """Say once, while it can still be stopped, that the latent has collapsed."""
@@ -146,16 +159,20 @@ class Checkpoints(StepCallback):
     only one.
 
     Between two pass at least ``seconds``, and twenty times as long as writing takes; with 0, one
-    follows each step (with several workers, each tenth).
+    follows each step (with several workers, each tenth). One more is written where the trunk is
+    left, and weights alone where a smaller budget ends: before any checkpoint that is past it.
     """
 
-    def __init__(self, folder: Path, seconds: float) -> None:
-        self.folder, self.seconds = folder, seconds
+    def __init__(self, root: Path, seconds: float, leg: Leg, history: History) -> None:
+        self.root, self.seconds, self.leg, self.history = root, seconds, leg, history
         self.written, self.took = perf_counter(), 0.0
 
     def on_step(self, trainer: L.Trainer) -> None:
+        if self.step in self.leg.keep:
+            self.keep(trainer, kept_path(self.root, self.leg.keep[self.step]))
         wait = max(self.seconds, 20 * self.took) if self.seconds else 0.0
-        if self.agreed(trainer, perf_counter() - self.written >= wait):
+        leaves_trunk = self.step == self.leg.trunk and not self.leg.last
+        if leaves_trunk or self.agreed(trainer, perf_counter() - self.written >= wait):
             self.save(trainer)
 
     def agreed(self, trainer: L.Trainer, due: bool) -> bool:
@@ -165,19 +182,30 @@ class Checkpoints(StepCallback):
         return self.step % 10 == 0 and trainer.strategy.broadcast(due)
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.save(trainer)
+        if self.leg.last:  # else the weights are all that is wanted, and kept
+            self.save(trainer)
 
     def save(self, trainer: L.Trainer) -> None:
         start = perf_counter()
+        folder = self.leg.folder(self.root, trainer.global_step)
+        target = folder / f"{trainer.global_step:08d}.ckpt"
         if trainer.is_global_zero:
-            for cut_short in self.folder.glob("*.partial"):  # by a kill
+            for cut_short in folder.glob("*.partial"):  # by a kill
                 remove(cut_short)
-        trainer.save_checkpoint(self.folder / f"{trainer.global_step:08d}.ckpt", weights_only=False)
+        trainer.save_checkpoint(target, weights_only=False)
         self.written = perf_counter()
         self.took = self.written - start
         if trainer.is_global_zero:
-            for old in sorted(self.folder.glob("*.ckpt"))[:-2]:
+            # later ones are there where a smaller budget was lost, and is trained for again
+            for old in [path for path in sorted(folder.glob("*.ckpt")) if path <= target][:-2]:
                 remove(old)
+
+    def keep(self, trainer: L.Trainer, target: Path) -> None:
+        """Write weights and card."""
+        state = trainer.strategy.lightning_module_state_dict()
+        entry = self.history.entry()
+        trainer.strategy.save_checkpoint({"state_dict": state, ENTRY: entry}, target)
+        trainer.strategy.barrier()
 
 
 class Progress(StepCallback):

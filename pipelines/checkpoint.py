@@ -37,11 +37,13 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "ftmodel/mapper.py",
     "ftmodel/transformer.py",
     "ftmodel/objective.py",
+    "ftmodel/schedule.py",
     "pipelines/shards.py",
     "pipelines/batches.py",
     "pipelines/module.py",
     "pipelines/speed.py",
     "pipelines/sharding.py",
+    "pipelines/legs.py",
     "pipelines/fit.py",
 )
 
@@ -60,9 +62,11 @@ class Card:
     mlflow_run_id: str | None = None
 
 
-def checkpoint_path(experiment: str, run: str) -> Path:
-    """Where a finished run's checkpoint lies, for DVC to keep."""
-    return Path("checkpoints") / experiment / run / "last.ckpt"
+def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
+    """Where a finished run's checkpoint lies, for DVC to keep: its last, or that of a smaller
+    budget of so many ``tokens``, as listed in the configuration.
+    """
+    return Path("checkpoints") / experiment / run / f"{tokens or 'last'}.ckpt"
 
 
 def resume_folder(experiment: str, run: str) -> Path:

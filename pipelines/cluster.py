@@ -39,7 +39,8 @@ from ray.util.scheduling_strategies import (
 
 from pipelines.checkpoint import ROOT, resume_folder
 from pipelines.errors import UserError
-from pipelines.fit import Place, Start, find_start, fit
+from pipelines.fit import Place, fit_leg
+from pipelines.legs import Start, find_start
 from pipelines.schema import Compute, Experiment, Strategy
 from pipelines.sharding import ShardedStrategy
 from pipelines.tracking import Tracking, say
@@ -241,7 +242,7 @@ def work(config: dict[str, Any]) -> None:
         plugins=[RayLightningEnvironment()],
     )
     watch = ray.train.report if job.report else None
-    fit(job.experiment, job.name, place, job.start, watch)
+    fit_leg(job.experiment, job.name, place, job.start, watch)
 
 
 def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = None) -> None:
@@ -256,13 +257,15 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
     await_nodes(worker, compute.workers, PATIENCE)
     check_shared(Path.cwd())
     say(f"{name}: on Ray, {compute.workers} workers of {worker}")
-    for losses in range(1, compute.max_failures + 2):
+    losses, ended = 0, False
+    while not ended:
         start = find_start(experiment, name)
         try:
             launch(Job(Path.cwd(), experiment, name, start, bool(callbacks)), worker, callbacks)
-            return
+            ended = start.leg.last
         except TrainingFailedError as error:
             lost = explain(error)
+            losses += 1
             if losses > compute.max_failures:
                 raise UserError(
                     f"{name}: {lost}; this is loss {losses}, compute.max_failures is "

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -15,9 +16,10 @@ import torch
 from ftmodel.transformer import FreeTransformer
 from pipelines.batches import INIT, BatchModule, Share, StepBatches, stream_seed
 from pipelines.callbacks import Checkpoints, History, Progress
-from pipelines.checkpoint import Card, make_card, read_checkpoint, remove, resume_folder
+from pipelines.checkpoint import resume_folder
 from pipelines.checkpoint_io import WholeFiles
 from pipelines.errors import UserError
+from pipelines.legs import Leg, Start, find_start, legs
 from pipelines.module import NonFinite, TrainingModule
 from pipelines.schema import Experiment, Precision
 from pipelines.shards import Shards
@@ -45,55 +47,25 @@ def lightning_precision(wanted: Precision) -> str:
     return "bf16-mixed" if bf16 else "32-true"
 
 
-@dataclass
-class Start:
-    """What a run goes on from: its card, and its newest checkpoint, if it has one."""
-
-    card: Card
-    checkpoint: Path | None
+Watch = Callable[[dict[str, float]], None]
 
 
-def find_start(experiment: Experiment, name: str) -> Start:
-    """Raises UserError if there are no tokens to train on."""
-    card = make_card(experiment, name, Shards(Path("data/tokens") / experiment.runs[name].data))
-    newest = newest_checkpoint(resume_folder(experiment.name, name), card)
-    return Start(card, newest[0] if newest else None)
+def fit(experiment: Experiment, name: str, place: Place, watch: Watch | None = None) -> None:
+    """Train a run to its end, leg by leg, in this process; see fit_leg."""
+    ended = False
+    while not ended:
+        start = find_start(experiment, name)
+        fit_leg(experiment, name, place, start, watch)
+        ended = start.leg.last
 
 
-def newest_checkpoint(folder: Path, card: Card) -> tuple[Path, dict[str, Any]] | None:
-    """The newest readable checkpoint of this very run and its content; those of another
-    specification go.
-
-    A damaged one is reported and the one before it taken. Fills in the card's MLflow run.
-    """
-    for path in sorted(folder.glob("*.ckpt"), reverse=True):
-        try:
-            content, found = read_checkpoint(path, mmap=True)
-        except UserError as error:
-            aside = path.with_suffix(".unreadable")
-            remove(aside)
-            path.rename(aside)
-            print(f"{error}; put aside as {aside.name}, trying the one before it", flush=True)
-            continue
-        if found.spec_hash == card.spec_hash:
-            card.mlflow_run_id = found.mlflow_run_id
-            return path, content
-        print(f"{path} belongs to another specification of {card.run_name}: removed", flush=True)
-        remove(path)
-    return None
-
-
-def fit(
-    experiment: Experiment,
-    name: str,
-    place: Place,
-    start: Start | None = None,
-    watch: Callable[[dict[str, float]], None] | None = None,
+def fit_leg(
+    experiment: Experiment, name: str, place: Place, start: Start, watch: Watch | None = None
 ) -> None:
-    """Train a run to its end, from its last good checkpoint; its final checkpoint lies in resume/.
+    """Train a leg of a run to its end; its final checkpoint, or weights, lie in resume/.
 
-    Worker 0 alone shows progress and keeps the MLflow record. ``start`` is found here if it is not
-    given. Each worker calls ``watch`` with every new row of the training curve (see History).
+    Worker 0 alone shows progress and keeps the MLflow record. Each worker calls ``watch`` with
+    every new row of the training curve (see History).
     Raises UserError for a loss that is not finite and for a disk that takes no checkpoint.
     """
     quiet()
@@ -102,15 +74,16 @@ def fit(
     steps = experiment.steps(run)
     shards = Shards(Path("data/tokens") / run.data)
     folder = resume_folder(experiment.name, name)
-    start = start or find_start(experiment, name)
-    card, newest = start.card, start.checkpoint
+    card, leg, newest = start.card, start.leg, start.checkpoint
+    others = [other for other in legs(experiment, run) if other != leg]
+    shown = f"{name} to {leg.budget.listed:,} tokens" if others else name
     tracking = None
     if place.worker == 0:
         check_writable(folder)
         tracking = Tracking(experiment.name)
         tracking.start(card, experiment, go_on=newest is not None)
         if newest:
-            say(f"{name}: going on from step {int(newest.stem)}")
+            say(f"{shown}: going on from step {int(newest.stem)}")
     torch.manual_seed(stream_seed(run.seed, INIT))
     model = FreeTransformer(config, shards.metadata.vocab_size)
     speed_up(model, compute)
@@ -126,6 +99,8 @@ def fit(
         tracking,
         card,
         steps,
+        leg,
+        ends={leg.steps, leg.trunk, *(other.trunk for other in others)},
         every=max(1, -(-steps // ROWS)),
         batch_tokens=preset.optim.batch_size * config.context,
         watch=watch,
@@ -134,14 +109,14 @@ def fit(
         **place.trainer,
         plugins=[WholeFiles(), *place.plugins],
         precision=lightning_precision(compute.precision),  # type: ignore[arg-type]
-        max_steps=steps,
+        max_steps=leg.steps,
         max_epochs=-1,
         accumulate_grad_batches=compute.accumulate,
         use_distributed_sampler=False,
         callbacks=[
             history,
-            *([Progress(history, name, steps)] if tracking else []),
-            Checkpoints(folder, CHECKPOINT_SECONDS),
+            *([Progress(history, shown, leg.steps)] if tracking else []),
+            Checkpoints(folder, CHECKPOINT_SECONDS, leg, history),
         ],
         logger=False,
         enable_checkpointing=False,
@@ -151,7 +126,9 @@ def fit(
     )
     try:
         trainer.fit(
-            TrainingModule(model, preset.optim, run.kappa_bits, steps, shards.metadata.end_of_text),
+            TrainingModule(
+                model, preset.optim, run.kappa_bits, leg.steps, shards.metadata.end_of_text
+            ),
             datamodule=BatchModule(batches),
             ckpt_path=newest,
             weights_only=True,
@@ -163,7 +140,7 @@ def fit(
         if isinstance(error, NonFinite):
             raise UserError(
                 f"{name}: the gradient is not finite at step {error.step}, whose batch has the "
-                f"windows {error.windows} of the training data; {last_good(folder)}"
+                f"windows {error.windows} of the training data; {last_good(folder, leg)}"
             ) from None
         if isinstance(error, torch.OutOfMemoryError):
             raise UserError(
@@ -172,10 +149,12 @@ def fit(
                 f"fsdp ({str(error).partition('. ')[0]})"
             ) from None
         if isinstance(error, OSError):
-            raise UserError(f"{folder}: {error.strerror or error}; {last_good(folder)}") from None
+            raise UserError(
+                f"{folder}: {error.strerror or error}; {last_good(folder, leg)}"
+            ) from None
         raise
     if tracking:
-        tracking.finish()
+        tracking.finish("FINISHED" if leg.last else "RUNNING")
 
 
 def check_writable(folder: Path) -> None:
@@ -188,9 +167,10 @@ def check_writable(folder: Path) -> None:
         raise UserError(f"{folder}: {error.strerror}") from None
 
 
-def last_good(folder: Path) -> str:
+def last_good(folder: Path, leg: Leg) -> str:
     """Words on the checkpoint that a run which failed leaves behind."""
-    kept = sorted(folder.glob("*.ckpt"))
+    found = (leg.folder(folder, step).glob("*.ckpt") for step in (leg.trunk, leg.steps))
+    kept = sorted(chain(*found), key=lambda path: path.name)
     return f"last good checkpoint: {kept[-1]}" if kept else "no checkpoint was written yet"
 
 

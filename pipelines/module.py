@@ -1,6 +1,5 @@
 """The Lightning module: one class for both arms; the objective itself is ftmodel's."""
 
-from math import cos, pi
 from typing import Any
 
 import lightning as L
@@ -9,17 +8,18 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from ftmodel import schedule
 from ftmodel.objective import training_loss
 from ftmodel.transformer import FreeTransformer
-from pipelines.schema import Optim
+from pipelines.schema import Optim, Schedule
 from pipelines.sharding import shard
 
 
-def learning_rate_factor(step: int, warmup: int, steps: int) -> float:
-    """Linear warm-up to 1, then a cosine that would reach 0 one step after the last."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 * (1 + cos(pi * (step - warmup) / max(1, steps - warmup)))
+def learning_rate_factor(optim: Optim, step: int, steps: int) -> float:
+    """Of ``optim.lr``, at a step (from 0) of ``steps``."""
+    if optim.schedule is Schedule.wsd:
+        return schedule.wsd(step, optim.warmup_steps, optim.decay, steps)
+    return schedule.cosine(step, optim.warmup_steps, steps)
 
 
 class NonFinite(Exception):
@@ -88,10 +88,10 @@ class TrainingModule(L.LightningModule):
             betas=(self.optim.beta1, self.optim.beta2),
             fused=True,
         )  # fmt: skip
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda s: learning_rate_factor(s, self.optim.warmup_steps, self.steps)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: learning_rate_factor(self.optim, step, self.steps)
         )
         return {
             "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }

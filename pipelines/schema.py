@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ftmodel.config import ModelConfig
 from ftmodel.processes import PROCESSES
+from ftmodel.schedule import decay_start
 from pipelines.data_schema import ProcessData, TextData, merge_data
 from pipelines.errors import UserError
 
@@ -77,7 +78,8 @@ class Run:
     model: str = MISSING  # a name under `models`
     kappa_bits: float | None = MISSING  # κ in bits per token; null is the baseline
     tokens: int = MISSING  # budget, exact to one batch
-    budgets: list[int] = field(default_factory=list)  # smaller ones, each measured on the way
+    # smaller ones in tokens, whose models are kept and measured too; another list is another run
+    budgets: list[int] = field(default_factory=list)
     extra_blocks: int = 0  # a control: a baseline with as many parameters as its Free Transformer
     seed: int = 0
 
@@ -152,6 +154,15 @@ class Evaluation:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
 
 
+@dataclass(frozen=True)
+class Budget:
+    """A token budget of a run, at whose end its model is kept and measured."""
+
+    listed: int  # tokens, as configured
+    steps: int  # optimizer steps that it pays for, whole batches
+    annealed: bool  # whether the learning rate has come down to its end by then
+
+
 @dataclass
 class Experiment:
     name: str = MISSING
@@ -174,8 +185,25 @@ class Experiment:
 
     def steps(self, run: Run) -> int:
         """Optimizer steps that the token budget pays for."""
+        return run.tokens // self.batch_tokens(run)
+
+    def batch_tokens(self, run: Run) -> int:
+        """Tokens that an optimizer step predicts."""
         preset = self.models[run.model]
-        return run.tokens // (preset.optim.batch_size * preset.architecture.context)
+        return preset.optim.batch_size * preset.architecture.context
+
+    def budgets(self, run: Run) -> list[Budget]:
+        """The budgets of a run as they rise, the whole run's last.
+
+        Under wsd each has a decay of its own; under the cosine the smaller ones are snapshots on
+        the way of the whole run's.
+        """
+        wsd = self.models[run.model].optim.schedule is Schedule.wsd
+        batch = self.batch_tokens(run)
+        return [
+            *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
+            Budget(run.tokens, run.tokens // batch, annealed=True),
+        ]
 
 
 def load_experiment(path: Path = PARAMS) -> Experiment:
@@ -297,6 +325,14 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
         raise ValueError(
             f"{key}.budgets: {run.budgets} do not rise from one batch of {batch} tokens to less "
             f"than the run's {run.tokens}"
+        )
+    optim, least = preset.optim, experiment.budgets(run)[0]
+    start = decay_start(optim.decay, least.steps)
+    if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
+        raise ValueError(
+            f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
+            f"{least.steps} steps, whose decay begins at {start}, before the end of "
+            f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
         )
     data = experiment.data[run.data]
     if isinstance(data, ProcessData):

@@ -1,8 +1,8 @@
 """Stage `train`: one run of the experiment.    python -m pipelines.train <run>
 
-Writes checkpoints/<experiment>/<run>/ (checkpoint, resolved configuration) and
-results/<experiment>/<run>/curve.csv. A killed run goes on from its last good checkpoint, kept in
-resume/ until the run is evaluated.
+Writes checkpoints/<experiment>/<run>/ (last.ckpt, <tokens>.ckpt for each smaller budget, the
+resolved configuration) and results/<experiment>/<run>/curve.csv. A killed run goes on from its
+last good checkpoint, kept in resume/ until the run is evaluated.
 """
 
 import csv
@@ -10,34 +10,43 @@ import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from omegaconf import OmegaConf
 
 from pipelines import errors
-from pipelines.checkpoint import ENTRY, HISTORY, checkpoint_path, make_card, resume_folder, whole
-from pipelines.fit import Place, fit, newest_checkpoint
+from pipelines.checkpoint import (
+    ENTRY,
+    HISTORY,
+    checkpoint_path,
+    make_card,
+    read_checkpoint,
+    resume_folder,
+    whole,
+)
+from pipelines.fit import Place, fit
+from pipelines.legs import kept_path, newest_checkpoint
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
 from pipelines.stage import alone, argument, load_stage, replace_folder
 
 
 def publish(experiment: Experiment, name: str) -> None:
-    """Put a trained run's checkpoint, configuration and curve where DVC expects them."""
-    run = experiment.runs[name]
+    """Put a trained run's checkpoints, configuration and curve where DVC expects them."""
+    run, root = experiment.runs[name], resume_folder(experiment.name, name)
     card = make_card(experiment, name, Shards(Path("data/tokens") / run.data))
-    found = newest_checkpoint(resume_folder(experiment.name, name), card)
+    found = newest_checkpoint(root, card)
     assert found is not None, "training left no checkpoint"
     last, content = found
     assert int(last.stem) == experiment.steps(run), f"{last} is not the end"
     rows = content[HISTORY]["rows"]
     target = checkpoint_path(experiment.name, name)
     with replace_folder(target.parent) as folder:
-        if last.is_dir():  # in parts: the model alone is put together
-            state = {key: whole(value) for key, value in content["state_dict"].items()}
-            torch.save({"state_dict": state, ENTRY: content[ENTRY]}, folder / target.name)
-        else:
-            link(last, folder / target.name)
+        put(last, content, folder / target.name)
+        for tokens in run.budgets:
+            kept = kept_path(root, tokens)
+            put(kept, read_checkpoint(kept, mmap=True)[0], folder / f"{tokens}.ckpt")
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
         OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
@@ -47,6 +56,15 @@ def publish(experiment: Experiment, name: str) -> None:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def put(source: Path, content: dict[str, Any], target: Path) -> None:
+    """Give a checkpoint a second name; of one in parts, the model alone is put together."""
+    if source.is_dir():
+        state = {key: whole(value) for key, value in content["state_dict"].items()}
+        torch.save({"state_dict": state, ENTRY: content[ENTRY]}, target)
+    else:
+        link(source, target)
 
 
 def link(source: Path, target: Path) -> None:

@@ -191,6 +191,27 @@ WRONG = [
         "test_objective.py::test_kappa_is_in_bits_and_kl_in_nats",
     ),
     Wrong(
+        "decay from the end of the warm-up on",
+        "schedule.py",
+        "max(0, step - start) / (steps - start)",
+        "(step - warmup) / (steps - warmup)",
+        "test_schedule.py::test_wsd_is_stable_and_then_one_minus_the_root_of_what_has_passed_of_the_decay",
+    ),
+    Wrong(
+        "decay a share of the whole run for every budget",
+        "schedule.py",
+        "start = decay_start(decay, steps)",
+        "start = decay_start(decay, 110)",
+        "test_schedule.py::test_up_to_its_decay_a_budget_shares_the_schedule_of_all_larger_ones",
+    ),
+    Wrong(
+        "zero reached at the last step of the decay",
+        "schedule.py",
+        "/ (steps - start))",
+        "/ (steps - 1 - start))",
+        "test_schedule.py::test_warm_up_is_linear_and_zero_would_be_reached_one_step_after_the_last",
+    ),
+    Wrong(
         "z of the prompt from the prior",
         "generate.py",
         "model(prompt, noise=noise, cache=cache)",

@@ -17,8 +17,10 @@ from pipelines.record import records
 STEPS, NEVER = 60, -1
 
 
-def train_until(folder, step):
-    """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step``."""
+def train_until(folder, step, leg=0, **changes):
+    """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step`` if the
+    leg under way ends after ``leg``.
+    """
     os.chdir(folder)
     torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another way
     fit_module.CHECKPOINT_SECONDS = 0.0
@@ -26,11 +28,11 @@ def train_until(folder, step):
 
     def die(self, trainer, *rest):
         inherited(self, trainer, *rest)
-        if trainer.global_step == step:
+        if trainer.global_step == step and trainer.max_steps > leg:
             os.kill(os.getpid(), signal.SIGKILL)
 
     History.on_train_batch_end = die
-    train_run(tokens=STEPS * 520)
+    train_run(tokens=STEPS * 520, **changes)
 
 
 @pytest.mark.slow

@@ -76,6 +76,9 @@ MISTAKES = [
     (f"{RUN}.kappa_bits=nan", f"{RUN}.kappa_bits", "outside 0 … 8"),
     (f"{RUN}.kappa_bits=8.5", f"{RUN}.kappa_bits", "outside 0 … 8"),
     (f"{RUN}.tokens=519", f"{RUN}.tokens", "less than one batch of 520"),
+    (f"+{RUN}.budgets=[519]", f"{RUN}.budgets", "do not rise"),
+    (f"+{RUN}.budgets=[5200,5719]", f"{RUN}.budgets", "do not rise"),
+    (f"+{RUN}.budgets=[10400]", f"{RUN}.budgets", "do not rise"),
     (f"{RUN}.tokens=1e6", f"{RUN}.tokens", "could not be converted"),
     (f"~{RUN}.tokens", f"{RUN}.tokens", "missing"),
     (f"{RUN}.seed=-1", f"{RUN}.seed", "negative"),
@@ -111,6 +114,31 @@ MISTAKES = [
     ("evaluation.groups=1", "evaluation.groups", "at least 2"),
     ("name=a.b", "name", "lower-case"),
 ]
+
+
+OPTIM = "models.target_small.optim"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (f"{OPTIM}.warmup_steps=17", "tokens: 10400 tokens are 20 steps, whose decay begins at 16"),
+        (f"+{OPTIM}.decay=0.95", "tokens: 10400 tokens are 20 steps, whose decay begins at 1"),
+        (
+            f"+{RUN}.budgets=[1040,5200]",
+            "budgets: 1040 tokens are 2 steps, whose decay begins at 1",
+        ),
+    ],
+)
+def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, words):
+    """Under wsd alone: the cosine does not mind."""
+    wsd = f"+{OPTIM}.schedule=wsd"
+    assert parse(compose_config(["experiment=smoke", wsd]), "conf")
+    assert parse(compose_config(["experiment=smoke", override]), "conf")
+    with pytest.raises(UserError) as caught:
+        parse(compose_config(["experiment=smoke", wsd, override]), "conf")
+    assert words in str(caught.value)
+    assert f"before the end of {OPTIM}.warmup_steps" in str(caught.value)
 
 
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0] for m in MISTAKES])

@@ -1,0 +1,45 @@
+"""Learning-rate schedules in closed form."""
+
+from math import cos, pi, sqrt
+
+import pytest
+
+from ftmodel.schedule import cosine, decay_start, wsd
+
+WARMUP, STEPS = 10, 110
+
+
+@pytest.mark.parametrize(
+    "factor", [lambda s: cosine(s, WARMUP, STEPS), lambda s: wsd(s, WARMUP, 0.2, STEPS)]
+)
+def test_warm_up_is_linear_and_zero_would_be_reached_one_step_after_the_last(factor):
+    assert [factor(s) for s in range(WARMUP)] == [(s + 1) / WARMUP for s in range(WARMUP)]
+    assert factor(WARMUP) == 1
+    assert factor(STEPS - 1) > 0
+    assert factor(STEPS) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_cosine_is_one():
+    for s in range(WARMUP, STEPS):
+        assert cosine(s, WARMUP, STEPS) == pytest.approx((1 + cos(pi * (s - WARMUP) / 100)) / 2)
+
+
+def test_wsd_is_stable_and_then_one_minus_the_root_of_what_has_passed_of_the_decay():
+    assert decay_start(0.2, STEPS) == 88
+    assert [wsd(s, WARMUP, 0.2, STEPS) for s in range(WARMUP, 89)] == [1] * 79
+    for s in range(88, STEPS):
+        assert wsd(s, WARMUP, 0.2, STEPS) == pytest.approx(1 - sqrt((s - 88) / 22))
+
+
+@pytest.mark.parametrize("steps", [60, 110, 1000])
+def test_up_to_its_decay_a_budget_shares_the_schedule_of_all_larger_ones(steps):
+    shared = range(decay_start(0.2, 60) + 1)
+    expected = [wsd(s, WARMUP, 0.2, 60) for s in shared]
+    assert [wsd(s, WARMUP, 0.2, steps) for s in shared] == expected
+
+
+@pytest.mark.parametrize(
+    ("decay", "steps", "start"), [(0.2, 10, 8), (0.2, 12, 10), (0.01, 10, 9), (0.999, 10, 0)]
+)
+def test_the_decay_is_its_share_of_whole_steps_and_at_least_one(decay, steps, start):
+    assert decay_start(decay, steps) == start
