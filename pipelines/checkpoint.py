@@ -41,6 +41,7 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "pipelines/shards.py",
     "pipelines/batches.py",
     "pipelines/module.py",
+    "pipelines/speed.py",
     "pipelines/sharding.py",
     "pipelines/legs.py",
     "pipelines/fit.py",

@@ -337,6 +337,11 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
         )
     data = experiment.data[run.data]
     if isinstance(data, ProcessData):
+        if preset.architecture.document_mask:
+            raise ValueError(
+                f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
+                "rows, each a document already"
+            )
         predicted = PROCESSES[data.source].row - 1
         if preset.architecture.context != predicted:
             raise ValueError(

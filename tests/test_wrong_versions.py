@@ -33,7 +33,7 @@ class Wrong:
 
 ENCODE = "self.encoder_block(self.zeta, x, positions, causal=False)"
 UPPER = "self.upper(x, x + r, positions, cache), codes, o"
-KEYS_VALUES = "keys_values = queries if kv is q else self.attention_norm(kv)"
+KEYS_VALUES = "keys_values = queries if kv is None else self.attention_norm(kv)"
 
 WRONG = [
     Wrong(
@@ -75,14 +75,14 @@ WRONG = [
         "r added to the queries",
         "layers.py",
         "queries = self.attention_norm(q)",
-        "queries = self.attention_norm(kv if kv.shape == q.shape else q)",
+        "queries = self.attention_norm(kv if kv is not None and causal else q)",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
         "norm(x) + r in place of norm(x + r)",
         "layers.py",
         KEYS_VALUES,
-        "keys_values = queries + (kv - q) if causal else self.attention_norm(kv)",
+        "keys_values = queries + (0 if kv is None else kv - q) * causal",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(

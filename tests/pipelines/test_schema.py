@@ -91,6 +91,7 @@ MISTAKES = [
     (f"{ARCHITECTURE}.n_kv_heads=3", f"{ARCHITECTURE}.n_kv_heads", "does not divide n_heads 2"),
     (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
     (f"{ARCHITECTURE}.context=64", f"{ARCHITECTURE}.context", "does not fit the target task"),
+    (f"+{ARCHITECTURE}.document_mask=true", f"{ARCHITECTURE}.document_mask", "are rows"),
     ("models.target_small.optim.lr=0", "models.target_small.optim.lr", "positive"),
     ("models.target_small.optim.batch_size=0", "models.target_small.optim.batch_size", "least 1"),
     ("+data.target.sead=1", "data.target.sead", "not in"),
