@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
 BATCH = 1 << 20  # bytes encoded at once, at least
+FEW = 2  # token files that this process writes before others would have started
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,10 @@ def tokenize_part(task: Task) -> Header:
     else:
         assert task.end_of_text is not None
         chunks = text_chunks(task.part, documents, ByteTokenizer(loaded, task.end_of_text))
-    return write_tokens(task.target, chunks, task.dtype, task.source)
+    try:
+        return write_tokens(task.target, chunks, task.dtype, task.source)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(task.target)) from None
 
 
 def finished(task: Task) -> Header | None:
@@ -173,7 +177,7 @@ def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header
     Raises UserError or OSError for the first that fails, once those under way are finished.
     """
     workers = min(cores, len(tasks))
-    if workers <= 1:  # all cores work on each batch
+    if workers == 1 or len(tasks) <= FEW:  # all cores work on each batch
         yield from ((task, tokenize_part(task)) for task in tasks)
         return
     context = multiprocessing.get_context("forkserver")
