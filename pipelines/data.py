@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -133,6 +134,7 @@ def open_ledger(work: Path, spec: str) -> Ledger:
         )
         if state["specification"] == spec and whole:
             return ledger
+        ledger.close()
     except (sqlite3.DatabaseError, KeyError):
         pass
     shutil.rmtree(work, ignore_errors=True)
@@ -146,8 +148,19 @@ def make_parts(name: str, data: TextData, work: Path) -> Tally:
     sources = {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
     spec = specification(data, sources)
     work.mkdir(parents=True, exist_ok=True)
-    ledger = open_ledger(work, spec)
-    writers = {split: PartWriter(work / "parts", split) for split in SPLITS}
+    with closing(open_ledger(work, spec)) as ledger:
+        tally, writers = read(name, data, sources, work / "parts", spec, ledger)
+    check(key, data, tally)
+    for writer in writers.values():
+        writer.close()
+    return tally
+
+
+def read(
+    name: str, data: TextData, sources: dict[str, Source], folder: Path, spec: str, ledger: Ledger
+) -> tuple[Tally, dict[str, PartWriter]]:
+    """Read the sources to their end; what is not yet in a part is in the writers."""
+    writers = {split: PartWriter(folder, split) for split in SPLITS}
     nothing = dict.fromkeys(sources, 0)
     tally = Tally(part_documents={**nothing}, part_bytes={**nothing})
     if state := ledger.state():
@@ -190,11 +203,7 @@ def make_parts(name: str, data: TextData, work: Path) -> Tally:
                 commit()
             bar.set_postfix_str(f"{sum(tally.documents.values()):,} documents", refresh=False)
             bar.update(len(text))
-    check(key, data, tally)
-    for writer in writers.values():
-        writer.close()
-    ledger.close()
-    return tally
+    return tally, writers
 
 
 def check(key: str, data: TextData, tally: Tally) -> None:
