@@ -1,15 +1,23 @@
-"""The bounds against the true NLL of models so small that every z can be enumerated."""
+"""The bounds against the true NLL: of models so small that every z can be enumerated, and of
+processes whose likelihood is known.
+"""
 
-from itertools import product
+from itertools import pairwise, product
 from math import isnan, log
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+from ftmodel import coin_flip
 from ftmodel.bounds import exact_nll, importance_bound, latent_bounds, mean_and_error
-from ftmodel.objective import LN2
+from ftmodel.config import ModelConfig
+from ftmodel.objective import LN2, training_loss
+from ftmodel.processes import PROCESSES
+from ftmodel.transformer import FreeTransformer
 
+STEPS = 200  # of training, seconds
 ROWS = 4096  # copies of one sequence: each row of a batch draws its own z
 
 
@@ -200,3 +208,103 @@ def test_tokens_of_one_document_are_no_independent_evidence(rng):
     """Documents that are each said 100 times over are as uncertain as before."""
     totals, sizes = torch.rand(30, generator=rng), torch.ones(30)
     assert mean_and_error(100 * totals, 100 * sizes) == pytest.approx(mean_and_error(totals))
+
+
+class KnowsTheCoin:
+    """The coin itself in the form of a Free Transformer with one bit a token: the first z of a
+    sequence is the coin's side, the others say nothing, so that its likelihood is the coin's. Its
+    encoder is far from the true posterior.
+    """
+
+    config = SimpleNamespace(latent_bits=1)
+    readout = SimpleNamespace(weight=torch.eye(3))  # the hidden state is the log-probabilities
+
+    def __init__(self):
+        table = torch.tensor([[-1.0], [1.0]])
+        self.latent = SimpleNamespace(post_sampler=table, encode=self.encode)
+
+    def positions(self, start, length, device, documents=None):
+        return documents
+
+    def lower(self, tokens, positions):
+        return (tokens == coin_flip.ONE)[..., None].float()
+
+    def encode(self, x, positions):
+        """Half the log-odds of as many ones, at the first token; lots are drawn at the others."""
+        lead = (2 * x[:, 1:, 0] - 1).sum(1)
+        o = torch.full(x.shape, 0.3)
+        o[:, 0, 0] = lead * log((1 - coin_flip.EPSILON) / coin_flip.EPSILON) / 2
+        return o
+
+    def upper(self, x, kv, positions):
+        side = ((kv - x)[:, :1, 0] + 1) / 2  # (B, 1)
+        p = coin_flip.probability_of_one(side).expand(-1, x.shape[1])
+        return torch.stack((torch.full_like(p, 1e-30), 1 - p, p), dim=-1).log()
+
+
+def test_bounds_of_the_coin_itself_reach_its_exact_likelihood(rng):
+    """Closed form: sampled probabilities average to the exact one; bounds fall to it with K."""
+    rows = coin_flip.sample_sequences(2000, rng)
+    exact = -coin_flip.exact_log_probability(rows)
+    shape = (2000, coin_flip.FLIPS, 1)
+    bounds = latent_bounds(
+        KnowsTheCoin(), rows[:, :-1], rows[:, 1:], 64, lambda: torch.rand(shape, generator=rng)
+    )
+    for bound in (bounds.prior, bounds.iwae):
+        assert_near((exact - bound).exp(), 1.0)
+    iwae = [mean_and_error(importance_bound(bounds.log_weights, k) - exact) for k in (1, 8, 64)]
+    elbo = mean_and_error(bounds.elbo - exact)
+    assert iwae[0]["mean"] == pytest.approx(elbo["mean"], abs=4 * iwae[0]["se"])
+    assert iwae[0]["mean"] > iwae[1]["mean"] + 0.1 > iwae[2]["mean"] + 0.2
+    assert -3 * iwae[2]["se"] < iwae[2]["mean"] < 0.1
+    assert (bounds.ce - exact).mean() < -0.2  # given z: no bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kappa"), [("coin", 1 / 32), ("target", 2.0)])
+def test_bounds_of_a_trained_model_are_above_the_exact_nll_and_fall_with_samples(name, kappa):
+    """On processes whose likelihood is known. With the target task's κ the reconstruction is far
+    below what any model can reach.
+    """
+    process, bits = PROCESSES[name], 2
+    torch.manual_seed(0)
+    config = ModelConfig(
+        2,
+        32,
+        2,
+        2,
+        64,
+        process.row - 1,
+        latent_bits=bits,
+        rope_theta=100.0,
+        embedding_std=1.0,
+        latent_std=0.5,
+    )
+    model = FreeTransformer(config, len(process.symbols))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    rng = torch.Generator().manual_seed(0)
+
+    def noise(rows):
+        return torch.rand(rows, process.row - 1, bits, generator=rng)
+
+    for _ in range(STEPS):
+        rows = process.sample(32, rng)
+        loss = training_loss(model, rows[:, :-1], rows[:, 1:], noise(32), kappa)
+        optimizer.zero_grad()
+        loss.total.backward()
+        optimizer.step()
+
+    rows = process.sample(256, rng)
+    exact = -process.log_probability(rows)
+    bounds = latent_bounds(model, rows[:, :-1], rows[:, 1:], 16, lambda: noise(256))
+    iwae = [importance_bound(bounds.log_weights, k) for k in (1, 2, 4, 8, 16)]
+    for bound in (bounds.elbo, bounds.prior, *iwae):
+        above = mean_and_error(bound - exact)
+        assert above["mean"] > -3 * above["se"]
+    for fewer, more in pairwise(iwae):
+        assert (more <= fewer).all()  # the groups are nested: of every sequence, not in the mean
+    steps = mean_and_error(iwae[0] - iwae[-1])
+    assert steps["mean"] > 10 * steps["se"]
+    if name == "target":
+        ce = mean_and_error(bounds.ce - exact)
+        assert ce["mean"] < -5 * ce["se"]
