@@ -215,7 +215,7 @@ def trend(values: list[float]) -> str:
         return "ends where it began"
     falls = values[-1] < values[0]
     steady = all((later < earlier) == falls for earlier, later in pairwise(values))
-    return ("falls" if falls else "rises") + ("" if steady else ", though not at every step,")
+    return ("falls" if falls else "rises") + ("" if steady else ", though not at every step")
 
 
 def gaps_in_the_design(arms: list[Arm], comparisons: list[Comparison]) -> list[str]:

@@ -82,8 +82,6 @@ def by_samples(arms: list[Arm], style: dict[str, plots.Style]) -> Section:
 
 
 def coin(arms: list[Arm]) -> Section:
-    from pipelines.coin_plot import coin_flip
-
     figures = {}
     for data, group in by_data(arms).items():
         details = {
@@ -93,6 +91,8 @@ def coin(arms: list[Arm]) -> Section:
             if "coin" in one.details
         }
         if details:
+            from pipelines.coin_plot import coin_flip  # type: ignore[import-untyped]
+
             figures[f"coin_{data}"] = (
                 coin_flip(details), f"Posterior of the hidden coin on {data}"
             )  # fmt: skip

@@ -1,144 +1,21 @@
-"""The report on results written by hand: small, but of every shape that evaluation leaves."""
+"""The report on results written by hand: what is on its pages and in its tables."""
 
 import csv
-import json
 import re
-import shutil
-from contextlib import chdir
 from html import unescape
 from html.parser import HTMLParser
-from math import isnan, log, nan, sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from results import CE, GROUP, SAMPLES, arms_of, make_report, run, write_experiment, write_results
 
-from pipelines import report
-from pipelines.arms import Arm, fraction, group_by_seed, read_runs
-from pipelines.compare import compare
+from pipelines.arms import fraction
 from pipelines.errors import UserError
-from pipelines.findings import caveat, findings, introduction
+from pipelines.findings import findings, introduction
 from pipelines.paper import character_kinds, read_paper
-from pipelines.schema import load_experiment
 
-ROOT = Path(__file__).parents[2]
-SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
-CE = 0.1111  # of every Free Transformer: far below any bound
-GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
-ARCHITECTURE = {
-    "n_layers": 2, "d_model": 8, "n_heads": 2, "n_kv_heads": 1, "ffn_width": 16, "context": 65
-}  # fmt: skip
-
-
-def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    presets = {
-        name: {
-            "architecture": {**ARCHITECTURE, "latent_bits": bits},
-            "optim": {"batch_size": 1, "lr": 0.001},
-        }
-        for name, bits in (("small", 3), ("large", 5))
-    }
-    return {
-        "name": "tiny",
-        "data": {
-            "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
-            "text": {"source": "files", "vocab_size": 300},
-        },
-        "models": presets,
-        "runs": runs,
-    }
-
-
-def run(data: str = "target", kappa: float | None = None, **changes: Any) -> dict[str, Any]:
-    plain = {"data": data, "model": "small", "kappa_bits": kappa, "tokens": 6500, "seed": 0}
-    return plain | changes
-
-
-def figures(bound: float, se: float, free: bool) -> dict[str, dict[str, float]]:
-    """What evaluation measures, in any unit, with figures that are told apart when printed."""
-    if not free:
-        return {"nll": {"mean": bound, "se": se}}
-    means = {"ce": CE, "kl": 0.2222, "elbo": bound + 0.3, "iwae": bound, "prior": bound + 3}
-    return {key: {"mean": mean, "se": se} for key, mean in means.items()}
-
-
-def document_bits(bound: float, se: float, free: bool) -> list[float]:
-    """Bits of 8 documents of 65 tokens: they vary widely, the same for all arms, and for a Free
-    Transformer by an amount of their own whose standard error per token is ``se``.
-    """
-    if isnan(se):
-        return [65 * bound]  # a single document has no standard error
-    own = se * sqrt(7) if free else 0.0
-    return [65 * (bound + wide + own * sign) for wide in (-2, -1, 1, 2) for sign in (-1, 1)]
-
-
-def measured(
-    spec: dict[str, Any], bound: float, se: float
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    free, bits = spec["kappa_bits"] is not None, {"small": 3, "large": 5}[spec["model"]]
-    metrics: dict[str, Any] = {"documents": 8, "tokens": 520}
-    metrics["bits_per_token"] = figures(bound, se, free)
-    details: dict[str, Any] = {
-        "kl_per_bit": [0.2222 / bits] * bits if free else [],
-        "bound_bits": document_bits(bound, se, free),
-    }
-    documents = len(details["bound_bits"])
-    details["document_tokens"] = [65] * documents
-    if spec["data"] == "target":
-        metrics["bits_per_token"]["exact"] = {"mean": 0.4444, "se": 0.01}
-        metrics["gap_nats_per_token"] = {"mean": 0.1, "se": 0.001}
-        kinds = ("fresh", "pinned") if free else ("fresh",)
-        scores = {"valid": 1.0, "spread": 2.5, "noise": nan, "groups": 2, "group_size": 8}
-        metrics |= {kind: scores for kind in kinds}
-        details["groups"] = {kind: [GROUP, GROUP[::-1]] for kind in kinds}
-    else:
-        metrics["bits_per_byte"] = figures(bound / 3, se / 3, free)
-        details["document_bytes"] = [195] * documents
-        details["samples"] = [{"prompt": "if a <b> &", "text": "\n\x04 end ``` of"}]
-    metrics |= {"trained_tokens": spec["tokens"], "parameters": 1000 + free}
-    return metrics | ({"collapsed": 0} if free else {}), details
-
-
-def write_results(folder: Path, name: str, spec: dict[str, Any], bound: float, se: float) -> None:
-    folder = folder / "results/tiny" / name
-    folder.mkdir(parents=True)
-    metrics, details = measured(spec, bound, se)
-    (folder / "evaluation.json").write_text(json.dumps(metrics))
-    (folder / "details.json").write_text(json.dumps(details))
-    latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
-    with open(folder / "curve.csv", "w", newline="") as file:
-        rows = [
-            {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i} | latent
-            for i in (1, 2, 4)
-        ]
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def write_experiment(
-    folder: Path, runs: dict[str, dict[str, Any]], bounds: dict[str, float], se: float = 0.01
-) -> Path:
-    (folder / "docs/paper").mkdir(parents=True)
-    shutil.copy(SAMPLES, folder / "docs/paper")
-    (folder / "params.yaml").write_text(yaml.safe_dump(params(runs), sort_keys=False))
-    for name, spec in runs.items():
-        write_results(folder, name, spec, bounds.get(name, 0.5), se)
-    return folder
-
-
-def make_report(folder: Path) -> Path:
-    with chdir(folder):
-        report.main()
-    return folder / "report/tiny"
-
-
-def arms_of(folder: Path) -> list[Arm]:
-    with chdir(folder):
-        return group_by_seed(read_runs(load_experiment()))
-
-
+TEXTS = ("index.html", "report.md", "summary.txt", "arms.csv")
 RUNS = {
     "base": run(),
     "free_k1_8": run(kappa=0.125),
@@ -188,9 +65,7 @@ class Cells(HTMLParser):
 def test_every_output_is_written(made: Path) -> None:
     outputs = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
     names = ("figure4", "curves_target", "curves_text", "kl_per_bit")
-    assert outputs == {"index.html", "report.md", "curves.csv", "arms.csv", "summary.txt"} | {
-        f"figures/{name}.png" for name in names
-    }
+    assert outputs == {*TEXTS, "curves.csv", "runs.csv"} | {f"figures/{name}.png" for name in names}
 
 
 def test_page_stands_alone(made: Path) -> None:
@@ -202,7 +77,7 @@ def test_page_stands_alone(made: Path) -> None:
     assert all(image.startswith("data:image/png;base64,iVBOR") for image in cells.images)
 
 
-@pytest.mark.parametrize("name", ["index.html", "report.md", "summary.txt", "arms.csv"])
+@pytest.mark.parametrize("name", TEXTS)
 def test_exactly_the_runs_of_the_experiment_are_in(made: Path, name: str) -> None:
     text = (made / name).read_text()
     assert all(run_name in text for run_name in RUNS)
@@ -218,7 +93,7 @@ def test_markdown_tables_are_whole(made: Path) -> None:
     """A row after each head, and as many cells in each row of a table."""
     text = (made / "report.md").read_text()
     tables = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.M)]
-    assert [len(table) - 2 for table in tables] == [4, 3, 2, 2]
+    assert [len(table) - 2 for table in tables] == [4, 3, 1, 2, 1, 2]
     for table in tables:
         assert len({row.count("|") for row in table}) == 1, table
 
@@ -262,7 +137,7 @@ def test_curves_hold_the_bound(made: Path) -> None:
 
 def test_arms_are_machine_readable_at_full_precision(made: Path) -> None:
     with open(made / "arms.csv", newline="") as file:
-        rows = {row["run"]: row for row in csv.DictReader(file)}
+        rows = {row["arm"]: row for row in csv.DictReader(file)}
     assert list(rows) == list(RUNS)
     free = rows["free_k1_8"]
     assert (free["iwae_bits_per_token"], free["kappa_bits"]) == ("0.7654321", "0.125")
@@ -275,7 +150,7 @@ def test_summary_is_one_aligned_line_an_arm(made: Path) -> None:
     lines = (made / "summary.txt").read_text().splitlines()
     assert max(map(len, lines)) <= 110
     table = lines[: len(RUNS) + 1]
-    assert [line.split()[0] for line in table] == ["run", *RUNS]
+    assert [line.split()[0] for line in table] == ["arm", *RUNS]
     start = table[0].index("bits/token")
     assert table[2][start:].startswith("0.7654 ± 0.0100")
     assert all(line[start - 2 : start] == "  " and line[start] != " " for line in table)
@@ -295,54 +170,6 @@ def test_samples_cannot_break_the_page(made: Path) -> None:
     page = (made / "index.html").read_text()
     assert "if a &lt;b&gt; &amp;" in page
     assert "\x04" not in page + (made / "report.md").read_text()
-
-
-VERDICTS = [
-    (0.40, "Lower bound than base"),
-    (0.481, "No difference measured from base"),  # −0.019; two errors of the pairs are 0.02
-    (0.519, "No difference measured from base"),
-    (0.53, "Bound above base"),
-]
-
-
-@pytest.mark.parametrize(("bound", "words"), VERDICTS)
-def test_verdict_from_bounds_and_errors(tmp_path: Path, bound: float, words: str) -> None:
-    runs = {"base": run(), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {"free": bound}))
-    (sentence,) = findings(arms)["target"]
-    assert sentence.startswith(words)
-    assert re.search(r"free \([+−]0\.\d{4} ± 0\.0100\)", sentence)
-    assert "One seed per arm on target" in caveat(arms)
-
-
-def test_unknown_errors_make_no_difference(tmp_path: Path) -> None:
-    runs = {"base": run(), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {"free": 0.1}, se=nan))
-    assert findings(arms)["target"][0].startswith("No difference")
-
-
-def test_difference_within_the_spread_of_seeds_is_none(tmp_path: Path) -> None:
-    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {"again": 0.6, "free": 0.45}, se=0.001))
-    assert findings(arms)["target"][0].startswith("No difference measured from base")
-    assert "differ by up to 0.1000 bits per token" in caveat(arms)
-    assert "One seed" not in caveat(arms)
-
-
-def test_each_seed_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
-    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0, seed=1)}
-    (comparison,) = compare(arms_of(write_experiment(tmp_path, runs, {})))
-    assert comparison.baseline.name == "again"
-
-
-@pytest.mark.parametrize("change", [{"tokens": 13_000}, {"model": "large"}, {"data": "text"}])
-def test_unlike_baselines_are_not_compared(tmp_path: Path, change: dict[str, Any]) -> None:
-    runs = {"base": run(**change), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {}))
-    assert compare(arms) == []
-    assert findings(arms)["target"] == [
-        "No baseline of the same model and token budget to compare with: free."
-    ]
 
 
 def test_introduction_counts_arms(made: Path) -> None:
