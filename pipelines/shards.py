@@ -1,33 +1,56 @@
-"""Token shards on disk: one flat file of token ids a split, memory-mapped, and its metadata.
+"""Token shards on disk: the token files of a data set, its tokenizer, and metadata.
 
-<folder>/metadata.json     vocabulary, dtype, row length, and per split counts and SHA-256
+<folder>/metadata.json     vocabulary, dtype, row length; counts and SHA-256 of every token file
 <folder>/tokenizer.json    as read by `tokenizers`
-<folder>/train.bin, validation.bin
+<folder>/train-00000.tokens, …, validation-00000.tokens, …     one a part of the corpus
+
+In running text a document is an end-of-text id and its tokens; in rows it is the row as it is. The
+files of a split are read as one text, in their order; no document crosses from one to the next.
 """
 
 import json
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from hashlib import sha256
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from pipelines.errors import UserError
+from pipelines.token_file import Header, Ids, TokenFile
+from pipelines.tokenizer import ByteTokenizer
 
 SPLITS = ("train", "validation")
-END_OF_TEXT = "<|endoftext|>"
+CHECKED_AT_ONCE = 1 << 30  # bytes of tokens; of more, each block is checked when first read
+OPEN_FILES = 256  # kept mapped; a map takes a file descriptor
+
+
+@dataclass
+class Shard:
+    """A token file, as metadata.json knows it."""
+
+    file: str
+    tokens: int
+    sha256: str  # of its ids
+
+    @classmethod
+    def of(cls, path: Path, header: Header) -> "Shard":
+        return cls(path.name, header.tokens, header.sha256.hex())
 
 
 @dataclass
 class Split:
     tokens: int
     documents: int
-    bytes: int  # of UTF-8 text, end-of-text tokens not counted
-    sha256: str  # of the token file
+    bytes: int  # of text, end-of-text tokens not counted
+    shards: list[Shard]
 
 
 @dataclass
@@ -35,78 +58,109 @@ class Metadata:
     vocab_size: int
     dtype: str
     row_length: int | None  # tokens a row where every document is one row; None for running text
-    end_of_text: int | None  # the id between documents of running text
+    end_of_text: int | None  # the id that starts a document of running text
+    tokenizer: str  # SHA-256 of tokenizer.json
     splits: dict[str, Split]
 
     @property
     def hash(self) -> str:
         """One hash of all tokens, to tell runs on different data apart."""
-        joined = "".join(self.splits[name].sha256 for name in SPLITS)
-        return sha256(joined.encode()).hexdigest()[:16]
-
-
-def token_dtype(vocab_size: int) -> str:
-    """The smallest of two dtypes that holds every token id of a vocabulary."""
-    return "uint16" if vocab_size <= 1 << 16 else "uint32"
-
-
-def write_split(
-    folder: Path, name: str, documents: Iterable[tuple[list[int], int]], dtype: str
-) -> Split:
-    """Append documents, (token ids, bytes of text) each, to a new token file."""
-    digest, tokens, count, size = sha256(), 0, 0, 0
-    with open(folder / f"{name}.bin", "wb") as file:
-        for ids, text_bytes in documents:
-            chunk = np.asarray(ids, dtype=dtype).tobytes()
-            file.write(chunk)
-            digest.update(chunk)
-            tokens, count, size = tokens + len(ids), count + 1, size + text_bytes
-    return Split(tokens, count, size, digest.hexdigest())
+        shards = (shard.sha256 for name in SPLITS for shard in self.splits[name].shards)
+        return sha256(" ".join((self.tokenizer, *shards)).encode()).hexdigest()[:16]
 
 
 def write_metadata(folder: Path, metadata: Metadata) -> None:
     (folder / "metadata.json").write_text(json.dumps(asdict(metadata), indent=2) + "\n")
 
 
+def read_metadata(folder: Path) -> Metadata:
+    """Raises UserError if metadata.json is missing or damaged."""
+    try:
+        raw = json.loads((folder / "metadata.json").read_text())
+        splits = {
+            name: Split(**{**split, "shards": [Shard(**shard) for shard in split["shards"]]})
+            for name, split in raw["splits"].items()
+        }
+        if set(splits) != set(SPLITS):
+            raise ValueError(f"splits {', '.join(splits)}")
+        return Metadata(**{**raw, "splits": splits})
+    except FileNotFoundError:
+        raise UserError(f"{folder}: no token shards here; run `dvc repro tokenize`") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{folder}/metadata.json is damaged: {error}") from None
+
+
 class Shards:
-    """Read-only view of a folder of token shards; opening it costs nothing per token."""
+    """Read-only view of a folder of token shards, whose files are checked: headers at once, ids at
+    once if they are few, otherwise when they are first read.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises UserError if the folder is missing, damaged, or its files do not fit together."""
         self.folder = folder
-        try:
-            raw = json.loads((folder / "metadata.json").read_text())
-            splits = {name: Split(**raw["splits"][name]) for name in SPLITS}
-            self.metadata = Metadata(**{**raw, "splits": splits})
-        except FileNotFoundError:
-            raise UserError(f"{folder}: no token shards here; run `dvc repro tokenize`") from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{folder}/metadata.json is damaged: {error}") from None
-        width = np.dtype(self.metadata.dtype).itemsize
-        for name, split in splits.items():
-            path = folder / f"{name}.bin"
-            found = path.stat().st_size if path.exists() else 0
-            if found != split.tokens * width:
+        self.metadata = read_metadata(folder)
+        self.files = {name: self.open(split) for name, split in self.metadata.splits.items()}
+        files = [file for split in self.files.values() for file in split]
+        if sum(len(file) * file.header.width for file in files) <= CHECKED_AT_ONCE:
+            for file in files:
+                file.read()
+
+    def open(self, split: Split) -> list[TokenFile]:
+        files = []
+        for shard in split.shards:
+            file = TokenFile(self.folder / shard.file)
+            if file.header.sha256.hex() != shard.sha256 or len(file) != shard.tokens:
                 raise UserError(
-                    f"{path}: {found} bytes, but metadata.json promises {split.tokens * width}"
+                    f"{file.path}: another file than the one of this name in metadata.json; "
+                    "run `dvc repro tokenize`"
                 )
+            if len(file) and file.header.max_id >= self.metadata.vocab_size:
+                raise UserError(
+                    f"{file.path}: token id {file.header.max_id} is outside the vocabulary of "
+                    f"{self.metadata.vocab_size}"
+                )
+            files.append(file)
+        return files
 
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        """Raises UserError if tokenizer.json is not the one that the shards were made with."""
+        path = self.folder / "tokenizer.json"
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}") from None
+        if sha256(content).hexdigest() != self.metadata.tokenizer:
+            raise UserError(
+                f"{path} is not the tokenizer that the token files of {self.folder} were made "
+                "with, as metadata.json says; run `dvc repro tokenize`"
+            )
+        return Tokenizer.from_str(content.decode())
 
     def windows(self, split: str, context: int) -> "Windows":
         """All windows of context + 1 tokens: the rows, or running text cut every ``context``."""
         return Windows(self, split, context)
 
-    def token_bytes(self) -> Tensor:
-        """Bytes of text behind each token id of a byte-level vocabulary, (V,); 0 for specials.
-
-        In such a vocabulary one character of a token stands for one byte.
+    def documents(self, split: str) -> Iterator[NDArray[np.int64]]:
+        """Each document, (its tokens + 2,) with an end-of-text id before and after; rows as they
+        are, (row,).
         """
-        sizes = torch.zeros(self.metadata.vocab_size, dtype=torch.long)
-        for token, i in self.tokenizer().get_vocab().items():
-            sizes[i] = 0 if i == self.metadata.end_of_text else len(token)
-        return sizes
+        row, end = self.metadata.row_length, self.metadata.end_of_text
+        for file in self.files[split]:
+            ids = file.read()
+            if row is not None:
+                yield from ids.reshape(-1, row).astype(np.int64)
+                continue
+            assert end is not None
+            for start, stop in pairwise([*np.flatnonzero(ids == end).tolist(), len(ids)]):
+                yield np.append(ids[start:stop].astype(np.int64), end)
+
+    def token_bytes(self) -> Tensor:
+        """Bytes of text behind each token id of a byte-level vocabulary, (V,); 0 for specials."""
+        assert self.metadata.end_of_text is not None
+        tokenizer = self.tokenizer()
+        end_of_text = tokenizer.id_to_token(self.metadata.end_of_text)
+        assert end_of_text is not None
+        return torch.from_numpy(ByteTokenizer(tokenizer, end_of_text).sizes())
 
 
 class Windows:
@@ -114,27 +168,47 @@ class Windows:
 
     def __init__(self, shards: Shards, split: str, context: int) -> None:
         """Raises UserError if rows have another length, or the split is shorter than a window."""
-        metadata = shards.metadata
-        path = shards.folder / f"{split}.bin"
+        metadata, name = shards.metadata, f"{shards.folder}, {split}"
         row = metadata.row_length
         if row is not None and row != context + 1:
             raise UserError(
-                f"{path} has rows of {row} tokens; a context of {context} needs {context + 1}"
+                f"{name}: rows of {row} tokens; a context of {context} needs {context + 1}"
             )
+        self.files = [file for file in shards.files[split] if len(file)]
+        self.starts = [0, *accumulate(len(file) for file in self.files)]
         self.length = context + 1
         self.stride = row or context
-        self.count = max(0, (metadata.splits[split].tokens - self.length) // self.stride + 1)
+        self.count = max(0, (self.starts[-1] - self.length) // self.stride + 1)
         if self.count == 0:
             raise UserError(
-                f"{path}: {metadata.splits[split].tokens} tokens are fewer than one window of "
-                f"{self.length}; the corpus is too small for this context"
+                f"{name}: {self.starts[-1]} tokens are fewer than one window of {self.length}; "
+                "the corpus is too small for this context"
             )
-        self.data = np.memmap(path, dtype=metadata.dtype, mode="r")
+        self.map = lru_cache(OPEN_FILES)(self._map)
+
+    def _map(self, file: int) -> Ids:
+        return self.files[file].map()
 
     def __len__(self) -> int:
         return self.count
 
     def batch(self, indices: Tensor) -> Tensor:
-        """Windows (len(indices), context + 1) as int64 token ids."""
-        places = indices.numpy()[:, None] * self.stride + np.arange(self.length)
-        return torch.from_numpy(self.data[places].astype(np.int64))
+        """Windows (len(indices), context + 1) as int64 token ids.
+
+        Raises UserError naming a file and block that are damaged.
+        """
+        windows = np.empty((len(indices), self.length), np.int64)
+        for window, index in zip(windows, indices.tolist(), strict=True):
+            self.read(window, index * self.stride)
+        return torch.from_numpy(windows)
+
+    def read(self, into: NDArray[np.int64], place: int) -> None:
+        """Fill ``into`` (n,) with the tokens of the split from ``place`` on."""
+        file = bisect_right(self.starts, place) - 1
+        while len(into):
+            first = place - self.starts[file]
+            ids = self.map(file)
+            last = min(first + len(into), len(ids))
+            self.files[file].check(ids, first, last)
+            into[: last - first] = ids[first:last]
+            into, place, file = into[last - first :], place + last - first, file + 1

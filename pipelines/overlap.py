@@ -1,0 +1,146 @@
+"""Is held-out text in the training text? Shared n-grams of tokens, found by rolling hashes.
+
+A held-out token overlaps if it lies in an n-gram, of N tokens within a document, that also occurs
+in the training part: 13-grams as in Brown et al. 2020, appendix C (of words there). An n-gram is
+known by its polynomial hash modulo 2^64 (Karp and Rabin 1987) over token ids that SplitMix64
+(Steele, Lea and Flood 2014) has scattered: two n-grams share one with probability 2^-64 about.
+Documents of fewer than N tokens have no n-gram and count as free of overlap.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.token_file import Ids, TokenFile
+
+N = 13  # tokens
+HELD_OUT = 1 << 23  # tokens of the held-out part that are looked up, at most
+CHUNK = 1 << 18  # tokens hashed at once, so that they stay in a core's cache
+BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial; odd
+
+Hashes = NDArray[np.uint64]
+
+
+@dataclass
+class Overlap:
+    """Of the held-out part, or of its first ``HELD_OUT`` tokens if it is larger (not ``whole``)."""
+
+    n: int  # tokens of an n-gram
+    documents: int
+    documents_with_overlap: int  # with one such n-gram or more
+    tokens: int  # end-of-text tokens not counted
+    tokens_overlapping: int
+    whole: bool
+
+    def line(self) -> str:
+        part = "held-out text" if self.whole else f"the first {self.tokens:,} held-out tokens"
+        return (
+            f"{self.tokens_overlapping / max(1, self.tokens):.2%} of {part}, in "
+            f"{self.documents_with_overlap:,} of {self.documents:,} documents, is in "
+            f"{self.n}-grams of tokens that the training part has too"
+        )
+
+
+def scattered(vocab_size: int) -> Hashes:
+    """A 64-bit number for each token id, (V,): SplitMix64."""
+    x = np.arange(1, vocab_size + 1, dtype=np.uint64) * BASE
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def power(exponent: int) -> np.uint64:
+    return np.uint64(pow(int(BASE), exponent, 1 << 64))
+
+
+def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
+    """Hash of each n-gram of ``ids`` (tokens,), (tokens − n + 1,): Σ_j number(id_j) BASE^(n−1−j).
+
+    By doubling, as the hash of two n-grams in a row, of a and b tokens, is h_a · BASE^b + h_b.
+    """
+    if len(ids) < n:
+        return np.empty(0, np.uint64)
+    doubled, size = numbers[ids], 1
+    last, done = doubled[:0], 0  # the n-gram's last ``done`` tokens
+    while True:
+        if n & size:
+            last = doubled[: len(last) - size] * power(done) + last[size:] if done else doubled
+            done += size
+        if done == n:
+            return last
+        doubled = doubled[:-size] * power(size) + doubled[size:]
+        size *= 2
+
+
+class HeldOut:
+    """Held-out running text, and which of its n-grams have been met elsewhere."""
+
+    def __init__(self, ids: Ids, numbers: Hashes, end_of_text: int, n: int) -> None:
+        self.ids, self.numbers, self.n = ids, numbers, n
+        self.ends = ids == end_of_text
+        found = hashes(ids, numbers, n)
+        inside = np.ones(len(found), bool)  # of one document
+        places = np.flatnonzero(self.ends)
+        for j in range(n):
+            at = places - j
+            inside[at[(at >= 0) & (at < len(found))]] = False
+        self.places = np.flatnonzero(inside)
+        self.known, self.which = np.unique(found[inside], return_inverse=True)
+        self.met = np.zeros(len(self.known), bool)
+        # most n-grams of other text are told from the known ones by their hash's first bits alone
+        bits = max(16, (16 * len(self.known)).bit_length())
+        self.shift = np.uint64(64 - bits)
+        self.table = np.zeros(1 << bits, bool)
+        self.table[self.known >> self.shift] = True
+
+    def meet(self, ids: Ids) -> None:
+        """Mark n-grams that occur in ``ids``. None has an end of text in it, as no known one has.
+
+        Several threads may do so at once.
+        """
+        for start in range(0, len(ids), CHUNK):
+            found = hashes(ids[start : start + CHUNK + self.n - 1], self.numbers, self.n)
+            found = found[self.table[found >> self.shift]]
+            place = np.searchsorted(self.known, found)
+            place[place == len(self.known)] = 0
+            self.met[place[self.known[place] == found]] = True
+
+    def overlap(self, whole: bool) -> Overlap:
+        starts = self.places[self.met[self.which]]
+        covered = np.zeros(len(self.ids), bool)
+        for j in range(self.n):
+            covered[starts + j] = True
+        document = np.cumsum(self.ends)
+        return Overlap(
+            n=self.n,
+            documents=int(self.ends.sum()),
+            documents_with_overlap=len(np.unique(document[starts])),
+            tokens=int((~self.ends).sum()),
+            tokens_overlapping=int(covered.sum()),
+            whole=whole,
+        )
+
+
+def find_overlap(
+    held_out: list[TokenFile],
+    training: list[TokenFile],
+    end_of_text: int,
+    vocab_size: int,
+    threads: int = 1,
+    n: int = N,
+) -> Overlap:
+    """Which of the held-out tokens are in n-grams that the training part has too.
+
+    Memory does not grow with the training part. Raises UserError naming a damaged file.
+    """
+    left, texts = HELD_OUT, []
+    for file in held_out:
+        texts.append(file.read()[:left])
+        left -= len(texts[-1])
+    text = HeldOut(np.concatenate(texts), scattered(vocab_size), end_of_text, n)
+    if len(text.known):
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda file: text.meet(file.read()), training))
+    return text.overlap(whole=sum(map(len, held_out)) <= HELD_OUT)

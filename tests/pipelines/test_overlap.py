@@ -1,0 +1,123 @@
+"""Overlap of n-grams: rolling hashes against sets of tuples."""
+
+import numpy as np
+import pytest
+from corpora import END, write_shards
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines import overlap as overlap_module
+from pipelines.overlap import find_overlap, hashes, scattered
+
+VOCABULARY = 1000
+
+
+def split_documents(files):
+    """The documents of running text, without their end-of-text ids."""
+    documents = []
+    for ids in files:
+        for i in ids:
+            if i == END:
+                documents.append([])
+            else:
+                documents[-1].append(i)
+    return documents
+
+
+def brute_force(training, held_out, n):
+    """(documents, with overlap, tokens, overlapping), by sets of tuples."""
+    grams = {
+        tuple(document[i : i + n])
+        for document in split_documents(training)
+        for i in range(len(document) - n + 1)
+    }
+    touched = covered = 0
+    documents = split_documents(held_out)
+    for document in documents:
+        inside = {
+            i + j
+            for i in range(len(document) - n + 1)
+            for j in range(n)
+            if tuple(document[i : i + n]) in grams
+        }
+        touched, covered = touched + bool(inside), covered + len(inside)
+    return len(documents), touched, sum(map(len, documents)), covered
+
+
+def found(shards, n, **changes):
+    files = shards.files
+    result = find_overlap(files["validation"], files["train"], END, VOCABULARY, n=n, **changes)
+    counts = (result.documents, result.documents_with_overlap)
+    return (*counts, result.tokens, result.tokens_overlapping), result
+
+
+FEW = st.lists(st.integers(1, 3), max_size=12).map(lambda ids: [END, *ids])
+FILES = st.lists(
+    st.lists(FEW, max_size=4).map(lambda documents: [i for d in documents for i in d]),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(training=FILES, held_out=FILES, n=st.integers(1, 6), chunk=st.integers(1, 20))
+def test_it_finds_what_sets_of_tuples_find(tmp_path_factory, training, held_out, n, chunk):
+    shards = write_shards(tmp_path_factory.mktemp("shards"), training, held_out, VOCABULARY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overlap_module, "CHUNK", chunk)
+        assert found(shards, n)[0] == brute_force(training, held_out, n)
+
+
+def random_documents(rng, count):
+    return [
+        [END, *rng.integers(1, VOCABULARY, rng.integers(5, 200)).tolist()] for _ in range(count)
+    ]
+
+
+def test_planted_copies_are_found_and_nothing_else(tmp_path):
+    rng = np.random.default_rng(0)
+    training, held_out = random_documents(rng, 400), random_documents(rng, 60)
+    held_out = [document for document in held_out if len(document) > 40]
+    for number in (3, 7, 20):
+        copy = held_out[number][11:31]
+        training[number][4:4] = copy
+    training[50][2:2] = held_out[5][9:21]  # 12 tokens are no 13-gram
+    files = [[i for d in training[k::3] for i in d] for k in range(3)]
+    shards = write_shards(tmp_path, files, [[i for d in held_out for i in d]], VOCABULARY)
+    for threads in (1, 2):
+        (documents, touched, tokens, covered), result = found(shards, 13, threads=threads)
+        assert (documents, touched) == (len(held_out), 3)
+        assert covered == 60
+        assert tokens == sum(map(len, held_out)) - len(held_out)
+        assert result.whole
+
+
+def test_an_ngram_over_the_border_of_two_documents_is_none(tmp_path):
+    """Even where the same two documents follow each other in the training part."""
+    documents = [END, *range(1, 8), END, *range(20, 28)]
+    shards = write_shards(tmp_path, [documents], [documents], VOCABULARY)
+    assert found(shards, 9)[0][3] == 0
+    assert found(shards, 8)[0][3] == 8
+    assert found(shards, 7)[0][3] == 15
+
+
+def test_a_large_held_out_part_is_cut_and_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(overlap_module, "HELD_OUT", 30)
+    text = [END, *range(1, 25)]
+    shards = write_shards(tmp_path, [text], [text, text], VOCABULARY)
+    (documents, touched, tokens, covered), result = found(shards, 13)
+    assert (documents, touched, tokens, covered) == (2, 1, 28, 24)
+    assert not result.whole
+    assert result.line().startswith("85.71% of the first 28 held-out tokens, in 1 of 2 documents")
+
+
+def test_hashes_are_the_polynomial():
+    ids = np.array([5, 1, 1, 9, 3, 5, 2], np.uint16)
+    numbers = scattered(10)
+    assert len(set(numbers.tolist())) == 10
+    base = int(overlap_module.BASE)
+    for n in range(1, 9):
+        expected = [
+            sum(int(numbers[ids[i + j]]) * base ** (n - 1 - j) for j in range(n)) % 2**64
+            for i in range(len(ids) - n + 1)
+        ]
+        assert hashes(ids, numbers, n).tolist() == expected

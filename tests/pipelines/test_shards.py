@@ -1,0 +1,196 @@
+"""Shards: several token files as one text, checked when opened, whatever is wrong named."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from corpora import END, write_shards
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines import shards as shards_module
+from pipelines.errors import UserError
+from pipelines.shards import Shards, read_metadata
+
+FILES = [[0, *range(1, 40)], [0, 41, 42], [], [0, *range(43, 90), 0, 90]]
+RUNNING = [i for ids in FILES for i in ids]
+
+
+@given(sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6), context=st.integers(1, 9))
+def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context):
+    ids = iter(range(1, 1000))
+    files = [[next(ids) for _ in range(size)] for size in sizes]
+    running = [i for part in files for i in part]
+    folder = tmp_path_factory.mktemp("shards")
+    shards = write_shards(folder, files)
+    expected = [
+        running[start : start + context + 1] for start in range(0, len(running) - context, context)
+    ]
+    if not expected:
+        with pytest.raises(UserError, match="too small for this context"):
+            shards.windows("train", context)
+        return
+    windows = shards.windows("train", context)
+    assert len(windows) == len(expected)
+    order = torch.randperm(len(expected))
+    batch = windows.batch(order)
+    assert batch.dtype == torch.int64
+    assert batch.tolist() == [expected[i] for i in order]
+
+
+def test_a_window_that_crosses_files_has_the_tokens_of_both(tmp_path):
+    windows = write_shards(tmp_path, FILES).windows("train", 4)
+    assert windows.batch(torch.tensor([9])).tolist() == [RUNNING[36:41]]
+    assert windows.batch(torch.tensor([10])).tolist() == [RUNNING[40:45]]  # over the empty one
+
+
+def test_few_files_are_kept_open(tmp_path, monkeypatch):
+    """Each takes a file descriptor; a corpus has more parts than a process may open."""
+    monkeypatch.setattr(shards_module, "OPEN_FILES", 1)
+    windows = write_shards(tmp_path, FILES).windows("train", 4)
+    everything = windows.batch(torch.arange(len(windows)))
+    assert everything[:, :-1].flatten().tolist() == RUNNING[: 4 * len(windows)]
+    assert windows.map.cache_info().currsize == 1
+
+
+def test_documents_start_and_end_with_end_of_text(tmp_path):
+    shards = write_shards(tmp_path, [*FILES, [0, 0, 5]])
+    found = [document.tolist() for document in shards.documents("train")]
+    assert found == [
+        [0, *range(1, 40), 0],
+        [0, 41, 42, 0],
+        [0, *range(43, 90), 0],
+        [0, 90, 0],
+        [0, 0],
+        [0, 5, 0],
+    ]
+    assert next(shards.documents("train")).dtype == np.int64
+
+
+def test_rows_are_documents_as_they_are(tmp_path):
+    rows = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
+    files = [[*rows[0], *rows[1]], rows[2]]
+    shards = write_shards(tmp_path, files, validation=[rows[0]], row=4)
+    assert [row.tolist() for row in shards.documents("train")] == rows
+    windows = shards.windows("train", 3)
+    assert windows.batch(torch.arange(3)).tolist() == rows
+    with pytest.raises(UserError, match="context of 4 needs 5"):
+        shards.windows("train", 4)
+
+
+def damage(path, place, size=1):
+    content = bytearray(path.read_bytes())
+    for i in range(size):
+        content[place + i] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_small_corpus_is_checked_whole_when_opened(tmp_path):
+    write_shards(tmp_path, FILES)
+    damage(tmp_path / "train-00001.tokens", 130)
+    with pytest.raises(UserError, match=r"train-00001\.tokens: damaged in block 0"):
+        Shards(tmp_path)
+
+
+def test_of_a_large_corpus_headers_are_checked_when_opened_and_blocks_when_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shards_module, "CHECKED_AT_ONCE", 10)
+    write_shards(tmp_path, FILES)
+    damage(tmp_path / "train-00003.tokens", 140)
+    shards = Shards(tmp_path)
+    windows = shards.windows("train", 4)
+    windows.batch(torch.tensor([0, 5, 9]))
+    with pytest.raises(UserError, match=r"train-00003\.tokens: damaged in block 0"):
+        windows.batch(torch.tensor([0, 12]))
+    with pytest.raises(UserError, match=r"train-00003\.tokens: damaged in block 0"):
+        list(shards.documents("train"))
+    damage(tmp_path / "train-00003.tokens", 20)
+    with pytest.raises(UserError, match=r"train-00003\.tokens: its header is damaged"):
+        Shards(tmp_path)
+
+
+def test_swapped_files_are_named(tmp_path):
+    write_shards(tmp_path, [[0, 1, 2], [0, 3, 4]])
+    first, second = (tmp_path / f"train-0000{i}.tokens" for i in range(2))
+    first.rename(tmp_path / "x")
+    second.rename(first)
+    (tmp_path / "x").rename(second)
+    with pytest.raises(UserError, match=r"train-00000\.tokens: another file than the one of"):
+        Shards(tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    write_shards(tmp_path, FILES)
+    (tmp_path / "train-00002.tokens").unlink()
+    with pytest.raises(UserError, match=r"train-00002\.tokens: No such file"):
+        Shards(tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path):
+    write_shards(tmp_path, FILES)
+    path = tmp_path / "validation-00000.tokens"
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(UserError, match=r"validation-00000\.tokens: 134 bytes, but its header"):
+        Shards(tmp_path)
+
+
+def test_ids_outside_the_vocabulary_are_named(tmp_path):
+    write_shards(tmp_path, [[0, 999]])
+    with pytest.raises(UserError, match=r"train-00000\.tokens: token id 1000 is outside the voc"):
+        write_shards(tmp_path, [[0, 1000]])
+
+
+def test_another_tokenizer_is_named_when_it_is_asked_for(tmp_path):
+    shards = write_shards(tmp_path, FILES)
+    (tmp_path / "tokenizer.json").write_text('{"other": 1}')
+    with pytest.raises(UserError, match=r"tokenizer\.json is not the tokenizer that the token f"):
+        Shards(tmp_path).tokenizer()
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json: No such file"):
+        shards.tokenizer()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"splits": []}', '{"splits": {"train": {"shards": 3}}}', "\xff"]
+)
+def test_damaged_metadata_is_named(tmp_path, content):
+    write_shards(tmp_path, FILES)
+    (tmp_path / "metadata.json").write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match=r"metadata\.json is damaged"):
+        Shards(tmp_path)
+
+
+def test_no_shards_are_named(tmp_path):
+    with pytest.raises(UserError, match="no token shards here"):
+        Shards(tmp_path / "nowhere")
+
+
+def test_the_hash_tells_every_change_of_tokens_and_tokenizer(tmp_path):
+    def hash_of(*arguments, **changes):
+        folder = tmp_path / str(random.random())
+        return write_shards(folder, *arguments, **changes).metadata.hash
+
+    hashes = [
+        hash_of([[0, 1, 2], [0, 3]]),
+        hash_of([[0, 1, 3], [0, 3]]),
+        hash_of([[0, 3], [0, 1, 2]]),
+        hash_of([[0, 1, 2], [0, 3]], validation=[[0, 2]]),
+    ]
+    assert len(set(hashes)) == len(hashes)
+    assert hash_of([[0, 1, 2], [0, 3]]) == hashes[0]
+    folder = tmp_path / "other"
+    write_shards(folder, [[0, 1, 2], [0, 3]])
+    raw = json.loads((folder / "metadata.json").read_text())
+    raw["tokenizer"] = "0" * 64
+    (folder / "metadata.json").write_text(json.dumps(raw))
+    assert read_metadata(folder).hash not in hashes
+
+
+def test_shards_may_be_moved(tmp_path):
+    write_shards(tmp_path / "a", FILES)
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    assert Shards(tmp_path / "b").metadata.end_of_text == END

@@ -1,0 +1,151 @@
+"""Token files: whole, or named as damaged, whatever byte is hit."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines import token_file
+from pipelines.errors import UserError
+from pipelines.token_file import HEADER, LAYOUT, TokenFile, read_header, token_dtype, write_tokens
+
+IDS = np.arange(100, dtype=np.uint32) * 7
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(token_file, "BLOCK", 16)
+
+
+def write(path, ids=IDS, dtype="uint16", step=30):
+    chunks = [(ids[start : start + step], 1, 5) for start in range(0, len(ids), step)]
+    return write_tokens(path, chunks, dtype, source=bytes(range(32)))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+@pytest.mark.parametrize("tokens", [0, 1, 16, 100])
+def test_ids_and_counts_come_back(tmp_path, small_blocks, tokens, dtype):
+    path = tmp_path / "a.tokens"
+    written = write(path, IDS[:tokens], dtype)
+    file = TokenFile(path)
+    assert file.read().tolist() == IDS[:tokens].tolist()
+    assert file.read().dtype == dtype
+    assert file.header == written == read_header(path)
+    documents = -(-tokens // 30)
+    assert (file.header.tokens, file.header.documents) == (tokens, documents)
+    assert file.header.text_bytes == 5 * documents
+    assert file.header.max_id == (7 * (tokens - 1) if tokens else 0)
+    assert file.header.source == bytes(range(32))
+    width = np.dtype(dtype).itemsize
+    assert path.stat().st_size == HEADER + tokens * width + 4 * -(-tokens // 16)
+
+
+@given(steps=st.lists(st.integers(0, 40), min_size=1))
+def test_a_file_does_not_depend_on_how_it_was_chunked(tmp_path_factory, steps):
+    folder = tmp_path_factory.getbasetemp()
+    ids = np.arange(sum(steps), dtype=np.uint32)
+    cuts = np.cumsum(steps)[:-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_file, "BLOCK", 16)
+        write_tokens(folder / "one", [(ids, 0, 0)], "uint16")
+        write_tokens(folder / "many", [(part, 0, 0) for part in np.split(ids, cuts)], "uint16")
+    assert (folder / "one").read_bytes() == (folder / "many").read_bytes()
+
+
+def test_any_byte_that_changes_is_found_and_the_file_named(tmp_path, small_blocks):
+    path = tmp_path / "a.tokens"
+    write(path)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        with pytest.raises(UserError, match=r"a\.tokens"):
+            TokenFile(path).read()
+
+
+def test_any_cut_is_found_when_the_file_is_opened(tmp_path, small_blocks):
+    path = tmp_path / "a.tokens"
+    write(path)
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(UserError, match=r"a\.tokens"):
+            TokenFile(path)
+    path.write_bytes(whole + b"x")
+    with pytest.raises(UserError, match="bytes, but its header promises"):
+        TokenFile(path)
+
+
+def test_a_damaged_block_is_named_when_it_is_read_and_only_then(tmp_path, small_blocks):
+    path = tmp_path / "a.tokens"
+    write(path)
+    content = bytearray(path.read_bytes())
+    content[HEADER + 2 * 40] ^= 1  # token 40, of block 2
+    path.write_bytes(content)
+    file = TokenFile(path)
+    ids = file.map()
+    file.check(ids, 0, 32)
+    file.check(ids, 48, 100)
+    for start, stop in ((0, 33), (47, 48), (0, 100)):
+        with pytest.raises(UserError, match=r"a\.tokens: damaged in block 2 \(tokens 32 to 47\)"):
+            file.check(ids, start, stop)
+
+
+def test_a_block_is_checked_once(tmp_path, small_blocks, monkeypatch):
+    write(tmp_path / "a.tokens")
+    file = TokenFile(tmp_path / "a.tokens")
+    file.read()
+    monkeypatch.setattr(token_file, "crc32", None)
+    file.read()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: b"PK" + content[2:], "not a token file"),
+        (lambda content: b"", "not a token file"),
+        (lambda content: content[:8] + b"\x02" + content[9:], "of version 2, and this code reads"),
+        (lambda content: content[:20], "cut short, 20 bytes"),
+        (lambda content: content[:20] + b"\1" + content[21:], "its header is damaged"),
+        (lambda content: content[:-1] + b"\0", "its table of checksums is damaged"),
+    ],
+)
+def test_damage_is_told_apart(tmp_path, damage, words):
+    path = tmp_path / "a.tokens"
+    write(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=words):
+        TokenFile(path).read()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"a\.tokens: No such file"):
+        TokenFile(tmp_path / "a.tokens")
+
+
+def test_a_file_that_fails_half_way_leaves_nothing(tmp_path):
+    def chunks():
+        yield IDS, 1, 1
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write_tokens(tmp_path / "a.tokens", chunks(), "uint16")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_header_is_laid_out_as_described(tmp_path):
+    """Little-endian on any machine: these places are the format."""
+    write(tmp_path / "a.tokens", IDS[:3], "uint16")
+    content = (tmp_path / "a.tokens").read_bytes()
+    assert HEADER == LAYOUT.size + 4 == 128
+    assert content[:8] == b"\x89FTOKENS"
+    counts = [int.from_bytes(content[i : i + 8], "little") for i in (16, 24, 32)]
+    assert counts == [3, 1, 5]
+    assert content[128:134] == b"\x00\x00\x07\x00\x0e\x00"
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(65_536, "uint16"), (65_537, "uint32"), (131_072, "uint32")]
+)
+def test_a_dtype_holds_every_id_of_its_vocabulary(vocab_size, dtype):
+    assert token_dtype(vocab_size) == dtype
+    assert np.iinfo(dtype).max >= vocab_size - 1

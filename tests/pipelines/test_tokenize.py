@@ -1,0 +1,371 @@
+"""Stage tokenize: exact, the same on any number of cores, and no finished file made twice."""
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from errno import ENOSPC
+from pathlib import Path
+
+import pytest
+from corpora import write_corpus
+from test_full_disk import fill, small_disk
+
+from ftmodel.processes import PROCESSES
+from pipelines import corpus, errors, tokenizer
+from pipelines import tokenize as stage
+from pipelines.data_schema import ProcessData, TextData
+from pipelines.errors import UserError
+from pipelines.shards import Shards
+from pipelines.tokenize import Task, tokenize, tokenize_part, tokenize_parts
+from pipelines.tokenizer import ByteTokenizer
+
+END = "<|endoftext|>"
+WORDS = [
+    "def",
+    "return",
+    "x",
+    "=",
+    "größer",
+    "日本",
+    "\n",
+    "    ",
+    "(",
+    ")",
+    END,
+    "  \r\n",
+    "12345",
+]
+
+
+def random_texts(seed, count):
+    """Documents of words, one in three with bytes that are not UTF-8, one of them empty."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(1, 80))).encode() for _ in range(count)]
+    texts[::3] = [text[:9] + rng.randbytes(5) + text[9:] for text in texts[::3]]
+    return [*texts, b""]
+
+
+TRAIN = [random_texts(seed, 20) for seed in range(4)]
+VALIDATION = [random_texts(9, 10)]
+
+
+def text_data(**changes):
+    return TextData(**({"validation_share": 0.1, "vocab_size": 300} | changes))
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_corpus(tmp_path / "corpus", train=TRAIN, validation=VALIDATION)
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def decoded(folder, split):
+    shards = Shards(folder)
+    tokens = ByteTokenizer(shards.tokenizer(), END)
+    return [tokens.decode(ids[1:-1]) for ids in shards.documents(split)]
+
+
+def test_shards_give_the_corpus_back_and_count_it(source, tmp_path):
+    tokenize("x", text_data(), source, tmp_path / "x", cores=1)
+    shards = Shards(tmp_path / "x")
+    metadata = shards.metadata
+    sizes = shards.token_bytes()
+    assert metadata.vocab_size == shards.tokenizer().get_vocab_size() == len(sizes) == 300
+    assert metadata.dtype == "uint16"
+    assert sizes[metadata.end_of_text] == 0
+    for split, parts in (("train", TRAIN), ("validation", VALIDATION)):
+        texts = [text for part in parts for text in part]
+        assert decoded(tmp_path / "x", split) == texts
+        counts = metadata.splits[split]
+        assert (counts.documents, counts.bytes) == (len(texts), sum(map(len, texts)))
+        assert counts.tokens == sum(len(ids) - 1 for ids in shards.documents(split))
+        assert counts.bytes == sum(int(sizes[ids].sum()) for ids in shards.documents(split))
+        for part, file in zip(parts, shards.files[split], strict=True):  # one of each part
+            assert file.header.documents == len(part)
+            assert file.read()[0] == metadata.end_of_text  # which starts a document
+    assert not (tmp_path / "x.partial").exists()
+
+
+def test_the_number_of_processes_changes_no_byte(source, tmp_path):
+    for cores in (1, 2, 3):
+        tokenize("x", text_data(), source, tmp_path / f"x{cores}", cores)
+    one = files(tmp_path / "x1")
+    assert set(one) == {
+        "metadata.json",
+        "overlap.json",
+        "tokenizer.json",
+        *(f"train-0000{i}.tokens" for i in range(4)),
+        "validation-00000.tokens",
+    }
+    assert files(tmp_path / "x2") == one
+    assert files(tmp_path / "x3") == one
+
+
+def test_a_long_document_is_encoded_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenizer, "PIECE", 50)
+    monkeypatch.setattr(stage, "BATCH", 60)
+    encoded = []
+    inherited = ByteTokenizer.encode_batch
+
+    def encode_batch(self, texts):
+        encoded.append(sum(map(len, texts)))
+        return inherited(self, texts)
+
+    texts = [b"a line of text\n" * 100, b"x" * 333, b"", bytes(range(256)) * 3]
+    source = write_corpus(tmp_path / "corpus", train=[texts], validation=[[b"b"]])
+    with monkeypatch.context() as patch:
+        patch.setattr(ByteTokenizer, "encode_batch", encode_batch)
+        tokenize("x", text_data(vocab_size=270), source, tmp_path / "x", cores=1)
+    assert decoded(tmp_path / "x", "train") == texts
+    assert max(encoded) < 60 + 50
+
+
+def test_a_process_becomes_rows_of_its_symbols(tmp_path):
+    process = PROCESSES["target"]
+    rows = [[(7 * i + j) % len(process.symbols) for j in range(process.row)] for i in range(5)]
+    texts = [process.separator.join(process.symbols[i] for i in row).encode() for row in rows]
+    source = write_corpus(tmp_path / "c", train=[texts[:2], texts[2:4]], validation=[texts[4:]])
+    data = ProcessData("target", 4, 1)
+    tokenize("x", data, source, tmp_path / "x", cores=1)
+    shards = Shards(tmp_path / "x")
+    assert [ids.tolist() for ids in shards.documents("train")] == rows[:4]
+    assert shards.metadata.row_length == process.row
+    assert shards.metadata.vocab_size == len(process.symbols)
+    assert shards.metadata.end_of_text is None
+    assert not (tmp_path / "x/overlap.json").exists()
+    write_corpus(tmp_path / "c", train=[[*texts[:2], texts[0][:-1]]])
+    with pytest.raises(UserError, match=r"train-00000\.parquet: document 'train2' has 65 symbols"):
+        tokenize("x", data, source, tmp_path / "x", cores=1)
+
+
+def test_a_taken_tokenizer_is_used(source, tmp_path):
+    tokenize("x", text_data(), source, tmp_path / "x", cores=1)
+    path = tmp_path / "x/tokenizer.json"
+    data = text_data(vocab_size=None, tokenizer=str(path))
+    tokenize("y", data, source, tmp_path / "y", cores=1)
+    assert files(tmp_path / "y") == files(tmp_path / "x")
+    path.write_text("{}")
+    with pytest.raises(UserError, match=r"^data\.y\.tokenizer: .*x/tokenizer\.json: not a token"):
+        tokenize("y", data, source, tmp_path / "y", cores=1)
+
+
+def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
+    copied = b"a sentence that the training part and the held-out part have in common, word by word"
+    train = [[*random_texts(1, 20), b"1 " + copied + b" 2"]]
+    source = write_corpus(tmp_path / "c", train=train, validation=[[b"3 " + copied, b"z" * 40]])
+    tokenize("x", text_data(vocab_size=257), source, tmp_path / "x", cores=1)
+    found = json.loads((tmp_path / "x/overlap.json").read_text())
+    assert found == {
+        "n": 13,
+        "documents": 2,
+        "documents_with_overlap": 1,
+        "tokens": 42 + len(copied),
+        "tokens_overlapping": 1 + len(copied),  # and the space before it
+        "whole": True,
+    }
+    assert "x: 67.46% of held-out text, in 1 of 2 documents" in capsys.readouterr().out
+
+
+def test_a_vocabulary_smaller_than_asked_is_said(tmp_path, capsys):
+    source = write_corpus(tmp_path / "c", train=[[b"ab ab"]], validation=[[b"ab"]])
+    tokenize("x", text_data(vocab_size=5000), source, tmp_path / "x", cores=1)
+    assert "data.x.vocab_size: 5000, but the text gives 2" in capsys.readouterr().out
+
+
+def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
+    parts = corpus.parts(source, "train")
+    whole = b"".join(stage.training_sample(parts))
+    assert whole == b"".join(text for part in TRAIN for text in part)
+    monkeypatch.setattr(stage, "SAMPLE", 403)
+    sample = b"".join(stage.training_sample(parts))
+    joined = [b"".join(part) for part in TRAIN]
+    assert sample == b"".join(t[:n] for t, n in zip(joined, (100, 101, 101, 101), strict=True))
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_in(monkeypatch, number, data, source, target):
+    """Die while the token file ``number`` is written."""
+    started = []
+
+    def part(task):
+        started.append(task)
+        if len(started) == number:
+            task.target.with_name(task.target.name + ".partial").write_bytes(b"half")
+            raise Killed
+        return tokenize_part(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "tokenize_part", part)
+        try:
+            tokenize("x", data, source, target, cores=1)
+        except Killed:
+            return [task.target.name for task in started[:-1]]
+    return [task.target.name for task in started]
+
+
+def test_a_killed_run_goes_on_where_it_was(source, tmp_path, monkeypatch, capsys):
+    target = tmp_path / "x"
+    tokenize("x", text_data(), source, tmp_path / "whole", cores=1)
+    done = killed_in(monkeypatch, 3, text_data(), source, target)
+    assert len(done) == 2
+    assert not target.exists()
+    (tmp_path / "x.partial/train-00009.tokens").write_bytes(b"of a corpus with more parts")
+    monkeypatch.setattr(stage, "train_bpe", None)  # the tokenizer is kept too
+    done += killed_in(monkeypatch, 2, text_data(), source, target)
+    assert "x: 2 of 5 token files are there already" in capsys.readouterr().out
+    done += killed_in(monkeypatch, -1, text_data(), source, target)
+    assert len(done) == len(set(done)) == 5
+    assert files(target) == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["data", "corpus part", "damage"])
+def test_what_a_killed_run_left_of_other_data_is_made_anew(source, tmp_path, monkeypatch, change):
+    data, target = text_data(), tmp_path / "x"
+    done = killed_in(monkeypatch, 5, data, source, target)
+    if change == "data":
+        data, again = text_data(vocab_size=290), 5
+    elif change == "corpus part":  # a held-out one, on which the tokenizer does not depend
+        write_corpus(source, validation=[[*VALIDATION[0], b"more"]])
+        again = 1
+    else:
+        path = tmp_path / "x.partial" / done[1]
+        path.write_bytes(path.read_bytes()[:-1] + b"\0")
+        again = 2
+    assert len(killed_in(monkeypatch, -1, data, source, target)) == again
+    tokenize("x", data, source, tmp_path / "whole", cores=1)
+    assert files(target) == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_damaged_part_is_named_and_what_is_finished_is_kept(source, tmp_path, cores, capsys):
+    part = corpus.part_path(source, "validation", 0)
+    whole = part.read_bytes()
+    part.write_bytes(whole[:100])
+    with pytest.raises(UserError, match=r"validation-00000\.parquet: not a part of a corpus"):
+        tokenize("x", text_data(), source, tmp_path / "x", cores)
+    part.write_bytes(whole)
+    tokenize("x", text_data(), source, tmp_path / "x", cores)
+    assert "x: 4 of 5 token files are there already" in capsys.readouterr().out
+
+
+def test_tokens_that_are_not_the_document_stop_the_stage(source, tmp_path, monkeypatch):
+    inherited = ByteTokenizer.encode_batch
+    monkeypatch.setattr(
+        ByteTokenizer, "encode_batch", lambda *a: [ids[:-1] for ids in inherited(*a)]
+    )
+    words = r"train-00000\.parquet: the tokens of document 'train0' are not its bytes"
+    with pytest.raises(UserError, match=words):
+        tokenize("x", text_data(), source, tmp_path / "x", cores=1)
+    monkeypatch.setattr(
+        ByteTokenizer,
+        "encode_batch",
+        lambda *a: [[*ids, a[0].end_of_text] for ids in inherited(*a)],
+    )
+    with pytest.raises(UserError, match=words):
+        tokenize("x", text_data(), source, tmp_path / "x", cores=1)
+
+
+def test_a_corpus_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match="run `dvc repro data`"):
+        tokenize("x", text_data(), tmp_path / "nowhere", tmp_path / "x", cores=1)
+
+
+def test_a_full_disk_is_one_line_and_finished_files_are_kept(tmp_path, capsys):
+    text = [random.Random(0).randbytes(300_000)]
+    source = write_corpus(tmp_path / "c", train=[text, text, text], validation=[[b"b"]])
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        filler, target = disk / "filler", disk / "x"
+        fill(filler)
+        os.truncate(filler, filler.stat().st_size - 1_500_000)
+        with pytest.raises(SystemExit) as end:
+            errors.run(lambda: tokenize("x", text_data(vocab_size=257), source, target, cores=1))
+        assert end.value.code == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith(
+            f"error: [Errno {ENOSPC}] No space left on device: '{target}.partial"
+        )
+        kept = sorted(path.name for path in Path(f"{target}.partial").glob("*"))
+        assert kept == [
+            "tokenizer.json",
+            "tokenizer.source",
+            "train-00000.tokens",
+            "train-00001.tokens",
+        ]
+        filler.unlink()
+        tokenize("x", text_data(vocab_size=257), source, target, cores=1)
+        assert decoded(target, "train") == text * 3
+    assert "2 of 4 token files are there already" in capsys.readouterr().out
+
+
+@pytest.fixture
+def tasks(source, tmp_path):
+    tokenize("x", text_data(), source, tmp_path / "x", cores=1)
+    return [
+        Task(part, tmp_path / f"{part.stem}.tokens", tmp_path / "x/tokenizer.json", END, None,
+             "uint16", bytes(32))
+        for part in corpus.parts(source, "train")
+    ]  # fmt: skip
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Deadly:
+    """Kills the process that it is sent to."""
+
+    def __reduce__(self):
+        return die, ()
+
+
+def test_a_killed_worker_is_one_line(tasks):
+    tasks[2] = replace(tasks[2], dtype=Deadly())
+    with pytest.raises(UserError, match="a process that was tokenising was killed"):
+        list(tokenize_parts(tasks, 2))
+
+
+KILLED_STAGE = """
+import os, pickle, signal, sys
+from pipelines.tokenize import tokenize_parts
+for task, header in tokenize_parts(pickle.load(sys.stdin.buffer), 2):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_the_stage(tasks):
+    """Their output is closed once the last of them has gone."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_STAGE],
+        input=pickle.dumps(tasks),
+        capture_output=True,
+        timeout=100,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+def test_workers_import_no_torch():
+    """They import this module, and again as the main one: what it needs is light."""
+    code = "import sys, pipelines.tokenize; sys.exit(len({'torch', 'omegaconf'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_stage_as_dvc_runs_it(tokenized):
+    for name in ("target", "stdlib"):
+        shards = Shards(tokenized.folder / "data/tokens" / name)
+        for split, counts in shards.metadata.splits.items():
+            parts = corpus.parts(tokenized.folder / "data/corpus" / name, split)
+            texts = [text for part in parts for _, text in corpus.documents(part)]
+            assert (counts.documents, counts.bytes) == (len(texts), sum(map(len, texts)))
+            if name == "stdlib":
+                assert decoded(shards.folder, split) == texts
