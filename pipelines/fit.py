@@ -127,7 +127,11 @@ def fit_leg(
     try:
         trainer.fit(
             TrainingModule(
-                model, preset.optim, run.kappa_bits, leg.steps, shards.metadata.end_of_text
+                model,
+                preset.optim,
+                run.kappa_bits,
+                leg.steps,
+                end_of_text=shards.metadata.end_of_text,
             ),
             datamodule=BatchModule(batches),
             ckpt_path=newest,

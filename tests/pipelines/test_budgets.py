@@ -109,7 +109,9 @@ def test_a_wrong_branch_is_noticed(workspace, alone, monkeypatch, wrong, right):
     if wrong == ONE_SCHEDULE:
         inherited = TrainingModule.__init__
         monkeypatch.setattr(
-            TrainingModule, "__init__", lambda self, *rest: inherited(self, *rest[:-1], STEPS)
+            TrainingModule,
+            "__init__",
+            lambda self, *rest, **options: inherited(self, *rest[:-1], STEPS, **options),
         )
     else:
         monkeypatch.setattr(Leg, "folder", lambda leg, root, step: root)

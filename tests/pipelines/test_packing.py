@@ -41,9 +41,9 @@ def test_a_run_with_document_mask_knows_the_end_of_text_of_its_data(workspace, m
     Path("params.yaml").write_text(yaml.safe_dump(params))
     seen = []
     monkeypatch.setattr(module, "training_loss", record)
-    train_run("text_free_k1_2")
+    train_run("text_free_k1_2", tokens=51_200)
     end_of_text = Shards(Path("data/tokens/stdlib")).metadata.end_of_text
-    assert end_of_text is not None and len(seen) == 20
+    assert end_of_text is not None and len(seen) == 200
     assert any((inputs[:, 1:] == end_of_text).any() for inputs, _ in seen)
     for inputs, documents in seen:
         assert torch.equal(documents.diff(dim=1) == 1, inputs[:, 1:] == end_of_text)
