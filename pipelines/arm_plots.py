@@ -25,6 +25,7 @@ def plain(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(color=GRID, lw=0.7)
+    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -97,7 +98,7 @@ def draw_level(axes: Axes, arm: Arm, colour: str) -> None:
 def by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     """Held-out bound against tokens trained: hollow snapshots of a trunk, full where annealed."""
     unit = arms[0].unit
-    figure = Figure(figsize=(8, 4.8 + 0.2 * (len(arms) // 4)))
+    figure = Figure(figsize=(11, 4.8 + 0.2 * (len(arms) // 4)))
     axes = figure.subplots()
     for arm in arms:
         colour, marker = style[arm.name]["color"], style[arm.name]["marker"] or "o"
@@ -112,7 +113,10 @@ def by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
                 axes.plot(xs, ys, line, marker=marker, ms=5, mfc=face, lw=1.1, color=colour)
     plain(axes, "Held-out bound at each budget", "tokens (million)", UNITS[unit])
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    budgets = {entry["tokens"] for arm in arms for entry in arm.first.metrics["budgets"]}
+    ticks = scale(sorted(budgets), log=True).ticks()
+    axes.set_xticks([tick / 1e6 for tick in ticks], [f"{tick / 1e6:.3g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
     handles = [
         Line2D([], [], color=style[arm.name]["color"], marker=style[arm.name]["marker"] or "o",
                ms=5, label=arm.name) for arm in arms
@@ -127,7 +131,7 @@ def by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
 
 def by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     """The IWAE bound against its number of samples K, above its value at the largest K."""
-    figure = Figure(figsize=(8, 4.4 + 0.2 * (len(arms) // 4)))
+    figure = Figure(figsize=(11, 4.4 + 0.2 * (len(arms) // 4)))
     axes = figure.subplots()
     for arm in arms:
         for one in arm.runs:

@@ -173,6 +173,13 @@ class Arm:
         """The seeds whose latent collapsed."""
         return [one.run.seed for one in self.runs if one.collapsed]
 
+    @property
+    def collapse(self) -> str:
+        """`collapsed`, or of how many seeds, or nothing."""
+        if not self.collapsed or len(self.collapsed) == len(self.runs):
+            return "collapsed" if self.collapsed else ""
+        return f"{len(self.collapsed)} of {len(self.runs)} collapsed"
+
     def figure(self, key: str, unit: str | None = None) -> Estimate | None:
         """A measured figure over the seeds, or None if some seed has no such figure."""
         found = [one.figure(key, unit or self.unit) for one in self.runs]

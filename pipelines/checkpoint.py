@@ -38,6 +38,7 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "ftmodel/transformer.py",
     "ftmodel/objective.py",
     "ftmodel/schedule.py",
+    "pipelines/token_file.py",
     "pipelines/shards.py",
     "pipelines/batches.py",
     "pipelines/module.py",

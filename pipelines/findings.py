@@ -104,7 +104,7 @@ def findings(arms: list[Arm]) -> dict[str, list[str]]:
 
 def verdicts(comparisons: list[Comparison]) -> list[str]:
     groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
-    for comparison in comparisons:
+    for comparison in sorted(comparisons, key=lambda c: c.other.run.extra_blocks):
         groups[comparison.other.name, comparison.verdict].append(comparison)
     sentences = []
     for (name, verdict), group in groups.items():

@@ -15,8 +15,18 @@ from ftmodel.objective import LN2
 from pipelines.arms import Curve, training_bits
 from pipelines.paper import Panel, Row, character_kinds
 
-# Okabe and Ito's palette, told apart by colour-blind readers; from the eighth run on with markers
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+# Okabe and Ito's palette, told apart by colour-blind readers, with Tol's wine for its yellow; from
+# the ninth run on with markers
+COLOURS = (
+    "#000000",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#882255",
+)
 MARKERS = ("", "o", "s", "^", "D", "v")
 GREY = "#767676"
 KINDS = {  # of characters in a generated sequence

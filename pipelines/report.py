@@ -85,7 +85,7 @@ def overlap_words(folder: Path) -> str:
     found = json.loads((folder / "overlap.json").read_text())
     share = found["tokens_overlapping"] / max(1, found["tokens"])
     return (
-        f"{share:.2%} of {found['tokens']:,} held-out tokens, in "
+        f"{100 * share:.2f} % of {found['tokens']:,} held-out tokens, in "
         f"{found['documents_with_overlap']:,} of {count_of(found['documents'], 'document')}, "
         f"are in {found['n']}-grams of tokens that the training text has too"
     )
@@ -220,7 +220,7 @@ def summary_row(arm: Arm) -> dict[str, str]:
     pinned = panel.pinned_scores if panel else None
     spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
     return {
-        "arm": arm.name + (" (collapsed)" if arm.collapsed else ""),
+        "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),
         "data": arm.run.data,
         "κ": arm.first.kappa,
         "seeds": f"{len(arm.runs)}{spread}",

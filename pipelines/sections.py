@@ -13,6 +13,7 @@ class Section:
     title: str
     words: str
     figures: dict[str, tuple[Figure, str]]  # by file name: what is drawn, and its description
+    first: bool = False  # whether it comes before the tables
 
 
 def sections(arms: list[Arm]) -> list[Section]:
@@ -47,6 +48,7 @@ def against_kappa(arms: list[Arm]) -> Section:
         "text: reconstruction cross-entropy (grey; no language-model loss) then falls, while the "
         "bound and generation from the prior get worse. The paper (§ 4.4) meets this at 4 bits.",
         figures,
+        first=True,
     )
 
 

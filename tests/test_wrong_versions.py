@@ -300,6 +300,38 @@ WRONG = [
         "test_tokenizer.py::test_any_bytes_come_back",
         "pipelines",
     ),
+    Wrong(
+        "reconstruction cross-entropy as the bound of a Free Transformer",
+        "arms.py",
+        'return "nll" if self.baseline else "iwae"',
+        'return "nll" if self.baseline else "ce"',
+        "test_findings.py::test_seeds_are_paired_and_those_of_one_arm_alone_left_out",
+        "pipelines",
+    ),
+    Wrong(
+        "spread over seeds ignored in the verdict",
+        "compare.py",
+        "return max(documents, self.spread, 2 * self.spread / sqrt(self.seeds))",
+        "return documents",
+        "test_findings.py::test_a_difference_within_the_spread_of_seeds_is_none",
+        "pipelines",
+    ),
+    Wrong(
+        "two seeds that happen to agree taken at their word",
+        "compare.py",
+        "for s in (self.estimate.spread, self.pooled)",
+        "for s in (self.estimate.spread,)",
+        "test_findings.py::test_seeds_that_happen_to_agree_do_not_make_a_difference",
+        "pipelines",
+    ),
+    Wrong(
+        "a further block's gain put down to z",
+        "findings.py",
+        'if matched.verdict == "lower":',
+        'if matched.verdict != "higher":',
+        "test_findings.py::test_a_gain_that_a_further_block_also_gives_is_called_so",
+        "pipelines",
+    ),
 ]
 
 

@@ -126,8 +126,7 @@ def write_experiment(
     others: dict[str, dict[str, float]] | None = None,
 ) -> Path:
     """Results of ``runs`` with these bounds, bits per token, else 0.5; ``others``: ce and prior."""
-    (folder / "docs/paper").mkdir(parents=True)
-    shutil.copy(SAMPLES, folder / "docs/paper")
+    folder.mkdir(exist_ok=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(params(runs), sort_keys=False))
     for name, spec in runs.items():
         write_results(folder, name, spec, bounds.get(name, 0.5), se, **(others or {}).get(name, {}))
@@ -135,6 +134,8 @@ def write_experiment(
 
 
 def make_report(folder: Path) -> Path:
+    (folder / "docs/paper").mkdir(parents=True, exist_ok=True)
+    shutil.copy(SAMPLES, folder / "docs/paper")
     with chdir(folder):
         report.main()
     return folder / "report/tiny"

@@ -1,15 +1,18 @@
 """The report on results written by hand: what is on its pages and in its tables."""
 
 import csv
+import json
 import re
 from html import unescape
 from html.parser import HTMLParser
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
 from results import CE, GROUP, SAMPLES, arms_of, make_report, run, write_experiment, write_results
 
+from pipelines import report
 from pipelines.arms import fraction
 from pipelines.errors import UserError
 from pipelines.findings import findings, introduction
@@ -246,3 +249,101 @@ def test_kinds_of_characters() -> None:
 )
 def test_fractions(kappa: float, text: str) -> None:
     assert fraction(kappa) == text
+
+
+SEEDED = {
+    f"{name}_s{seed}": spec | {"seed": seed}
+    for name, spec in {
+        "base": run("text"),
+        "plus": run("text", extra_blocks=1),
+        "free_1": run("text", kappa=1.0),
+        "free_2": run("text", kappa=2.0),
+    }.items()
+    for seed in (0, 1)
+}
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on SEEDED, with budgets, a label and IWAE by samples; tests must not change it."""
+    folder = tmp_path_factory.mktemp("seeded")
+    write_experiment(folder, SEEDED, {"free_1_s0": 0.42, "free_1_s1": 0.48})
+    for path in sorted(folder.glob("results/tiny/*/evaluation.json")):
+        metrics = json.loads(path.read_text())
+        units = {unit: metrics[unit] for unit in ("bits_per_token", "bits_per_byte")}
+        metrics["budgets"] = [
+            {"tokens": tokens, "listed": tokens, "annealed": tokens > 5000, **units}
+            for tokens in (2000, 6500)
+        ]
+        metrics["last_third"] = {"n": 1, "bits_per_token": 0.9, "bits_per_byte": 0.3456}
+        if "free" in path.parent.name:
+            metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
+            metrics["label"] = {
+                "bits": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
+                "p_value": 0.001,
+            }  # fmt: skip
+        path.write_text(json.dumps(metrics))
+    tokens = folder / "data/tokens/text"
+    tokens.mkdir(parents=True)
+    counts = {"documents": 1200, "tokens": 34_567, "bytes": 1}
+    splits = {"splits": {"train": counts, "validation": counts}}
+    (tokens / "metadata.json").write_text(json.dumps(splits))
+    return make_report(folder)
+
+
+def test_each_kind_of_figure_is_drawn_where_there_is_something_to_draw(seeded: Path) -> None:
+    names = ("kappa", "budgets", "samples", "label", "curves")
+    assert {path.stem for path in (seeded / "figures").iterdir()} == {
+        *(f"{name}_text" for name in names), "kl_per_bit"
+    }  # fmt: skip
+
+
+def test_arms_have_mean_spread_and_n(seeded: Path) -> None:
+    with open(seeded / "arms.csv", newline="") as file:
+        rows = {row["arm"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["base", "plus", "free_1", "free_2"]
+    free = rows["free_1"]
+    assert (free["seeds"], free["n"], free["extra_blocks"]) == ("0 1", "2", "0")
+    assert float(free["iwae_bits_per_token"]) == pytest.approx(0.45)
+    assert float(free["iwae_bits_per_token_spread"]) == pytest.approx(0.06 / sqrt(2))
+    with open(seeded / "runs.csv", newline="") as file:
+        assert [row["run"] for row in csv.DictReader(file)] == list(SEEDED)
+
+
+def test_single_runs_stay_visible(seeded: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (seeded / name).read_text()
+        apart = text[text.index("text: single runs, bits per byte") :]
+        assert all(run_name in apart for run_name in SEEDED)
+        assert "0.1400" in apart and "0.1600" in apart  # 0.42 and 0.48 bits per token
+
+
+def test_bits_per_byte_come_first_for_text(seeded: Path) -> None:
+    text = (seeded / "report.md").read_text()
+    assert text.index("### text: bits per byte") < text.index("### text: bits per token")
+    head, *rows = (seeded / "summary.txt").read_text().splitlines()[:5]
+    assert head.split() == ["arm", "data", "κ", "seeds", "bits/byte", "bits/token", "KL", "bits"]
+    assert rows[2].split()[3:6] == ["2:", "0.0141", "0.1500"]
+
+
+def test_free_transformers_stand_beside_both_baselines(seeded: Path) -> None:
+    table = (seeded / "report.md").read_text().split("differences from the baselines")[1]
+    head, _, *rows = [line for line in table.splitlines() if line.startswith("|")][:5]
+    assert "from base (1,000 parameters)" in head and "from plus (1,001 parameters)" in head
+    assert [row.split("|")[1].strip() for row in rows] == ["plus", "free_1", "free_2"]
+
+
+def test_last_third_is_in_a_table(seeded: Path) -> None:
+    page = (seeded / "index.html").read_text()
+    assert page.count("<td>0.3456</td>") == 4
+
+
+def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (seeded / name).read_text()
+        assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
+        assert "was not looked at" in text
+    overlap = {"n": 13, "documents": 40, "documents_with_overlap": 1, "tokens": 2000}
+    (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
+    words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
+    assert report.overlap_words(tmp_path).startswith(words)
