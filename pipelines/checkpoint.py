@@ -24,7 +24,7 @@ from ftmodel.transformer import FreeTransformer
 from pipelines.errors import UserError
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
-from pipelines.stage import replace_file
+from pipelines.files import replace_file
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
