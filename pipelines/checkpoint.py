@@ -22,9 +22,9 @@ from torch.distributed.tensor import DTensor
 from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
 from pipelines.errors import UserError
+from pipelines.files import replace_file
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
-from pipelines.files import replace_file
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
