@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--vocabulary", type=int, default=32_768)
     parser.add_argument("--part", type=int, default=4 << 20, help="bytes of a corpus part")
-    parser.add_argument("--copies", type=int, default=1, help="of the standard library")
+    parser.add_argument("--copies", type=int, default=2, help="of the standard library")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
