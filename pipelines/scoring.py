@@ -13,6 +13,7 @@ from ftmodel.bounds import exact_nll, importance_bound, latent_bounds, mean_and_
 from ftmodel.objective import LN2
 from ftmodel.processes import Process
 from ftmodel.transformer import FreeTransformer
+from pipelines.errors import UserError
 from pipelines.held_out import BOUNDS, Batch, held_out, noise_of, packed
 from pipelines.schema import Evaluation
 from pipelines.shards import Shards
@@ -59,7 +60,10 @@ def score(
     settings: Evaluation,
     device: torch.device,
 ) -> Scores:
-    """Score the validation part, or as much of it as ``settings.tokens`` allows."""
+    """Score the validation part, or as much of it as ``settings.tokens`` allows.
+
+    Raises UserError if nothing is there.
+    """
     context = model.config.context
     rows = max(1, settings.batch_tokens // context)
     sizes = None if process else shards.token_bytes()
@@ -79,6 +83,8 @@ def score(
             documents += [piece.document for piece in batch.pieces]
             progress.update(int(part["tokens"].sum()))
     seconds = perf_counter() - start
+    if not parts:
+        raise UserError(f"{shards.folder}: its validation part has no document")
     totals = per_document(parts, documents)
     tokens = totals.pop("tokens")
     return Scores(

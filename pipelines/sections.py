@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from pipelines import arm_plots, plots
 from pipelines.arms import Arm, by_data, families
+from pipelines.coin_plot import coin_flip
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,6 @@ def coin(arms: list[Arm]) -> Section:
             if "coin" in one.details
         }
         if details:
-            from pipelines.coin_plot import coin_flip  # type: ignore[import-untyped]
-
             figures[f"coin_{data}"] = (
                 coin_flip(details), f"Posterior of the hidden coin on {data}"
             )  # fmt: skip

@@ -31,8 +31,8 @@ def test_every_arm_runs_once_with_every_seed():
 
 
 def test_a_change_of_an_arm_reaches_its_runs():
-    made = experiment("arms.free_k1.tokens=8192", "++arms.baseline.extra_blocks=3")
-    assert {made.runs[f"free_k1_s{seed}"].tokens for seed in (0, 1)} == {8192}
+    made = experiment("arms.free_k1.tokens=4_096_000", "++arms.baseline.extra_blocks=3")
+    assert {made.runs[f"free_k1_s{seed}"].tokens for seed in (0, 1)} == {4_096_000}
     assert {made.runs[f"baseline_s{seed}"].extra_blocks for seed in (0, 1)} == {3}
 
 

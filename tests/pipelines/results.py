@@ -35,7 +35,7 @@ def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "name": "tiny",
         "data": {
             "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
-            "text": {"source": "files", "vocab_size": 300},
+            "text": {"source": "text", "parts": {"own": {"source": "files"}}, "vocab_size": 300},
         },
         "models": presets,
         "runs": runs,

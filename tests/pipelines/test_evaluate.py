@@ -1,27 +1,44 @@
-"""Evaluation: the same held-out sequences for every arm, exact figures, repeatable."""
+"""Evaluation: the same held-out documents for every arm, exact figures, repeatable."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from corpora import write_shards
+from training import RUN, tracked_runs, train_run
 
+from ftmodel import coin_flip
 from ftmodel.config import ModelConfig
-from ftmodel.target_task import exact_log_probability
+from ftmodel.processes import PROCESSES
 from ftmodel.transformer import FreeTransformer
 from pipelines.checkpoint import Card, check_vocabulary
+from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
-from pipelines.evaluate import evaluate, flatten, held_out
-from pipelines.schema import Evaluation
+from pipelines.evaluate import evaluate, flatten, last_third, measure
+from pipelines.held_out import held_out
+from pipelines.schema import Evaluation, load_experiment
 from pipelines.shards import Shards
 
 SETTINGS = Evaluation(tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5)
 CPU = torch.device("cpu")
+TARGET = ProcessData("target", train_sequences=2000, validation_sequences=64)
+TEXT = TextData()
 
 
 def tiny(shards, latent_bits, context):
     torch.manual_seed(0)
     config = ModelConfig(2, 16, 2, 1, 32, context, latent_bits=latent_bits)
     return FreeTransformer(config, shards.metadata.vocab_size).eval()
+
+
+def figures(*arguments):
+    """metrics and details without what depends on the machine."""
+    metrics, details = evaluate(*arguments, CPU)
+    assert metrics.pop("tokens_per_second") > 0
+    return metrics, details
 
 
 @pytest.fixture
@@ -34,62 +51,183 @@ def text(tokenized):
     return Shards(tokenized.folder / "data/tokens/stdlib")
 
 
-def test_held_out_windows_are_spread_over_the_whole_part_and_within_the_budget(text):
-    windows = text.windows("validation", 64)
-    some = held_out(text, 64, 640)
-    assert some.shape == (10, 65)
-    assert torch.equal(some[5], windows.batch(torch.tensor([5 * len(windows) // 10]))[0])
-    assert len(held_out(text, 64, 10**9)) == len(windows)
+def process_shards(folder, name, rows):
+    ids = rows.flatten().tolist()
+    process = PROCESSES[name]
+    return write_shards(folder / name, [ids], [ids], len(process.symbols), process.row)
+
+
+def labelled(name, n=40, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return PROCESSES[name].sample_labelled(n, rng)
 
 
 def test_target_figures_of_a_baseline(target):
     """NLL and gap agree with a direct computation on the same 20 sequences."""
     model = tiny(target, 0, 65)
-    metrics, details = evaluate(model, target, SETTINGS, CPU)
-    sequences = held_out(target, 65, SETTINGS.tokens)
+    metrics, details = figures(model, target, TARGET, SETTINGS)
+    pieces = list(held_out(target, 65, SETTINGS.tokens))
+    sequences = torch.stack([torch.from_numpy(piece.tokens) for piece in pieces])
     with torch.no_grad():
         logits = model.logits(model(sequences[:, :-1]).hidden)
     nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), sequences[:, 1:].flatten())
-    exact = -exact_log_probability(sequences).mean() / 65
+    exact = -PROCESSES["target"].log_probability(sequences).mean() / 65
     bits = metrics["bits_per_token"]
-    assert metrics["sequences"] == 20
+    assert (metrics["documents"], metrics["tokens"]) == (20, 1300)
     assert bits["nll"]["mean"] == pytest.approx(nll.item() / math.log(2), rel=1e-5)
     assert bits["exact"]["mean"] == pytest.approx(exact.item() / math.log(2), rel=1e-6)
     assert metrics["gap_nats_per_token"]["mean"] == pytest.approx((nll - exact).item(), rel=1e-5)
     assert list(details["groups"]) == ["fresh"]
-    assert sum(details["bound_bits"]) / 20 == pytest.approx(bits["nll"]["mean"], abs=1e-5)
+    assert sum(details["bound_bits"]) / 1300 == pytest.approx(bits["nll"]["mean"], abs=1e-5)
+    assert details["document_tokens"] == [65] * 20
+    assert not {"bits_per_byte", "iwae_by_samples", "label"} & metrics.keys()
 
 
 def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     model = tiny(target, 3, 65)
-    metrics, details = evaluate(model, target, SETTINGS, CPU)
+    metrics, details = figures(model, target, TARGET, SETTINGS)
     bits = metrics["bits_per_token"]
     gap = metrics["gap_nats_per_token"]["mean"]
     assert gap == pytest.approx(
         (bits["iwae"]["mean"] - bits["exact"]["mean"]) * math.log(2), rel=1e-4
     )
-    assert sum(details["bound_bits"]) / 20 == pytest.approx(bits["iwae"]["mean"], abs=1e-5)
+    assert sum(details["bound_bits"]) / 1300 == pytest.approx(bits["iwae"]["mean"], abs=1e-5)
+    assert list(metrics["iwae_by_samples"]) == ["1", "2"]
+    assert metrics["iwae_by_samples"]["2"] == pytest.approx(bits["iwae"])
     assert len(details["kl_per_bit"]) == 3
     assert sum(details["kl_per_bit"]) == pytest.approx(bits["kl"]["mean"], rel=1e-4)
     assert (metrics["fresh"]["groups"], metrics["pinned"]["group_size"]) == (2, 5)
-    assert evaluate(model, target, SETTINGS, CPU) == (metrics, details)
+    assert figures(model, target, TARGET, SETTINGS) == (metrics, details)
 
 
-def test_bits_per_byte_count_the_bytes_of_the_scored_text(text):
-    """The tokens of a byte-level vocabulary decode to as many bytes as are counted."""
-    model = tiny(text, 0, 64)
-    metrics, details = evaluate(model, text, SETTINGS, CPU)
-    targets = held_out(text, 64, SETTINGS.tokens)[:, 1:]
-    kept = targets[targets != text.metadata.end_of_text].tolist()
-    size = len(text.tokenizer().decode(kept).encode())
-    ratio = targets.numel() / size
-    per_token, per_byte = metrics["bits_per_token"]["nll"], metrics["bits_per_byte"]["nll"]
-    assert per_byte["mean"] == pytest.approx(per_token["mean"] * ratio, rel=0.01)
+def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
+    split = text.metadata.splits["validation"]
+    settings = Evaluation(tokens=None, batch_tokens=2048)
+    metrics, details = figures(tiny(text, 0, 64), text, TEXT, settings)
+    assert metrics["documents"] == split.documents
+    assert metrics["tokens"] == split.tokens  # an end of text is predicted, and one is given
+    assert metrics["bytes"] == split.bytes == sum(details["document_bytes"])
+    for unit, total in (("token", split.tokens), ("byte", split.bytes)):
+        mean = metrics[f"bits_per_{unit}"]["nll"]["mean"]
+        assert mean == pytest.approx(sum(details["bound_bits"]) / total, rel=1e-5)
     assert all(sample["text"] for sample in details["samples"])
+    assert len(details["samples"]) == 3
 
 
-def test_flatten_joins_keys():
-    assert flatten({"a": {"b": 1, "c": {"d": 2.5}}, "e": True}) == {"a/b": 1, "a/c/d": 2.5, "e": 1}
+def test_text_of_a_free_transformer_has_bounds_per_byte(text):
+    metrics, _ = figures(tiny(text, 3, 64), text, TEXT, SETTINGS)
+    per_token, per_byte = metrics["bits_per_token"], metrics["bits_per_byte"]
+    assert list(per_byte) == list(per_token) == ["ce", "kl", "elbo", "iwae", "prior"]
+    ratio = metrics["tokens"] / metrics["bytes"]
+    for key, figure in per_byte.items():
+        assert figure["mean"] == pytest.approx(per_token[key]["mean"] * ratio, rel=1e-6)
+
+
+def test_a_validation_part_without_documents_is_named(tmp_path):
+    shards = write_shards(tmp_path / "empty", [[0] * 65], [[]], 3, row=65)
+    with pytest.raises(UserError, match=r"empty: its validation part has no document"):
+        evaluate(tiny(shards, 0, 64), shards, ProcessData("coin"), SETTINGS, CPU)
+
+
+class Tells(torch.nn.Module):
+    """In place of a model's encoder: bit 1 of each z leans to the sign of ones − zeros."""
+
+    def __init__(self, latent):
+        super().__init__()
+        self.post_sampler = latent.post_sampler
+
+    def encode(self, x, positions):
+        lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()
+        o = torch.zeros(*x.shape[:2], 3)
+        o[..., 1] = 0.6 * lead[:, None]
+        return o
+
+
+def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
+    rows, _ = labelled("coin", 200)
+    shards = process_shards(tmp_path, "coin", rows)
+    data = ProcessData("coin", train_sequences=1, validation_sequences=200)
+    model = tiny(shards, 3, 64)
+    settings = Evaluation(tokens=None, batch_tokens=640, iwae_samples=1)
+    untold = figures(model, shards, data, settings)[0]["label"]
+    assert untold["p_value"] > 0.01 and untold["whole"]["bits"] < 0.05
+    model.latent = Tells(model.latent)
+    monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
+    monkeypatch.setattr(model, "upper", lambda x, kv, positions: torch.zeros(*x.shape[:2], 16))
+    monkeypatch.setattr("pipelines.evaluate.coin_figures", lambda *_: {})
+    told = figures(model, shards, data, settings)[0]["label"]
+    assert told["bits"] == max(told["per_bit"]) == told["per_bit"][1] > 0.6
+    assert told["whole"]["bits"] > 0.6
+    assert told["p_value"] < 0.01 and told["null_mean"] < told["null_95"] < 0.05
+
+
+def test_rows_of_another_seed_have_no_labels(tmp_path):
+    shards = process_shards(tmp_path, "reviews", labelled("reviews", seed=1)[0])
+    data = ProcessData("reviews", train_sequences=1, validation_sequences=40)
+    with pytest.raises(UserError, match="their labels are unknown"):
+        evaluate(tiny(shards, 2, 48), shards, data, SETTINGS, CPU)
+
+
+@pytest.mark.parametrize("bits", [0, 2])
+def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
+    rows, sides = labelled("coin")
+    shards = process_shards(tmp_path, "coin", rows)
+    data = ProcessData("coin", train_sequences=1, validation_sequences=40)
+    model = tiny(shards, bits, 64)
+    metrics, details = figures(model, shards, data, SETTINGS)
+    assert ("label" in metrics) == bool(bits)
+    known = {"".join("^01"[t] for t in row[1:].tolist()): i for i, row in enumerate(rows)}
+    assert details["coin"]["epsilon"] == 0.2 and len(details["coin"]["sequences"]) == 3
+    for shown in details["coin"]["sequences"]:
+        i = known[shown["flips"]]
+        assert shown["side"] == sides[i]
+        assert shown["given_side"] == pytest.approx(0.8 if sides[i] else 0.2)
+        assert shown["ones"] == [shown["flips"][:t].count("1") for t in range(64)]
+        expected = coin_flip.predictive(rows[i : i + 1])[0].tolist()
+        assert shown["exact"] == pytest.approx(expected, abs=1e-4)
+        if not bits:
+            hidden = model(rows[i : i + 1, :-1]).hidden
+            own = model.logits(hidden).softmax(-1)[0, :, coin_flip.ONE]
+            assert shown["model"] == pytest.approx(own.tolist(), abs=1e-4)
+        else:
+            for key in ("encoder_z", "prior_z"):
+                assert torch.tensor(shown[key]).shape == (4, 64)
+    json.dumps(details)
+
+
+def test_every_budget_is_scored_and_the_last_third_averaged(workspace):
+    """A run of 20 steps with smaller budgets at 5 and 15 steps."""
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["runs"][RUN] |= {"tokens": 20 * 520, "budgets": [5 * 520 + 7, 15 * 520]}
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    train_run()
+    measure(load_experiment(), RUN)
+    metrics = json.loads((Path("results/smoke") / RUN / "evaluation.json").read_text())
+    budgets = metrics["budgets"]
+    assert [b["tokens"] for b in budgets] == [5 * 520, 15 * 520, 20 * 520]
+    assert [b["listed"] for b in budgets] == [5 * 520 + 7, 15 * 520, 20 * 520]
+    assert [b["annealed"] for b in budgets] == [False, False, True]
+    assert budgets[-1]["bits_per_token"] == metrics["bits_per_token"]
+    bounds = [b["bits_per_token"]["iwae"]["mean"] for b in budgets]
+    assert len(set(bounds)) == 3
+    assert metrics["last_third"]["n"] == 2
+    assert metrics["last_third"]["bits_per_token"] == pytest.approx((bounds[1] + bounds[2]) / 2)
+    client, (tracked,) = tracked_runs()
+    history = client.get_metric_history(tracked.info.run_id, "eval/bits_per_token/iwae/mean")
+    assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), bounds, strict=True))
+
+
+def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():
+    entries = [
+        {"tokens": t, "bits_per_token": {"nll": {"mean": v}}, "bits_per_byte": {"nll": {"mean": 2}}}
+        for t, v in ((100, 9.0), (199, 7.0), (200, 3.0), (300, 1.0))
+    ]
+    assert last_third(entries) == {"n": 2, "bits_per_token": 2.0, "bits_per_byte": 2.0}
+
+
+def test_flatten_joins_keys_and_leaves_lists_out():
+    nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": True, "f": [1, 2]}
+    assert flatten(nested) == {"a/b": 1, "a/c/d": 2.5, "e": 1}
 
 
 def test_a_model_of_other_data_is_refused(target, tmp_path):
