@@ -31,11 +31,12 @@ def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         }
         for name, bits in (("small", 3), ("large", 5))
     }
+    part = {"source": "files", "root": "texts", "pattern": "*.txt"}
     return {
         "name": "tiny",
         "data": {
             "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
-            "text": {"source": "text", "parts": {"own": {"source": "files"}}, "vocab_size": 300},
+            "text": {"source": "text", "parts": {"own": part}, "vocab_size": 300},
         },
         "models": presets,
         "runs": runs,
