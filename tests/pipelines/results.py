@@ -36,7 +36,12 @@ def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "name": "tiny",
         "data": {
             "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
-            "text": {"source": "text", "parts": {"own": part}, "vocab_size": 300},
+            "text": {
+                "source": "text",
+                "parts": {"own": part},
+                "validation_share": 0.1,
+                "vocab_size": 300,
+            },
         },
         "models": presets,
         "runs": runs,
