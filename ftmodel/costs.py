@@ -71,7 +71,8 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
 
     Attention: 4 D per position seen in the forward pass (2 D for the scores, 2 D for the sum of
     values), three times that with the backward pass; a causal block sees (T + 1) / 2 positions in
-    the mean, the encoder T. ζ's query is the same for all tokens and costs nothing per token.
+    the mean, the encoder T; fewer where attention stays within documents, so that this is an upper
+    bound there. ζ's query is the same for all tokens and costs nothing per token.
     Mapper: 2 D 2^H, in the backward pass only, and its sums over each half of the bits.
     """
     model = meta_model(config, vocab_size)
@@ -111,7 +112,7 @@ class Memory:
     optimizer: float  # AdamW's two moments, float32
     gathered: float  # what a sharded model needs whole for the moment
     weight_copies: float  # bf16 copies of the matrices, which autograd keeps
-    activations: float
+    activations: float  # with activation checkpointing, one block's are computed again
     loss: float  # logits and what the cross-entropy makes of them
 
     @property
@@ -119,17 +120,25 @@ class Memory:
         return sum(asdict(self).values())
 
 
-def kept_activations(config: ModelConfig, batch: int, half: bool) -> int:
-    """Bytes that autograd keeps for the backward pass, but for the loss and copies of weights.
+@dataclass
+class Activations:
+    """Bytes a token that autograd keeps of each part of a model, with bf16 autocast if ``half``,
+    else float32.
 
-    For ``batch`` sequences, with bf16 autocast if ``half``, else float32; no activation
-    checkpointing. Of a block: the residual stream before each norm (float32) and the norm's
-    1 / rms; the input of each matrix; q, k and v after RoPE; attention's result and, per head,
-    its log-sum-exp; SwiGLU's gate, up, silu(gate) and their product. RMSNorm and attention are
-    taken to be fused kernels, as on a GPU; on a CPU, RMSNorm keeps its normalised input as well,
-    4 D bytes a norm and token.
+    Of a block: the residual stream before each norm (float32) and the norm's 1 / rms; the input of
+    each matrix; q, k and v after RoPE; attention's result and, per head, its log-sum-exp; SwiGLU's
+    gate, up, silu(gate) and their product. RMSNorm and attention are taken to be fused kernels, as
+    on a GPU; on a CPU, RMSNorm keeps its normalised input as well, 4 D bytes a norm and token.
     """
-    d, f, t, bits = config.d_model, config.ffn_width, config.context, config.latent_bits
+
+    block: int
+    reader: int  # what the block that reads z keeps more
+    encoder: int  # its block, but for the x that it shares with the reader
+    rest: int  # norm and ids at the end; the encoder's read-out, o, two sigmoids of it, z, KL
+
+
+def activations(config: ModelConfig, half: bool) -> Activations:
+    d, f, bits = config.d_model, config.ffn_width, config.latent_bits
     k = d // config.n_heads * config.n_kv_heads
     w = 2 if half else 4  # bytes of what enters a matrix product
     norm = 4 * d + 4  # its input and 1 / rms
@@ -137,16 +146,41 @@ def kept_activations(config: ModelConfig, batch: int, half: bool) -> int:
     heads = w * (d + 3 * k) + w * d + 4 * config.n_heads  # q; k, and k with v unturned; result
     # autocast makes a copy for the query's matrix and another for that of keys and values
     attention = norm + (2 * w * d if half else w * d) + heads
-    token = config.n_layers * (attention + ffn) + norm + 16  # last norm; ids read and predicted
-    if bits:
-        token += norm + (0 if half else w * d)  # x + r, normalised apart from x
-        # the encoder's norm shares x, ζ's query is no token's, and its layout costs a copy of the
-        # result; its read-out has a norm
-        token += (4 + w * d) + heads + ffn + (norm + w * d)
-        token += 12 * bits + 12  # o, two sigmoids of it, z, KL
+    last = norm + 16  # ids read and predicted
+    if not bits:
+        return Activations(attention + ffn, 0, 0, last)
+    return Activations(
+        block=attention + ffn,
+        reader=norm + (0 if half else w * d),  # x + r, normalised apart from x
+        encoder=(4 + w * d) + heads + ffn,  # ζ's query is no token's; its layout costs a copy
+        rest=last + (norm + w * d) + 12 * bits + 12,
+    )
+
+
+def kept_activations(
+    config: ModelConfig, batch: int, half: bool, activation_checkpointing: bool = False
+) -> int:
+    """Bytes that autograd keeps for the backward pass of ``batch`` sequences, but for the loss and
+    copies of weights. With activation checkpointing it keeps of a block no more than its input, and
+    of the one that reads z, and of the encoder, x and x + r.
+    """
+    d, t, layers, a = config.d_model, config.context, config.n_layers, activations(config, half)
     rope = 4 * t * d // config.n_heads
-    query = w * t * d if bits else 0  # ζ's, turned to all positions
+    if activation_checkpointing:
+        inputs = 4 * d * (layers + (config.latent_bits > 0))
+        return batch * t * (inputs + a.rest) + rope
+    token = layers * a.block + a.reader + a.encoder + a.rest
+    query = (2 if half else 4) * t * d if config.latent_bits else 0  # ζ's, turned to all positions
     return batch * t * token + rope + query
+
+
+def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
+    """Bytes that one block keeps for its own backward pass when activation checkpointing has
+    computed it again, beside its inputs; the most that any block does.
+    """
+    d, t, a = config.d_model, config.context, activations(config, half)
+    reader = a.reader - 4 * d if config.latent_bits else 0
+    return batch * t * max(a.block - 4 * d + reader, a.encoder)
 
 
 def loss_peak(config: ModelConfig, vocab_size: int, batch: int, half: bool) -> int:
@@ -163,6 +197,7 @@ def memory(
     half: bool,
     workers: int = 1,
     sharded: bool = False,
+    activation_checkpointing: bool = False,
 ) -> Memory:
     """Memory of each of ``workers`` GPUs that reads ``batch`` sequences at a time.
 
@@ -170,19 +205,27 @@ def memory(
     Sharded ones (FSDP) hold 1 / workers of parameters, gradients and moments, gather one block
     at a time while they fetch the next, and keep whole what belongs to no block (embeddings,
     read-out, post-sampler): float32, each with its gradient but for the block that is fetched.
+
+    With activation checkpointing the sum is an upper bound: autocast forgets its copies of weights
+    when the forward pass ends. What a block keeps that is computed again counts as far as it is
+    more than the loss, which has gone by then.
     """
     model = meta_model(config, vocab_size)
     total, block = elements(model), elements(model.blocks[0])
     rest = total - block * (config.n_layers + (config.latent_bits > 0))
     share = workers if sharded else 1
+    loss = loss_peak(config, vocab_size, batch, half)
+    kept = kept_activations(config, batch, half, activation_checkpointing)
+    if activation_checkpointing:
+        kept += max(0, recomputed_activations(config, batch, half) - loss)
     return Memory(
         parameters=4 * total / share,
         gradients=4 * total / share * (2 if workers > share else 1),
         optimizer=8 * total / share,
         gathered=4 * (2 * rest + 3 * block) if sharded else 0,
         weight_copies=2 * linear_elements(model) if half else 0,
-        activations=kept_activations(config, batch, half),
-        loss=loss_peak(config, vocab_size, batch, half),
+        activations=kept,
+        loss=loss,
     )
 
 

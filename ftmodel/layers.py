@@ -124,7 +124,8 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """Pre-norm attention and SwiGLU. ``block(q, kv)`` normalises each input by its own pre-norm.
 
-    The residual stream is q: what is added to keys and values never enters it.
+    The residual stream is q: what is added to keys and values never enters it. ``kv`` None is q,
+    then normalised once; no test of identity, as activation checkpointing copies its arguments.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -137,12 +138,12 @@ class Block(nn.Module):
     def forward(
         self,
         q: Tensor,
-        kv: Tensor,
+        kv: Tensor | None,
         positions: Positions,
         causal: bool = True,
         cache: LayerCache | None = None,
     ) -> Tensor:
         queries = self.attention_norm(q)
-        keys_values = queries if kv is q else self.attention_norm(kv)
+        keys_values = queries if kv is None else self.attention_norm(kv)
         x = q + self.attention(queries, keys_values, positions, causal, cache)
         return x + self.ffn(self.ffn_norm(x))

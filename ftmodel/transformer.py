@@ -122,7 +122,7 @@ class FreeTransformer(nn.Module):
         x = self.lower(tokens, positions, cache)
         if self.latent is None:
             assert noise is None and codes is None, "a baseline has no latent"
-            return Output(self.upper(x, x, positions, cache))
+            return Output(self.upper(x, None, positions, cache))
         assert (noise is None) != (codes is None), "z comes from noise or from codes, not both"
         o = None
         if noise is not None:
@@ -138,17 +138,23 @@ class FreeTransformer(nn.Module):
         """Blocks before any latent, 1 … L/2: tokens (B, T) to activations x (B, T, D)."""
         x = self.embedding(tokens)
         for i in range(self.config.lower_blocks):
-            x = self.blocks[i](x, x, positions, cache=cache[i] if cache else None)
+            x = self.blocks[i](x, None, positions, cache=cache[i] if cache else None)
         return x
 
     def upper(
-        self, x: Tensor, kv: Tensor, positions: Positions, cache: list[LayerCache] | None = None
+        self,
+        x: Tensor,
+        kv: Tensor | None,
+        positions: Positions,
+        cache: list[LayerCache] | None = None,
     ) -> Tensor:
-        """Blocks L/2 + 1 … L, the first with keys and values from kv = x + r; then RMSNorm."""
+        """Blocks L/2 + 1 … L, the first with keys and values from kv = x + r, or for a baseline
+        (None) from x; then RMSNorm.
+        """
         first = self.config.lower_blocks
         x = self.blocks[first](x, kv, positions, cache=cache[first] if cache else None)
         for i in range(first + 1, self.config.n_layers):
-            x = self.blocks[i](x, x, positions, cache=cache[i] if cache else None)
+            x = self.blocks[i](x, None, positions, cache=cache[i] if cache else None)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""The arms of an experiment: what was run and what was measured.
+"""The arms of an experiment: what was run, with which seeds, and what was measured.
 
-Figures are bits per token unless a name says otherwise. Arms are compared by `Arm.bound` alone: the
+An arm is all runs that differ only in their seed. Arms are compared by their bound alone: the
 cross-entropy of a Free Transformer under its own posterior is no language-model loss.
 """
 
@@ -9,9 +9,14 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isnan
+from functools import cached_property
+from math import isnan, nan
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ftmodel.objective import LN2
 from pipelines.errors import UserError
@@ -19,28 +24,40 @@ from pipelines.schema import Experiment, Run
 
 Curve = list[dict[str, float]]  # rows of a curve.csv
 FILES = ("evaluation.json", "details.json", "curve.csv")
+UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
+SIZES = {"bits_per_byte": "document_bytes", "bits_per_token": "document_tokens"}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over held-out sequences with its standard error (NaN for a single sequence)."""
+    """A mean over held-out documents and seeds."""
 
     mean: float
-    se: float
+    se: float  # standard error over documents; NaN for a single one
+    spread: float = nan  # sample standard deviation over seeds; NaN for a single one
 
     def __str__(self) -> str:
         error = "" if isnan(self.se) else f" ± {self.se:.4f}"
         return f"{self.mean:.4f}{error}".replace("-", "−")
 
 
+def over_seeds(found: list[Estimate]) -> Estimate:
+    """The mean of the seeds. They are scored on the same documents, so that their errors do not
+    average out: the error of the mean is at most the mean of theirs.
+    """
+    means = [one.mean for one in found]
+    spread = stdev(means) if len(means) > 1 else nan
+    return Estimate(fmean(means), fmean(one.se for one in found), spread)
+
+
 @dataclass
-class Arm:
+class Measured:
     """A run of the experiment with what its training and evaluation left behind."""
 
     name: str
     run: Run
     latent_bits: int  # H; 0 for a baseline
-    on_target: bool  # whether its data are the synthetic target task
+    source: str  # of its data: target, coin, reviews or text
     metrics: dict[str, Any]
     details: dict[str, Any]
     curve: Curve
@@ -48,6 +65,11 @@ class Arm:
     @property
     def baseline(self) -> bool:
         return self.run.kappa_bits is None
+
+    @property
+    def on_target(self) -> bool:
+        """Whether its data are the paper's synthetic target task."""
+        return self.source == "target"
 
     @property
     def kappa(self) -> str:
@@ -65,8 +87,13 @@ class Arm:
     def collapsed(self) -> bool:
         return bool(self.metrics.get("collapsed"))
 
+    @property
+    def unit(self) -> str:
+        """The unit to compare in: bytes do not depend on the tokenizer; a process has none."""
+        return "bits_per_byte" if "bits_per_byte" in self.metrics else "bits_per_token"
+
     def figure(self, key: str, unit: str = "bits_per_token") -> Estimate | None:
-        """A measured figure in ``unit``, or None if this arm has no such figure."""
+        """A measured figure in ``unit``, or None if this run has no such figure."""
         found = self.metrics.get(unit, {}).get(key)
         return Estimate(**found) if found else None
 
@@ -74,16 +101,104 @@ class Arm:
     def bound_key(self) -> str:
         return "nll" if self.baseline else "iwae"
 
-    @property
-    def bound(self) -> Estimate:
+    def bound(self, unit: str) -> Estimate:
         """The figure to compare: the exact NLL of a baseline, else its IWAE upper bound."""
-        return Estimate(**self.metrics["bits_per_token"][self.bound_key])
+        return Estimate(**self.metrics[unit][self.bound_key])
 
     @property
     def gap(self) -> Estimate | None:
         """Bound minus the exact entropy, nats per token, where the process is known."""
         found = self.metrics.get("gap_nats_per_token")
         return Estimate(**found) if found else None
+
+    def document_bits(self) -> Tensor:
+        """Bound of each held-out document, summed over its tokens: (n,)."""
+        return torch.tensor(self.details["bound_bits"], dtype=torch.float64)
+
+    def document_sizes(self, unit: str) -> Tensor:
+        """Tokens or bytes of each held-out document: (n,)."""
+        return torch.tensor(self.details[SIZES[unit]], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ only in their seed, one for each seed."""
+
+    name: str
+    runs: list[Measured]
+
+    @property
+    def first(self) -> Measured:
+        """Any of the runs, for what they have in common."""
+        return self.runs[0]
+
+    @property
+    def run(self) -> Run:
+        """The specification of the first; all but its seed is that of the arm."""
+        return self.first.run
+
+    @property
+    def seeds(self) -> list[int]:
+        return [one.run.seed for one in self.runs]
+
+    @property
+    def by_seed(self) -> dict[int, Measured]:
+        return {one.run.seed: one for one in self.runs}
+
+    @property
+    def baseline(self) -> bool:
+        return self.first.baseline
+
+    @property
+    def kind(self) -> str:
+        if not self.baseline:
+            return "Free Transformer"
+        extra = self.run.extra_blocks
+        return f"baseline + {extra} block{'s' * (extra > 1)}" if extra else "baseline"
+
+    @property
+    def unit(self) -> str:
+        return self.first.unit
+
+    @property
+    def parameters(self) -> int:
+        return int(self.first.metrics["parameters"])
+
+    @property
+    def trained_tokens(self) -> int:
+        return int(self.first.metrics["trained_tokens"])
+
+    @property
+    def collapsed(self) -> list[int]:
+        """The seeds whose latent collapsed."""
+        return [one.run.seed for one in self.runs if one.collapsed]
+
+    @property
+    def collapse(self) -> str:
+        """`collapsed`, or of how many seeds, or nothing."""
+        if not self.collapsed or len(self.collapsed) == len(self.runs):
+            return "collapsed" if self.collapsed else ""
+        return f"{len(self.collapsed)} of {len(self.runs)} collapsed"
+
+    def figure(self, key: str, unit: str | None = None) -> Estimate | None:
+        """A measured figure over the seeds, or None if some seed has no such figure."""
+        found = [one.figure(key, unit or self.unit) for one in self.runs]
+        present = [one for one in found if one]
+        return over_seeds(present) if len(present) == len(found) else None
+
+    def bound(self, unit: str | None = None) -> Estimate:
+        return over_seeds([one.bound(unit or self.unit) for one in self.runs])
+
+    @cached_property
+    def gap(self) -> Estimate | None:
+        gaps = [one.gap for one in self.runs if one.gap]
+        return over_seeds(gaps) if gaps else None
+
+    @property
+    def last_third(self) -> float | None:
+        """Bound averaged over the budgets in the last third of training, and over seeds."""
+        found = [one.metrics["last_third"] for one in self.runs if "last_third" in one.metrics]
+        return fmean(one[self.unit] for one in found) if found else None
 
 
 def fraction(kappa_bits: float) -> str:
@@ -102,26 +217,54 @@ def training_bits(row: dict[str, float]) -> float:
     return row["ce_nats"] / LN2 + row.get("kl_bits", 0.0)
 
 
-def read_arms(experiment: Experiment) -> list[Arm]:
-    """The arms of params.yaml, in its order; raises UserError if a result is missing."""
-    return [read_arm(experiment, name) for name in experiment.runs]
+def read_runs(experiment: Experiment) -> list[Measured]:
+    """The runs of params.yaml, in its order; raises UserError if a result is missing."""
+    return [read_run(experiment, name) for name in experiment.runs]
 
 
-def read_arm(experiment: Experiment, name: str) -> Arm:
+def read_run(experiment: Experiment, name: str) -> Measured:
     run = experiment.runs[name]
     folder = Path("results") / experiment.name / name
     for file in FILES:
         if not (folder / file).exists():
             raise UserError(f"{folder / file} is missing: `dvc repro evaluate@{name}` makes it")
-    return Arm(
+    return Measured(
         name=name,
         run=run,
         latent_bits=experiment.model_config(run).latent_bits,
-        on_target=experiment.data[run.data].source == "target",
+        source=experiment.data[run.data].source,
         metrics=json.loads((folder / "evaluation.json").read_text()),
         details=json.loads((folder / "details.json").read_text()),
         curve=read_curve(folder / "curve.csv"),
     )
+
+
+def group_by_seed(runs: list[Measured]) -> list[Arm]:
+    """The arms, in order. A run that repeats a seed tells nothing new: an arm of its own."""
+    groups: dict[Any, list[list[Measured]]] = defaultdict(list)
+    ordered: list[list[Measured]] = []
+    for one in runs:
+        run = one.run
+        same = groups[run.data, run.model, run.kappa_bits, run.extra_blocks, run.tokens]
+        for group in same:
+            if all(other.run.seed != run.seed for other in group):
+                group.append(one)
+                break
+        else:
+            same.append([one])
+            ordered.append(same[-1])
+    names = [arm_name(group) for group in ordered]
+    unique = len(set(names)) == len(names)
+    return [
+        Arm(name if unique else group[0].name, group)
+        for name, group in zip(names, ordered, strict=True)
+    ]
+
+
+def arm_name(runs: list[Measured]) -> str:
+    """What is left of the names <arm>_s<seed>, else the name of the first run."""
+    names = {one.name.removesuffix(f"_s{one.run.seed}") for one in runs}
+    return names.pop() if len(names) == 1 else runs[0].name
 
 
 def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
@@ -129,3 +272,11 @@ def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
     for arm in arms:
         groups[arm.run.data].append(arm)
     return dict(groups)
+
+
+def families(arms: list[Arm]) -> list[list[Arm]]:
+    """Arms of the same data, model and token budget, which may be compared."""
+    groups: dict[Any, list[Arm]] = defaultdict(list)
+    for arm in arms:
+        groups[arm.run.data, arm.run.model, arm.run.tokens].append(arm)
+    return list(groups.values())

@@ -22,9 +22,9 @@ from torch.distributed.tensor import DTensor
 from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
 from pipelines.errors import UserError
+from pipelines.files import replace_file
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
-from pipelines.stage import replace_file
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
@@ -38,9 +38,11 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "ftmodel/transformer.py",
     "ftmodel/objective.py",
     "ftmodel/schedule.py",
+    "pipelines/token_file.py",
     "pipelines/shards.py",
     "pipelines/batches.py",
     "pipelines/module.py",
+    "pipelines/speed.py",
     "pipelines/sharding.py",
     "pipelines/legs.py",
     "pipelines/fit.py",

@@ -21,6 +21,7 @@ from pipelines.schema import PARAMS, parse
 
 CONF = Path("conf")
 REFUSED = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
 
 def compose_config(overrides: list[str]) -> DictConfig:
@@ -35,7 +36,9 @@ def compose_config(overrides: list[str]) -> DictConfig:
 
 
 def one_line(error: Exception) -> str:
-    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    """The error's words; those of a resolver (hydra_plugins/) start with the dotted key."""
+    words = str(error).removeprefix(RESOLVER)
+    return "; ".join(line.strip() for line in words.splitlines() if line.strip())
 
 
 def write_params(config: DictConfig) -> None:

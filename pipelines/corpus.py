@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.errors import UserError
+from pipelines.files import replace_file
 
 SPLITS = ("train", "validation")
 PART_BYTES = 32 << 20  # of text, at which a part ends
@@ -52,8 +53,6 @@ def documents(path: Path) -> Iterator[Document]:
 
 def write_part(path: Path, content: list[Document]) -> None:
     """Write a part, all of it or nothing; raises OSError."""
-    from pipelines.stage import replace_file  # brings torch along, which readers do not need
-
     buffer = pa.BufferOutputStream()  # not the file: a full disk would have to be told twice
     with pq.ParquetWriter(
         buffer,

@@ -1,20 +1,15 @@
-"""Which differences between arms count, and how the report says so.
-
-A Free Transformer is compared with the baseline of the same data, model and token budget. What
-counts is a difference of more than two standard errors that is also more than seeds differ by.
-"""
+"""What was found, in words: every sentence is made from the figures."""
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from itertools import pairwise
+from math import isnan
 
-import torch
-
-from ftmodel.bounds import mean_and_error
-from pipelines.arms import Arm, by_data
+from pipelines.arms import UNITS, Arm, by_data, families
+from pipelines.compare import Comparison, compare, pooled_spread, seed_range
 
 VERDICTS = {
-    "lower": "Lower bound than {}, by more than two standard errors",
+    "lower": "Lower bound than {}",
     "no difference": "No difference measured from {}",
     "higher": "Bound above {}, so no gain shown",
 }
@@ -30,81 +25,21 @@ NOTES = {
     "one: of a few random z hardly any suits the text.",
     "KL": "How many bits a token z carries about the text. It is a cost within the bounds, not a "
     "measure of quality.",
-    "Standard errors and seeds": "± says how well a trained model was measured on held-out "
-    "sequences. It says nothing of how far training with another seed would move the figure. All "
-    "arms are scored on the same sequences; the error of a difference is that of the differences "
-    "sequence by sequence.",
+    "Standard errors and seeds": "± says how well trained models were measured on held-out "
+    "documents. It says nothing of how far training with another seed would move the figure: that "
+    "is the spread, the sample standard deviation over seeds. All arms are scored on the same "
+    "documents; the error of a difference is that of the differences document by document, and its "
+    "spread that of the differences seed by seed.",
     "Training curves": "They are taken on training batches while the model changes, and bound by "
     "ELBO. The held-out figures are the ones to quote.",
     "Bits per token and per byte": "Tokens differ between tokenizers, bytes do not. Figures on "
     "different data are not comparable at all.",
     "Parameters": "A Free Transformer has an encoder block and a table of 2^H embeddings on top of "
-    "its baseline: the same blocks and token budget, not the same number of parameters.",
+    "its baseline: the same blocks and token budget, not the same number of parameters. A baseline "
+    "with one more block is the control for that: what it gains too is not due to z.",
+    "κ = 0": "A Free Transformer that pays for every bit from the first on. It has all the "
+    "machinery and as good as no information in z, so it shows what the machinery itself costs.",
 }
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A Free Transformer's bound minus the NLL of its baseline, bits per token."""
-
-    arm: Arm
-    baseline: Arm
-    difference: float
-    error: float  # standard error of the differences, sequence by sequence
-    seed_spread: float  # 0 where no arm has a second seed
-
-    @property
-    def verdict(self) -> str:
-        if not abs(self.difference) > max(2 * self.error, self.seed_spread):
-            return "no difference"
-        return "lower" if self.difference < 0 else "higher"
-
-
-def same_but_for_seed(arm: Arm) -> tuple[str, str, float | None, int, int]:
-    run = arm.run
-    return run.data, run.model, run.kappa_bits, run.extra_blocks, run.tokens
-
-
-def seed_spread(arms: list[Arm]) -> float | None:
-    """Largest difference, bits per token, between bounds of runs that differ only in their seed.
-
-    None if no two runs do.
-    """
-    groups: dict[Any, list[float]] = defaultdict(list)
-    for arm in arms:
-        groups[same_but_for_seed(arm)].append(arm.bound.mean)
-    repeated = [bounds for bounds in groups.values() if len(bounds) > 1]
-    return max((max(bounds) - min(bounds) for bounds in repeated), default=None)
-
-
-def find_baseline(arm: Arm, arms: list[Arm]) -> Arm | None:
-    """The baseline of the same data, model and token budget, with the same seed if there is one."""
-    data, model, *_, tokens = same_but_for_seed(arm)
-    matches = [
-        other for other in arms if same_but_for_seed(other) == (data, model, None, 0, tokens)
-    ]
-    return min(matches, key=lambda other: other.run.seed != arm.run.seed, default=None)
-
-
-def compare(arms: list[Arm]) -> list[Comparison]:
-    """Each Free Transformer against its baseline; those without a baseline are left out."""
-    return [
-        Comparison(
-            arm,
-            baseline,
-            *paired_difference(arm, baseline),
-            seed_spread(by_data(arms)[arm.run.data]) or 0.0,
-        )
-        for arm in arms
-        if not arm.baseline and (baseline := find_baseline(arm, arms))
-    ]
-
-
-def paired_difference(arm: Arm, other: Arm) -> tuple[float, float]:
-    """Mean and standard error of one bound minus the other's, on the sequences scored by both."""
-    mine, others = (torch.tensor(a.details["bound_bits"]).double() for a in (arm, other))
-    found = mean_and_error(mine - others)
-    return found["mean"], found["se"]
 
 
 def signed(value: float) -> str:
@@ -123,21 +58,31 @@ def introduction(arms: list[Arm], iwae_samples: int) -> str:
     """What was compared, and by what."""
     parts = []
     for data, group in by_data(arms).items():
+        plain = [arm for arm in group if arm.kind == "baseline"]
+        more = [arm for arm in group if arm.baseline and arm.run.extra_blocks]
         free = [arm for arm in group if not arm.baseline]
-        kinds = []
-        if len(free) < len(group):
-            kinds.append(count(len(group) - len(free), "baseline"))
+        kinds = [count(len(plain), "baseline")] if plain else []
+        if more:
+            blocks = " or ".join(dict.fromkeys(arm.kind.partition("+ ")[2] for arm in more))
+            kinds.append(f"{count(len(more), 'baseline')} with {blocks} more")
         if free:
-            kappas = ", ".join(dict.fromkeys(arm.kappa for arm in free))
+            kappas = ", ".join(dict.fromkeys(arm.first.kappa for arm in free))
             kinds.append(f"{count(len(free), 'Free Transformer')} (κ = {kappas} bits per token)")
-        budgets = sorted({arm.metrics["trained_tokens"] for arm in group})
+        budgets = sorted({arm.trained_tokens for arm in group})
         tokens = " or ".join(million(budget) for budget in budgets)
-        parts.append(f"{' and '.join(kinds)} on {data}, {tokens} training tokens each")
+        numbers = sorted({len(arm.runs) for arm in group})
+        seeds = f", {' or '.join(map(str, numbers))} seeds each" if numbers != [1] else ""
+        parts.append(f"{listed(kinds)} on {data}, {tokens} training tokens each{seeds}")
     return (
         f"{'; '.join(parts)}. Arms are compared by an upper bound on the negative log-likelihood "
-        f"of held-out sequences: exact for a baseline, IWAE-{iwae_samples} for a Free Transformer. "
+        f"of held-out documents: exact for a baseline, IWAE-{iwae_samples} for a Free Transformer. "
         "Lower is better."
     )
+
+
+def listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def findings(arms: list[Arm]) -> dict[str, list[str]]:
@@ -146,20 +91,131 @@ def findings(arms: list[Arm]) -> dict[str, list[str]]:
     found = {}
     for data, group in by_data(arms).items():
         here = [c for c in compared if c.arm.run.data == data]
-        found[data] = verdicts(here) + gaps_in_the_design(group, here) + collapses(group)
+        found[data] = [
+            *verdicts(here),
+            *attributions(here),
+            *machinery(here),
+            *(sentence for family in families(group) for sentence in against_kappa(family, here)),
+            *gaps_in_the_design(group, here),
+            *collapses(group),
+        ]
     return found
 
 
 def verdicts(comparisons: list[Comparison]) -> list[str]:
     groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
-    for comparison in comparisons:
-        groups[comparison.baseline.name, comparison.verdict].append(comparison)
+    for comparison in sorted(comparisons, key=lambda c: c.other.run.extra_blocks):
+        groups[comparison.other.name, comparison.verdict].append(comparison)
     sentences = []
     for (name, verdict), group in groups.items():
-        against = f"{name} ({group[0].baseline.bound} bits per token)"
-        each = ", ".join(f"{c.arm.name} ({signed(c.difference)} ± {c.error:.4f})" for c in group)
+        other, unit = group[0].other, group[0].unit
+        against = f"{name} ({other.bound(unit)} {UNITS[unit]})"
+        each = ", ".join(f"{c.arm.name} ({in_words(c)})" for c in group)
         sentences.append(f"{VERDICTS[verdict].format(against)}: {each}.")
     return sentences
+
+
+def in_words(comparison: Comparison) -> str:
+    """−0.0123 ± 0.0010, spread 0.0020."""
+    found = comparison.estimate
+    spread = "" if isnan(found.spread) else f", spread {found.spread:.4f}"
+    return f"{signed(found.mean)} ± {found.se:.4f}{spread}"
+
+
+def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
+    """The comparison of an arm with the plain baseline, or with the one of most blocks."""
+    found = [c for c in comparisons if c.arm is arm and (not c.other.run.extra_blocks) == plain]
+    return found[-1] if found else None
+
+
+def attributions(comparisons: list[Comparison]) -> list[str]:
+    """Whether what Free Transformers gain is more than further blocks give."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for c in comparisons:
+        matched = find(comparisons, c.arm, plain=False)
+        if c.arm.baseline or c.other.run.extra_blocks or c.verdict != "lower" or not matched:
+            continue
+        control = find(comparisons, matched.other, plain=True)
+        if matched.verdict == "lower":
+            kind = "more"
+        else:
+            kind = "same" if control and control.verdict == "lower" else "open"
+        groups[matched.other.name, kind].append(c.arm.name)
+    words = {
+        "more": "is more than parameters give: {} is above it, and has no latent",
+        "same": "is one that {} has too, with further blocks and no latent: it is not shown to be "
+        "due to z",
+        "open": "is not told apart from {}, which has further blocks and no latent",
+    }
+    return [
+        f"The gain of {listed(names)} {words[kind].format(control)}."
+        for (control, kind), names in groups.items()
+    ]
+
+
+def machinery(comparisons: list[Comparison]) -> list[str]:
+    """What a Free Transformer costs that may carry no information."""
+    words = {
+        "lower": "and is lower all the same, which z cannot explain",
+        "no difference": "and no cost of the machinery was measured",
+        "higher": "and this is what the machinery costs",
+    }
+    return [
+        f"{c.arm.name} may carry no information (κ = 0): {in_words(c)} {UNITS[c.unit]} from "
+        f"{c.other.name}, {words[c.verdict]}."
+        for c in comparisons
+        if c.arm.run.kappa_bits == 0 and not c.other.run.extra_blocks
+    ]
+
+
+def against_kappa(family: list[Arm], comparisons: list[Comparison]) -> list[str]:
+    """Whether more bits make z a copy of the text: § 4.4 of the paper, at 4 bits.
+
+    Reconstruction gets ever better there, while the bound and generation from the prior get worse.
+    """
+    free = sorted((arm for arm in family if not arm.baseline), key=kappa_of)
+    steps = {kappa_of(arm): arm for arm in free}  # of arms of one κ, the last
+    plain = {k: find(comparisons, arm, plain=True) for k, arm in steps.items()}
+    if len(steps) < 2 or not all(plain.values()):
+        return []
+    first, *_, last = steps.values()
+    ce, prior = ([figure_of(arm, key) for arm in steps.values()] for key in ("ce", "prior"))
+    above = [k for k, c in plain.items() if c and c.verdict == "higher"]
+    onset = [k for k in steps if all(later in above for later in steps if later >= k)]
+    baseline = next(c.other.name for c in plain.values() if c)
+    if onset:
+        bound = f"the bound lies above that of {baseline} from κ = {steps[onset[0]].first.kappa} on"
+    elif above:
+        places = listed(steps[k].first.kappa for k in above)
+        bound = f"the bound lies above that of {baseline} at κ = {places}, but not at the largest κ"
+    else:
+        bound = f"at no κ does the bound lie above that of {baseline}"
+    seen = bool(onset) and ce[-1] < ce[0] and prior[-1] > prior[0]
+    return [
+        f"From κ = {first.first.kappa} to {last.first.kappa}, reconstruction cross-entropy (no "
+        f"language-model loss) {trend(ce)}, {bound}, and the prior-sample bound {trend(prior)}: "
+        f"the collapse of the paper’s § 4.4 at large κ is {'seen' if seen else 'not seen'}."
+    ]
+
+
+def kappa_of(arm: Arm) -> float:
+    assert arm.run.kappa_bits is not None, f"{arm.name} is a baseline"
+    return arm.run.kappa_bits
+
+
+def figure_of(arm: Arm, key: str) -> float:
+    found = arm.figure(key)
+    assert found is not None, f"{arm.name} has no {key}"
+    return found.mean
+
+
+def trend(values: list[float]) -> str:
+    """Whether figures rise or fall from first to last, and at every step."""
+    if values[-1] == values[0]:
+        return "ends where it began"
+    falls = values[-1] < values[0]
+    steady = all((later < earlier) == falls for earlier, later in pairwise(values))
+    return ("falls" if falls else "rises") + ("" if steady else ", though not at every step")
 
 
 def gaps_in_the_design(arms: list[Arm], comparisons: list[Comparison]) -> list[str]:
@@ -169,33 +225,56 @@ def gaps_in_the_design(arms: list[Arm], comparisons: list[Comparison]) -> list[s
     if alone:
         names = ", ".join(alone)
         return [f"No baseline of the same model and token budget to compare with: {names}."]
-    if not comparisons:
+    if all(arm.baseline for arm in arms):
         return ["No Free Transformer to compare with the baseline."]
     return []
 
 
 def collapses(arms: list[Arm]) -> list[str]:
-    names = ", ".join(arm.name for arm in arms if arm.collapsed)
     rule = "KL under a tenth of κ throughout the last third of training"
+    names = ", ".join(
+        arm.name if len(arm.collapsed) == len(arm.runs) else f"{arm.name} (seed {numbers(arm)})"
+        for arm in arms
+        if arm.collapsed
+    )
     return [f"The latent collapsed ({rule}): {names}."] if names else []
+
+
+def numbers(arm: Arm) -> str:
+    return listed(map(str, arm.collapsed))
 
 
 def caveat(arms: list[Arm]) -> str:
     """How far the findings go."""
-    spreads = {data: seed_spread(group) for data, group in by_data(arms).items()}
+    ranges = {data: seed_range(group, group[0].unit) for data, group in by_data(arms).items()}
     sentences = [
-        "± is one standard error over held-out sequences; a difference within two of them is "
+        "± is one standard error over held-out documents; a difference within two of them is "
         "reported as none."
     ]
-    if unknown := [data for data, spread in spreads.items() if spread is None]:
+    if unknown := [data for data, found in ranges.items() if found is None]:
         sentences.append(
-            f"One seed per arm on {' and '.join(unknown)}: how far another seed would move these "
+            f"One seed per arm on {listed(unknown)}: how far another seed would move these "
             "figures is not known, so nothing is claimed beyond these very runs."
         )
-    sentences += [
-        f"On {data}, runs that differ only in their seed differ by up to {spread:.4f} bits per "
-        "token; a smaller difference counts as none."
-        for data, spread in spreads.items()
-        if spread is not None
-    ]
+    repeated = {data: found for data, found in ranges.items() if found is not None}
+    if repeated:
+        sentences.append(
+            "Where there are seeds, a difference also counts as none unless it exceeds the spread "
+            "over seeds and two standard errors over seeds (2 × spread ÷ √n). The spread is the "
+            "sample standard deviation of the differences seed by seed: the larger of the "
+            "comparison’s own and the one pooled over all comparisons on the data."
+        )
+    for data, found in repeated.items():
+        group = by_data(arms)[data]
+        unit = UNITS[group[0].unit]
+        sentences.append(
+            f"On {data} the pooled spread of a difference is {pooled_spread(group):.4f} {unit}; "
+            f"runs that differ only in their seed differ by up to {found:.4f}."
+        )
+    if any(1 < len(arm.runs) < 5 for arm in arms):
+        few = min(len(arm.runs) for arm in arms if len(arm.runs) > 1)
+        sentences.append(
+            f"With {few} seeds a spread is itself a rough estimate, the pooled one too, since "
+            "comparisons share their baseline; verdicts near their threshold may not last."
+        )
     return " ".join(sentences)

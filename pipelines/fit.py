@@ -23,6 +23,7 @@ from pipelines.legs import Leg, Start, find_start, legs
 from pipelines.module import NonFinite, TrainingModule
 from pipelines.schema import Experiment, Precision
 from pipelines.shards import Shards
+from pipelines.speed import speed_up
 from pipelines.tracking import Tracking, say
 
 CHECKPOINT_SECONDS = 20.0
@@ -85,6 +86,7 @@ def fit_leg(
             say(f"{shown}: going on from step {int(newest.stem)}")
     torch.manual_seed(stream_seed(run.seed, INIT))
     model = FreeTransformer(config, shards.metadata.vocab_size)
+    speed_up(model, compute)
     batches = StepBatches(
         shards.windows("train", config.context),
         preset.optim.batch_size,
@@ -124,7 +126,13 @@ def fit_leg(
     )
     try:
         trainer.fit(
-            TrainingModule(model, preset.optim, run.kappa_bits, leg.steps),
+            TrainingModule(
+                model,
+                preset.optim,
+                run.kappa_bits,
+                leg.steps,
+                end_of_text=shards.metadata.end_of_text,
+            ),
             datamodule=BatchModule(batches),
             ckpt_path=newest,
             weights_only=True,
@@ -140,8 +148,9 @@ def fit_leg(
             ) from None
         if isinstance(error, torch.OutOfMemoryError):
             raise UserError(
-                f"{name}: the GPU's memory is full; raise compute.accumulate, or share the model "
-                f"out with compute.strategy: fsdp ({str(error).partition('. ')[0]})"
+                f"{name}: the GPU's memory is full; raise compute.accumulate, turn on "
+                "compute.activation_checkpointing, or share the model out with compute.strategy: "
+                f"fsdp ({str(error).partition('. ')[0]})"
             ) from None
         if isinstance(error, OSError):
             raise UserError(

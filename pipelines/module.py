@@ -32,9 +32,18 @@ class NonFinite(Exception):
 
 class TrainingModule(L.LightningModule):
     def __init__(
-        self, model: FreeTransformer, optim: Optim, kappa_bits: float | None, steps: int
+        self,
+        model: FreeTransformer,
+        optim: Optim,
+        kappa_bits: float | None,
+        steps: int,
+        end_of_text: int | None = None,
     ) -> None:
+        """``end_of_text``, the id that every document starts with, is for a model that tells
+        documents apart.
+        """
         super().__init__()
+        self.end_of_text = end_of_text
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
         self.windows: list[int] = []  # ids of those that the coming optimizer step has seen
 
@@ -46,7 +55,12 @@ class TrainingModule(L.LightningModule):
     def training_step(self, batch: dict[str, Tensor], _index: int) -> dict[str, Tensor]:
         self.windows += batch["windows"].tolist()
         inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
-        loss = training_loss(self.model, inputs, targets, batch.get("noise"), self.kappa_bits)
+        documents = None
+        if self.model.config.document_mask:
+            assert self.end_of_text is not None, "rows are documents already"
+            documents = inputs.eq(self.end_of_text).cumsum(1)
+        noise = batch.get("noise")
+        loss = training_loss(self.model, inputs, targets, noise, self.kappa_bits, documents)
         parts = {"loss": loss.total, **vars(loss)}  # Lightning divides "loss" by micro-batches
         return {name: value for name, value in parts.items() if value is not None}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ftmodel.target_scores import Scores, score_groups
 from ftmodel.target_task import PROMPT
-from pipelines.arms import Arm
+from pipelines.arms import Measured
 
 SAMPLES = Path("docs/paper/figure4_samples.txt")
 PINNED_GROUPS, GROUP_SIZE = 2, 5  # shown, as in the paper
@@ -50,9 +50,9 @@ class Panel:
 
 @dataclass
 class Row:
-    """An arm of this experiment and, where the paper has samples of its κ, the paper's."""
+    """A run of this experiment and, where the paper has samples of its κ, the paper's."""
 
-    arm: Arm
+    run: Measured
     ours: Panel
     paper: Panel | None
 
@@ -73,23 +73,23 @@ def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
     }
 
 
-def our_panel(arm: Arm) -> Panel:
-    groups, pinned = arm.details["groups"], arm.metrics.get("pinned")
+def our_panel(run: Measured) -> Panel:
+    groups, pinned = run.details["groups"], run.metrics.get("pinned")
     return Panel(
         [groups["fresh"][0][:GROUP_SIZE]],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
-        Scores(**arm.metrics["fresh"]),
+        Scores(**run.metrics["fresh"]),
         Scores(**pinned) if pinned else None,
     )
 
 
-def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
-    """A row for each arm on the target task: baselines first, then by κ."""
+def figure4_rows(runs: list[Measured], paper: dict[float, Panel]) -> list[Row]:
+    """A row for each run on the target task: baselines first, then by κ."""
     rows = []
-    for arm in arms:
-        if arm.on_target:
-            kappa = -1.0 if arm.run.kappa_bits is None else arm.run.kappa_bits
-            rows.append((kappa, Row(arm, our_panel(arm), paper.get(kappa))))
+    for one in runs:
+        if one.on_target:
+            kappa = -1.0 if one.run.kappa_bits is None else one.run.kappa_bits
+            rows.append((kappa, Row(one, our_panel(one), paper.get(kappa))))
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 

@@ -84,6 +84,7 @@ def plan(experiment: Experiment, name: str, options: argparse.Namespace) -> Plan
         half=compute.precision is not Precision.float32,
         workers=compute.workers,
         sharded=compute.strategy is Strategy.fsdp,
+        activation_checkpointing=compute.activation_checkpointing,
     )
     return Plan(
         run=name,

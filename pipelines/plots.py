@@ -15,8 +15,18 @@ from ftmodel.objective import LN2
 from pipelines.arms import Curve, training_bits
 from pipelines.paper import Panel, Row, character_kinds
 
-# Okabe and Ito's palette, told apart by colour-blind readers; from the eighth run on with markers
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+# Okabe and Ito's palette, told apart by colour-blind readers, with Tol's wine for its yellow; from
+# the ninth run on with markers
+COLOURS = (
+    "#000000",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#882255",
+)
 MARKERS = ("", "o", "s", "^", "D", "v")
 GREY = "#767676"
 KINDS = {  # of characters in a generated sequence
@@ -32,7 +42,7 @@ Style = dict[str, Any]
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """A line style for each run, the same in every figure that is given it."""
+    """A line style for each run or arm, the same in every figure that is given it."""
     return {
         name: {
             "color": COLOURS[i % len(COLOURS)],
@@ -48,19 +58,26 @@ def curves(
     runs: Mapping[str, Curve],
     style: Mapping[str, Style] | None = None,
     kappas: Mapping[str, float] | None = None,
+    arms: Mapping[str, str] | None = None,
 ) -> Figure:
     """Training bounds against tokens, and the KL of runs that have one; bits per token.
 
-    Reconstruction CE is dashed: it may not be compared between runs. κ is dotted.
+    Reconstruction CE is dashed: it may not be compared between runs. κ is dotted. Runs whose arm is
+    the same (``arms``: arm by run) share its style and its entry in the legend, in thinner lines.
     """
-    style = style or styles(runs)
+    arms = arms or {name: name for name in runs}
+    style = style or styles(dict.fromkeys(arms.values()))
+    looks = {name: {**style[arms[name]], "lw": 1.6} for name in runs}
+    if len(set(arms.values())) < len(runs):
+        looks = {name: {**look, "lw": 0.9} for name, look in looks.items()}
     latent = {name: rows for name, rows in runs.items() if "kl_bits" in rows[0]}
-    figure = Figure(figsize=(11 if latent else 7, 4.4 + 0.25 * (len(runs) // 4)))
+    names = dict.fromkeys(arms[name] for name in runs)
+    figure = Figure(figsize=(11 if latent else 7, 4.4 + 0.25 * (len(names) // 4)))
     bounds, *rest = figure.subplots(1, 2 if latent else 1, squeeze=False)[0]
-    draw_bounds(bounds, runs, style)
+    draw_bounds(bounds, runs, looks)
     for axes in rest:
-        draw_kl(axes, latent, style, kappas or {})
-    legend(figure, {name: style[name] for name in runs}, bool(latent))
+        draw_kl(axes, latent, looks, kappas or {})
+    legend(figure, {name: style[name] for name in names}, bool(latent))
     return figure
 
 
@@ -70,9 +87,10 @@ def million(rows: Curve) -> list[float]:
 
 def draw_bounds(axes: Axes, runs: Mapping[str, Curve], style: Mapping[str, Style]) -> None:
     for name, rows in runs.items():
-        axes.plot(million(rows), [training_bits(row) for row in rows], lw=1.6, **style[name])
+        axes.plot(million(rows), [training_bits(row) for row in rows], **style[name])
         if "kl_bits" in rows[0]:
-            dashed = {**style[name], "marker": "", "lw": 1, "ls": "--", "alpha": 0.7}
+            dashed = {**style[name], "marker": "", "ls": "--", "alpha": 0.6}
+            dashed["lw"] = 0.6 * style[name]["lw"]
             axes.plot(million(rows), [row["ce_nats"] / LN2 for row in rows], **dashed)
     lowest = min(training_bits(row) for rows in runs.values() for row in rows)
     axes.set_ylim(bottom=max(axes.get_ylim()[0], lowest / 5))  # CE may fall towards 0
@@ -83,7 +101,7 @@ def draw_kl(
     axes: Axes, runs: Mapping[str, Curve], style: Mapping[str, Style], kappas: Mapping[str, float]
 ) -> None:
     for name, rows in runs.items():
-        axes.plot(million(rows), [row["kl_bits"] for row in rows], lw=1.6, **style[name])
+        axes.plot(million(rows), [row["kl_bits"] for row in rows], **style[name])
         if kappas.get(name, 0) > 0:
             axes.axhline(kappas[name], ls=":", lw=1.4, color=style[name]["color"])
     log_axis(axes, "KL of the latent" + (" (dotted: κ)" if kappas else ""))
@@ -149,7 +167,7 @@ KEY = (
 
 
 def figure4(rows: list[Row]) -> Figure:
-    """The sequences of each arm beside the paper's: fresh z boxed in blue, pinned z in green."""
+    """The sequences of each run beside the paper's: fresh z boxed in blue, pinned z in green."""
     height = HEADER + sum(row_height(row) for row in rows)
     figure = Figure(figsize=(PAGE, height), dpi=115)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, PAGE), ylim=(height, 0))
@@ -159,7 +177,7 @@ def figure4(rows: list[Row]) -> Figure:
     axes.text(COLUMNS[0], 0.68, KEY, fontsize=10.5, color=GREY)
     top = HEADER - 0.15
     for row in rows:
-        axes.text(COLUMNS[0], top + 0.25, row.arm.title, fontsize=12.5, fontweight="bold")
+        axes.text(COLUMNS[0], top + 0.25, row.run.title, fontsize=12.5, fontweight="bold")
         draw_panel(axes, COLUMNS[0], top + 0.4, row.ours)
         if row.paper:
             draw_panel(axes, COLUMNS[1], top + 0.4, row.paper)

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.errors import UserError
-from pipelines.stage import replace_file
+from pipelines.files import replace_file
 
 RECORDS = Path("tracking")
 SAVING = Lock()  # the stage and its sending thread save the same record

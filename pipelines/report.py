@@ -1,13 +1,16 @@
 """Stage `report`: the arms side by side, and beside the paper.    python -m pipelines.report
 
-Reads results/<experiment>/<run>/ of every run in params.yaml and writes report/<experiment>/:
-index.html (one self-contained page), report.md, figures/, curves.csv, arms.csv and summary.txt.
+Reads results/<experiment>/<run>/ of every run in params.yaml, and what data/tokens/ says of the
+data, and writes report/<experiment>/: index.html (one self-contained page), report.md, figures/,
+curves.csv, arms.csv (means over seeds), runs.csv and summary.txt.
 """
 
 import base64
 import csv
+import json
 from dataclasses import dataclass
 from io import BytesIO
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,26 @@ from matplotlib.figure import Figure
 
 from ftmodel.objective import LN2
 from pipelines import errors, plots
-from pipelines.arms import Arm, by_data, read_arms, training_bits
-from pipelines.findings import NOTES, caveat, findings, introduction
-from pipelines.paper import Row, character_kinds, figure4_rows, number, our_panel, read_paper
+from pipelines.arms import (
+    UNITS,
+    Arm,
+    Estimate,
+    Measured,
+    by_data,
+    group_by_seed,
+    read_runs,
+    training_bits,
+)
+from pipelines.compare import Comparison, compare
+from pipelines.findings import NOTES, caveat, count, findings, in_words, introduction
+from pipelines.paper import character_kinds, figure4_rows, number, our_panel, read_paper
 from pipelines.schema import Experiment, load_experiment
+from pipelines.sections import sections
 from pipelines.stage import replace_folder
+
+TOKENS = Path("data/tokens")
+TEXT = ("text", "files")  # sources whose documents are running text
+COLUMNS = ("nll", "elbo", "iwae", "prior", "kl", "ce")
 
 
 @dataclass(frozen=True)
@@ -43,17 +61,51 @@ def columns(iwae_samples: int) -> list[Column]:
     ]
 
 
-def draw(arms: list[Arm], rows: list[Row]) -> dict[str, Figure]:
-    """The figures of the report by file name; a run has the same colour in all of them."""
-    style = plots.styles(arm.name for arm in arms)
-    figures = {"figure4": plots.figure4(rows)} if rows else {}
-    for data, group in by_data(arms).items():
-        kappas = {a.name: a.run.kappa_bits for a in group if a.run.kappa_bits is not None}
-        curves = {arm.name: arm.curve for arm in group}
-        figures[f"curves_{data}"] = plots.curves(curves, style, kappas)
-    if bits := {arm.name: arm.details["kl_per_bit"] for arm in arms if not arm.baseline}:
-        figures["kl_per_bit"] = plots.kl_per_bit(bits)
-    return figures
+def data_words(data: str) -> list[str]:
+    """How large a text is, and how much of its held-out part the training part has too."""
+    folder = TOKENS / data
+    if not (folder / "metadata.json").exists():
+        return [f"{folder} has no metadata.json, so nothing is known of its size."]
+    splits = json.loads((folder / "metadata.json").read_text())["splits"]
+    parts = [
+        f"{name}: {count_of(split['documents'], 'document')}, "
+        f"{count_of(split['tokens'], 'token')}, {count_of(split['bytes'], 'byte')}"
+        for name, split in splits.items()
+    ]
+    return [*parts, overlap_words(folder)]
+
+
+def count_of(number: int, noun: str) -> str:
+    return count(number, noun).replace(str(number), f"{number:,}", 1)
+
+
+def overlap_words(folder: Path) -> str:
+    if not (folder / "overlap.json").exists():
+        return "whether held-out text is in the training text too was not looked at"
+    found = json.loads((folder / "overlap.json").read_text())
+    share = found["tokens_overlapping"] / max(1, found["tokens"])
+    return (
+        f"{100 * share:.2f} % of {found['tokens']:,} held-out tokens, in "
+        f"{found['documents_with_overlap']:,} of {count_of(found['documents'], 'document')}, "
+        f"are in {found['n']}-grams of tokens that the training text has too"
+    )
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The arms of one data set against its baselines, side by side."""
+
+    controls: list[Arm]
+    rows: list[tuple[Arm, list[Comparison | None]]]  # a comparison for each control
+
+
+def differences(comparisons: list[Comparison], arms: list[Arm]) -> Differences:
+    here = [c for c in comparisons if c.arm in arms]
+    controls = [arm for arm in arms if any(c.other is arm for c in here)]
+    found = {(c.arm.name, c.other.name): c for c in here}
+    compared = [arm for arm in arms if any(c.arm is arm for c in here)]
+    rows = [(a, [found.get((a.name, control.name)) for control in controls]) for a in compared]
+    return Differences(controls, rows)
 
 
 def save_figures(figures: dict[str, Figure], folder: Path) -> dict[str, str]:
@@ -68,35 +120,62 @@ def save_figures(figures: dict[str, Figure], folder: Path) -> dict[str, str]:
     return uris
 
 
-def curve_rows(arms: list[Arm]) -> list[dict[str, Any]]:
-    """Training bounds of all arms, one row a point, for `dvc plots`."""
+def curve_rows(runs: list[Measured]) -> list[dict[str, Any]]:
+    """Training bounds of all runs, one row a point, for `dvc plots`."""
     return [
         {
-            "run": arm.name,
+            "run": one.name,
             "tokens": int(row["tokens"]),
             "step": int(row["step"]),
             "bits_per_token": training_bits(row),
             "ce_bits_per_token": row["ce_nats"] / LN2,
             "kl_bits_per_token": row.get("kl_bits"),
         }
-        for arm in arms
-        for row in arm.curve
+        for one in runs
+        for row in one.curve
     ]
 
 
-def arm_row(arm: Arm) -> dict[str, Any]:
-    """Everything measured on an arm, at full precision, under flat names."""
-    row = {"run": arm.name, **vars(arm.run), "latent_bits": arm.latent_bits}
-    for key, value in arm.metrics.items():
-        if not isinstance(value, dict):
-            row[key] = value
-            continue
-        for part, inner in value.items():
-            if isinstance(inner, dict):
-                row |= {f"{part}_{key}": inner["mean"], f"{part}_{key}_se": inner["se"]}
-            else:
-                row[f"{key}_{part}"] = inner
+def run_row(one: Measured) -> dict[str, Any]:
+    """Every number measured on a run, at full precision, under flat names."""
+    row = {"run": one.name, **vars(one.run), "latent_bits": one.latent_bits}
+    row["budgets"] = " ".join(map(str, one.run.budgets))
+    return row | flat_figures(one.metrics)
+
+
+def flat_figures(figures: dict[str, Any], outer: str = "") -> dict[str, Any]:
+    """{"bits_per_token": {"nll": {"mean": …, "se": …}}} as nll_bits_per_token, …_se; no lists."""
+    row: dict[str, Any] = {}
+    for key, value in figures.items():
+        name = f"{key}_{outer}" if outer in UNITS else f"{outer}_{key}".removeprefix("_")
+        if isinstance(value, dict) and value.keys() == {"mean", "se"}:
+            row |= {name: value["mean"], f"{name}_se": value["se"]}
+        elif isinstance(value, dict):
+            row |= flat_figures(value, name)
+        elif not isinstance(value, list):
+            row[name] = value
     return row
+
+
+def arm_row(arm: Arm) -> dict[str, Any]:
+    """Mean and spread over seeds of everything measured on an arm, at full precision."""
+    run = {key: value for key, value in vars(arm.run).items() if key not in ("seed", "budgets")}
+    row = {"arm": arm.name, **run, "latent_bits": arm.first.latent_bits}
+    row |= {"seeds": " ".join(map(str, arm.seeds)), "n": len(arm.runs)}
+    for unit in UNITS:
+        for column in (*COLUMNS, "exact"):
+            row |= estimate_row(f"{column}_{unit}", arm.figure(column, unit))
+    row |= estimate_row("gap_nats_per_token", arm.gap)
+    row |= {"parameters": arm.parameters, "trained_tokens": arm.trained_tokens}
+    row |= {"last_third": arm.last_third} if arm.last_third is not None else {}
+    return row if arm.baseline else row | {"collapsed": len(arm.collapsed)}
+
+
+def estimate_row(name: str, found: Estimate | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    row = {name: found.mean, f"{name}_se": found.se}
+    return row if isnan(found.spread) else row | {f"{name}_spread": found.spread}
 
 
 def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -109,37 +188,49 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def summary(arms: list[Arm], iwae_samples: int, page: Path) -> str:
-    """One aligned line an arm; bits/token is the column to compare arms by on one data set."""
+    """One aligned line an arm; the first of the columns in bits is the one to compare arms by."""
     cells = [summary_row(arm) for arm in arms]
-    table = [list(cells[0]), *(list(row.values()) for row in cells)]
+    heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
+    table = [heads, *([row[head] for head in heads] for row in cells)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
-    notes = (
-        f"bits/token: NLL of a baseline, IWAE-{iwae_samples} bound of a Free Transformer; "
-        "± standard error",
-        "gap: bound − exact entropy, nats/token; spread: with pinned z ÷ with fresh z; "
-        "noise: with pinned z",
-        "",
-        f"The report is in {page}; `make ui` opens the MLflow UI.",
+    notes = {
+        "bits/token": f"bits: NLL of a baseline, IWAE-{iwae_samples} bound of a Free Transformer; "
+        "± standard error over documents",
+        "seeds": "seeds: how many, and the standard deviation of the bound over them, bits/byte "
+        "for text",
+        "gap": "gap: bound − exact entropy, nats/token",
+        "pinned": "pinned: spread of the target with pinned z ÷ with fresh z; noise: with pinned z",
+    }
+    return "\n".join(
+        (
+            *lines,
+            "",
+            *(note for head, note in notes.items() if head in heads),
+            "",
+            f"The report is in {page}; `make ui` opens the MLflow UI.",
+            "",
+        )
     )
-    return "\n".join((*lines, "", *notes, ""))
 
 
 def summary_row(arm: Arm) -> dict[str, str]:
-    kl, per_byte = arm.figure("kl"), arm.figure(arm.bound_key, "bits_per_byte")
-    panel = our_panel(arm) if arm.on_target else None
+    kl, bound = arm.figure("kl", "bits_per_token"), arm.bound()
+    panel = our_panel(arm.first) if arm.first.on_target else None
     pinned = panel.pinned_scores if panel else None
+    spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
     return {
-        "run": arm.name + (" (collapsed)" if arm.collapsed else ""),
+        "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),
         "data": arm.run.data,
-        "κ": arm.kappa,
-        "bits/token": str(arm.bound),
+        "κ": arm.first.kappa,
+        "seeds": f"{len(arm.runs)}{spread}",
+        "bits/byte": str(bound) if arm.unit == "bits_per_byte" else "–",
+        "bits/token": str(arm.bound("bits_per_token")),
         "KL bits": f"{kl.mean:.4f}" if kl else "–",
         "gap": f"{arm.gap.mean:.4f}" if arm.gap else "–",
         "valid": f"{panel.fresh_scores.valid:.2f}" if panel else "–",
-        "spread": number(panel.ratio, 2) if panel else "–",
+        "pinned": number(panel.ratio, 2) if panel else "–",
         "noise": number(pinned.noise, 2) if pinned else "–",
-        "bits/byte": str(per_byte) if per_byte else "–",
     }
 
 
@@ -157,7 +248,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "printable": printable}
-    environment.globals |= {"character_kinds": character_kinds, "zip": zip}
+    environment.globals |= {"character_kinds": character_kinds, "zip": zip, "in_words": in_words}
     return environment
 
 
@@ -165,26 +256,42 @@ def report_folder(experiment: Experiment) -> Path:
     return Path("report") / experiment.name
 
 
-def write_report(experiment: Experiment, arms: list[Arm], folder: Path) -> None:
-    rows = figure4_rows(arms, read_paper())
+def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> None:
+    arms = group_by_seed(runs)
+    rows = figure4_rows(runs, read_paper())
+    shown = [row for row in rows if any(row.run is arm.first for arm in arms)]
+    groups, comparisons, made = by_data(arms), compare(arms), sections(arms)
+    figures = {name: figure for section in made for name, (figure, _) in section.figures.items()}
+    figures |= {"figure4": plots.figure4(shown)} if shown else {}
     context = {
         "experiment": experiment,
         "arms": arms,
-        "by_data": by_data(arms),
+        "runs": runs,
+        "by_data": groups,
+        "differences": {name: differences(comparisons, group) for name, group in groups.items()},
+        "corpora": {
+            data: data_words(data)
+            for data, group in groups.items()
+            if group[0].first.source in TEXT
+        },
+        "units": UNITS,
         "columns": columns(experiment.evaluation.iwae_samples),
         "introduction": introduction(arms, experiment.evaluation.iwae_samples),
         "findings": findings(arms),
         "caveat": caveat(arms),
         "notes": NOTES,
         "figure4": rows,
-        "images": save_figures(draw(arms, rows), folder / "figures"),
+        "figure4_shown": shown,
+        "sections": made,
+        "images": save_figures(figures, folder / "figures"),
     }
     environment = templates()
     for template, name in (("report.html.jinja", "index.html"), ("report.md.jinja", "report.md")):
         page = environment.get_template(template).render(context)
         (folder / name).write_text(page)
-    write_table(folder / "curves.csv", curve_rows(arms))
+    write_table(folder / "curves.csv", curve_rows(runs))
     write_table(folder / "arms.csv", [arm_row(arm) for arm in arms])
+    write_table(folder / "runs.csv", [run_row(one) for one in runs])
     index = report_folder(experiment) / "index.html"
     text = summary(arms, experiment.evaluation.iwae_samples, index)
     (folder / "summary.txt").write_text(text)
@@ -192,10 +299,10 @@ def write_report(experiment: Experiment, arms: list[Arm], folder: Path) -> None:
 
 def main() -> None:
     experiment = load_experiment()
-    arms = read_arms(experiment)
+    runs = read_runs(experiment)
     target = report_folder(experiment)
     with replace_folder(target) as folder:
-        write_report(experiment, arms, folder)
+        write_report(experiment, runs, folder)
     print(target / "index.html")
 
 

@@ -169,7 +169,7 @@ class Experiment:
     data: dict[str, Any] = field(default_factory=dict)
     models: dict[str, Preset] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)  # with which `arms` make `runs`
-    arms: dict[str, Any] = field(default_factory=dict)
+    arms: dict[str, Run] = field(default_factory=dict)  # their `seed` is not read
     runs: dict[str, Run] = field(default_factory=dict)
     compute: Compute = field(default_factory=Compute)
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -261,9 +261,9 @@ def check_names(group: str, entries: dict[str, Any]) -> None:
 
 def check(experiment: Experiment) -> None:
     """All checks that types cannot make; raises ValueError starting with the dotted key."""
-    for group in ("data", "models", "runs"):
+    for group in ("data", "models", "arms", "runs"):
         entries = getattr(experiment, group)
-        if not entries:
+        if not entries and group != "arms":
             raise ValueError(f"{group}: empty; an experiment needs at least one entry")
         check_names(group, entries)
     for name, data in experiment.data.items():
@@ -280,8 +280,9 @@ def check(experiment: Experiment) -> None:
     for name, preset in experiment.models.items():
         check_part(f"models.{name}.architecture", preset.architecture)
         check_part(f"models.{name}.optim", preset.optim)
-    for name, run in experiment.runs.items():
-        check_run(experiment, f"runs.{name}", run)
+    for group in ("arms", "runs"):  # arms first: a mistake is where it was made
+        for name, run in getattr(experiment, group).items():
+            check_run(experiment, f"{group}.{name}", run)
 
 
 def check_run(experiment: Experiment, key: str, run: Run) -> None:
@@ -336,6 +337,11 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
         )
     data = experiment.data[run.data]
     if isinstance(data, ProcessData):
+        if preset.architecture.document_mask:
+            raise ValueError(
+                f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
+                "rows, each a document already"
+            )
         predicted = PROCESSES[data.source].row - 1
         if preset.architecture.context != predicted:
             raise ValueError(

@@ -18,16 +18,14 @@ from torch.optim import Optimizer
 
 from ftmodel.transformer import FreeTransformer
 from pipelines.checkpoint import file_of, load, parts_of, remove, whole, write
+from pipelines.speed import blocks_of
 
 
 def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
     """Share every block out among the workers, and what is left as one unit more."""
     if isinstance(model, FSDPModule):
         return
-    blocks = list(model.blocks)
-    if model.latent is not None:
-        blocks.append(model.latent.encoder_block)
-    for block in blocks:
+    for block in blocks_of(model):
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
 

@@ -173,7 +173,7 @@ def outcome(result: Result, experiment: Experiment) -> str:
     """A few words on a trial that went to its end, or failed."""
     if result.status == FAILED:
         return f"failed: {result.error}"
-    return f"bound {result.arm(experiment).bound} bits per token"
+    return f"bound {result.measured(experiment).bound('bits_per_token')} bits per token"
 
 
 def room(compute: Compute) -> int | None:
@@ -249,8 +249,7 @@ def close_parent(tracking: Tracking, plan: Plan, results: dict[str, Result], rep
     if best:
         tags = {f"best.{key}": str(value) for key, value in plan.settings[best.name].items()}
         tracking.record.tags = {**tracking.record.tags, "best.trial": best.name, **tags}
-        bound = best.figure(best.bound_key, plan.unit)
-        assert bound is not None
+        bound = best.bound(plan.unit)
         done = sum(result.status == DONE for result in results.values())
         tracking.log_figures(f"best/bound_{plan.unit}", {"mean": bound.mean, "se": bound.se}, done)
     for path in (report.parent / "sweep.yaml", report / "index.html", report / "trials.csv"):

@@ -7,19 +7,17 @@ seed; settings that differ by less than seeds do are called no different.
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 
-from ftmodel.bounds import mean_and_error
 from pipelines import sweep_plots
-from pipelines.arms import Arm, Estimate, fraction, training_bits
+from pipelines.arms import UNITS, Arm, Estimate, Measured, fraction, training_bits
+from pipelines.compare import difference, seed_range
 from pipelines.findings import NOTES, collapses, count, signed
-from pipelines.report import arm_row, save_figures, templates, write_table
+from pipelines.report import run_row, save_figures, templates, write_table
 from pipelines.stage import replace_folder
 from pipelines.sweep_schema import LATENT, Plan, Settings
 from pipelines.trial import DONE, FAILED, STOPPED, Result
@@ -32,7 +30,6 @@ LABELS = {
     "run.tokens": "training tokens",
 }
 SHORT = {KAPPA: "κ", "architecture.latent_bits": "H"}  # others by their last word
-UNITS = {"bits_per_token": "bits per token", "bits_per_byte": "bits per byte"}
 LISTED = 8  # settings that a sentence names
 KEPT_NOTES = (
     "Reconstruction cross-entropy",
@@ -63,50 +60,30 @@ def settings_words(settings: Settings) -> str:
     return ", ".join(words) or "the only setting"
 
 
-def bound_of(arm: Arm, unit: str) -> Estimate:
-    found = arm.figure(arm.bound_key, unit)
-    assert found is not None, f"{arm.name} has no bound in {unit}"
-    return found
-
-
 @dataclass(frozen=True)
 class Setting:
-    """Trials that differ in their seed alone."""
+    """Trials that differ in their seed alone; the arm's name says in words what they share."""
 
-    words: str
-    arms: list[Arm]
+    arm: Arm
     unit: str
     unfinished: int  # trials of this setting that were stopped or failed
 
-    @cached_property
-    def bounds(self) -> list[float]:
-        return [bound_of(arm, self.unit).mean for arm in self.arms]
-
-    @cached_property
-    def sequences(self) -> torch.Tensor | None:
-        """Bound of each held-out sequence, mean over seeds, where all were scored on the same."""
-        scored = [torch.tensor(arm.details["bound_bits"]).double() for arm in self.arms]
-        if self.unit != "bits_per_token" or len({len(bounds) for bounds in scored}) > 1:
-            return None
-        return torch.stack(scored).mean(0)
-
-    @cached_property
-    def bound(self) -> Estimate:
-        """Mean over seeds; the error is that of measuring on held-out sequences."""
-        mean = sum(self.bounds) / len(self.bounds)
-        if self.sequences is not None:
-            return Estimate(mean, mean_and_error(self.sequences)["se"])
-        errors = [bound_of(arm, self.unit).se for arm in self.arms]
-        return Estimate(mean, sum(errors) / len(errors))  # the same data: seeds share the error
+    @property
+    def words(self) -> str:
+        return self.arm.name
 
     @property
-    def spread(self) -> float:
-        return max(self.bounds) - min(self.bounds)
+    def bounds(self) -> list[float]:
+        return [one.bound(self.unit).mean for one in self.arm.runs]
+
+    @property
+    def bound(self) -> Estimate:
+        return self.arm.bound(self.unit)
 
     @property
     def seeds(self) -> str:
-        total = len(self.arms) + self.unfinished
-        return str(total) if not self.unfinished else f"{len(self.arms)} of {total}"
+        done = len(self.arm.runs)
+        return f"{done} of {done + self.unfinished}" if self.unfinished else str(done)
 
 
 @dataclass(frozen=True)
@@ -114,7 +91,7 @@ class Ranking:
     """Settings from the lowest bound on, and how much their seeds differ."""
 
     settings: list[Setting]
-    same_windows: bool  # whether all trials are scored on the same held-out tokens
+    same_documents: bool  # whether all trials are scored on the same held-out tokens
 
     @property
     def best(self) -> Setting:
@@ -123,13 +100,12 @@ class Ranking:
     @property
     def spread(self) -> float | None:
         """Largest difference between trials that differ only in their seed; None if none do."""
-        return max((s.spread for s in self.settings if len(s.arms) > 1), default=None)
+        return seed_range([s.arm for s in self.settings], self.best.unit)
 
     def difference(self, setting: Setting) -> Estimate:
         """Bound minus the best one, with its standard error."""
-        mine, best = setting.sequences, self.best.sequences
-        if self.same_windows and mine is not None and best is not None and len(mine) == len(best):
-            return Estimate(**mean_and_error(mine - best))
+        if self.same_documents:
+            return difference(setting.arm, self.best.arm, setting.unit)
         errors = (setting.bound.se, self.best.bound.se)
         return Estimate(setting.bound.mean - self.best.bound.mean, sqrt(sum(e * e for e in errors)))
 
@@ -138,18 +114,18 @@ class Ranking:
         return found.mean > max(2 * found.se, self.spread or 0.0)
 
 
-def done_arms(plan: Plan, results: dict[str, Result]) -> dict[str, Arm]:
+def done_runs(plan: Plan, results: dict[str, Result]) -> dict[str, Measured]:
     """The trials that went to their end, from the lowest bound on."""
-    arms = {
-        name: results[name].arm(experiment)
+    runs = {
+        name: results[name].measured(experiment)
         for name, experiment in plan.trials.items()
         if results[name].status == DONE
     }
-    return dict(sorted(arms.items(), key=lambda item: bound_of(item[1], plan.unit).mean))
+    return dict(sorted(runs.items(), key=lambda item: item[1].bound(plan.unit).mean))
 
 
-def best_trial(plan: Plan, results: dict[str, Result]) -> Arm | None:
-    return next(iter(done_arms(plan, results).values()), None)
+def best_trial(plan: Plan, results: dict[str, Result]) -> Measured | None:
+    return next(iter(done_runs(plan, results).values()), None)
 
 
 def varied(plan: Plan) -> list[str]:
@@ -169,21 +145,21 @@ def setting_of(plan: Plan, name: str, keys: list[str]) -> Settings:
 
 def rank(plan: Plan, results: dict[str, Result]) -> Ranking | None:
     """None if no trial went to its end."""
-    arms = done_arms(plan, results)
-    groups: dict[str, list[Arm]] = defaultdict(list)
+    runs = done_runs(plan, results)
+    groups: dict[str, list[Measured]] = defaultdict(list)
     unfinished: dict[str, int] = defaultdict(int)
     for name in plan.trials:
         words = settings_words(setting_of(plan, name, varied(plan)))
-        if name in arms:
-            groups[words].append(arms[name])
+        if name in runs:
+            groups[words].append(runs[name])
         else:
             unfinished[words] += 1
-    settings = [Setting(w, group, plan.unit, unfinished[w]) for w, group in groups.items()]
+    settings = [Setting(Arm(w, g), plan.unit, unfinished[w]) for w, g in groups.items()]
     if not settings:
         return None
     contexts = {e.model_config(e.runs[name]).context for name, e in plan.trials.items()}
-    same_windows = len(contexts) == 1 and len(plan.data) == 1
-    return Ranking(sorted(settings, key=lambda s: s.bound.mean), same_windows)
+    same_documents = len(contexts) == 1 and len(plan.data) == 1
+    return Ranking(sorted(settings, key=lambda s: s.bound.mean), same_documents)
 
 
 def introduction(plan: Plan, results: dict[str, Result]) -> str:
@@ -193,18 +169,18 @@ def introduction(plan: Plan, results: dict[str, Result]) -> str:
     return (
         f"{count(len(plan.trials), 'trial')} of run {base.run} of {base.experiment}, varied in "
         f"{varied_words or 'nothing'}. They are ranked by an upper bound on the negative "
-        "log-likelihood of held-out sequences: exact for a baseline, "
+        "log-likelihood of held-out documents: exact for a baseline, "
         f"IWAE-{evaluation.iwae_samples} for a Free Transformer. Lower is better."
     )
 
 
 def findings(plan: Plan, results: dict[str, Result]) -> list[str]:
     """What the sweep found, one sentence an entry."""
-    ranking, arms = rank(plan, results), done_arms(plan, results)
+    ranking, runs = rank(plan, results), done_runs(plan, results)
     sentences = []
     if ranking:
         best = ranking.best
-        seeds = f", mean of {count(len(best.arms), 'seed')}" if len(best.arms) > 1 else ""
+        seeds = f", mean of {count(len(best.bounds), 'seed')}" if len(best.bounds) > 1 else ""
         sentences.append(f"Lowest bound: {best.words}: {best.bound} {UNITS[plan.unit]}{seeds}.")
         others = ranking.settings[1:]
         alike = [s for s in others if not ranking.differs(s)]
@@ -213,11 +189,10 @@ def findings(plan: Plan, results: dict[str, Result]) -> list[str]:
             sentences.append(f"No difference measured from it: {listed(ranking, alike)}.")
         if above:
             sentences.append(f"Above it: {listed(ranking, above)}.")
-        first = next(iter(arms.values()))
-        if len(arms) > len(ranking.settings):
+        first = next(iter(runs.values()))
+        if len(runs) > len(ranking.settings):
             sentences.append(
-                f"Lowest single trial: {first.name}: {bound_of(first, plan.unit)} "
-                f"{UNITS[plan.unit]}."
+                f"Lowest single trial: {first.name}: {first.bound(plan.unit)} {UNITS[plan.unit]}."
             )
     else:
         sentences.append("No trial went to its end, so nothing is ranked.")
@@ -225,7 +200,7 @@ def findings(plan: Plan, results: dict[str, Result]) -> list[str]:
         number = sum(result.status == status for result in results.values())
         if number:
             sentences.append(f"{count(number, 'trial')} {words}.")
-    return sentences + collapses(list(arms.values()))
+    return sentences + collapses([Arm(name, [one]) for name, one in runs.items()])
 
 
 def listed(ranking: Ranking, settings: list[Setting]) -> str:
@@ -243,7 +218,7 @@ def caveat(plan: Plan, results: dict[str, Result]) -> str:
     if ranking is None:
         return ""
     sentences = [
-        "± is one standard error over held-out sequences; a difference within two of them is "
+        "± is one standard error over held-out documents; a difference within two of them is "
         "reported as none."
     ]
     if ranking.spread is None:
@@ -259,7 +234,7 @@ def caveat(plan: Plan, results: dict[str, Result]) -> str:
     if number > 1:
         sentences.append(
             f"The best of {number} trials looks better than it is: it was chosen for its figure on "
-            "these very sequences, luck included. Train it with other seeds before quoting it."
+            "these very documents, luck included. Train it with other seeds before quoting it."
         )
     if any(setting.unfinished for setting in ranking.settings):
         sentences.append(
@@ -271,7 +246,7 @@ def caveat(plan: Plan, results: dict[str, Result]) -> str:
 
 def draw(plan: Plan, results: dict[str, Result]) -> dict[str, Figure]:
     """A figure for each setting that was varied, κ first."""
-    arms = done_arms(plan, results)
+    runs = done_runs(plan, results)
     figures = {}
     keys = varied(plan)
     for key in sorted(keys, key=lambda k: k != KAPPA):
@@ -281,10 +256,10 @@ def draw(plan: Plan, results: dict[str, Result]) -> dict[str, Figure]:
                 settings_words({
                     k: v for k, v in setting_of(plan, name, keys).items() if k != key
                 }) if len(keys) > 1 else "",
-                bound_of(arm, plan.unit).mean,
-                arm.collapsed,
+                one.bound(plan.unit).mean,
+                one.collapsed,
             )
-            for name, arm in arms.items()
+            for name, one in runs.items()
         ]  # fmt: skip
         if dots:
             figures[key.replace(".", "_")] = sweep_plots.bound_against(
@@ -299,13 +274,13 @@ def draw(plan: Plan, results: dict[str, Result]) -> dict[str, Figure]:
 
 def trial_rows(plan: Plan, results: dict[str, Result]) -> list[dict[str, Any]]:
     """Everything known of each trial, at full precision; ranked ones first, then in order."""
-    arms = done_arms(plan, results)
+    runs = done_runs(plan, results)
     rows = []
-    for name in [*arms, *(n for n in plan.trials if n not in arms)]:
+    for name in [*runs, *(n for n in plan.trials if n not in runs)]:
         result = results[name]
         row = {"trial": name, "status": result.status, **plan.settings[name]}
-        if name in arms:
-            row |= {k: v for k, v in arm_row(arms[name]).items() if k != "run"}
+        if name in runs:
+            row |= {k: v for k, v in run_row(runs[name]).items() if k != "run"}
         elif result.curve:
             last = result.curve[-1]
             row |= {"trained_tokens": last["tokens"], "training_bound_bits": training_bits(last)}
@@ -352,7 +327,7 @@ def write(plan: Plan, results: dict[str, Result]) -> Path:
     context = {
         "plan": plan,
         "results": results,
-        "arms": done_arms(plan, results),
+        "runs": done_runs(plan, results),
         "ranking": rank(plan, results),
         "introduction": introduction(plan, results),
         "findings": findings(plan, results),
@@ -361,7 +336,7 @@ def write(plan: Plan, results: dict[str, Result]) -> Path:
         "unit": UNITS[plan.unit],
         "heads": [short(key) for key in plan.swept],
         "cells": lambda name: table_cells(plan, name),
-        "bound": lambda arm: bound_of(arm, plan.unit),
+        "bound": lambda one: one.bound(plan.unit),
         "stopped": [r for r in results.values() if r.status == STOPPED],
         "failed": [r for r in results.values() if r.status == FAILED],
         "share": lambda result: share_trained(plan, result),

@@ -77,9 +77,7 @@ def text_chunks(
         flat: list[int] = []
         encoded = tokens.encode_batch([text for _, text, _ in batch])
         for (_, _, first), ids in zip(batch, encoded, strict=True):
-            if first:
-                flat.append(tokens.end_of_text)
-            flat += ids
+            flat += [tokens.end_of_text, *ids] if first else ids
         chunk = np.array(flat, np.uint32)
         starts = sum(first for _, _, first in batch)
         size = sum(len(text) for _, text, _ in batch)

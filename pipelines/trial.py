@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from pipelines.arms import Arm, Curve, read_arm, training_bits
+from pipelines.arms import Curve, Measured, read_run, training_bits
 from pipelines.checkpoint import (
     Card,
     checkpoint_path,
@@ -36,6 +36,7 @@ from pipelines.stage import alone, replace_file
 from pipelines.tracking import Tracking, find_record, store_uri
 from pipelines.train import publish
 
+DOCUMENTS = ("bound_bits", "document_tokens", "document_bytes")  # kept of details.json
 FRACTION, BOUND = "fraction", "training_bound_bits"  # what Tune hears of a trial
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
 MEASURING = (  # what else than the checkpoint decides the figures
@@ -63,15 +64,22 @@ class Result:
     stopper: str = ""  # what stopped it early: the settings of ASHA
     error: str = ""
     metrics: dict[str, Any] = field(default_factory=dict)  # evaluation.json
-    bound_bits: list[float] = field(default_factory=list)  # of each held-out sequence, per token
+    documents: dict[str, list[float]] = field(default_factory=dict)  # see DOCUMENTS
     curve: Curve = field(default_factory=list)
 
-    def arm(self, experiment: Experiment) -> Arm:
-        """The trial as an arm of a comparison."""
+    def measured(self, experiment: Experiment) -> Measured:
+        """The trial as a run of a comparison."""
         run = experiment.runs[self.trial]
         latent_bits = experiment.model_config(run).latent_bits
-        details = {"bound_bits": self.bound_bits}
-        return Arm(self.trial, run, latent_bits, False, self.metrics, details, self.curve)
+        return Measured(
+            name=self.trial,
+            run=run,
+            latent_bits=latent_bits,
+            source=experiment.data[run.data].source,
+            metrics=self.metrics,
+            details=self.documents,
+            curve=self.curve,
+        )
 
 
 def card_of(experiment: Experiment, name: str) -> Card:
@@ -187,9 +195,9 @@ def run_trial(
                     on_a_worker(experiment, partial(measure, experiment, name))
                 else:
                     measure(experiment, name)
-            arm = read_arm(experiment, name)
-            bounds = arm.details["bound_bits"]
-            result = Result(name, hash, DONE, "", "", arm.metrics, bounds, arm.curve)
+            one = read_run(experiment, name)
+            documents = {key: one.details[key] for key in DOCUMENTS if key in one.details}
+            result = Result(name, hash, DONE, "", "", one.metrics, documents, one.curve)
         except Exception as error:
             traceback.print_exc()
             line = " ".join(f"{error}".split()) or type(error).__name__

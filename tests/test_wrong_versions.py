@@ -1,8 +1,8 @@
-"""Wrong versions of ftmodel, each a mistake that is easy to make, must each fail a named test.
+"""Wrong versions of our code, each a mistake that is easy to make, must each fail a named test.
 
 Public re-implementations of the paper pass all their own tests with the encoder made causal, the
-injection removed, or the gradient cut. Here ftmodel and its tests are copied, one piece of text is
-replaced, and the test that exists to notice it is run on the copy.
+injection removed, or the gradient cut. Here a package and its tests are copied, one piece of text
+is replaced, and the test that exists to notice it is run on the copy.
 """
 
 import os
@@ -22,18 +22,19 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass
 class Wrong:
-    """A replacement in one file of ftmodel, and the test (file::function) that must fail on it."""
+    """A replacement in a file of a package, and the test (file::function) that must fail on it."""
 
     name: str
     file: str
     old: str
     new: str
     noticed_by: str
+    package: str = "ftmodel"
 
 
 ENCODE = "self.encoder_block(self.zeta, x, positions, causal=False)"
 UPPER = "self.upper(x, x + r, positions, cache), codes, o"
-KEYS_VALUES = "keys_values = queries if kv is q else self.attention_norm(kv)"
+KEYS_VALUES = "keys_values = queries if kv is None else self.attention_norm(kv)"
 
 WRONG = [
     Wrong(
@@ -75,14 +76,14 @@ WRONG = [
         "r added to the queries",
         "layers.py",
         "queries = self.attention_norm(q)",
-        "queries = self.attention_norm(kv if kv.shape == q.shape else q)",
+        "queries = self.attention_norm(kv if kv is not None and causal else q)",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
         "norm(x) + r in place of norm(x + r)",
         "layers.py",
         KEYS_VALUES,
-        "keys_values = queries + (kv - q) if causal else self.attention_norm(kv)",
+        "keys_values = queries + (0 if kv is None else kv - q) * causal",
         "test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
@@ -268,6 +269,70 @@ WRONG = [
         "test_bounds.py::test_sampled_probability_is_unbiased",
     ),
     Wrong(
+        "windows off by one after the first token file",
+        "shards.py",
+        "first = place - self.starts[file]",
+        "first = max(0, place - self.starts[file] - (file > 0))",
+        "test_shards.py::test_a_window_that_crosses_files_has_the_tokens_of_both",
+        "pipelines",
+    ),
+    Wrong(
+        "end of text after a document",
+        "tokenize.py",
+        "flat += [tokens.end_of_text, *ids] if first else ids",
+        "flat += [*ids, tokens.end_of_text] if first else ids",
+        "test_tokenize.py::test_shards_give_the_corpus_back_and_count_it",
+        "pipelines",
+    ),
+    Wrong(
+        "n-grams across documents",
+        "overlap.py",
+        "inside[at[(at >= 0) & (at < len(found))]] = False",
+        "pass",
+        "test_overlap.py::test_an_ngram_over_the_border_of_two_documents_is_none",
+        "pipelines",
+    ),
+    Wrong(
+        "bytes that are not UTF-8 as ids",
+        "tokenizer.py",
+        "[self.byte_ids[byte] for byte in segment]",
+        "list(segment)",
+        "test_tokenizer.py::test_any_bytes_come_back",
+        "pipelines",
+    ),
+    Wrong(
+        "reconstruction cross-entropy as the bound of a Free Transformer",
+        "arms.py",
+        'return "nll" if self.baseline else "iwae"',
+        'return "nll" if self.baseline else "ce"',
+        "test_findings.py::test_seeds_are_paired_and_those_of_one_arm_alone_left_out",
+        "pipelines",
+    ),
+    Wrong(
+        "spread over seeds ignored in the verdict",
+        "compare.py",
+        "return max(documents, self.spread, 2 * self.spread / sqrt(self.seeds))",
+        "return documents",
+        "test_findings.py::test_a_difference_within_the_spread_of_seeds_is_none",
+        "pipelines",
+    ),
+    Wrong(
+        "two seeds that happen to agree taken at their word",
+        "compare.py",
+        "for s in (self.estimate.spread, self.pooled)",
+        "for s in (self.estimate.spread,)",
+        "test_findings.py::test_seeds_that_happen_to_agree_do_not_make_a_difference",
+        "pipelines",
+    ),
+    Wrong(
+        "a further block's gain put down to z",
+        "findings.py",
+        'if matched.verdict == "lower":',
+        'if matched.verdict != "higher":',
+        "test_findings.py::test_a_gain_that_a_further_block_also_gives_is_called_so",
+        "pipelines",
+    ),
+    Wrong(
         "reconstruction in place of the bound",
         "bounds.py",
         "iwae=importance_bound(log_weights, samples)",
@@ -326,25 +391,26 @@ WRONG = [
 ]
 
 
-def run_copy(folder, tests, wrong=None):
-    """Run tests (file::function) on a copy of ftmodel in ``folder``, altered as ``wrong`` says.
+def run_copy(folder, tests, package, wrong=None):
+    """Run tests (file::function) of a package on a copy in ``folder``, altered as ``wrong`` says.
 
     Started in the copy, with a pytest.ini of its own, so that neither this checkout nor an
-    installed ftmodel comes before it; tests/conftest.py checks that.
+    installed package comes before it; tests/conftest.py checks that.
     """
     skip = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "ftmodel", folder / "ftmodel", ignore=skip)
-    shutil.copytree(ROOT / "tests/ftmodel", folder / "tests/ftmodel", ignore=skip)
+    for copied in {"ftmodel", package}:
+        shutil.copytree(ROOT / copied, folder / copied, ignore=skip)
+    shutil.copytree(ROOT / "tests" / package, folder / "tests" / package, ignore=skip)
     shutil.copy(ROOT / "tests/conftest.py", folder / "tests")
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
     if wrong:
-        source = folder / "ftmodel" / wrong.file
+        source = folder / package / wrong.file
         text = source.read_text()
         assert text.count(wrong.old) == 1, f"{wrong.file} no longer has once: {wrong.old}"
         source.write_text(text.replace(wrong.old, wrong.new))
     options = ["-q", "--tb=short", "-p", "no:cacheprovider"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *(f"tests/ftmodel/{t}" for t in tests)],
+        [sys.executable, "-m", "pytest", *options, *(f"tests/{package}/{t}" for t in tests)],
         cwd=folder,
         env=os.environ
         | {
@@ -358,15 +424,17 @@ def run_copy(folder, tests, wrong=None):
     )
 
 
-def test_the_right_version_passes(tmp_path):
-    result = run_copy(tmp_path, sorted({w.noticed_by for w in WRONG}))
+@pytest.mark.parametrize("package", ["ftmodel", "pipelines"])
+def test_the_right_version_passes(tmp_path, package):
+    tests = sorted({w.noticed_by for w in WRONG if w.package == package})
+    result = run_copy(tmp_path, tests, package)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.name)
 def test_a_wrong_version_is_noticed(tmp_path, wrong):
     """By a failed assertion: exit code 1, and no exception but AssertionError."""
-    result = run_copy(tmp_path, [wrong.noticed_by], wrong)
+    result = run_copy(tmp_path, [wrong.noticed_by], wrong.package, wrong)
     report = result.stdout + result.stderr
     assert result.returncode == 1, report
     raised = re.findall(r"^E   (\S+)", result.stdout, re.MULTILINE)

@@ -109,7 +109,9 @@ def test_a_wrong_branch_is_noticed(workspace, alone, monkeypatch, wrong, right):
     if wrong == ONE_SCHEDULE:
         inherited = TrainingModule.__init__
         monkeypatch.setattr(
-            TrainingModule, "__init__", lambda self, *rest: inherited(self, *rest[:-1], STEPS)
+            TrainingModule,
+            "__init__",
+            lambda self, *rest, **options: inherited(self, *rest[:-1], STEPS, **options),
         )
     else:
         monkeypatch.setattr(Leg, "folder", lambda leg, root, step: root)
@@ -276,6 +278,39 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
     if schedule == "wsd":  # from nothing, as its part of the trunk is gone
         assert steps_taken == list(range(1, 11))
         assert (ROOT / "00000020.ckpt").stat().st_mtime_ns == newest.st_mtime_ns
+
+
+@pytest.mark.parametrize(
+    ("leg", "step", "found"),
+    [(15, 9, 8), (20, 20, None)],
+    ids=["the trunk just past its decay's start", "all trained"],
+)
+def test_what_lies_past_a_lost_budget_is_neither_gone_on_from_nor_in_the_way(
+    workspace, every_step, monkeypatch, alone, leg, step, found
+):
+    def die(leg, step):
+        def on_step(self, trainer):
+            inherited(self, trainer)
+            if (trainer.max_steps, trainer.global_step) == (leg, step):
+                raise RuntimeError("killed")
+
+        monkeypatch.setattr(Checkpoints, "on_step", on_step)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_run()
+
+    inherited = Checkpoints.on_step
+    change()
+    die(leg, step)
+    kept_path(ROOT, BUDGETS[0]).unlink()
+    start = find_start(load_experiment(), RUN)
+    assert start.leg.steps == 10
+    assert start.checkpoint == (ROOT / f"{found:08d}.ckpt" if found else None)
+    if not found:
+        die(10, 5)
+        assert find_start(load_experiment(), RUN).checkpoint == ROOT / "00000005.ckpt"
+    monkeypatch.setattr(Checkpoints, "on_step", inherited)
+    train_run()
+    assert same_everywhere(published(), alone)
 
 
 def test_a_damaged_end_of_the_trunk_costs_only_the_steps_since_the_checkpoint_before(

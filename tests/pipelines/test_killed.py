@@ -5,13 +5,16 @@ import os
 import random
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from training import RUN, losses, outcome, same, tracked_runs, train_run
 
 from pipelines import fit as fit_module
 from pipelines.callbacks import History
+from pipelines.checkpoint import checkpoint_path, read_checkpoint
 from pipelines.record import records
 
 STEPS, NEVER = 60, -1
@@ -35,16 +38,20 @@ def train_until(folder, step, leg=0, **changes):
     train_run(tokens=STEPS * 520, **changes)
 
 
-@pytest.mark.slow
-def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(workspace):
+def run_until(*arguments, **changes):
+    """The exit code of train_until in its process."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["pipelines.fit"])
+    process = processes.Process(target=train_until, args=arguments, kwargs=changes)
+    process.start()
+    process.join()
+    return process.exitcode
 
+
+@pytest.mark.slow
+def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(workspace):
     def exit_code(step):
-        process = processes.Process(target=train_until, args=(workspace, step))
-        process.start()
-        process.join()
-        return process.exitcode
+        return run_until(workspace, step)
 
     for step in sorted(random.Random(0).sample(range(1, STEPS), 20)):
         assert exit_code(step) == -signal.SIGKILL
@@ -62,3 +69,28 @@ def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(wor
     uninterrupted = outcome()
     assert same(killed[0], uninterrupted[0])
     assert losses(killed[1]) == losses(uninterrupted[1])
+
+
+@pytest.mark.slow
+def test_kills_on_every_leg_leave_the_same_budgets(workspace):
+    """On the trunk, at its end, in a decay and at its end."""
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["models"]["target_small"]["optim"]["schedule"] = "wsd"
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    budgets = [20 * 520, 40 * 520]
+
+    def outcomes():
+        paths = [checkpoint_path("smoke", RUN, tokens) for tokens in (*budgets, None)]
+        return [read_checkpoint(path)[0]["state_dict"] for path in paths]
+
+    def exit_code(step, leg=0):
+        return run_until(workspace, step, leg, budgets=budgets)
+
+    for step, leg in [(7, 0), (16, 0), (18, 0), (20, 0), (30, 0), (32, 20), (40, 20), (60, 40)]:
+        assert exit_code(step, leg) == -signal.SIGKILL, (step, leg)
+    assert exit_code(NEVER) == 0
+    killed = outcomes(), outcome()[1]
+    shutil.rmtree(workspace / "resume")
+    assert exit_code(NEVER) == 0
+    assert all(map(same, killed[0], outcomes()))
+    assert losses(killed[1]) == losses(outcome()[1])

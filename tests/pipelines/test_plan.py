@@ -32,6 +32,34 @@ def figures(planned, *arguments):
     return {row["run"]: row for row in json.loads(planned(*arguments, "--json"))}
 
 
+@pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "conf/experiment").glob("*.yaml")))
+def test_every_shipped_experiment_can_be_planned_and_fits(planned, name):
+    rows = figures(planned, f"experiment={name}")
+    assert list(rows) == list(parse(compose_config([f"experiment={name}"]), "conf").runs)
+    assert all(row["fits"] and row["days"] > 0 for row in rows.values())
+
+
+def test_activation_checkpointing_is_planned_with(planned):
+    plain, again = (
+        figures(planned, "experiment=paper_8b", f"compute.activation_checkpointing={on}")["free_k1"]
+        for on in ("false", "true")
+    )
+    assert again["memory"]["activations"] < 0.2 * plain["memory"]["activations"]
+    assert again["flops"] == plain["flops"]  # what is computed twice is not useful twice
+
+
+def test_the_shipped_controls_are_a_block_more_and_a_threshold_of_zero():
+    for name in ("kappa_text", "kappa_124m"):
+        experiment = parse(compose_config([f"experiment={name}"]), "conf")
+        for seed in experiment.seeds:
+            plus1, k0, plain = (
+                experiment.runs[f"{arm}_s{seed}"]
+                for arm in ("baseline_plus1", "free_k0", "baseline")
+            )
+            assert vars(plus1) == {**vars(plain), "extra_blocks": 1}
+            assert vars(k0) == {**vars(plain), "kappa_bits": 0.0}
+
+
 def test_speed_days_and_cost_follow_from_flops_utilisation_and_price(planned):
     experiment = parse(compose_config(["experiment=paper_1_5b"]), "conf")
     rows = figures(

@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
 from pipelines import plots
-from pipelines.arms import Arm
+from pipelines.arms import Measured
 from pipelines.paper import Row, read_paper
 from pipelines.schema import Run
 
@@ -53,6 +53,14 @@ def test_a_run_looks_the_same_in_every_figure():
     assert together[0].get_color() != together[1].get_color()
 
 
+def test_seeds_of_an_arm_share_a_colour_and_an_entry_in_the_legend():
+    runs = {"a_s0": FREE, "a_s1": FREE, "b_s0": FREE}
+    figure = plots.curves(runs, arms={"a_s0": "a", "a_s1": "a", "b_s0": "b"})
+    first, second, third = [line for line in figure.axes[0].lines if line.get_linestyle() == "-"]
+    assert first.get_color() == second.get_color() != third.get_color()
+    assert [text.get_text() for text in figure.legends[0].texts][:2] == ["a", "b"]
+
+
 def test_many_runs_have_a_style_each():
     found = plots.styles(map(str, range(40)))
     assert len({(look["color"], look["marker"]) for look in found.values()}) == 40
@@ -81,7 +89,7 @@ def test_heat_map_shows_each_bit_of_runs_with_different_h():
 @pytest.fixture(scope="module")
 def figure4_of_the_paper():
     paper = read_paper(ROOT / "docs/paper/figure4_samples.txt")
-    run = {k: Arm(f"k{k}", Run(kappa_bits=k), 8, True, {}, {}, []) for k in paper}
+    run = {k: Measured(f"k{k}", Run(kappa_bits=k), 8, "target", {}, {}, []) for k in paper}
     rows = [Row(run[k], panel, panel if k != 8 else None) for k, panel in paper.items()]
     return rows, plots.figure4(rows)
 

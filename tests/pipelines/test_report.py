@@ -1,140 +1,24 @@
-"""The report on results written by hand: small, but of every shape that evaluation leaves."""
+"""The report on results written by hand: what is on its pages and in its tables."""
 
 import csv
 import json
 import re
-import shutil
-from contextlib import chdir
 from html import unescape
 from html.parser import HTMLParser
-from math import isnan, log, nan, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from results import CE, GROUP, SAMPLES, arms_of, make_report, run, write_experiment, write_results
 
 from pipelines import report
-from pipelines.arms import fraction, read_arms
+from pipelines.arms import fraction
 from pipelines.errors import UserError
-from pipelines.findings import caveat, compare, findings, introduction
+from pipelines.findings import findings, introduction
 from pipelines.paper import character_kinds, read_paper
-from pipelines.schema import load_experiment
 
-ROOT = Path(__file__).parents[2]
-SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
-CE = 0.1111  # of every Free Transformer: far below any bound
-GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
-ARCHITECTURE = {
-    "n_layers": 2, "d_model": 8, "n_heads": 2, "n_kv_heads": 1, "ffn_width": 16, "context": 65
-}  # fmt: skip
-
-
-def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    presets = {
-        name: {
-            "architecture": {**ARCHITECTURE, "latent_bits": bits},
-            "optim": {"batch_size": 1, "lr": 0.001},
-        }
-        for name, bits in (("small", 3), ("large", 5))
-    }
-    return {
-        "name": "tiny",
-        "data": {
-            "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
-            "text": {"source": "files", "vocab_size": 300},
-        },
-        "models": presets,
-        "runs": runs,
-    }
-
-
-def run(data: str = "target", kappa: float | None = None, **changes: Any) -> dict[str, Any]:
-    plain = {"data": data, "model": "small", "kappa_bits": kappa, "tokens": 6500, "seed": 0}
-    return plain | changes
-
-
-def figures(bound: float, se: float, free: bool) -> dict[str, dict[str, float]]:
-    """What evaluation measures, in any unit, with figures that are told apart when printed."""
-    if not free:
-        return {"nll": {"mean": bound, "se": se}}
-    means = {"ce": CE, "kl": 0.2222, "elbo": bound + 0.3, "iwae": bound, "prior": bound + 3}
-    return {key: {"mean": mean, "se": se} for key, mean in means.items()}
-
-
-def sequence_bounds(bound: float, se: float, free: bool) -> list[float]:
-    """Bounds of 8 sequences that vary widely, the same for all arms, and for a Free Transformer
-    by an amount of their own whose standard error is ``se``.
-    """
-    if isnan(se):
-        return [bound]  # a single sequence has no standard error
-    own = se * sqrt(7) if free else 0.0
-    return [bound + wide + own * sign for wide in (-2, -1, 1, 2) for sign in (-1, 1)]
-
-
-def measured(
-    spec: dict[str, Any], bound: float, se: float
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    free, bits = spec["kappa_bits"] is not None, {"small": 3, "large": 5}[spec["model"]]
-    metrics: dict[str, Any] = {"sequences": 8, "tokens": 520}
-    metrics["bits_per_token"] = figures(bound, se, free)
-    details: dict[str, Any] = {
-        "kl_per_bit": [0.2222 / bits] * bits if free else [],
-        "bound_bits": sequence_bounds(bound, se, free),
-    }
-    if spec["data"] == "target":
-        metrics["bits_per_token"]["exact"] = {"mean": 0.4444, "se": 0.01}
-        metrics["gap_nats_per_token"] = {"mean": 0.1, "se": 0.001}
-        kinds = ("fresh", "pinned") if free else ("fresh",)
-        scores = {"valid": 1.0, "spread": 2.5, "noise": nan, "groups": 2, "group_size": 8}
-        metrics |= {kind: scores for kind in kinds}
-        details["groups"] = {kind: [GROUP, GROUP[::-1]] for kind in kinds}
-    else:
-        metrics["bits_per_byte"] = figures(bound / 3, se / 3, free)
-        details["samples"] = [{"prompt": "if a <b> &", "text": "\n\x04 end ``` of"}]
-    metrics |= {"trained_tokens": spec["tokens"], "parameters": 1000 + free}
-    return metrics | ({"collapsed": 0} if free else {}), details
-
-
-def write_results(folder: Path, name: str, spec: dict[str, Any], bound: float, se: float) -> None:
-    folder = folder / "results/tiny" / name
-    folder.mkdir(parents=True)
-    metrics, details = measured(spec, bound, se)
-    (folder / "evaluation.json").write_text(json.dumps(metrics))
-    (folder / "details.json").write_text(json.dumps(details))
-    latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
-    with open(folder / "curve.csv", "w", newline="") as file:
-        rows = [
-            {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i} | latent
-            for i in (1, 2, 4)
-        ]
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def write_experiment(
-    folder: Path, runs: dict[str, dict[str, Any]], bounds: dict[str, float], se: float = 0.01
-) -> Path:
-    (folder / "docs/paper").mkdir(parents=True)
-    shutil.copy(SAMPLES, folder / "docs/paper")
-    (folder / "params.yaml").write_text(yaml.safe_dump(params(runs), sort_keys=False))
-    for name, spec in runs.items():
-        write_results(folder, name, spec, bounds.get(name, 0.5), se)
-    return folder
-
-
-def make_report(folder: Path) -> Path:
-    with chdir(folder):
-        report.main()
-    return folder / "report/tiny"
-
-
-def arms_of(folder: Path) -> Any:
-    with chdir(folder):
-        return read_arms(load_experiment())
-
-
+TEXTS = ("index.html", "report.md", "summary.txt", "arms.csv")
 RUNS = {
     "base": run(),
     "free_k1_8": run(kappa=0.125),
@@ -184,9 +68,7 @@ class Cells(HTMLParser):
 def test_every_output_is_written(made: Path) -> None:
     outputs = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
     names = ("figure4", "curves_target", "curves_text", "kl_per_bit")
-    assert outputs == {"index.html", "report.md", "curves.csv", "arms.csv", "summary.txt"} | {
-        f"figures/{name}.png" for name in names
-    }
+    assert outputs == {*TEXTS, "curves.csv", "runs.csv"} | {f"figures/{name}.png" for name in names}
 
 
 def test_page_stands_alone(made: Path) -> None:
@@ -198,7 +80,7 @@ def test_page_stands_alone(made: Path) -> None:
     assert all(image.startswith("data:image/png;base64,iVBOR") for image in cells.images)
 
 
-@pytest.mark.parametrize("name", ["index.html", "report.md", "summary.txt", "arms.csv"])
+@pytest.mark.parametrize("name", TEXTS)
 def test_exactly_the_runs_of_the_experiment_are_in(made: Path, name: str) -> None:
     text = (made / name).read_text()
     assert all(run_name in text for run_name in RUNS)
@@ -214,7 +96,7 @@ def test_markdown_tables_are_whole(made: Path) -> None:
     """A row after each head, and as many cells in each row of a table."""
     text = (made / "report.md").read_text()
     tables = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.M)]
-    assert [len(table) - 2 for table in tables] == [4, 3, 2, 2]
+    assert [len(table) - 2 for table in tables] == [4, 3, 1, 2, 1, 2]
     for table in tables:
         assert len({row.count("|") for row in table}) == 1, table
 
@@ -258,7 +140,7 @@ def test_curves_hold_the_bound(made: Path) -> None:
 
 def test_arms_are_machine_readable_at_full_precision(made: Path) -> None:
     with open(made / "arms.csv", newline="") as file:
-        rows = {row["run"]: row for row in csv.DictReader(file)}
+        rows = {row["arm"]: row for row in csv.DictReader(file)}
     assert list(rows) == list(RUNS)
     free = rows["free_k1_8"]
     assert (free["iwae_bits_per_token"], free["kappa_bits"]) == ("0.7654321", "0.125")
@@ -271,7 +153,7 @@ def test_summary_is_one_aligned_line_an_arm(made: Path) -> None:
     lines = (made / "summary.txt").read_text().splitlines()
     assert max(map(len, lines)) <= 110
     table = lines[: len(RUNS) + 1]
-    assert [line.split()[0] for line in table] == ["run", *RUNS]
+    assert [line.split()[0] for line in table] == ["arm", *RUNS]
     start = table[0].index("bits/token")
     assert table[2][start:].startswith("0.7654 ± 0.0100")
     assert all(line[start - 2 : start] == "  " and line[start] != " " for line in table)
@@ -291,54 +173,6 @@ def test_samples_cannot_break_the_page(made: Path) -> None:
     page = (made / "index.html").read_text()
     assert "if a &lt;b&gt; &amp;" in page
     assert "\x04" not in page + (made / "report.md").read_text()
-
-
-VERDICTS = [
-    (0.40, "Lower bound than base"),
-    (0.481, "No difference measured from base"),  # −0.019; two errors of the pairs are 0.02
-    (0.519, "No difference measured from base"),
-    (0.53, "Bound above base"),
-]
-
-
-@pytest.mark.parametrize(("bound", "words"), VERDICTS)
-def test_verdict_from_bounds_and_errors(tmp_path: Path, bound: float, words: str) -> None:
-    runs = {"base": run(), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {"free": bound}))
-    (sentence,) = findings(arms)["target"]
-    assert sentence.startswith(words)
-    assert re.search(r"free \([+−]0\.\d{4} ± 0\.0100\)", sentence)
-    assert "One seed per arm on target" in caveat(arms)
-
-
-def test_unknown_errors_make_no_difference(tmp_path: Path) -> None:
-    runs = {"base": run(), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {"free": 0.1}, se=nan))
-    assert findings(arms)["target"][0].startswith("No difference")
-
-
-def test_difference_within_the_spread_of_seeds_is_none(tmp_path: Path) -> None:
-    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {"again": 0.6, "free": 0.45}, se=0.001))
-    assert findings(arms)["target"][0].startswith("No difference measured from base")
-    assert "differ by up to 0.1000 bits per token" in caveat(arms)
-    assert "One seed" not in caveat(arms)
-
-
-def test_each_seed_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
-    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0, seed=1)}
-    (comparison,) = compare(arms_of(write_experiment(tmp_path, runs, {})))
-    assert comparison.baseline.name == "again"
-
-
-@pytest.mark.parametrize("change", [{"tokens": 13_000}, {"model": "large"}, {"data": "text"}])
-def test_unlike_baselines_are_not_compared(tmp_path: Path, change: dict[str, Any]) -> None:
-    runs = {"base": run(**change), "free": run(kappa=1.0)}
-    arms = arms_of(write_experiment(tmp_path, runs, {}))
-    assert compare(arms) == []
-    assert findings(arms)["target"] == [
-        "No baseline of the same model and token budget to compare with: free."
-    ]
 
 
 def test_introduction_counts_arms(made: Path) -> None:
@@ -415,3 +249,101 @@ def test_kinds_of_characters() -> None:
 )
 def test_fractions(kappa: float, text: str) -> None:
     assert fraction(kappa) == text
+
+
+SEEDED = {
+    f"{name}_s{seed}": spec | {"seed": seed}
+    for name, spec in {
+        "base": run("text"),
+        "plus": run("text", extra_blocks=1),
+        "free_1": run("text", kappa=1.0),
+        "free_2": run("text", kappa=2.0),
+    }.items()
+    for seed in (0, 1)
+}
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on SEEDED, with budgets, a label and IWAE by samples; tests must not change it."""
+    folder = tmp_path_factory.mktemp("seeded")
+    write_experiment(folder, SEEDED, {"free_1_s0": 0.42, "free_1_s1": 0.48})
+    for path in sorted(folder.glob("results/tiny/*/evaluation.json")):
+        metrics = json.loads(path.read_text())
+        units = {unit: metrics[unit] for unit in ("bits_per_token", "bits_per_byte")}
+        metrics["budgets"] = [
+            {"tokens": tokens, "listed": tokens, "annealed": tokens > 5000, **units}
+            for tokens in (2000, 6500)
+        ]
+        metrics["last_third"] = {"n": 1, "bits_per_token": 0.9, "bits_per_byte": 0.3456}
+        if "free" in path.parent.name:
+            metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
+            metrics["label"] = {
+                "bits": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
+                "p_value": 0.001,
+            }  # fmt: skip
+        path.write_text(json.dumps(metrics))
+    tokens = folder / "data/tokens/text"
+    tokens.mkdir(parents=True)
+    counts = {"documents": 1200, "tokens": 34_567, "bytes": 1}
+    splits = {"splits": {"train": counts, "validation": counts}}
+    (tokens / "metadata.json").write_text(json.dumps(splits))
+    return make_report(folder)
+
+
+def test_each_kind_of_figure_is_drawn_where_there_is_something_to_draw(seeded: Path) -> None:
+    names = ("kappa", "budgets", "samples", "label", "curves")
+    assert {path.stem for path in (seeded / "figures").iterdir()} == {
+        *(f"{name}_text" for name in names), "kl_per_bit"
+    }  # fmt: skip
+
+
+def test_arms_have_mean_spread_and_n(seeded: Path) -> None:
+    with open(seeded / "arms.csv", newline="") as file:
+        rows = {row["arm"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["base", "plus", "free_1", "free_2"]
+    free = rows["free_1"]
+    assert (free["seeds"], free["n"], free["extra_blocks"]) == ("0 1", "2", "0")
+    assert float(free["iwae_bits_per_token"]) == pytest.approx(0.45)
+    assert float(free["iwae_bits_per_token_spread"]) == pytest.approx(0.06 / sqrt(2))
+    with open(seeded / "runs.csv", newline="") as file:
+        assert [row["run"] for row in csv.DictReader(file)] == list(SEEDED)
+
+
+def test_single_runs_stay_visible(seeded: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (seeded / name).read_text()
+        apart = text[text.index("text: single runs, bits per byte") :]
+        assert all(run_name in apart for run_name in SEEDED)
+        assert "0.1400" in apart and "0.1600" in apart  # 0.42 and 0.48 bits per token
+
+
+def test_bits_per_byte_come_first_for_text(seeded: Path) -> None:
+    text = (seeded / "report.md").read_text()
+    assert text.index("### text: bits per byte") < text.index("### text: bits per token")
+    head, *rows = (seeded / "summary.txt").read_text().splitlines()[:5]
+    assert head.split() == ["arm", "data", "κ", "seeds", "bits/byte", "bits/token", "KL", "bits"]
+    assert rows[2].split()[3:6] == ["2:", "0.0141", "0.1500"]
+
+
+def test_free_transformers_stand_beside_both_baselines(seeded: Path) -> None:
+    table = (seeded / "report.md").read_text().split("differences from the baselines")[1]
+    head, _, *rows = [line for line in table.splitlines() if line.startswith("|")][:5]
+    assert "from base (1,000 parameters)" in head and "from plus (1,001 parameters)" in head
+    assert [row.split("|")[1].strip() for row in rows] == ["plus", "free_1", "free_2"]
+
+
+def test_last_third_is_in_a_table(seeded: Path) -> None:
+    page = (seeded / "index.html").read_text()
+    assert page.count("<td>0.3456</td>") == 4
+
+
+def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (seeded / name).read_text()
+        assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
+        assert "was not looked at" in text
+    overlap = {"n": 13, "documents": 40, "documents_with_overlap": 1, "tokens": 2000}
+    (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
+    words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
+    assert report.overlap_words(tmp_path).startswith(words)

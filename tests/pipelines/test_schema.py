@@ -8,10 +8,12 @@ from omegaconf import OmegaConf
 
 from ftmodel.transformer import FreeTransformer
 from pipelines.compose import compose_config
+from pipelines.data_schema import TextData
 from pipelines.errors import UserError
 from pipelines.schema import load_experiment, parse
 
 ROOT = Path(__file__).parents[2]
+DATA = sorted(p.stem for p in (ROOT / "conf/data").glob("*.yaml"))
 EXPERIMENTS = sorted(p.stem for p in (ROOT / "conf/experiment").glob("*.yaml"))
 
 
@@ -25,6 +27,23 @@ def test_every_shipped_experiment_is_valid_and_named_like_its_file(name):
     experiment = parse(compose_config([f"experiment={name}"]), "conf")
     assert experiment.name == name
     assert all(experiment.steps(run) > 0 for run in experiment.runs.values())
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_all_data_that_ships_is_valid(name):
+    config = compose_config(["experiment=smoke", f"data=[target,stdlib,{name}]"])
+    data = parse(config, "conf").data[name]
+    if isinstance(data, TextData):
+        assert set(data.parts) == set(config.data[name].parts)
+
+
+def test_the_mixture_is_made_of_the_parts_that_ship():
+    data = parse(compose_config(["experiment=smoke", f"data=[{','.join(DATA)}]"]), "conf").data
+    parts = {"web": "fineweb_edu", "code": "stack_python", "stories": "tinystories"}
+    for part, name in parts.items():
+        mixed, (alone,) = data["mixture"].parts[part], data[name].parts.values()
+        assert {**vars(mixed), "weight": 1.0} == vars(alone)
+    assert sum(part.weight for part in data["mixture"].parts.values()) == pytest.approx(1)
 
 
 def test_committed_params_are_the_default_experiment():
@@ -69,6 +88,7 @@ def test_the_papers_experiments_have_the_arms_of_its_tables_1_and_2(name, tokens
 
 RUN = "runs.free_k1_8"
 ARCHITECTURE = "models.target_small.architecture"
+PART = "data.stdlib.parts.stdlib"
 MISTAKES = [
     (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
     (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
@@ -91,6 +111,7 @@ MISTAKES = [
     (f"{ARCHITECTURE}.n_kv_heads=3", f"{ARCHITECTURE}.n_kv_heads", "does not divide n_heads 2"),
     (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
     (f"{ARCHITECTURE}.context=64", f"{ARCHITECTURE}.context", "does not fit the target task"),
+    (f"+{ARCHITECTURE}.document_mask=true", f"{ARCHITECTURE}.document_mask", "are rows"),
     ("models.target_small.optim.lr=0", "models.target_small.optim.lr", "positive"),
     ("models.target_small.optim.batch_size=0", "models.target_small.optim.batch_size", "least 1"),
     ("+data.target.sead=1", "data.target.sead", "not in"),
@@ -99,6 +120,25 @@ MISTAKES = [
     ("data.stdlib.vocab_size=100", "data.stdlib.vocab_size", "outside 257"),
     ("data.stdlib.vocab_size=131073", "data.stdlib.vocab_size", "… 131072"),
     ("data.stdlib.validation_share=1", "data.stdlib.validation_share", "between 0 and 1"),
+    ("+data.stdlib.tokenizer=a.json", "data.stdlib.vocab_size", "both are given"),
+    ("data.stdlib.vocab_size=null", "data.stdlib.vocab_size", "neither is given"),
+    ("+data.stdlib.end_of_text=''", "data.stdlib.end_of_text", "empty"),
+    ("+data.stdlib.max_bytes=0", "data.stdlib.max_bytes", "at least 1"),
+    ("~data.stdlib.parts", "data.stdlib.parts", "empty"),
+    ("data.stdlib.parts=null", "data.stdlib.parts", "not Optional"),
+    ("data.stdlib.parts=7", "data.stdlib.parts", "Cannot assign int"),
+    ("+data.stdlib.parts.B={source: hub, dataset: a}", "data.stdlib.parts.B", "lower-case"),
+    (f"{PART}.source=url", f"{PART}.source", "not one of files, hub"),
+    (f"+{PART}.subset=a", f"{PART}.subset", "not in"),
+    (f"~{PART}.pattern", f"{PART}.pattern", "missing"),
+    (f"{PART}.pattern='a**b'", f"{PART}.pattern", "entire path component"),
+    (f"+{PART}.weight=0", f"{PART}.weight", "positive"),
+    (f"+{PART}.weight=nan", f"{PART}.weight", "positive"),
+    (
+        "+data.stdlib.parts.b={source: hub, dataset: json}",
+        "data.stdlib.parts.b.data_files",
+        "empty",
+    ),
     ("compute.precision=fp8", "compute.precision", "Invalid value"),
     ("compute.accumulate=0", "compute.accumulate", "at least 1"),
     ("compute.accumulate=3", "compute.accumulate", "does not divide models."),

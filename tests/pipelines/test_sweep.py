@@ -226,8 +226,8 @@ def smoke(workspace):
 def test_a_result_holds_for_as_long_as_what_decides_it(smoke):
     folder, name = Folder("s", "free_k1_8"), "free_k1_8"
     hash = trial_hash(smoke, name)
-    folder.write(Result(name, hash, DONE, bound_bits=[1.0]))
-    assert folder.read(hash).bound_bits == [1.0]
+    folder.write(Result(name, hash, DONE, documents={"bound_bits": [1.0]}))
+    assert folder.read(hash).documents == {"bound_bits": [1.0]}
     smoke.evaluation.iwae_samples += 1
     assert folder.read(trial_hash(smoke, name)) is None
     smoke.evaluation.iwae_samples -= 1
@@ -266,7 +266,7 @@ def test_a_trial_reports_its_bound_but_not_when_it_is_trained(smoke):
     assert heard[3][1] == pytest.approx(row["ce_nats"] / 0.6931471805599453 + row["kl_bits"])
     assert Folder("s", "free_k1_8").read(trial_hash(smoke, "free_k1_8")) == result
     assert result.metrics["bits_per_token"]["iwae"]["mean"] == pytest.approx(
-        sum(result.bound_bits) / len(result.bound_bits), rel=1e-4
+        sum(result.documents["bound_bits"]) / sum(result.documents["document_tokens"]), rel=1e-4
     )
 
 

@@ -39,12 +39,14 @@ def measured(plan, name, bound, own=0.0, collapsed=0):
         unit: {key: {"mean": value / share, "se": 0.9 / share} for key, value in figures.items()}
         for unit, share in units.items()
     }
-    metrics |= {"parameters": 12_345, "trained_tokens": 999, "sequences": 8}
+    metrics |= {"parameters": 12_345, "trained_tokens": 999, "documents": 8}
     signs = [sign * own for _ in WIDE for sign in (-1, 1)]
     bounds = [bound + w + s for (w, s) in zip([w for w in WIDE for _ in "12"], signs, strict=True)]
     rows = [{"step": 1, "tokens": 65, "ce_nats": 0.5, "kl_bits": 0.1}]
     collapse = {"collapsed": collapsed} if free else {}
-    return Result(name, "h", DONE, "", "", metrics | collapse, bounds, rows)
+    tokens = [1.0] * len(bounds)
+    documents = {"bound_bits": bounds, "document_tokens": tokens, "document_bytes": tokens}
+    return Result(name, "h", DONE, "", "", metrics | collapse, documents, rows)
 
 
 def results_of(plan, bounds, seed_steps=0.001, **kinds):
@@ -87,7 +89,7 @@ def test_a_difference_within_two_standard_errors_is_none(kappa):
     results = results_of(kappa, BOUNDS, **noise)
     for name, result in results.items():
         if name.startswith("baseline"):
-            results[name] = measured(kappa, name, result.bound_bits[0] + 2, own=0.05)
+            results[name] = measured(kappa, name, result.documents["bound_bits"][0] + 2, own=0.05)
     (alike,) = [s for s in findings(kappa, results) if s.startswith("No difference")]
     assert "baseline (+0.0300 ± 0.0189)" in alike
 

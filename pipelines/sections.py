@@ -1,0 +1,154 @@
+"""The figures of a report, each section with what it shows and how to read it."""
+
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from pipelines import arm_plots, plots
+from pipelines.arms import Arm, by_data, families
+from pipelines.coin_plot import coin_flip
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    words: str
+    figures: dict[str, tuple[Figure, str]]  # by file name: what is drawn, and its description
+    first: bool = False  # whether it comes before the tables
+
+
+def sections(arms: list[Arm]) -> list[Section]:
+    """Those with something to draw; an arm has the same colour in all of them."""
+    style = plots.styles(arm.name for arm in arms)
+    made = [
+        against_kappa(arms),
+        by_budget(arms, style),
+        by_samples(arms, style),
+        coin(arms),
+        label(arms),
+        curves(arms, style),
+        kl_per_bit(arms),
+    ]
+    return [section for section in made if section.figures]
+
+
+def against_kappa(arms: list[Arm]) -> Section:
+    figures = {}
+    for family in families(arms):
+        run = family[0].run
+        kappas = {arm.run.kappa_bits for arm in family} - {None}
+        if len(kappas) > 1:
+            alone = len(families([arm for arm in arms if arm.run.data == run.data])) == 1
+            name = f"kappa_{run.data}" + ("" if alone else f"_{run.model}_{run.tokens}")
+            alt = f"Reconstruction CE, bound and prior-sample bound against κ on {run.data}"
+            figures[name] = (arm_plots.against_kappa(family), alt)
+    return Section(
+        "How much should z tell?",
+        "Held-out figures against κ; a dot is a seed, lines go through means, and baselines are "
+        "level lines with a band over what their seeds span. Where κ is large, z may copy the "
+        "text: reconstruction cross-entropy (grey; no language-model loss) then falls, while the "
+        "bound and generation from the prior get worse. The paper (§ 4.4) meets this at 4 bits.",
+        figures,
+        first=True,
+    )
+
+
+def by_budget(arms: list[Arm], style: dict[str, plots.Style]) -> Section:
+    figures = {}
+    for data, group in by_data(arms).items():
+        if with_budgets := [arm for arm in group if all("budgets" in r.metrics for r in arm.runs)]:
+            figure = arm_plots.by_budget(with_budgets, style)
+            figures[f"budgets_{data}"] = (figure, f"Held-out bound against tokens on {data}")
+    return Section(
+        "What further tokens buy",
+        "Held-out bounds at each token budget. Full marks are models whose learning rate was "
+        "annealed to zero for that budget; hollow ones are snapshots of a training that went on, "
+        "and lie higher for that alone: compare like with like.",
+        figures,
+    )
+
+
+def by_samples(arms: list[Arm], style: dict[str, plots.Style]) -> Section:
+    figures = {}
+    for data, group in by_data(arms).items():
+        free = [arm for arm in group if all("iwae_by_samples" in r.metrics for r in arm.runs)]
+        if free:
+            figure = arm_plots.by_samples(free, style)
+            figures[f"samples_{data}"] = (figure, f"IWAE bound against samples K on {data}")
+    return Section(
+        "How loose the bounds still are",
+        "The IWAE bound with K samples of z, minus that with the most. Where a line is still "
+        "falling at its end, the true NLL lies further below the bound, so that a Free Transformer "
+        "is better than the tables say, by an amount that is not known.",
+        figures,
+    )
+
+
+def coin(arms: list[Arm]) -> Section:
+    figures = {}
+    for data, group in by_data(arms).items():
+        details = {
+            one.name: one.details["coin"]
+            for arm in group
+            for one in arm.runs
+            if "coin" in one.details
+        }
+        if details:
+            figures[f"coin_{data}"] = (
+                coin_flip(details), f"Posterior of the hidden coin on {data}"
+            )  # fmt: skip
+    return Section(
+        "The paper’s coin",
+        "A hidden fair coin decides a whole sequence of noisy copies of it. An autoregressive "
+        "model has to infer it from the copies so far (the paper’s equation 2); a latent can say "
+        "it at once (equation 1).",
+        figures,
+    )
+
+
+def label(arms: list[Arm]) -> Section:
+    figures = {}
+    for data, group in by_data(arms).items():
+        if told := [arm for arm in group if all("label" in one.metrics for one in arm.runs)]:
+            alt = f"Mutual information of each latent bit with the label on {data}"
+            figures[f"label_{data}"] = (arm_plots.label_in_bits(told), alt)
+    return Section(
+        "Does z carry the hidden label?",
+        "Mutual information, in bits, between each latent bit and the label that the text was made "
+        "with; the model has never seen a label. A bar above the dashed line is more than chance: "
+        "there, 95 % of the best bits lie when labels are permuted. p is the share of permutations "
+        "whose best bit does as well.",
+        figures,
+    )
+
+
+def curves(arms: list[Arm], style: dict[str, plots.Style]) -> Section:
+    figures = {}
+    for data, group in by_data(arms).items():
+        runs = {one.name: one.curve for arm in group for one in arm.runs}
+        names = {one.name: arm.name for arm in group for one in arm.runs}
+        kappas = {
+            a.first.name: a.run.kappa_bits for a in group if a.run.kappa_bits is not None
+        }  # one dotted line an arm
+        alt = f"Training bounds and KL against tokens on {data}"
+        figures[f"curves_{data}"] = (plots.curves(runs, style, kappas, names), alt)
+    return Section(
+        "Training curves",
+        "Solid: the training bound, cross-entropy for a baseline and cross-entropy + KL for a Free "
+        "Transformer; a line for each seed. Thin dashed: a Free Transformer’s reconstruction "
+        "cross-entropy, which is not a language-model loss.",
+        figures,
+    )
+
+
+def kl_per_bit(arms: list[Arm]) -> Section:
+    bits = {
+        one.name: one.details["kl_per_bit"] for arm in arms if not arm.baseline for one in arm.runs
+    }
+    alt = "KL of each latent bit, bits per token"
+    return Section(
+        "How much each latent bit carries",
+        "KL of each bit of z to a fair coin on held-out documents; 0 is an idle bit, 1 a bit that "
+        "the encoder sets for certain. Bits have no names: bit 3 of two seeds may tell two things.",
+        {"kl_per_bit": (plots.kl_per_bit(bits), alt)} if bits else {},
+    )

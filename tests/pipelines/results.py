@@ -1,0 +1,146 @@
+"""Results written by hand: small, but of every shape that evaluation leaves."""
+
+import csv
+import json
+import shutil
+from contextlib import chdir
+from math import isnan, log, nan, sqrt
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines import report
+from pipelines.arms import Arm, group_by_seed, read_runs
+from pipelines.schema import load_experiment
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
+CE = 0.1111  # of every Free Transformer: far below any bound
+GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
+ARCHITECTURE = {
+    "n_layers": 2, "d_model": 8, "n_heads": 2, "n_kv_heads": 1, "ffn_width": 16, "context": 65
+}  # fmt: skip
+
+
+def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    presets = {
+        name: {
+            "architecture": {**ARCHITECTURE, "latent_bits": bits},
+            "optim": {"batch_size": 1, "lr": 0.001},
+        }
+        for name, bits in (("small", 3), ("large", 5))
+    }
+    return {
+        "name": "tiny",
+        "data": {
+            "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
+            "text": {"source": "text", "parts": {"own": {"source": "files"}}, "vocab_size": 300},
+        },
+        "models": presets,
+        "runs": runs,
+    }
+
+
+def run(data: str = "target", kappa: float | None = None, **changes: Any) -> dict[str, Any]:
+    plain = {"data": data, "model": "small", "kappa_bits": kappa, "tokens": 6500, "seed": 0}
+    return plain | changes
+
+
+def figures(
+    bound: float, se: float, free: bool, ce: float = CE, prior: float = 3.0
+) -> dict[str, dict[str, float]]:
+    """What evaluation measures, in any unit, with figures that are told apart when printed; the
+    prior-sample bound is by ``prior`` above the other one.
+    """
+    if not free:
+        return {"nll": {"mean": bound, "se": se}}
+    means = {"ce": ce, "kl": 0.2222, "elbo": bound + 0.3, "iwae": bound, "prior": bound + prior}
+    return {key: {"mean": mean, "se": se} for key, mean in means.items()}
+
+
+def document_bits(bound: float, se: float, free: bool) -> list[float]:
+    """Bits of 8 documents of 65 tokens: they vary widely, the same for all arms, and for a Free
+    Transformer by an amount of their own whose standard error per token is ``se``.
+    """
+    if isnan(se):
+        return [65 * bound]  # a single document has no standard error
+    own = se * sqrt(7) if free else 0.0
+    return [65 * (bound + wide + own * sign) for wide in (-2, -1, 1, 2) for sign in (-1, 1)]
+
+
+def measured(
+    spec: dict[str, Any], bound: float, se: float, **others: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    free, bits = spec["kappa_bits"] is not None, {"small": 3, "large": 5}[spec["model"]]
+    metrics: dict[str, Any] = {"documents": 8, "tokens": 520}
+    metrics["bits_per_token"] = figures(bound, se, free, **others)
+    details: dict[str, Any] = {
+        "kl_per_bit": [0.2222 / bits] * bits if free else [],
+        "bound_bits": document_bits(bound, se, free),
+    }
+    documents = len(details["bound_bits"])
+    details["document_tokens"] = [65] * documents
+    if spec["data"] == "target":
+        metrics["bits_per_token"]["exact"] = {"mean": 0.4444, "se": 0.01}
+        metrics["gap_nats_per_token"] = {"mean": 0.1, "se": 0.001}
+        kinds = ("fresh", "pinned") if free else ("fresh",)
+        scores = {"valid": 1.0, "spread": 2.5, "noise": nan, "groups": 2, "group_size": 8}
+        metrics |= {kind: scores for kind in kinds}
+        details["groups"] = {kind: [GROUP, GROUP[::-1]] for kind in kinds}
+    else:
+        metrics["bits_per_byte"] = figures(bound / 3, se / 3, free, **others)
+        details["document_bytes"] = [195] * documents
+        details["samples"] = [{"prompt": "if a <b> &", "text": "\n\x04 end ``` of"}]
+    metrics |= {
+        "trained_tokens": spec["tokens"],
+        "parameters": 1000 + free + spec.get("extra_blocks", 0),
+    }
+    return metrics | ({"collapsed": 0} if free else {}), details
+
+
+def write_results(
+    folder: Path, name: str, spec: dict[str, Any], bound: float, se: float, **others: float
+) -> None:
+    folder = folder / "results/tiny" / name
+    folder.mkdir(parents=True)
+    metrics, details = measured(spec, bound, se, **others)
+    (folder / "evaluation.json").write_text(json.dumps(metrics))
+    (folder / "details.json").write_text(json.dumps(details))
+    latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
+    with open(folder / "curve.csv", "w", newline="") as file:
+        rows = [
+            {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i} | latent
+            for i in (1, 2, 4)
+        ]
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_experiment(
+    folder: Path,
+    runs: dict[str, dict[str, Any]],
+    bounds: dict[str, float],
+    se: float = 0.01,
+    others: dict[str, dict[str, float]] | None = None,
+) -> Path:
+    """Results of ``runs`` with these bounds, bits per token, else 0.5; ``others``: ce and prior."""
+    folder.mkdir(exist_ok=True)
+    (folder / "params.yaml").write_text(yaml.safe_dump(params(runs), sort_keys=False))
+    for name, spec in runs.items():
+        write_results(folder, name, spec, bounds.get(name, 0.5), se, **(others or {}).get(name, {}))
+    return folder
+
+
+def make_report(folder: Path) -> Path:
+    (folder / "docs/paper").mkdir(parents=True, exist_ok=True)
+    shutil.copy(SAMPLES, folder / "docs/paper")
+    with chdir(folder):
+        report.main()
+    return folder / "report/tiny"
+
+
+def arms_of(folder: Path) -> list[Arm]:
+    with chdir(folder):
+        return group_by_seed(read_runs(load_experiment()))

@@ -1,0 +1,259 @@
+"""Which differences count, and what the report says of them; figures are bits per token."""
+
+import re
+from dataclasses import replace
+from math import isnan, nan, sqrt
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import pytest
+from results import arms_of, run, write_experiment
+
+from pipelines.arms import Arm, Estimate
+from pipelines.compare import Comparison, compare, difference, pooled
+from pipelines.findings import caveat, findings, introduction, trend
+
+VERDICTS = [
+    (0.40, "Lower bound than base"),
+    (0.481, "No difference measured from base"),  # −0.019; two errors of the pairs are 0.02
+    (0.519, "No difference measured from base"),
+    (0.53, "Bound above base"),
+]
+
+
+@pytest.mark.parametrize(("bound", "words"), VERDICTS)
+def test_verdict_from_bounds_and_errors(tmp_path: Path, bound: float, words: str) -> None:
+    runs = {"base": run(), "free": run(kappa=1.0)}
+    arms = arms_of(write_experiment(tmp_path, runs, {"free": bound}))
+    (sentence,) = findings(arms)["target"]
+    assert sentence.startswith(words)
+    assert re.search(r"free \([+−]0\.\d{4} ± 0\.0100\)", sentence)
+    assert "One seed per arm on target" in caveat(arms)
+
+
+def test_unknown_errors_make_no_difference(tmp_path: Path) -> None:
+    runs = {"base": run(), "free": run(kappa=1.0)}
+    arms = arms_of(write_experiment(tmp_path, runs, {"free": 0.1}, se=nan))
+    assert findings(arms)["target"][0].startswith("No difference")
+
+
+def seeded(arms: dict[str, dict[str, Any]], seeds: int = 2) -> dict[str, dict[str, Any]]:
+    return {
+        f"{a}_s{seed}": spec | {"seed": seed} for a, spec in arms.items() for seed in range(seeds)
+    }
+
+
+def made(
+    folder: Path, arms: dict[str, dict[str, Any]], bounds: dict[str, list[float]], **more: Any
+) -> list[Arm]:
+    """Arms with a bound for each seed; their documents tell all but the same, ± 0.0001."""
+    seeds = len(next(iter(bounds.values())))
+    given = {f"{arm}_s{seed}": b for arm, found in bounds.items() for seed, b in enumerate(found)}
+    return arms_of(write_experiment(folder, seeded(arms, seeds), given, se=0.0001, **more))
+
+
+PAIR = {"base": run(), "free": run(kappa=1.0)}
+CONTROLLED = {"base": run(), "plus": run(extra_blocks=1), "free": run(kappa=1.0)}
+
+
+def test_an_arm_is_the_runs_that_differ_only_in_their_seed(tmp_path: Path) -> None:
+    arms = arms_of(write_experiment(tmp_path, seeded(CONTROLLED, 3), {}))
+    assert [(arm.name, arm.seeds) for arm in arms] == [
+        ("base", [0, 1, 2]), ("plus", [0, 1, 2]), ("free", [0, 1, 2])
+    ]  # fmt: skip
+    assert [arm.kind for arm in arms] == ["baseline", "baseline + 1 block", "Free Transformer"]
+
+
+def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path: Path) -> None:
+    arms = arms_of(
+        write_experiment(tmp_path, {"one": run(), "two": run(), "three": run(seed=1)}, {})
+    )
+    assert [(arm.name, arm.seeds) for arm in arms] == [("one", [0, 1]), ("two", [0])]
+
+
+def test_arms_whose_names_would_be_the_same_keep_those_of_their_runs(tmp_path: Path) -> None:
+    runs = {"free_s0": run(kappa=1.0), "free_s1": run(kappa=2.0, seed=1)}
+    assert [arm.name for arm in arms_of(write_experiment(tmp_path, runs, {}))] == list(runs)
+
+
+def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path: Path) -> None:
+    bounds = {"base": [0.5, 0.53, 0.59], "free": [0.4] * 3}
+    base, _ = made(tmp_path, PAIR, bounds)
+    assert base.bound().mean == pytest.approx(0.54)
+    assert base.bound().spread == pytest.approx(stdev(bounds["base"]))
+    assert base.bound().se == 0.0001  # all seeds are scored on the same documents
+
+
+def test_a_difference_is_a_ratio_of_sums_paired_by_document(tmp_path: Path) -> None:
+    """Closed form for two documents: the error is |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""
+    base, free = made(tmp_path, PAIR, {"base": [0.5], "free": [0.4]})
+    for arm, bits in ((base, [100.0, 50.0]), (free, [90.0, 41.0])):
+        arm.first.details |= {"bound_bits": bits, "document_tokens": [60, 20]}
+    found = difference(free, base, "bits_per_token")
+    assert found.mean == pytest.approx((-10 - 9) / 80)
+    assert found.se == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
+
+
+def test_seeds_are_paired_and_those_of_one_arm_alone_left_out(tmp_path: Path) -> None:
+    runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0, seed=1)}
+    bounds = {"base": 0.5, "again": 0.6, "free": 0.45}
+    (found,) = compare(arms_of(write_experiment(tmp_path, runs, bounds)))
+    assert found.by_seed == {1: pytest.approx(-0.15)}
+    assert found.estimate.mean == pytest.approx(-0.15)
+    assert found.pooled == pytest.approx(sqrt(2) * stdev([0.5, 0.6]))  # no pair has two seeds
+
+
+def test_pooled_spread_is_that_within_samples() -> None:
+    assert pooled([[1.0, 2.0, 4.0]]) == pytest.approx(stdev([1, 2, 4]))
+    assert pooled([[1.0, 2.0], [50.0, 53.0], [7.0]]) == pytest.approx(sqrt((0.5 + 4.5) / 2))
+    assert isnan(pooled([[1.0], [2.0]]))
+
+
+SEEDS = [
+    ([0.49, 0.47], "no difference"),  # −0.02; spread 0.0141, 2 · spread ÷ √2 is 0.02
+    ([0.47, 0.45], "lower"),
+    ([0.54, 0.56], "higher"),
+    ([0.40, 0.60], "no difference"),
+    ([0.48, 0.50, 0.46, 0.48], "lower"),  # −0.02 against a spread of 0.0163: n = 4
+    ([0.485, 0.505, 0.465, 0.485], "no difference"),  # −0.015 within it
+]
+
+
+@pytest.mark.parametrize(("bounds", "verdict"), SEEDS)
+def test_a_difference_within_the_spread_of_seeds_is_none(
+    tmp_path: Path, bounds: list[float], verdict: str
+) -> None:
+    found = compare(made(tmp_path, PAIR, {"base": [0.5] * len(bounds), "free": bounds}))
+    assert [c.verdict for c in found] == [verdict]
+    assert found[0].estimate.spread == pytest.approx(stdev(bounds))
+
+
+def test_seeds_that_happen_to_agree_do_not_make_a_difference(tmp_path: Path) -> None:
+    """Two seeds of `free` agree; those of `other` show how far seeds go on these data."""
+    arms = PAIR | {"other": run(kappa=2.0)}
+    bounds = {"base": [0.5, 0.5], "free": [0.48, 0.48], "other": [0.45, 0.55]}
+    free, other = compare(made(tmp_path, arms, bounds))
+    assert (free.estimate.spread, free.verdict) == (pytest.approx(0), "no difference")
+    assert free.pooled == other.pooled == pytest.approx(sqrt(stdev([0.45, 0.55]) ** 2 / 2))
+
+
+def test_a_threshold_is_the_largest_of_three() -> None:
+    shown: Any = None
+    c = Comparison(shown, shown, "bits_per_token", Estimate(1, 0.1, 0.3), {0: 1, 1: 1}, 0.2)
+    assert c.threshold == pytest.approx(2 * 0.3 / sqrt(2))
+    assert replace(c, by_seed=dict.fromkeys(range(9), 1.0)).threshold == 0.3
+    assert replace(c, pooled=0.7).threshold == pytest.approx(2 * 0.7 / sqrt(2))
+    assert replace(c, estimate=Estimate(1, 0.6, 0.3)).threshold == 1.2
+    assert not abs(c.estimate.mean) > replace(c, estimate=Estimate(1, nan, 0.3)).threshold
+
+
+def test_seeds_are_in_the_words(tmp_path: Path) -> None:
+    arms = made(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
+    assert "6,500 training tokens each, 2 seeds each." in introduction(arms, 16)
+    assert "free (−0.0800 ± 0.0001, spread 0.0283)" in findings(arms)["target"][0]
+    text = caveat(arms)
+    assert "One seed" not in text
+    assert "pooled spread of a difference is 0.0283 bits per token" in text
+    assert "differ by up to 0.0600" in text
+    assert "With 2 seeds a spread is itself a rough estimate" in text
+
+
+ATTRIBUTIONS = [
+    ({"plus": 0.45, "free": 0.40}, "The gain of free is more than parameters give: plus is above"),
+    ({"plus": 0.45, "free": 0.45}, "The gain of free is one that plus has too"),
+    ({"plus": 0.40, "free": 0.45}, "The gain of free is one that plus has too"),
+    ({"plus": 0.50, "free": 0.50}, None),
+    ({"plus": 0.45, "free": 0.55}, None),
+]
+
+
+@pytest.mark.parametrize(("bounds", "words"), ATTRIBUTIONS)
+def test_a_gain_that_a_further_block_also_gives_is_called_so(
+    tmp_path: Path, bounds: dict[str, float], words: str | None
+) -> None:
+    arms = made(tmp_path, CONTROLLED, {"base": [0.5], **{k: [v] for k, v in bounds.items()}})
+    said = [s for s in findings(arms)["target"] if s.startswith("The gain")]
+    assert len(said) == (words is not None)
+    assert all(s.startswith(words or "") for s in said)
+
+
+def test_a_gain_not_told_apart_from_that_of_a_further_block_is_open(tmp_path: Path) -> None:
+    bounds = {"base": [0.5, 0.5], "plus": [0.48, 0.5], "free": [0.475, 0.485]}
+    arms = made(tmp_path, CONTROLLED, bounds)
+    assert [c.verdict for c in compare(arms)] == ["no difference", "lower", "no difference"]
+    (sentence,) = [s for s in findings(arms)["target"] if s.startswith("The gain")]
+    assert sentence.startswith("The gain of free is not told apart from plus")
+
+
+def test_both_baselines_are_compared_with(tmp_path: Path) -> None:
+    arms = made(tmp_path, CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
+    pairs = [(c.arm.name, c.other.name) for c in compare(arms)]
+    assert pairs == [("plus", "base"), ("free", "base"), ("free", "plus")]
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (0.55, "and this is what the machinery costs"),
+        (0.50, "and no cost of the machinery was measured"),
+        (0.45, "and is lower all the same, which z cannot explain"),
+    ],
+)
+def test_kappa_zero_shows_what_the_machinery_costs(
+    tmp_path: Path, bound: float, words: str
+) -> None:
+    arms = made(tmp_path, {"base": run(), "none": run(kappa=0.0)}, {"base": [0.5], "none": [bound]})
+    (sentence,) = [s for s in findings(arms)["target"] if "κ = 0" in s]
+    assert sentence.startswith("none may carry no information") and sentence.endswith(f"{words}.")
+
+
+KAPPAS = {"base": run()} | {f"free_{k}": run(kappa=float(k)) for k in (0, 1, 2, 3)}
+COLLAPSE = {
+    "seen": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [0.1, 1, 2, 3]),
+    "prior no worse": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [5, 2, 1, 1]),
+    "bound fine": ([0.5, 0.49, 0.48, 0.4], [0.5, 0.3, 0.2, 0.1], [0.1, 1, 2, 3]),
+    "in between": ([0.5, 0.60, 0.48, 0.4], [0.5, 0.6, 0.2, 0.1], [0.1, 1, 2, 3]),
+}
+
+
+def against_kappa(folder: Path, case: str) -> str:
+    bounds, ces, priors = COLLAPSE[case]
+    others = {
+        f"free_{k}_s0": {"ce": ce, "prior": p}
+        for k, ce, p in zip(range(4), ces, priors, strict=True)
+    }
+    each = {f"free_{k}": [bound] for k, bound in enumerate(bounds)}
+    arms = made(folder, KAPPAS, {"base": [0.5], **each}, others=others)
+    (sentence,) = [s for s in findings(arms)["target"] if s.startswith("From κ")]
+    return sentence
+
+
+def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None:
+    seen = against_kappa(tmp_path / "a", "seen")
+    assert "reconstruction cross-entropy (no language-model loss) falls, the bound" in seen
+    assert "lies above that of base from κ = 2 on" in seen
+    assert "the prior-sample bound rises: the collapse of the paper’s § 4.4" in seen
+    assert seen.endswith(" is seen.")
+    assert against_kappa(tmp_path / "b", "prior no worse").endswith("not seen.")
+    fine = against_kappa(tmp_path / "c", "bound fine")
+    assert "at no κ does the bound lie above that of base" in fine and fine.endswith("not seen.")
+    between = against_kappa(tmp_path / "d", "in between")
+    assert "above that of base at κ = 1, but not at the largest κ" in between
+    assert "falls, though not at every step, the bound" in between
+
+
+def test_trends() -> None:
+    assert trend([3, 2, 1]) == "falls" and trend([1, 1.5, 2]) == "rises"
+    assert trend([1, 2, 1.5]) == "rises, though not at every step"
+    assert trend([1, 2, 1]) == "ends where it began"
+
+
+@pytest.mark.parametrize("change", [{"tokens": 13_000}, {"model": "large"}, {"data": "text"}])
+def test_unlike_baselines_are_not_compared(tmp_path: Path, change: dict[str, Any]) -> None:
+    runs = {"base": run(**change), "free": run(kappa=1.0)}
+    arms = arms_of(write_experiment(tmp_path, runs, {}))
+    assert compare(arms) == []
+    assert findings(arms)["target"] == [
+        "No baseline of the same model and token budget to compare with: free."
+    ]

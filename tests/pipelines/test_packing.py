@@ -1,0 +1,49 @@
+"""Text packed into windows: with document_mask, training tells documents apart by the id that
+starts them.
+"""
+
+from pathlib import Path
+
+import torch
+import yaml
+from training import train_run
+
+from ftmodel.config import ModelConfig
+from ftmodel.objective import training_loss
+from ftmodel.transformer import FreeTransformer
+from pipelines import module
+from pipelines.module import TrainingModule
+from pipelines.schema import Optim
+from pipelines.shards import Shards
+
+
+def test_a_document_starts_with_its_end_of_text():
+    """And a window may begin in the middle of one."""
+    torch.manual_seed(0)
+    config = ModelConfig(2, 16, 2, 1, 32, 8, latent_bits=4, document_mask=True)
+    model = FreeTransformer(config, 11)
+    tokens = torch.tensor([[3, 0, 4, 5, 0, 0, 6, 7, 8], [0, 9, 9, 9, 9, 9, 9, 9, 0]])
+    documents = torch.tensor([[0, 1, 1, 1, 2, 3, 3, 3], [0, 0, 0, 0, 0, 0, 0, 0]])
+    batch = {"tokens": tokens, "windows": torch.arange(2), "noise": torch.rand(2, 8, 4)}
+    parts = TrainingModule(model, Optim(batch_size=2, lr=1.0), 0.5, 1, 0).training_step(batch, 0)
+    arguments = (model, tokens[:, :-1], tokens[:, 1:], batch["noise"], 0.5)
+    assert torch.equal(parts["loss"], training_loss(*arguments, documents).total)
+    assert not torch.equal(parts["loss"], training_loss(*arguments).total)
+
+
+def test_a_run_with_document_mask_knows_the_end_of_text_of_its_data(workspace, monkeypatch):
+    def record(*arguments):
+        seen.append((arguments[1], arguments[5]))
+        return training_loss(*arguments)
+
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["models"]["text_small"]["architecture"]["document_mask"] = True
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    seen = []
+    monkeypatch.setattr(module, "training_loss", record)
+    train_run("text_free_k1_2", tokens=51_200)
+    end_of_text = Shards(Path("data/tokens/stdlib")).metadata.end_of_text
+    assert end_of_text is not None and len(seen) == 200
+    assert any((inputs[:, 1:] == end_of_text).any() for inputs, _ in seen)
+    for inputs, documents in seen:
+        assert torch.equal(documents.diff(dim=1) == 1, inputs[:, 1:] == end_of_text)

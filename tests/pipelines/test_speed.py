@@ -1,0 +1,157 @@
+"""What is done for memory and speed changes neither what is trained nor what a checkpoint holds."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed.tensor import DTensor
+from training import RUN, check_close, losses, same, train_run
+
+from ftmodel.config import ModelConfig
+from ftmodel.costs import kept_activations
+from ftmodel.objective import training_loss
+from ftmodel.transformer import FreeTransformer
+from pipelines.callbacks import History
+from pipelines.checkpoint import checkpoint_path, load_model, make_card
+from pipelines.schema import Compute, load_experiment
+from pipelines.sharding import shard
+from pipelines.shards import Shards
+from pipelines.speed import blocks_of, speed_up
+
+SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
+CHECKPOINTING = Compute(activation_checkpointing=True)
+
+
+def make(compute=None, config=SHAPE):
+    torch.manual_seed(0)
+    model = FreeTransformer(config, 23)
+    if compute:
+        speed_up(model, compute)
+    return model
+
+
+def step(model, documents=None):
+    """The loss of one batch, after its backward pass."""
+    rng = torch.Generator().manual_seed(1)
+    tokens = torch.randint(23, (2, 25), generator=rng)
+    noise = torch.rand(2, 24, 6, generator=rng) if model.config.latent_bits else None
+    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1, documents).total
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("bits", [0, 6])
+def test_activation_checkpointing_changes_no_gradient(bits):
+    """To the bit, with and without documents."""
+    config = replace(SHAPE, latent_bits=bits)
+    for documents in (None, torch.arange(24).expand(2, -1) // 7):
+        plain, checkpointed = make(config=config), make(CHECKPOINTING, config)
+        assert torch.equal(step(plain, documents), step(checkpointed, documents))
+        pairs = zip(plain.named_parameters(), checkpointed.parameters(), strict=True)
+        for (name, parameter), other in pairs:
+            assert torch.equal(parameter.grad, other.grad), name
+
+
+def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks():
+    """All blocks are wrapped, the encoder's too: else what is kept would exceed what is counted by
+    a block, and by more than RMSNorm's share on a CPU.
+    """
+
+    def kept(model):
+        storages = {}
+
+        def keep(tensor):
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            model(torch.zeros(2, 24, dtype=torch.long), torch.rand(2, 24, 6))
+        for parameter in model.parameters():
+            storages.pop(parameter.untyped_storage().data_ptr(), None)
+        return sum(storages.values())
+
+    norms = 2 * 4 * 32 * 2 * 24
+    less = kept(make(CHECKPOINTING))
+    assert less <= kept_activations(SHAPE, 2, half=False, activation_checkpointing=True) + norms
+    assert less < 0.2 * kept(make())
+
+
+def test_names_in_a_state_dict_stay():
+    model = make(Compute(activation_checkpointing=True, compile=True))
+    plain = make()
+    assert list(model.state_dict()) == list(plain.state_dict())
+    model.load_state_dict(plain.state_dict())
+    plain.load_state_dict(model.state_dict())
+    assert len(blocks_of(model)) == 5
+
+
+def test_a_checkpointed_run_equals_a_plain_one_and_shares_its_specification(workspace):
+    """Weights to the bit; its checkpoint is gone on from without checkpointing."""
+    weights, rows = train_run()
+    model, card = load_model(checkpoint_path("smoke", RUN))
+    shutil.rmtree("resume")
+    again, again_rows = train_run(compute={"activation_checkpointing": True})
+    assert same(weights, again)
+    assert losses(rows) == losses(again_rows)
+    loaded, loaded_card = load_model(checkpoint_path("smoke", RUN))
+    assert loaded_card.spec_hash == card.spec_hash
+    assert same(model.state_dict(), loaded.state_dict())
+
+
+def test_memory_and_speed_are_no_part_of_a_runs_specification(workspace):
+    experiment, shards = load_experiment(), Shards(Path("data/tokens/target"))
+    before = make_card(experiment, RUN, shards).spec_hash
+    experiment.compute.compile = experiment.compute.activation_checkpointing = True
+    assert make_card(experiment, RUN, shards).spec_hash == before
+
+
+@pytest.mark.slow  # inductor compiles C++
+def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(workspace, monkeypatch):
+    """Every figure of 20 steps within 1e-4, the last 10 of them in a plain run."""
+
+    def stop(self, trainer, *rest):
+        inherited(self, trainer, *rest)
+        if trainer.global_step == 10:
+            trainer.save_checkpoint("resume/smoke/free_k1_8/00000010.ckpt")
+            raise RuntimeError("killed")
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
+    weights, rows = train_run()
+    shutil.rmtree("resume")
+    inherited = History.on_train_batch_end
+    compute = {"compile": True, "activation_checkpointing": True}
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "on_train_batch_end", stop)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_run(compute=compute)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 3  # any block, reader, encoder
+    resumed, resumed_rows = train_run()
+    check_close(resumed_rows, rows)
+    assert resumed.keys() == weights.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(resumed[name], weight, atol=1e-4, rtol=1e-3)
+
+
+def one_of_two_workers(rank, meeting):
+    """A step of the model shared out, against a step of the whole of it; all in one worker."""
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    plain, shared = make(), make(CHECKPOINTING)
+    for block in blocks_of(shared):
+        block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
+    shard(shared, mesh)
+    assert list(plain.state_dict()) == list(shared.state_dict())
+    torch.testing.assert_close(step(shared), step(plain))
+    for whole, part in zip(plain.parameters(), shared.parameters(), strict=True):
+        assert isinstance(part.grad, DTensor)
+        torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_checkpointed_and_compiled_blocks_can_be_shared_out(tmp_path):
+    torch.multiprocessing.spawn(one_of_two_workers, (f"file://{tmp_path}/meeting",), nprocs=2)
