@@ -41,9 +41,15 @@ FRACTION, BOUND = "fraction", "training_bound_bits"  # what Tune hears of a tria
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
 MEASURING = (  # what else than the checkpoint decides the figures
     "ftmodel/bounds.py",
+    "ftmodel/coin_flip.py",
     "ftmodel/generate.py",
+    "ftmodel/information.py",
+    "ftmodel/reviews.py",
     "ftmodel/target_scores.py",
     "ftmodel/target_task.py",
+    "pipelines/held_out.py",
+    "pipelines/scoring.py",
+    "pipelines/process_figures.py",
     "pipelines/evaluate.py",
 )
 

@@ -17,7 +17,7 @@ from ftmodel.objective import LN2, training_loss
 from ftmodel.processes import PROCESSES
 from ftmodel.transformer import FreeTransformer
 
-STEPS = 200  # of training, seconds
+STEPS = 500  # of training, seconds
 ROWS = 4096  # copies of one sequence: each row of a batch draws its own z
 
 
