@@ -165,6 +165,7 @@ def test_of_a_smaller_budget_weights_and_card_alone_are_kept(workspace, schedule
     assert names == {"config.yaml", "last.ckpt", *(f"{tokens}.ckpt" for tokens in BUDGETS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["wsd", "cosine"])
 @pytest.mark.parametrize("life", [1, 3, 4])
 def test_a_run_that_dies_again_and_again_loses_and_repeats_nothing(
