@@ -19,13 +19,14 @@ def each_seed(arms: Any, seeds: Any) -> DictConfig:
             raise ValueError(f"seeds.{i}: {seed} is repeated")
     if not isinstance(arms, DictConfig) or not arms:
         raise ValueError("arms: not a mapping of at least one arm")
-    for name, arm in arms.items():
+    named = {str(name): arm for name, arm in arms.items()}
+    for name, arm in named.items():
         if not isinstance(arm, DictConfig):
             raise ValueError(f"arms.{name}: not a mapping, as a run is")
         if "seed" in arm:
             raise ValueError(f"arms.{name}.seed: an arm has every seed of `seeds`")
     return OmegaConf.create(
-        {f"{name}_s{seed}": {**arm, "seed": seed} for name, arm in arms.items() for seed in seeds}
+        {f"{name}_s{seed}": {**arm, "seed": seed} for name, arm in named.items() for seed in seeds}
     )
 
 
