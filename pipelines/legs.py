@@ -60,6 +60,12 @@ def legs(experiment: Experiment, run: Run) -> list[Leg]:
     return [*decays, Leg(final, final.steps, {})]
 
 
+def steps_taken(training: list[Leg]) -> int:
+    """Optimizer steps of all legs: the trunk once, and each decay."""
+    before = [0, *(leg.trunk for leg in training)]
+    return sum(leg.steps - begun for leg, begun in zip(training, before, strict=False))
+
+
 @dataclass
 class Start:
     """What a run goes on from: its card, its first leg that has not ended (or else its last), and

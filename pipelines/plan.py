@@ -24,6 +24,7 @@ from pipelines import errors
 from pipelines.compose import compose_config
 from pipelines.data_schema import ProcessData
 from pipelines.errors import UserError
+from pipelines.legs import legs, steps_taken
 from pipelines.schema import Experiment, Precision, Run, Strategy, parse
 
 GIB = 1 << 30
@@ -38,7 +39,7 @@ class Plan:
     kappa_bits: float | None
     parameters: int
     table_parameters: int
-    tokens: int
+    tokens: int  # trained on: under wsd the decays of smaller budgets, too
     flops_per_token: float
     times_baseline: float  # FLOPs, against the same model without a latent
     flops: float
@@ -71,7 +72,7 @@ def plan(experiment: Experiment, name: str, options: argparse.Namespace) -> Plan
     vocabulary = vocab_size(experiment, run)
     baseline = ModelConfig(**{**vars(config), "latent_bits": 0, "latent_block": None})
     size, flops = parameters(config, vocabulary), flops_per_token(config, vocabulary).total
-    tokens = experiment.steps(run) * optim.batch_size * config.context
+    tokens = steps_taken(legs(experiment, run)) * optim.batch_size * config.context
     gpu = compute.gpus_per_worker or 1  # a worker's share of one
     gpus = compute.workers * gpu
     speed = options.flops * options.mfu / flops

@@ -86,6 +86,15 @@ def test_the_papers_experiments_have_the_arms_of_its_tables_1_and_2(name, tokens
     assert {run.tokens for run in runs.values()} == {tokens}
 
 
+def test_the_papers_third_experiment_has_the_arms_of_table_3_and_its_last_third():
+    runs = parse(compose_config(["experiment=paper_8b_1t"]), "conf").runs
+    assert [run.kappa_bits for run in runs.values()] == [None, 0.5, 1.0]
+    assert {run.tokens for run in runs.values()} == {10**12}
+    for run in runs.values():
+        averaged = [tokens for tokens in run.budgets if 3 * tokens >= 2 * run.tokens]
+        assert averaged == run.budgets and len(averaged) == 3
+
+
 RUN = "runs.free_k1_8"
 ARCHITECTURE = "models.target_small.architecture"
 PART = "data.stdlib.parts.stdlib"
