@@ -27,9 +27,10 @@ from pipelines.checkpoint import code_hash
 from pipelines.corpus import SPLITS, PartWriter, part_path
 from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
+from pipelines.files import alone, replace_folder
 from pipelines.ledger import Ledger
 from pipelines.sources import Source, open_source
-from pipelines.stage import alone, argument, load_stage, replace_folder
+from pipelines.stage import argument, load_stage
 
 DECISIVE = ("data", "sources", "corpus", "ledger")  # modules that decide what a part holds
 DRAWN = 4096  # sequences of a process at once

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pipelines import errors
 from pipelines.errors import UserError
-from pipelines.stage import alone
+from pipelines.files import alone
 
 USAGE = "usage: python -m pipelines.job <folder that all nodes share> -- <command> [<argument> …]"
 BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone

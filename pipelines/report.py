@@ -30,11 +30,11 @@ from pipelines.arms import (
     training_bits,
 )
 from pipelines.compare import Comparison, compare
+from pipelines.files import replace_folder
 from pipelines.findings import NOTES, caveat, count, findings, in_words, introduction
 from pipelines.paper import character_kinds, figure4_rows, number, our_panel, read_paper
 from pipelines.schema import Experiment, load_experiment
 from pipelines.sections import sections
-from pipelines.stage import replace_folder
 
 TOKENS = Path("data/tokens")
 TEXT = ("text", "files")  # sources whose documents are running text

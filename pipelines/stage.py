@@ -1,12 +1,9 @@
-"""What every stage does first: its argument, its entry in params.yaml; and its files (files.py)."""
+"""What every stage does first: its argument, its entry in params.yaml."""
 
 import sys
 
 from pipelines.errors import UserError
-from pipelines.files import alone, replace_file, replace_folder
 from pipelines.schema import Experiment, load_experiment
-
-__all__ = ["alone", "argument", "load_stage", "replace_file", "replace_folder"]
 
 
 def argument(what: str) -> str:

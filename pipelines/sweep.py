@@ -38,9 +38,9 @@ from pipelines.cluster import (
 )
 from pipelines.compose import write_params
 from pipelines.errors import UserError
+from pipelines.files import alone
 from pipelines.record import Record, records
 from pipelines.schema import Compute, Experiment
-from pipelines.stage import alone
 from pipelines.sweep_schema import Plan, compose_plan, known_sweeps
 from pipelines.tracking import (
     AWAY,

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from pipelines import sweep_plots
 from pipelines.arms import UNITS, Arm, Estimate, Measured, fraction, training_bits
 from pipelines.compare import difference, seed_range
+from pipelines.files import replace_folder
 from pipelines.findings import NOTES, collapses, count, signed
 from pipelines.report import run_row, save_figures, templates, write_table
-from pipelines.stage import replace_folder
 from pipelines.sweep_schema import LATENT, Plan, Settings
 from pipelines.trial import DONE, FAILED, STOPPED, Result
 

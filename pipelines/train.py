@@ -25,11 +25,12 @@ from pipelines.checkpoint import (
     resume_folder,
     whole,
 )
+from pipelines.files import alone, replace_folder
 from pipelines.fit import Place, fit
 from pipelines.legs import kept_path, newest_checkpoint
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
-from pipelines.stage import alone, argument, load_stage, replace_folder
+from pipelines.stage import argument, load_stage
 
 
 def publish(experiment: Experiment, name: str) -> None:

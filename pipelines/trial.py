@@ -29,10 +29,10 @@ from pipelines.checkpoint import (
 from pipelines.cluster import fit_on_ray, on_a_worker
 from pipelines.errors import UserError
 from pipelines.evaluate import measure
+from pipelines.files import alone, replace_file
 from pipelines.fit import Place, fit
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
-from pipelines.stage import alone, replace_file
 from pipelines.tracking import Tracking, find_record, store_uri
 from pipelines.train import publish
 
