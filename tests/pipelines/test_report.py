@@ -273,9 +273,14 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         units = {unit: metrics[unit] for unit in ("bits_per_token", "bits_per_byte")}
         metrics["budgets"] = [
             {"tokens": tokens, "listed": tokens, "annealed": tokens > 5000, **units}
-            for tokens in (2000, 6500)
+            for tokens in (2000, 5000, 6500)
         ]
-        metrics["last_third"] = {"n": 1, "bits_per_token": 0.9, "bits_per_byte": 0.3456}
+        seed = int(path.parent.name[-1])
+        metrics["last_third"] = {
+            "n": 2,
+            "bits_per_token": 0.9,
+            "bits_per_byte": 0.3456 + seed / 100,
+        }
         if "free" in path.parent.name:
             metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
             metrics["label"] = {
@@ -333,9 +338,36 @@ def test_free_transformers_stand_beside_both_baselines(seeded: Path) -> None:
     assert [row.split("|")[1].strip() for row in rows] == ["plus", "free_1", "free_2"]
 
 
-def test_last_third_is_in_a_table(seeded: Path) -> None:
+def test_budgets_have_mean_spread_seeds_and_difference(seeded: Path) -> None:
+    table = (seeded / "report.md").read_text().split("bound at each budget")[1]
+    head, _, *rows = [line.split("|") for line in table.splitlines() if line.startswith("|")][:6]
+    assert [cell.strip() for cell in head[2:-1:2]] == [
+        "2,000 tokens", "5,000 tokens", "6,500 tokens", "mean of the last third"
+    ]  # fmt: skip
+    free = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in rows}["free_1"]
+    bound, difference = "0.1500 ± 0.0033, spread 0.0141, 2 seeds", "−0.0167, seeds ± 0.0071"
+    told = "no difference (threshold 0.0196, 2 and 2 seeds)"
+    assert free[:2] == [f"{bound}, snapshot", f"{difference}: {told}"]
+    assert free[4:6] == [bound, f"−0.0167 ± 0.0033, seeds ± 0.0071: {told}"]
+    assert free[6].startswith("0.3506, spread 0.0071, 2 seeds, 2 budgets")
+    assert free[7].startswith("+0.0000, seeds ± 0.0071: no difference")
     page = (seeded / "index.html").read_text()
-    assert page.count("<td>0.3456</td>") == 4
+    assert page.count("<small>2 budgets</small>") == 4
+    assert "the verdict is by seeds alone" in page
+    with open(seeded / "arms.csv", newline="") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["arm"] == "free_1"]
+    assert float(row["last_third_spread"]) == pytest.approx(0.01 / sqrt(2))
+
+
+def test_comparisons_at_budgets_are_counted(seeded: Path) -> None:
+    """3 + 2 final ones, against one or two baselines; 3 at two budgets and of the last third."""
+    assert "14 comparisons were made" in (seeded / "report.md").read_text()
+
+
+def test_speed_of_scoring_is_on_the_pages(seeded: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (seeded / name).read_text()
+        assert "scored, tokens/s" in text and "4,322" in text
 
 
 def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:

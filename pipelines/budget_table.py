@@ -72,7 +72,7 @@ def over_last_third(arms: list[Arm]) -> Column:
         metrics = arm.first.metrics
         late = metrics["budgets"][-metrics["last_third"]["n"] :]
         groups[tuple(entry["tokens"] for entry in late)].append(arm)
-    column = {}
+    column: Column = {}
     for late, group in groups.items():
         found = {arm.name: arm.last_third for arm in group}
         alone = len(late) == 1
