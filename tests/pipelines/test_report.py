@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import subprocess
+import sys
 from html import unescape
 from html.parser import HTMLParser
 from math import sqrt
@@ -10,7 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import CE, GROUP, SAMPLES, arms_of, make_report, run, write_experiment, write_results
+import yaml
+from results import (
+    CE,
+    GROUP,
+    ROOT,
+    SAMPLES,
+    arms_of,
+    make_report,
+    run,
+    write_experiment,
+    write_results,
+)
 
 from pipelines import report
 from pipelines.arms import fraction
@@ -379,3 +392,24 @@ def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
     (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
     words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
     assert report.overlap_words(tmp_path).startswith(words)
+
+
+def test_what_decides_the_pages_is_what_dvc_makes_them_anew_for() -> None:
+    """The modules and templates that the report runs through, but for those named here."""
+    deps = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["report"]["deps"])
+    unconcerned = {
+        # of the model, whose results are made anew with them; `bounds` and `schema` import them
+        *(f"ftmodel/{name}.py" for name in ("config", "layers", "mapper", "transformer")),
+        *(f"ftmodel/{name}.py" for name in ("schedule", "processes", "coin_flip", "reviews")),
+        # what they check, name or keep
+        *(f"pipelines/{name}.py" for name in ("data_schema", "errors", "files", "schema", "stage")),
+    }
+    code = "import pipelines.report, sys; print(*sys.modules)"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
+    ours = {
+        m.replace(".", "/") + ".py" for m in modules if m.startswith(("ftmodel.", "pipelines."))
+    }
+    assert ours - unconcerned == {dep for dep in deps if dep.endswith(".py")}
+    assert not {"pipelines/sweep.py", "pipelines/sweep_plots.py"} & ours
+    pages = {f"pipelines/{name}.jinja" for name in ("report.html", "report.md", "style.css")}
+    assert pages == {dep for dep in deps if dep.endswith(".jinja")}
