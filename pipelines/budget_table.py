@@ -32,10 +32,10 @@ class BudgetTable:
     arms: list[Arm]
 
     @property
-    def by_seeds(self) -> int:
-        """How many comparisons in it are by seeds alone, so not those of the final bounds."""
+    def by_seeds(self) -> list[Comparison]:
+        """Those of its comparisons that are by seeds alone, so not of the final bounds."""
         cells = [cell for column in self.columns.values() for cell in column.values()]
-        return sum(c.difference is not None and c.difference.documents is None for c in cells)
+        return [c.difference for c in cells if c.difference and c.difference.documents is None]
 
 
 def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:

@@ -313,6 +313,8 @@ def caveat(arms: list[Arm]) -> str:
 
 
 def comparisons_made(arms: list[Arm]) -> int:
-    """Those of the final bounds, and those at smaller budgets and over the last third."""
-    made = compare(arms)
-    return len(made) + sum(budget_table(group, made).by_seeds for group in by_data(arms).values())
+    """Those with a verdict: of the final bounds, at smaller budgets and over the last third."""
+    final = compare(arms)
+    tables = [budget_table(group, final) for group in by_data(arms).values()]
+    made = [*final, *(comparison for table in tables for comparison in table.by_seeds)]
+    return sum(comparison.verdict != "not known" for comparison in made)

@@ -76,7 +76,7 @@ def data_words(data: str) -> list[str]:
     """How large a text is, and how much of its held-out part the training part has too."""
     folder = TOKENS / data
     if not (folder / "metadata.json").exists():
-        return [f"{folder} has no metadata.json, so nothing is known of its size."]
+        return [f"{folder} has no metadata.json, so nothing is known of its size"]
     splits = json.loads((folder / "metadata.json").read_text())["splits"]
     parts = [
         f"{name}: {count_of(split['documents'], 'document')}, "
