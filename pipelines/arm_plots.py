@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from pipelines.arms import UNITS, Arm, Measured, fraction
+from pipelines.arms import UNITS, Arm, Measured, baselines, fraction
 from pipelines.plots import COLOURS, GREY, Style
-from pipelines.sweep_plots import Scale, scale
+from pipelines.scale import Scale, scale
 
 GRID = "#e5e7eb"
 SERIES = {  # against κ: label, colour, line
@@ -60,15 +60,6 @@ def against_kappa(family: list[Arm]) -> Figure:
     rows = -(-len(handles) // 3)
     figure.tight_layout(rect=(0, 0.03 + 0.045 * rows, 1, 1))
     return figure
-
-
-def baselines(family: list[Arm]) -> list[Arm]:
-    """The plain one first; of several alike, the first."""
-    found: dict[int, Arm] = {}
-    for arm in family:
-        if arm.baseline:
-            found.setdefault(arm.run.extra_blocks, arm)
-    return [found[blocks] for blocks in sorted(found)]
 
 
 def values(runs: list[Measured], key: str, unit: str) -> list[float]:

@@ -142,10 +142,6 @@ class Arm:
         return [one.run.seed for one in self.runs]
 
     @property
-    def by_seed(self) -> dict[int, Measured]:
-        return {one.run.seed: one for one in self.runs}
-
-    @property
     def baseline(self) -> bool:
         return self.first.baseline
 
@@ -195,10 +191,17 @@ class Arm:
         return over_seeds(gaps) if gaps else None
 
     @property
-    def last_third(self) -> float | None:
-        """Bound averaged over the budgets in the last third of training, and over seeds."""
+    def tokens_per_second(self) -> float:
+        """At which it was scored, mean over seeds."""
+        return fmean(one.metrics["tokens_per_second"] for one in self.runs)
+
+    @property
+    def last_third(self) -> list[Estimate]:
+        """Of each seed that lists budgets, the bound averaged over those in the last third of
+        training; its error over documents is not known.
+        """
         found = [one.metrics["last_third"] for one in self.runs if "last_third" in one.metrics]
-        return fmean(one[self.unit] for one in found) if found else None
+        return [Estimate(one[self.unit], nan) for one in found]
 
 
 def fraction(kappa_bits: float) -> str:
@@ -280,3 +283,12 @@ def families(arms: list[Arm]) -> list[list[Arm]]:
     for arm in arms:
         groups[arm.run.data, arm.run.model, arm.run.tokens].append(arm)
     return list(groups.values())
+
+
+def baselines(family: list[Arm]) -> list[Arm]:
+    """The plain one first; of several alike, the first."""
+    found: dict[int, Arm] = {}
+    for arm in family:
+        if arm.baseline:
+            found.setdefault(arm.run.extra_blocks, arm)
+    return [found[blocks] for blocks in sorted(found)]

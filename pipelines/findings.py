@@ -6,12 +6,14 @@ from itertools import pairwise
 from math import isnan
 
 from pipelines.arms import UNITS, Arm, by_data, families
-from pipelines.compare import Comparison, compare, pooled_spread, seed_range
+from pipelines.budget_table import budget_table
+from pipelines.compare import Comparison, bounds, compare, pooled
 
 VERDICTS = {
     "lower": "Lower bound than {}",
     "no difference": "No difference measured from {}",
     "higher": "Bound above {}, so no gain shown",
+    "not known": "No difference claimed from {}, since errors are not known",
 }
 NOTES = {
     "Reconstruction cross-entropy": "Its z comes from an encoder that has read the very tokens "
@@ -28,18 +30,31 @@ NOTES = {
     "Standard errors and seeds": "± says how well trained models were measured on held-out "
     "documents. It says nothing of how far training with another seed would move the figure: that "
     "is the spread, the sample standard deviation over seeds. All arms are scored on the same "
-    "documents; the error of a difference is that of the differences document by document, and its "
-    "spread that of the differences seed by seed.",
+    "documents: a difference’s error over documents is that of the differences document by "
+    "document. Its error over seeds is that of two means of independent seeds, s √(1/n + 1/m) with "
+    "the spread s pooled over arms: runs of one seed read the data in the same order, but are not "
+    "alike in anything else.",
     "Training curves": "They are taken on training batches while the model changes, and bound by "
     "ELBO. The held-out figures are the ones to quote.",
     "Bits per token and per byte": "Tokens differ between tokenizers, bytes do not. Figures on "
     "different data are not comparable at all.",
     "Parameters": "A Free Transformer has an encoder block and a table of 2^H embeddings on top of "
     "its baseline: the same blocks and token budget, not the same number of parameters. A baseline "
-    "with one more block is the control for that: what it gains too is not due to z.",
+    "with one more block is the control for the block: what it gains too is not due to z. It has "
+    "no table and as a rule fewer parameters, so that a gain beyond its own is more than a further "
+    "block gives, and not yet more than as many parameters give.",
     "κ = 0": "A Free Transformer that pays for every bit from the first on. It has all the "
     "machinery and as good as no information in z, so it shows what the machinery itself costs.",
 }
+
+BUDGETS = (
+    "A snapshot is of a training that went on, its learning rate not annealed. Bounds of single "
+    "documents are kept for the final budget alone. Elsewhere a difference’s error over documents "
+    "is not known, and the verdict is by seeds alone: a difference counts if it exceeds the spread "
+    "of either arm and t standard errors over seeds, with the spread pooled over the column; "
+    "without a second seed nothing is claimed. The last third of training is the mean of the "
+    "budgets that lie in it, compared between arms that have the same ones there."
+)
 
 
 def signed(value: float) -> str:
@@ -116,10 +131,14 @@ def verdicts(comparisons: list[Comparison]) -> list[str]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """−0.0123 ± 0.0010, spread 0.0020."""
-    found = comparison.estimate
-    spread = "" if isnan(found.spread) else f", spread {found.spread:.4f}"
-    return f"{signed(found.mean)} ± {found.se:.4f}{spread}"
+    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents and over seeds."""
+    documents, seeds = comparison.documents, comparison.seeds
+    known = documents is not None and not isnan(documents)
+    return (
+        signed(comparison.mean)
+        + (f" ± {documents:.4f}" if known else "")
+        + ("" if isnan(seeds) else f", seeds ± {seeds:.4f}")
+    )
 
 
 def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
@@ -130,7 +149,7 @@ def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | N
 
 def attributions(comparisons: list[Comparison]) -> list[str]:
     """Whether what Free Transformers gain is more than further blocks give."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
     for c in comparisons:
         matched = find(comparisons, c.arm, plain=False)
         if c.arm.baseline or c.other.run.extra_blocks or c.verdict != "lower" or not matched:
@@ -140,17 +159,29 @@ def attributions(comparisons: list[Comparison]) -> list[str]:
             kind = "more"
         else:
             kind = "same" if control and control.verdict == "lower" else "open"
-        groups[matched.other.name, kind].append(c.arm.name)
+        groups[matched.other.name, kind].append(matched)
+    return [attribution(group, kind) for (_, kind), group in groups.items()]
+
+
+def attribution(group: list[Comparison], kind: str) -> str:
+    """Of Free Transformers of one model against a baseline with further blocks."""
+    free, control = group[0].arm, group[0].other
+    blocks = further(control.run.extra_blocks)
+    matched = control.parameters >= free.parameters
+    give = f"{blocks} {'gives' if control.run.extra_blocks == 1 else 'give'}"
+    more = f"{blocks} or as many parameters give" if matched else give
+    name = f"{control.name} ({control.parameters:,} parameters against {free.parameters:,})"
     words = {
-        "more": "is more than parameters give: {} is above it, and has no latent",
-        "same": "is one that {} has too, with further blocks and no latent: it is not shown to be "
+        "more": f"is more than {more}: {name} has no latent and is above it",
+        "same": f"is one that {name} has too, with {blocks} and no latent: it is not shown to be "
         "due to z",
-        "open": "is not told apart from {}, which has further blocks and no latent",
+        "open": f"is not told apart from {name}, which has {blocks} and no latent",
     }
-    return [
-        f"The gain of {listed(names)} {words[kind].format(control)}."
-        for (control, kind), names in groups.items()
-    ]
+    return f"The gain of {listed(c.arm.name for c in group)} {words[kind]}."
+
+
+def further(blocks: int) -> str:
+    return "one further block" if blocks == 1 else f"{blocks} further blocks"
 
 
 def machinery(comparisons: list[Comparison]) -> list[str]:
@@ -159,6 +190,7 @@ def machinery(comparisons: list[Comparison]) -> list[str]:
         "lower": "and is lower all the same, which z cannot explain",
         "no difference": "and no cost of the machinery was measured",
         "higher": "and this is what the machinery costs",
+        "not known": "but its error is not known",
     }
     return [
         f"{c.arm.name} may carry no information (κ = 0): {in_words(c)} {UNITS[c.unit]} from "
@@ -246,35 +278,43 @@ def numbers(arm: Arm) -> str:
 
 def caveat(arms: list[Arm]) -> str:
     """How far the findings go."""
-    ranges = {data: seed_range(group, group[0].unit) for data, group in by_data(arms).items()}
+    groups = by_data(arms)
+    within = {data: pooled(bounds(group, group[0].unit).values()) for data, group in groups.items()}
+    alone = [data for data, found in within.items() if not found.freedom]
     sentences = [
         "± is one standard error over held-out documents; a difference within two of them is "
         "reported as none."
     ]
-    if unknown := [data for data, found in ranges.items() if found is None]:
+    if alone:
         sentences.append(
-            f"One seed per arm on {listed(unknown)}: how far another seed would move these "
+            f"One seed per arm on {listed(alone)}: how far another seed would move these "
             "figures is not known, so nothing is claimed beyond these very runs."
         )
-    repeated = {data: found for data, found in ranges.items() if found is not None}
-    if repeated:
+    if len(alone) < len(groups):
         sentences.append(
             "Where there are seeds, a difference also counts as none unless it exceeds the spread "
-            "over seeds and two standard errors over seeds (2 × spread ÷ √n). The spread is the "
-            "sample standard deviation of the differences seed by seed: the larger of the "
-            "comparison’s own and the one pooled over all comparisons on the data."
+            "over seeds of either arm and t standard errors over seeds, s √(1/n + 1/m): s is the "
+            "spread within arms, pooled over all arms on the data as if seeds moved all of them "
+            "alike, n and m are the numbers of seeds, and t is the 97.5 % quantile of Student’s t."
         )
-    for data, found in repeated.items():
-        group = by_data(arms)[data]
-        unit = UNITS[group[0].unit]
+    for data, found in within.items():
+        if found.freedom:
+            unit = UNITS[groups[data][0].unit]
+            sentences.append(
+                f"On {data} s is {found.spread:.4f} {unit}, with "
+                f"{count(found.freedom, 'degree')} of freedom."
+            )
+    if number := comparisons_made(arms):
         sentences.append(
-            f"On {data} the pooled spread of a difference is {pooled_spread(group):.4f} {unit}; "
-            f"runs that differ only in their seed differ by up to {found:.4f}."
-        )
-    if any(1 < len(arm.runs) < 5 for arm in arms):
-        few = min(len(arm.runs) for arm in arms if len(arm.runs) > 1)
-        sentences.append(
-            f"With {few} seeds a spread is itself a rough estimate, the pooled one too, since "
-            "comparisons share their baseline; verdicts near their threshold may not last."
+            f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
+            "of arms without any difference, about one comparison in twenty finds one all the same."
         )
     return " ".join(sentences)
+
+
+def comparisons_made(arms: list[Arm]) -> int:
+    """Those with a verdict: of the final bounds, at smaller budgets and over the last third."""
+    final = compare(arms)
+    tables = [budget_table(group, final) for group in by_data(arms).values()]
+    made = [*final, *(comparison for table in tables for comparison in table.by_seeds)]
+    return sum(comparison.verdict != "not known" for comparison in made)

@@ -26,12 +26,23 @@ from pipelines.arms import (
     Measured,
     by_data,
     group_by_seed,
+    over_seeds,
     read_runs,
     training_bits,
 )
+from pipelines.budget_table import budget_table
 from pipelines.compare import Comparison, compare
 from pipelines.files import replace_folder
-from pipelines.findings import NOTES, caveat, count, findings, in_words, introduction
+from pipelines.findings import (
+    BUDGETS,
+    NOTES,
+    caveat,
+    count,
+    findings,
+    in_words,
+    introduction,
+    signed,
+)
 from pipelines.paper import character_kinds, figure4_rows, number, our_panel, read_paper
 from pipelines.schema import Experiment, load_experiment
 from pipelines.sections import sections
@@ -65,7 +76,7 @@ def data_words(data: str) -> list[str]:
     """How large a text is, and how much of its held-out part the training part has too."""
     folder = TOKENS / data
     if not (folder / "metadata.json").exists():
-        return [f"{folder} has no metadata.json, so nothing is known of its size."]
+        return [f"{folder} has no metadata.json, so nothing is known of its size"]
     splits = json.loads((folder / "metadata.json").read_text())["splits"]
     parts = [
         f"{name}: {count_of(split['documents'], 'document')}, "
@@ -167,14 +178,15 @@ def arm_row(arm: Arm) -> dict[str, Any]:
             row |= estimate_row(f"{column}_{unit}", arm.figure(column, unit))
     row |= estimate_row("gap_nats_per_token", arm.gap)
     row |= {"parameters": arm.parameters, "trained_tokens": arm.trained_tokens}
-    row |= {"last_third": arm.last_third} if arm.last_third is not None else {}
+    row |= {"tokens_per_second": arm.tokens_per_second}
+    row |= estimate_row("last_third", over_seeds(arm.last_third) if arm.last_third else None)
     return row if arm.baseline else row | {"collapsed": len(arm.collapsed)}
 
 
 def estimate_row(name: str, found: Estimate | None) -> dict[str, Any]:
     if found is None:
         return {}
-    row = {name: found.mean, f"{name}_se": found.se}
+    row = {name: found.mean} | ({} if isnan(found.se) else {f"{name}_se": found.se})
     return row if isnan(found.spread) else row | {f"{name}_spread": found.spread}
 
 
@@ -248,7 +260,12 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "printable": printable}
-    environment.globals |= {"character_kinds": character_kinds, "zip": zip, "in_words": in_words}
+    environment.globals |= {
+        "character_kinds": character_kinds,
+        "zip": zip,
+        "in_words": in_words,
+        "signed": signed,
+    }
     return environment
 
 
@@ -269,6 +286,7 @@ def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> 
         "runs": runs,
         "by_data": groups,
         "differences": {name: differences(comparisons, group) for name, group in groups.items()},
+        "budgets": {name: budget_table(group, comparisons) for name, group in groups.items()},
         "corpora": {
             data: data_words(data)
             for data, group in groups.items()
@@ -280,6 +298,7 @@ def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> 
         "findings": findings(arms),
         "caveat": caveat(arms),
         "notes": NOTES,
+        "budget_words": BUDGETS,
         "figure4": rows,
         "figure4_shown": shown,
         "sections": made,

@@ -80,7 +80,7 @@ class Run:
     tokens: int = MISSING  # budget, exact to one batch
     # smaller ones in tokens, whose models are kept and measured too; another list is another run
     budgets: list[int] = field(default_factory=list)
-    extra_blocks: int = 0  # a control: a baseline with as many parameters as its Free Transformer
+    extra_blocks: int = 0  # a control: of a baseline, for the encoder block of its Free Transformer
     seed: int = 0
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from pipelines import sweep_plots
 from pipelines.arms import UNITS, Arm, Estimate, Measured, fraction, training_bits
-from pipelines.compare import difference, seed_range
+from pipelines.compare import over_documents
 from pipelines.files import replace_folder
 from pipelines.findings import NOTES, collapses, count, signed
 from pipelines.report import run_row, save_figures, templates, write_table
@@ -100,12 +100,13 @@ class Ranking:
     @property
     def spread(self) -> float | None:
         """Largest difference between trials that differ only in their seed; None if none do."""
-        return seed_range([s.arm for s in self.settings], self.best.unit)
+        ranges = [max(s.bounds) - min(s.bounds) for s in self.settings if len(s.bounds) > 1]
+        return max(ranges, default=None)
 
     def difference(self, setting: Setting) -> Estimate:
         """Bound minus the best one, with its standard error."""
         if self.same_documents:
-            return difference(setting.arm, self.best.arm, setting.unit)
+            return over_documents(setting.arm, self.best.arm, setting.unit)
         errors = (setting.bound.se, self.best.bound.se)
         return Estimate(setting.bound.mean - self.best.bound.mean, sqrt(sum(e * e for e in errors)))
 

@@ -79,7 +79,7 @@ def measured(
     spec: dict[str, Any], bound: float, se: float, **others: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     free, bits = spec["kappa_bits"] is not None, {"small": 3, "large": 5}[spec["model"]]
-    metrics: dict[str, Any] = {"documents": 8, "tokens": 520}
+    metrics: dict[str, Any] = {"documents": 8, "tokens": 520, "tokens_per_second": 4321.5}
     metrics["bits_per_token"] = figures(bound, se, free, **others)
     details: dict[str, Any] = {
         "kl_per_bit": [0.2222 / bits] * bits if free else [],
@@ -100,7 +100,7 @@ def measured(
         details["samples"] = [{"prompt": "if a <b> &", "text": "\n\x04 end ``` of"}]
     metrics |= {
         "trained_tokens": spec["tokens"],
-        "parameters": 1000 + free + spec.get("extra_blocks", 0),
+        "parameters": 1000 + 2 * free + spec.get("extra_blocks", 0),
     }
     return metrics | ({"collapsed": 0} if free else {}), details
 

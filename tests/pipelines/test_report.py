@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import subprocess
+import sys
 from html import unescape
 from html.parser import HTMLParser
 from math import sqrt
@@ -10,7 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import CE, GROUP, SAMPLES, arms_of, make_report, run, write_experiment, write_results
+import yaml
+from results import (
+    CE,
+    GROUP,
+    ROOT,
+    SAMPLES,
+    arms_of,
+    make_report,
+    run,
+    write_experiment,
+    write_results,
+)
 
 from pipelines import report
 from pipelines.arms import fraction
@@ -273,9 +286,14 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         units = {unit: metrics[unit] for unit in ("bits_per_token", "bits_per_byte")}
         metrics["budgets"] = [
             {"tokens": tokens, "listed": tokens, "annealed": tokens > 5000, **units}
-            for tokens in (2000, 6500)
+            for tokens in (2000, 5000, 6500)
         ]
-        metrics["last_third"] = {"n": 1, "bits_per_token": 0.9, "bits_per_byte": 0.3456}
+        seed = int(path.parent.name[-1])
+        metrics["last_third"] = {
+            "n": 2,
+            "bits_per_token": 0.9,
+            "bits_per_byte": 0.3456 + seed / 100,
+        }
         if "free" in path.parent.name:
             metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
             metrics["label"] = {
@@ -333,9 +351,36 @@ def test_free_transformers_stand_beside_both_baselines(seeded: Path) -> None:
     assert [row.split("|")[1].strip() for row in rows] == ["plus", "free_1", "free_2"]
 
 
-def test_last_third_is_in_a_table(seeded: Path) -> None:
+def test_budgets_have_mean_spread_seeds_and_difference(seeded: Path) -> None:
+    table = (seeded / "report.md").read_text().split("bound at each budget")[1]
+    head, _, *rows = [line.split("|") for line in table.splitlines() if line.startswith("|")][:6]
+    assert [cell.strip() for cell in head[2:-1:2]] == [
+        "2,000 tokens", "5,000 tokens", "6,500 tokens", "mean of the last third"
+    ]  # fmt: skip
+    free = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in rows}["free_1"]
+    bound, difference = "0.1500 ± 0.0033, spread 0.0141, 2 seeds", "−0.0167, seeds ± 0.0071"
+    told = "no difference (threshold 0.0196, 2 and 2 seeds)"
+    assert free[:2] == [f"{bound}, snapshot", f"{difference}: {told}"]
+    assert free[4:6] == [bound, f"−0.0167 ± 0.0033, seeds ± 0.0071: {told}"]
+    assert free[6].startswith("0.3506, spread 0.0071, 2 seeds, 2 budgets")
+    assert free[7].startswith("+0.0000, seeds ± 0.0071: no difference")
     page = (seeded / "index.html").read_text()
-    assert page.count("<td>0.3456</td>") == 4
+    assert page.count("<small>2 budgets</small>") == 4
+    assert "the verdict is by seeds alone" in page
+    with open(seeded / "arms.csv", newline="") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["arm"] == "free_1"]
+    assert float(row["last_third_spread"]) == pytest.approx(0.01 / sqrt(2))
+
+
+def test_comparisons_at_budgets_are_counted(seeded: Path) -> None:
+    """3 + 2 final ones, against one or two baselines; 3 at two budgets and of the last third."""
+    assert "14 comparisons were made" in (seeded / "report.md").read_text()
+
+
+def test_speed_of_scoring_is_on_the_pages(seeded: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (seeded / name).read_text()
+        assert "scored, tokens/s" in text and "4,322" in text
 
 
 def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
@@ -347,3 +392,24 @@ def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
     (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
     words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
     assert report.overlap_words(tmp_path).startswith(words)
+
+
+def test_what_decides_the_pages_is_what_dvc_makes_them_anew_for() -> None:
+    """The modules and templates that the report runs through, but for those named here."""
+    deps = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["report"]["deps"])
+    unconcerned = {
+        # of the model, whose results are made anew with them; `bounds` and `schema` import them
+        *(f"ftmodel/{name}.py" for name in ("config", "layers", "mapper", "transformer")),
+        *(f"ftmodel/{name}.py" for name in ("schedule", "processes", "coin_flip", "reviews")),
+        # what they check, name or keep
+        *(f"pipelines/{name}.py" for name in ("data_schema", "errors", "files", "schema", "stage")),
+    }
+    code = "import pipelines.report, sys; print(*sys.modules)"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
+    ours = {
+        m.replace(".", "/") + ".py" for m in modules if m.startswith(("ftmodel.", "pipelines."))
+    }
+    assert ours - unconcerned == {dep for dep in deps if dep.endswith(".py")}
+    assert not {"pipelines/sweep.py", "pipelines/sweep_plots.py"} & ours
+    pages = {f"pipelines/{name}.jinja" for name in ("report.html", "report.md", "style.css")}
+    assert pages == {dep for dep in deps if dep.endswith(".jinja")}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import sweep_report
-from pipelines.sweep_plots import scale
+from pipelines.scale import scale
 from pipelines.sweep_report import best_trial, caveat, draw, findings, rank, setting_of, value_words
 from pipelines.sweep_schema import compose_plan
 from pipelines.trial import DONE, FAILED, STOPPED, Result
