@@ -25,7 +25,6 @@ from ftmodel.mapper import pack_bits
 from ftmodel.objective import LN2
 from ftmodel.transformer import FreeTransformer
 
-
 NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
 
 

@@ -14,7 +14,11 @@ LINES: dict[str, dict[str, Any]] = {
     "exact, from the flips so far": {"color": EXACT, "lw": 4, "alpha": 0.45},
     "exact, given the hidden side": {"color": COLOURS[0], "lw": 1.2, "ls": "--"},
     "model without z": {"color": MODEL, "lw": 1.5},
-    "model, z from its encoder": {"color": ENCODER, "lw": 1.2, "zorder": 3},
+    "model, z from its encoder (it has read these flips)": {
+        "color": ENCODER,
+        "lw": 1.2,
+        "zorder": 3,
+    },
     "model, z from the prior": {"color": PRIOR, "lw": 1.2},
 }
 DRAWN = dict(zip(("exact", "given_side", "model", "encoder_z", "prior_z"), LINES, strict=True))

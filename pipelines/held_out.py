@@ -4,7 +4,8 @@ A document, [end of text] ids … [end of text], is cut into pieces of at most t
 each predicted from its own tokens only: what came before its first one is not seen. That is harder
 than reading on, and not alike for every arm: a Free Transformer's encoder, trained on full
 windows (within documents where the model masks them), also reads the short pieces at the ends of
-documents, where its z may suit the text less and the bounds be looser; a baseline has no encoder. A row of a process is one piece.
+documents, where its z may suit the text less and the bounds be looser; a baseline has no encoder.
+A row of a process is one piece.
 
 Everything is a stream: no more than one batch of pieces is in memory at a time.
 """

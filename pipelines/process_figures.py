@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ftmodel import coin_flip
 from ftmodel.generate import generate
-from ftmodel.information import label_information
+from ftmodel.information import label_information, told_by
 from ftmodel.processes import PROCESSES
 from ftmodel.target_task import ARROW, LENGTH, LETTERS, decode
 from ftmodel.transformer import FreeTransformer
@@ -67,13 +67,15 @@ def label_figures(
     settings: Evaluation,
     device: torch.device,
 ) -> dict[str, Any]:
-    """What z, drawn once from the encoder for each held-out row that is scored, says of its label;
-    ``bits`` and what follows are of the single bit that says most.
+    """What z, drawn once from the encoder for each held-out row that is scored, says of its label:
+    ``bits`` and what follows are of the single bit that says most, ``whole`` of all together;
+    ``text`` is how many bits the rows themselves tell of it, the most that any z can.
     """
-    assert model.latent is not None
+    posterior = PROCESSES[data.source].label_posterior
+    assert model.latent is not None and posterior is not None
     labels = held_out_labels(shards, data)
     context, width = model.config.context, model.config.latent_bits
-    bits, rows = [], []
+    bits, rows, tokens = [], [], []
     stream = held_out(shards, context, settings.tokens)
     for batch in packed(stream, context, max(1, settings.batch_tokens // context)):
         draw = noise_of(batch, width, settings.seed, Purpose.LABEL, device)
@@ -82,10 +84,16 @@ def label_figures(
         o = model.latent.encode(model.lower(inputs, positions), positions)
         bits.append((draw() < o.sigmoid()).cpu().long())
         rows += [piece.document for piece in batch.pieces]
+        tokens += [torch.from_numpy(piece.tokens) for piece in batch.pieces]
     found = label_information(
         torch.cat(bits), labels[rows], generator(settings.seed, Purpose.PERMUTATIONS)
     )
-    return {**asdict(found.best), "per_bit": found.per_bit, "whole": asdict(found.whole)}
+    return {
+        **asdict(found.best),
+        "per_bit": found.per_bit,
+        "whole": asdict(found.whole),
+        "text": told_by(posterior(torch.stack(tokens))),
+    }
 
 
 @torch.inference_mode()
