@@ -94,14 +94,14 @@ def rows_of(inputs: Tensor) -> Tensor:
 
 
 def sampled_probability(o: Tensor) -> Tensor:
-    """P(noise < sigmoid(o)) of float32 noise, exactly, in float64: sigmoid(o), rounded up to a
-    multiple of 2^-24.
+    """sigmoid(o) as float32 noise can draw it, in float64: rounded up to a multiple of 2^-24, and
+    never 0 or 1, so that P(noise < q) is q exactly and every z may be drawn.
 
-    A bound holds for any q, if z is drawn from that q. Of logits below −16.6, a bit is drawn with
-    probability 2^-24 all the same (where the noise is 0), and not with e^o: weighed by that, one
-    such draw would put the bound far below the truth.
+    A bound holds for any q, if z is drawn from that very q. Of logits below −16.6, noise of 0 sets
+    a bit with probability 2^-24 and not e^o: weighed by that, one such draw would put the bound
+    far below the truth.
     """
-    return (o.double().sigmoid() * NOISE_STEPS).ceil() / NOISE_STEPS
+    return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1) / NOISE_STEPS
 
 
 @torch.inference_mode()

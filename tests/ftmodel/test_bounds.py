@@ -155,7 +155,7 @@ def test_bounds_use_the_same_weights_as_the_forward_pass(
     logits = model.logits(model(inputs, noise=torch.full((3, 6, 3), 0.5)).hidden)
     ce = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").sum(1)
     torch.testing.assert_close(bounds.ce, ce.detach().double(), atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(bounds.kl, torch.full((3,), 18 * LN2).double())
+    torch.testing.assert_close(bounds.kl, torch.full((3,), 18 * LN2).double(), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("o", [-1e4, -30.0, -17.0, -16.0, -3.0, 0.3, 16.0, 17.0, 30.0])
@@ -167,7 +167,7 @@ def test_a_bit_is_one_as_often_as_its_probability_says(o):
     assert q.item() == pytest.approx(torch.tensor(o).double().sigmoid().item(), abs=2**-24)
 
 
-@pytest.mark.parametrize("o", [-30.0, -17.0, -5.0, 0.3, 5.0, 17.0])
+@pytest.mark.parametrize("o", [-1e4, -30.0, -17.0, -5.0, 0.3, 17.0, 30.0])
 def test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate(o):
     """One token of two, each with probability 1/2 whatever z is; the bit's logit is o. Noise of 0,
     which is all there is below 2^-24, sets even a bit of logit −30. The estimate has two values:
@@ -189,9 +189,9 @@ def test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate(o):
     counts = torch.arange(1 << 24).float() / (1 << 24) < sampled_probability(torch.tensor(o))
     share = counts.double().mean().item()
     one, zero = (-bounds.iwae).exp().tolist()
-    assert share * one + (1 - share) * zero == pytest.approx(0.5, rel=1e-9)
+    assert share * one + (1 - share) * zero == pytest.approx(0.5, rel=1e-6)
     elbo = share * bounds.iwae[0] + (1 - share) * bounds.iwae[1]
-    assert bounds.elbo[0].item() == pytest.approx(elbo.item(), rel=1e-9)
+    assert bounds.elbo[0].item() == pytest.approx(elbo.item(), rel=1e-6)
 
 
 def test_weights_of_bits_that_do_not_saturate_are_those_of_the_logits(make_model, make_tokens, rng):
