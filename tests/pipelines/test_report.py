@@ -339,6 +339,23 @@ def test_last_third_is_in_a_table(seeded: Path) -> None:
     assert page.count("<td>0.3456</td>") == 4
 
 
+def test_the_label_is_in_a_table_and_a_sentence_with_all_its_figures(seeded: Path) -> None:
+    table = ["0.5000", "0.0100", "0.0200", "0.001", "0.6250", "0.0300", "0.0400", "0.002", "0.8750"]
+    sentence = (
+        "free_1: z carries the label: 0.50 bits by its best bit and 0.62 by all together, of 0.88 "
+        "that the text tells, means over seeds (p ≤ 0.002)."
+    )
+    cells = [text for _, text in Cells((seeded / "index.html").read_text()).cells]
+    lines = (seeded / "report.md").read_text().splitlines()
+    for name in ("free_1_s0", "free_1_s1", "free_2_s0", "free_2_s1"):
+        assert any(cells[i : i + 10] == [name, *table] for i in range(len(cells)))
+        assert f"| {' | '.join([name, *table])} |" in lines
+    head = lines.index(next(line for line in lines if "all bits together" in line))
+    assert lines[head - 1] == "" and lines[head + 1] == "|" + 10 * "---|"
+    assert f"<li>{sentence}</li>" in (seeded / "index.html").read_text()
+    assert f"- {sentence}" in lines
+
+
 def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
     for name in ("index.html", "report.md"):
         text = (seeded / name).read_text()
