@@ -398,8 +398,8 @@ WRONG = [
     Wrong(
         "rare bits weighed by a probability that noise does not have",
         "bounds.py",
-        "return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1) / NOISE_STEPS",
-        "return o.double().sigmoid()",
+        "return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1)",
+        "return (o.double().sigmoid() * NOISE_STEPS)",
         "test_bounds.py::test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate",
     ),
     Wrong(

@@ -50,6 +50,7 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(rows):
     codes_of = []
     for shown in figures["sequences"]:
         (inputs, noise, _), (again, _, codes) = next(asked), next(asked)
+        assert noise is not None and codes is not None
         for given in (inputs, again):
             flips = ["^" + shown["flips"][:-1]] * 4
             assert ["".join(coin_flip.SYMBOLS[t] for t in row) for row in given] == flips
