@@ -21,9 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.mapper import binary_mapper, pack_bits
-from ftmodel.objective import LN2, kl_per_bit
+from ftmodel.mapper import pack_bits
+from ftmodel.objective import LN2
 from ftmodel.transformer import FreeTransformer
+
+NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
 
 
 @dataclass
@@ -91,6 +93,17 @@ def rows_of(inputs: Tensor) -> Tensor:
     return torch.arange(1, len(inputs) + 1, device=inputs.device)[:, None].expand_as(inputs)
 
 
+def sampled_probability(o: Tensor) -> Tensor:
+    """sigmoid(o) as float32 noise can draw it, in float64: rounded up to a multiple of 2^-24, and
+    never 0 or 1, so that P(noise < q) is q exactly and every z may be drawn.
+
+    A bound holds for any q, if z is drawn from that very q. Of logits below −16.6, noise of 0 sets
+    a bit with probability 2^-24 and not e^o: weighed by that, one such draw would put the bound
+    far below the truth.
+    """
+    return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1) / NOISE_STEPS
+
+
 @torch.inference_mode()
 def latent_bounds(
     model: FreeTransformer,
@@ -106,7 +119,7 @@ def latent_bounds(
 
     Args:
         draw: called 2 K times, for the posterior's and the prior's z in turn; each time new noise
-            (B, T, H), uniform on [0, 1).
+            (B, T, H), float32, uniform on the multiples of 2^-24 in [0, 1).
         pieces: (B, T), the number 1 … S of the piece that a token belongs to, 0 for padding; each
             lies in one row. None: each row is one.
     """
@@ -115,22 +128,21 @@ def latent_bounds(
     if pieces is None:
         pieces = rows_of(inputs)
     x = model.lower(inputs, positions)
-    o = model.latent.encode(x, positions)  # (B, T, H)
+    q = sampled_probability(model.latent.encode(x, positions))  # of a 1, (B, T, H)
     table = model.latent.post_sampler
-    lengths = sums(torch.ones_like(o[..., 0]), pieces)
+    lengths = sums(torch.ones_like(q[..., 0]), pieces)
     log_prior = -lengths * model.config.latent_bits * LN2
     ce, log_w, prior = [], [], []
     for _ in range(samples):
-        noise = draw()
-        r, _codes = binary_mapper(o, noise, table)
+        ones = draw() < q
+        r = table[pack_bits(ones)]
         nll = sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces)
-        ones = noise < o.sigmoid()
-        log_q = sums(torch.where(ones, F.logsigmoid(o), F.logsigmoid(-o)), pieces).sum(-1)
+        log_q = sums(torch.where(ones, q, 1 - q).log(), pieces).sum(-1)
         ce.append(nll)
         log_w.append(-nll + log_prior - log_q)
         r = table[pack_bits(draw() < 0.5)]
         prior.append(-sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces))
-    kl_bits = sums(kl_per_bit(o), pieces)
+    kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), pieces)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)
     log_weights = torch.stack(log_w)

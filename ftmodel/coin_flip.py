@@ -46,12 +46,22 @@ def exact_log_probability(sequences: Tensor) -> Tensor:
     return torch.where(fits, torch.logaddexp(given_one, given_zero) - log(2), -torch.inf)
 
 
-def predictive(sequences: Tensor) -> Tensor:
-    """P(X_{t+1} = 1 | x_1 … x_t) for t = 0 … 63, (n, 64), of sequences (n, 65).
+def posteriors(sequences: Tensor) -> Tensor:
+    """P(Z = 1 | x_1 … x_t) for t = 0 … 64, (n, 65), of sequences (n, 65).
 
-    Equation 2: the posterior odds of Z = 1 are ((1 − ε) / ε)^(ones − zeros so far).
+    Equation 2: the posterior odds are ((1 − ε) / ε)^(ones − zeros so far).
     """
-    signs = 2.0 * (sequences[:, 1:-1] == ONE) - 1  # (n, 63)
-    lead = torch.nn.functional.pad(signs.cumsum(1), (1, 0)).double()  # (n, 64)
-    posterior = torch.sigmoid(lead * log((1 - EPSILON) / EPSILON))
+    signs = 2.0 * (sequences[:, 1:] == ONE) - 1  # (n, 64)
+    lead = torch.nn.functional.pad(signs.cumsum(1), (1, 0)).double()
+    return torch.sigmoid(lead * log((1 - EPSILON) / EPSILON))
+
+
+def label_posterior(sequences: Tensor) -> Tensor:
+    """P(Z = 1 | all flips), (n,), of sequences (n, 65)."""
+    return posteriors(sequences)[:, -1]
+
+
+def predictive(sequences: Tensor) -> Tensor:
+    """P(X_{t+1} = 1 | x_1 … x_t) for t = 0 … 63, (n, 64), of sequences (n, 65)."""
+    posterior = posteriors(sequences)[:, :-1]
     return (1 - EPSILON) * posterior + EPSILON * (1 - posterior)

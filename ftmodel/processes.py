@@ -19,8 +19,9 @@ class Process:
     row: int  # tokens of a sequence
     sample: Callable[[int, Generator], Tensor]  # n sequences (n, row)
     log_probability: Callable[[Tensor], Tensor]  # of (n, row), given the first token: (n,), nats
-    # where a hidden label decides a sequence: the same rows as of sample, and their labels (n,)
+    # where a hidden fair coin decides a sequence: the same rows as of sample, and their labels (n,)
     sample_labelled: Callable[[int, Generator], tuple[Tensor, Tensor]] | None = None
+    label_posterior: Callable[[Tensor], Tensor] | None = None  # P(label = 1 | row), (n,)
 
     def text(self, row: Tensor) -> str:
         return self.separator.join(self.symbols[i] for i in row.tolist())
@@ -41,6 +42,7 @@ PROCESSES = {
         sample=coin_flip.sample_sequences,
         log_probability=coin_flip.exact_log_probability,
         sample_labelled=coin_flip.sample_labelled,
+        label_posterior=coin_flip.label_posterior,
     ),
     "reviews": Process(
         symbols=reviews.SYMBOLS,
@@ -49,5 +51,6 @@ PROCESSES = {
         sample=reviews.sample_sequences,
         log_probability=reviews.exact_log_probability,
         sample_labelled=reviews.sample_labelled,
+        label_posterior=reviews.label_posterior,
     ),
 }

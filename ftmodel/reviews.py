@@ -69,10 +69,19 @@ def exact_log_probability(sequences: Tensor) -> Tensor:
     """log P(words after the first) in nats, (n,), of sequences (n, 49), summed over both labels;
     −inf for what the grammar cannot produce.
     """
-    sentences = sequences[:, 1:].unflatten(1, (-1, WORDS))  # (n, S, WORDS)
-    given_label = torch.stack([sentence_log_probability(sentences, k).sum(1) for k in (0, 1)])
-    total = torch.logsumexp(given_label, dim=0) - log(2)
+    total = torch.logsumexp(given_label(sequences), dim=0) - log(2)
     return torch.where(sequences[:, 0] == ID[START], total, -torch.inf)
+
+
+def label_posterior(sequences: Tensor) -> Tensor:
+    """P(sentiment is 1 | words), (n,), of sequences (n, 49) of the grammar."""
+    return given_label(sequences).softmax(0)[1]
+
+
+def given_label(sequences: Tensor) -> Tensor:
+    """log P(words after the first | label) in nats, (2, n), of sequences (n, 49)."""
+    sentences = sequences[:, 1:].unflatten(1, (-1, WORDS))  # (n, S, WORDS)
+    return torch.stack([sentence_log_probability(sentences, k).sum(1) for k in (0, 1)])
 
 
 def sentence_log_probability(sentences: Tensor, label: int) -> Tensor:

@@ -15,25 +15,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pipelines.shards import Windows
-
-ORDER, NOISE, INIT = range(3)  # purposes, so that no two random streams of a run coincide
-
-
-def stream_seed(seed: int, purpose: int, index: int = 0) -> int:
-    """A 64-bit seed of its own for each (seed, purpose, index)."""
-    return int(np.random.SeedSequence((seed, purpose, index)).generate_state(1, np.uint64)[0] >> 1)
+from pipelines.streams import Purpose, generator, philox
 
 
 def latent_noise(seed: int, step: int, places: range, length: int, bits: int) -> Tensor:
-    """Uniform noise (len(places), length, bits) on [0, 1) for z of these rows of a step's batch.
-
-    Philox is a function of key and counter: each row's numbers are found without drawing others.
-    """
-    key = np.random.SeedSequence((seed, NOISE)).generate_state(2, np.uint64)
+    """Uniform noise (len(places), length, bits) on [0, 1) for z of these rows of a step's batch."""
     noise = np.empty((len(places), length, bits), np.float32)
     for row, place in zip(noise, places, strict=True):
-        philox = np.random.Philox(key=key, counter=[0, place, step, 0])
-        np.random.Generator(philox).random(out=row, dtype=np.float32)
+        philox(seed, Purpose.NOISE, step, place).random(out=row, dtype=np.float32)
     return torch.from_numpy(noise)
 
 
@@ -74,8 +63,8 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         self.permutation = lru_cache(maxsize=2)(self._permutation)
 
     def _permutation(self, epoch: int) -> Tensor:
-        generator = torch.Generator().manual_seed(stream_seed(self.seed, ORDER, epoch))
-        return torch.randperm(len(self.windows), generator=generator)
+        order = generator(self.seed, Purpose.ORDER, epoch)
+        return torch.randperm(len(self.windows), generator=order)
 
     def __len__(self) -> int:
         return self.steps * self.share.accumulate

@@ -40,11 +40,13 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "ftmodel/schedule.py",
     "pipelines/token_file.py",
     "pipelines/shards.py",
+    "pipelines/streams.py",
     "pipelines/batches.py",
     "pipelines/module.py",
     "pipelines/speed.py",
     "pipelines/sharding.py",
     "pipelines/legs.py",
+    "pipelines/callbacks.py",
     "pipelines/fit.py",
 )
 

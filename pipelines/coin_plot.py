@@ -14,7 +14,11 @@ LINES: dict[str, dict[str, Any]] = {
     "exact, from the flips so far": {"color": EXACT, "lw": 4, "alpha": 0.45},
     "exact, given the hidden side": {"color": COLOURS[0], "lw": 1.2, "ls": "--"},
     "model without z": {"color": MODEL, "lw": 1.5},
-    "model, z from its encoder": {"color": ENCODER, "lw": 1.2, "zorder": 3},
+    "model, z from its encoder (it has read these flips)": {
+        "color": ENCODER,
+        "lw": 1.2,
+        "zorder": 3,
+    },
     "model, z from the prior": {"color": PRIOR, "lw": 1.2},
 }
 DRAWN = dict(zip(("exact", "given_side", "model", "encoder_z", "prior_z"), LINES, strict=True))
@@ -38,8 +42,9 @@ def coin_flip(runs: Mapping[str, Mapping[str, Any]]) -> Figure:
         axes.set_xlabel("flips seen (dots: the next flip, 1 above, 0 below)", fontsize=9.5)
     drawn = [key for key in DRAWN if any(key in c["sequences"][0] for c in runs.values())]
     handles = [Line2D([], [], label=DRAWN[key], **LINES[DRAWN[key]]) for key in drawn]
-    figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False)
-    figure.tight_layout(rect=(0, 0.4 / figure.get_figheight(), 1, 1))
+    figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False)
+    height = 0.2 + 0.2 * -(-len(handles) // columns)
+    figure.tight_layout(rect=(0, height / figure.get_figheight(), 1, 1))
     return figure
 
 

@@ -33,6 +33,7 @@ from pipelines.schema import Budget, Evaluation, Experiment, Run
 from pipelines.scoring import score
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
+from pipelines.streams import Purpose, generator
 from pipelines.tracking import Tracking
 
 UNITS = ("bits_per_token", "bits_per_byte")
@@ -44,13 +45,13 @@ def text_samples(
 ) -> list[dict[str, str]]:
     """Continuations of the first tokens of a few held-out pieces."""
     context = model.config.context
-    generator = torch.Generator().manual_seed(settings.seed)
+    rng = generator(settings.seed, Purpose.TEXT)
     decode = shards.tokenizer().decode
     samples = []
     for piece in islice(held_out(shards, context, TEXT_SAMPLES * context), TEXT_SAMPLES):
         prompt = torch.from_numpy(piece.tokens[:-1][: min(TEXT_PROMPT, context // 2)])
         new = min(TEXT_NEW, context - len(prompt))
-        made = generate(model, prompt[None].to(device), new, generator=generator, temperature=0.8)[
+        made = generate(model, prompt[None].to(device), new, generator=rng, temperature=0.8)[
             0
         ].tolist()
         samples.append({"prompt": decode(made[: len(prompt)]), "text": decode(made[len(prompt) :])})

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from ftmodel.transformer import FreeTransformer
-from pipelines.batches import INIT, BatchModule, Share, StepBatches, stream_seed
+from pipelines.batches import BatchModule, Share, StepBatches
 from pipelines.callbacks import Checkpoints, History, Progress
 from pipelines.checkpoint import resume_folder
 from pipelines.checkpoint_io import WholeFiles
@@ -24,6 +24,7 @@ from pipelines.module import NonFinite, TrainingModule
 from pipelines.schema import Experiment, Precision
 from pipelines.shards import Shards
 from pipelines.speed import speed_up
+from pipelines.streams import Purpose, stream_seed
 from pipelines.tracking import Tracking, say
 
 CHECKPOINT_SECONDS = 20.0
@@ -84,7 +85,7 @@ def fit_leg(
         tracking.start(card, experiment, go_on=newest is not None)
         if newest:
             say(f"{shown}: going on from step {int(newest.stem)}")
-    torch.manual_seed(stream_seed(run.seed, INIT))
+    torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
     model = FreeTransformer(config, shards.metadata.vocab_size)
     speed_up(model, compute)
     batches = StepBatches(

@@ -2,7 +2,10 @@
 
 A document, [end of text] ids … [end of text], is cut into pieces of at most the model's context,
 each predicted from its own tokens only: what came before its first one is not seen. That is harder
-than reading on, alike for every arm. A row of a process is one piece.
+than reading on, and not alike for every arm: a Free Transformer's encoder, trained on full
+windows (within documents where the model masks them), also reads the short pieces at the ends of
+documents, where its z may suit the text less and the bounds be looser; a baseline has no encoder.
+A row of a process is one piece.
 
 Everything is a stream: no more than one batch of pieces is in memory at a time.
 """
@@ -15,8 +18,7 @@ import torch
 from torch import Tensor
 
 from pipelines.shards import Shards
-
-BOUNDS, LABELS = range(2)  # purposes of noise
+from pipelines.streams import Purpose, philox
 
 
 @dataclass
@@ -100,18 +102,14 @@ def laid_out(batch: list[Piece], places: list[tuple[int, int]]) -> Batch:
 
 
 def noise_of(
-    batch: Batch, bits: int, seed: int, purpose: int, device: torch.device
+    batch: Batch, bits: int, seed: int, purpose: Purpose, device: torch.device
 ) -> Callable[[], Tensor]:
     """Gives, at each call, new noise (B, T, bits), uniform on [0, 1), for the z of a batch.
 
-    The noise of a piece is a stream of its own, Philox keyed by its document and number: it does
-    not depend on what the piece is packed with, nor on how often it is asked for.
+    The noise of a piece is a stream of its own, by its document and number: it does not depend on
+    what the piece is packed with, nor on how often it is asked for.
     """
-    key = np.random.SeedSequence((seed, purpose)).generate_state(2, np.uint64)
-    streams = [
-        np.random.Generator(np.random.Philox(key=key, counter=[0, 0, p.number, p.document]))
-        for p in batch.pieces
-    ]
+    streams = [philox(seed, purpose, p.document, p.number) for p in batch.pieces]
 
     def draw() -> Tensor:
         noise = np.zeros((*batch.inputs.shape, bits), np.float32)

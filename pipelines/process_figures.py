@@ -11,15 +11,16 @@ from torch import Tensor
 
 from ftmodel import coin_flip
 from ftmodel.generate import generate
-from ftmodel.information import label_information
+from ftmodel.information import label_information, told_by
 from ftmodel.processes import PROCESSES
 from ftmodel.target_task import ARROW, LENGTH, LETTERS, decode
 from ftmodel.transformer import FreeTransformer
 from pipelines.data_schema import ProcessData
 from pipelines.errors import UserError
-from pipelines.held_out import LABELS, held_out, noise_of, packed
+from pipelines.held_out import held_out, noise_of, packed
 from pipelines.schema import Evaluation
 from pipelines.shards import Shards
+from pipelines.streams import Purpose, generator
 
 COIN_SEQUENCES, COIN_Z = 3, 4  # shown; draws of z for each, from the encoder and from the prior
 
@@ -28,14 +29,14 @@ def target_groups(
     model: FreeTransformer, settings: Evaluation, device: torch.device
 ) -> dict[str, list[list[str]]]:
     """Groups of generated sequences by kind: fresh z, and, where there is a z, pinned z."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    letters = torch.randint(len(LETTERS), (settings.groups, 1), generator=generator)
+    rng = generator(settings.seed, Purpose.GROUPS)
+    letters = torch.randint(len(LETTERS), (settings.groups, 1), generator=rng)
     letters = letters.repeat_interleave(settings.group_size, dim=0)
     prompt = torch.cat((letters, torch.full_like(letters, ARROW)), dim=1).to(device)
     kinds = {"fresh": 1} if model.latent is None else {"fresh": 1, "pinned": settings.group_size}
     groups = {}
     for kind, share in kinds.items():
-        made = generate(model, prompt, LENGTH, generator=generator, share_z=share).cpu()
+        made = generate(model, prompt, LENGTH, generator=rng, share_z=share).cpu()
         groups[kind] = [[decode(s) for s in g] for g in made.split(settings.group_size)]
     return groups
 
@@ -47,8 +48,8 @@ def held_out_labels(shards: Shards, data: ProcessData) -> Tensor:
     """
     draw = PROCESSES[data.source].sample_labelled
     assert draw is not None
-    generator = torch.Generator().manual_seed(data.seed)
-    rows, labels = draw(data.validation_sequences, generator)
+    corpus = torch.Generator().manual_seed(data.seed)
+    rows, labels = draw(data.validation_sequences, corpus)
     kept = torch.from_numpy(np.stack(list(shards.documents("validation"))))
     if not torch.equal(rows, kept):
         raise UserError(
@@ -66,24 +67,33 @@ def label_figures(
     settings: Evaluation,
     device: torch.device,
 ) -> dict[str, Any]:
-    """What z, drawn once from the encoder for each held-out row that is scored, says of its label;
-    ``bits`` and what follows are of the single bit that says most.
+    """What z, drawn once from the encoder for each held-out row that is scored, says of its label:
+    ``bits`` and what follows are of the single bit that says most, ``whole`` of all together;
+    ``text`` is how many bits the rows themselves tell of it, the most that any z can.
     """
-    assert model.latent is not None
+    posterior = PROCESSES[data.source].label_posterior
+    assert model.latent is not None and posterior is not None
     labels = held_out_labels(shards, data)
     context, width = model.config.context, model.config.latent_bits
-    bits, rows = [], []
+    bits, rows, tokens = [], [], []
     stream = held_out(shards, context, settings.tokens)
     for batch in packed(stream, context, max(1, settings.batch_tokens // context)):
-        draw = noise_of(batch, width, settings.seed, LABELS, device)
+        draw = noise_of(batch, width, settings.seed, Purpose.LABEL, device)
         inputs = batch.inputs.to(device)
         positions = model.positions(0, context, device)
         o = model.latent.encode(model.lower(inputs, positions), positions)
         bits.append((draw() < o.sigmoid()).cpu().long())
         rows += [piece.document for piece in batch.pieces]
-    generator = torch.Generator().manual_seed(settings.seed)
-    found = label_information(torch.cat(bits), labels[rows], generator)
-    return {**asdict(found.best), "per_bit": found.per_bit, "whole": asdict(found.whole)}
+        tokens += [torch.from_numpy(piece.tokens) for piece in batch.pieces]
+    found = label_information(
+        torch.cat(bits), labels[rows], generator(settings.seed, Purpose.PERMUTATIONS)
+    )
+    return {
+        **asdict(found.best),
+        "per_bit": found.per_bit,
+        "whole": asdict(found.whole),
+        "text": told_by(posterior(torch.stack(tokens))),
+    }
 
 
 @torch.inference_mode()
@@ -105,9 +115,9 @@ def coin_figures(
     exact = coin_flip.predictive(rows)
     ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
     chosen = ranked[[0, len(ranked) // 4, len(ranked) // 2]]
-    generator = torch.Generator().manual_seed(settings.seed)
+    rng = generator(settings.seed, Purpose.COIN)
     context, width = model.config.context, model.config.latent_bits
-    prior = torch.randint(1 << width, (COIN_Z, context), generator=generator).to(device)
+    prior = torch.randint(1 << width, (COIN_Z, context), generator=rng).to(device)
     sequences = []
     for i in chosen.tolist():
         flips = rows[i, 1:] == coin_flip.ONE
@@ -123,7 +133,7 @@ def coin_figures(
             shown["model"] = rounded(ones(model, model(inputs).hidden)[0])
         else:
             copies = inputs.expand(COIN_Z, -1)
-            noise = torch.rand(COIN_Z, context, width, generator=generator).to(device)
+            noise = torch.rand(COIN_Z, context, width, generator=rng).to(device)
             shown["encoder_z"] = rounded(ones(model, model(copies, noise=noise).hidden))
             shown["prior_z"] = rounded(ones(model, model(copies, codes=prior).hidden))
         sequences.append(shown)

@@ -152,6 +152,8 @@ class Evaluation:
         ):
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name}: {value} must be at least {least}")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
 
 
 @dataclass(frozen=True)
@@ -314,8 +316,8 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
     batch = preset.optim.batch_size * preset.architecture.context
     if run.tokens < batch:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
-    if run.seed < 0:
-        raise ValueError(f"{key}.seed: {run.seed} is negative")
+    if not 0 <= run.seed < 1 << 32:
+        raise ValueError(f"{key}.seed: {run.seed} is outside 0 … 2^32 − 1")
     if run.extra_blocks and (run.extra_blocks < 0 or run.kappa_bits is not None):
         raise ValueError(
             f"{key}.extra_blocks: {run.extra_blocks}; a baseline may have some, a Free Transformer "

@@ -14,9 +14,10 @@ from ftmodel.objective import LN2
 from ftmodel.processes import Process
 from ftmodel.transformer import FreeTransformer
 from pipelines.errors import UserError
-from pipelines.held_out import BOUNDS, Batch, held_out, noise_of, packed
+from pipelines.held_out import Batch, held_out, noise_of, packed
 from pipelines.schema import Evaluation
 from pipelines.shards import Shards
+from pipelines.streams import Purpose
 
 Figures = dict[str | int, Tensor]  # by name, or, of IWAE, by the number of samples
 
@@ -104,7 +105,7 @@ def bounds_of(
     inputs, targets, numbers = (t.to(device) for t in (batch.inputs, batch.targets, batch.numbers))
     if model.latent is None:
         return {"nll": exact_nll(model, inputs, targets, numbers).cpu()}
-    draw = noise_of(batch, model.config.latent_bits, settings.seed, BOUNDS, device)
+    draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)
     found = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, numbers)
     figures: Figures = {name: v for name, v in vars(found).items() if name != "log_weights"}
     for k in sample_counts(settings.iwae_samples):

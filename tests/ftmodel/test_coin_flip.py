@@ -13,6 +13,7 @@ from ftmodel.coin_flip import (
     ROW,
     SYMBOLS,
     exact_log_probability,
+    label_posterior,
     predictive,
     probability_of_one,
     sample_labelled,
@@ -66,6 +67,13 @@ def test_predictive_is_the_ratio_of_two_probabilities(flips):
     flips = (flips * 7)[:FLIPS]
     expected = [joint(flips[:t] + "1") / joint(flips[:t]) for t in range(FLIPS)]
     assert predictive(row(flips))[0].tolist() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("flips", ["10" * 32, "110" * 21 + "1", "1" * 30 + "0" * 34])
+def test_posterior_of_the_side_is_bayes_rule(flips):
+    given = [prod(GIVEN[int(x), z] for x in flips) for z in (0, 1)]
+    posterior = label_posterior(row(flips)).item()
+    assert posterior == pytest.approx(given[1] / sum(given), rel=1e-9)
 
 
 def test_predictive_probabilities_multiply_to_the_probability(rng):

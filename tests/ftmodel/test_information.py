@@ -10,6 +10,7 @@ from ftmodel.information import (
     guess,
     label_information,
     mutual_information,
+    told_by,
 )
 
 ONE_IN_FIVE = -0.8 * log2(0.8) - 0.2 * log2(0.2)  # entropy of a choice of 1 in 5, bits
@@ -51,11 +52,33 @@ def test_information_without_relation_is_that_of_counting(rng):
     assert values.mean().item() == pytest.approx(1 / (200 * 0.6931472), rel=0.1)
 
 
-def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_median():
+def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_mean():
     bits = torch.zeros(5, 4, 2, dtype=torch.long)
     for row, ones in enumerate((0, 1, 2, 3, 4)):
         bits[row, :ones, 0] = 1
     assert bits_of_sequences(bits).tolist() == [[0, 0], [0, 0], [0, 0], [1, 0], [1, 0]]
+
+
+@pytest.mark.parametrize("ones", [100, 400, 600, 900])
+@pytest.mark.parametrize("polarity", [-1, 1])
+def test_a_bit_that_is_the_label_tells_all_of_it(ones, polarity, rng):
+    """Whichever label is the more frequent, and whichever way round the bit has it."""
+    labels = (torch.randperm(1000, generator=rng) < ones).long()
+    bits = torch.randint(2, (1000, 8, 3), generator=rng)
+    bits[..., 1] = (labels if polarity > 0 else 1 - labels)[:, None]
+    found = label_information(bits, labels, rng, 100)
+    share = ones / 1000
+    all_of_it = -share * log2(share) - (1 - share) * log2(1 - share)
+    assert found.per_bit[1] == found.best.bits == pytest.approx(all_of_it)
+    assert found.best.p_value == found.whole.p_value == pytest.approx(1 / 101)
+
+
+@pytest.mark.parametrize(
+    ("posterior", "bits"),
+    [([0.5, 0.5], 0), ([1.0, 0.0], 1), ([0.8, 0.2], 1 - ONE_IN_FIVE), ([0.5, 1.0], 0.5)],
+)
+def test_what_a_text_tells_is_one_minus_the_entropy_of_its_posterior(posterior, bits):
+    assert told_by(torch.tensor(posterior).double()) == pytest.approx(bits)
 
 
 def test_planted_information_is_found_in_its_bit(rng):

@@ -57,6 +57,16 @@ def test_log_probability_enumerates_the_label():
     assert reviews.exact_log_probability(tokens(text)).item() == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("favour", [0, 3, 4, 8])
+def test_posterior_of_the_sentiment_is_bayes_rule(favour):
+    sentences = ["the cast was very fine ."] * favour + ["they found the hero dull ."] * (
+        8 - favour
+    )
+    odds = 4.0 ** (2 * favour - 8)  # 0.8 to 0.2, for and against
+    posterior = reviews.label_posterior(tokens("review: " + " ".join(sentences)))
+    assert posterior.tolist() == pytest.approx([odds / (1 + odds)])
+
+
 def test_probabilities_of_all_sentences_sum_to_one():
     made = []
     for shape in SHAPES:

@@ -1,5 +1,7 @@
 """The figure of the coin shows, of each run, what it has."""
 
+import pytest
+
 from pipelines.coin_plot import LINES, coin_flip
 
 SHOWN = {"flips": "101", "side": 1, "ones": [0, 1, 1], "exact": [0.5, 0.7, 0.5], "given_side": 0.8}
@@ -30,6 +32,16 @@ def test_a_row_a_run_and_a_column_a_sequence():
     assert {colour for colour, _ in curves(given)} <= {look["color"] for look in LINES.values()}
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(LINES)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_the_legend_fits(columns):
+    shown = {name: {"sequences": [one] * columns} for name, one in (("b", BASELINE), ("f", FREE))}
+    figure = coin_flip(shown)
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+    assert box.y1 < min(axes.get_tightbbox().y0 for axes in figure.axes)
 
 
 def test_the_legend_names_only_what_is_drawn():

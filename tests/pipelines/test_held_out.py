@@ -1,5 +1,6 @@
 """Held-out documents in pieces, and their bounds, whatever they are packed with."""
 
+from math import log
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from ftmodel.transformer import FreeTransformer
 from pipelines.held_out import held_out, noise_of, packed, pieces
 from pipelines.schema import Evaluation
 from pipelines.scoring import sample_counts, score
+from pipelines.streams import Purpose
 
 CPU = torch.device("cpu")
 CONTEXT, VOCABULARY, END = 16, 50, 0
@@ -98,7 +100,7 @@ def test_noise_of_a_piece_does_not_depend_on_its_company(shards):
     drawn = {}
     for rows in (1, 2, 7):
         for batch in packed(held_out(shards, CONTEXT, None), CONTEXT, rows):
-            draw = noise_of(batch, 3, 0, 0, CPU)
+            draw = noise_of(batch, 3, 0, Purpose.BOUNDS, CPU)
             noise = torch.stack([draw(), draw()])
             assert noise.min() >= 0 and noise.max() < 1
             for i, piece in enumerate(batch.pieces, 1):
@@ -108,7 +110,7 @@ def test_noise_of_a_piece_does_not_depend_on_its_company(shards):
                 assert not torch.equal(own[0], own[1])
     flat = [noise.flatten()[:3] for noise in drawn.values()]
     assert len({tuple(part.tolist()) for part in flat}) == len(flat)
-    other = noise_of(batch, 3, 0, 1, CPU)()[batch.numbers == 1]
+    other = noise_of(batch, 3, 0, Purpose.LABEL, CPU)()[batch.numbers == 1]
     assert not torch.equal(other, drawn[batch.pieces[0].document, batch.pieces[0].number][0])
 
 
@@ -134,7 +136,7 @@ def test_scores_are_those_of_each_piece_alone_summed_over_its_document(shards):
     for batch in packed(held_out(shards, CONTEXT, None), CONTEXT, 1):
         for piece in batch.pieces:
             (alone,) = packed([piece], CONTEXT, 1)
-            draw = noise_of(alone, 3, settings.seed, 0, CPU)
+            draw = noise_of(alone, 3, settings.seed, Purpose.BOUNDS, CPU)
             bounds = latent_bounds(free, alone.inputs, alone.targets, 4, draw)
             own = exact_nll(baseline, alone.inputs, alone.targets)
             expected[:, piece.document] += torch.stack([bounds.elbo, bounds.iwae, own])[:, 0]
@@ -143,13 +145,26 @@ def test_scores_are_those_of_each_piece_alone_summed_over_its_document(shards):
     torch.testing.assert_close(nll, expected[2], rtol=1e-5, atol=1e-4)
 
 
-def test_iwae_by_samples_falls_and_ends_in_iwae(shards):
-    settings = Evaluation(tokens=None, iwae_samples=8)
-    found = score(model(3), shards, None, settings, CPU)
-    assert list(found.iwae) == [1, 2, 4, 8]
-    torch.testing.assert_close(found.iwae[8], found.nats["iwae"])
-    for fewer, more in ((1, 2), (2, 4), (4, 8)):
-        assert (found.iwae[more] <= found.iwae[fewer] + 1e-9).all()
+def test_iwae_by_samples_is_that_of_the_log_weights(shards):
+    """By hand: of each piece, the mean over groups of −log (Σ weights / k); then their sum."""
+    settings = Evaluation(tokens=None, iwae_samples=6)
+    free, document = model(3), 5  # of 7 pieces
+    found = score(free, shards, None, settings, CPU)
+    assert list(found.iwae) == [1, 2, 4, 6]
+    expected = dict.fromkeys(found.iwae, 0.0)
+    for piece in pieces(shards.documents("validation"), CONTEXT):
+        if piece.document != document:
+            continue
+        (alone,) = packed([piece], CONTEXT, 1)
+        draw = noise_of(alone, 3, settings.seed, Purpose.BOUNDS, CPU)
+        weights = latent_bounds(free, alone.inputs, alone.targets, 6, draw).log_weights[:, 0].exp()
+        for k in expected:
+            groups = [sum(weights[i : i + k].tolist()) / k for i in range(0, 6 - k + 1, k)]
+            expected[k] -= sum(map(log, groups)) / len(groups)
+    assert [v[document].item() for v in found.iwae.values()] == pytest.approx(
+        list(expected.values()), rel=1e-6
+    )
+    torch.testing.assert_close(found.iwae[6], found.nats["iwae"])
 
 
 def test_sample_counts():

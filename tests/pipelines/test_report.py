@@ -298,7 +298,8 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
             metrics["label"] = {
                 "bits": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
-                "p_value": 0.001,
+                "p_value": 0.001, "text": 0.875,
+                "whole": {"bits": 0.625, "null_mean": 0.03, "null_95": 0.04, "p_value": 0.002},
             }  # fmt: skip
         path.write_text(json.dumps(metrics))
     tokens = folder / "data/tokens/text"
@@ -381,6 +382,23 @@ def test_speed_of_scoring_is_on_the_pages(seeded: Path) -> None:
     for name in ("index.html", "report.md"):
         text = (seeded / name).read_text()
         assert "scored, tokens/s" in text and "4,322" in text
+
+
+def test_the_label_is_in_a_table_and_a_sentence_with_all_its_figures(seeded: Path) -> None:
+    table = ["0.5000", "0.0100", "0.0200", "0.001", "0.6250", "0.0300", "0.0400", "0.002", "0.8750"]
+    sentence = (
+        "free_1: z carries the label: 0.50 bits by its best bit and 0.62 by all together, of 0.88 "
+        "that the text tells, means over seeds (p ≤ 0.002)."
+    )
+    cells = [text for _, text in Cells((seeded / "index.html").read_text()).cells]
+    lines = (seeded / "report.md").read_text().splitlines()
+    for name in ("free_1_s0", "free_1_s1", "free_2_s0", "free_2_s1"):
+        assert any(cells[i : i + 10] == [name, *table] for i in range(len(cells)))
+        assert f"| {' | '.join([name, *table])} |" in lines
+    head = lines.index(next(line for line in lines if "all bits together" in line))
+    assert lines[head - 1] == "" and lines[head + 1] == "|" + 10 * "---|"
+    assert f"<li>{sentence}</li>" in (seeded / "index.html").read_text()
+    assert f"- {sentence}" in lines
 
 
 def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_what_decides_the_weights_is_what_dvc_retrains_for():
         *(
             f"pipelines/{name}.py"
             for name in (
-                *("callbacks", "checkpoint", "checkpoint_io", "cluster", "data_schema", "errors"),
+                *("checkpoint", "checkpoint_io", "cluster", "data_schema", "errors"),
                 *("files", "record", "schema", "stage", "tokenizer", "tracking", "train"),
             )
         ),

@@ -1,0 +1,49 @@
+"""Random numbers of training and evaluation: a stream of its own for each seed, purpose and index.
+
+The corpus of a process draws from ``manual_seed`` of its own seed (pipelines/data.py), which no key
+made here equals.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Generator
+
+
+class Purpose(IntEnum):
+    """What random numbers are for. A number once given stays: it decides what a seed means."""
+
+    ORDER = 0  # of the windows, an index an epoch
+    NOISE = 1  # of z in training
+    WEIGHTS = 2  # before training
+    BOUNDS = 3  # noise of z, for ELBO, IWAE and the prior-sample bound
+    LABEL = 4  # noise of z that is asked about the label
+    PERMUTATIONS = 5  # of labels
+    GROUPS = 6  # sequences of the target task
+    TEXT = 7  # samples of text
+    COIN = 8  # z of the coin's figure
+
+
+def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:
+    """Always of three words of 32 bits: (s, p) and (s, p, 0) would be the same to NumPy."""
+    words = (seed, purpose, index)
+    assert all(0 <= word < 1 << 32 for word in words), words
+    return np.random.SeedSequence(words)
+
+
+def stream_seed(seed: int, purpose: Purpose, index: int = 0) -> int:
+    """A seed for PyTorch, 63 bits; its generator on the CPU reads the lower 32 of them."""
+    return int(key(seed, purpose, index).generate_state(1, np.uint64)[0] >> 1)
+
+
+def generator(seed: int, purpose: Purpose, index: int = 0) -> Generator:
+    return torch.Generator().manual_seed(stream_seed(seed, purpose, index))
+
+
+def philox(seed: int, purpose: Purpose, first: int, second: int) -> np.random.Generator:
+    """The stream at place (first, second), found without drawing others: Philox is a function of
+    key and counter.
+    """
+    words = key(seed, purpose).generate_state(2, np.uint64)
+    return np.random.Generator(np.random.Philox(key=words, counter=[0, second, first, 0]))

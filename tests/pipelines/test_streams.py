@@ -1,0 +1,48 @@
+"""Random streams: none twice, whatever they are for; those of training are as they ever were."""
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.batches import latent_noise
+from pipelines.held_out import Batch, Piece, noise_of
+from pipelines.streams import Purpose, generator, philox, stream_seed
+
+SEEDS = INDICES = range(4)
+
+
+def test_no_two_streams_coincide():
+    """Of all purposes, seeds and indices, and the corpora's own, which begin with a bare seed."""
+    streams = [generator(s, p, i) for s in SEEDS for p in Purpose for i in INDICES]
+    streams += [torch.Generator().manual_seed(seed) for seed in SEEDS]
+    drawn = {tuple(torch.randint(1 << 30, (4,), generator=g).tolist()) for g in streams}
+    assert len(drawn) == len(streams)
+    counted = [philox(s, p, i, j) for s in SEEDS for p in Purpose for i in INDICES for j in INDICES]
+    numbers = {tuple(stream.integers(1 << 60, size=2).tolist()) for stream in counted}
+    assert len(numbers) == len(counted)
+
+
+@pytest.mark.parametrize("purpose", [Purpose.BOUNDS, Purpose.LABEL])
+def test_z_of_a_held_out_document_has_not_the_noise_of_training(purpose):
+    batch = Batch([Piece(0, 0, np.zeros(9, int))], [(0, 0)], *(torch.zeros(1, 8),) * 3)
+    for seed in SEEDS:
+        held_out = noise_of(batch, 3, seed, purpose, torch.device("cpu"))()
+        assert not torch.isclose(held_out, latent_noise(seed, 0, range(1), 8, 3)).any()
+
+
+def test_training_draws_what_it_drew_before_evaluation_had_streams():
+    """So that what was measured then can be measured again."""
+    words = np.random.SeedSequence((3, 1)).generate_state(2, np.uint64)
+    philox = np.random.Generator(np.random.Philox(key=words, counter=[0, 5, 7, 0]))
+    expected = philox.random((2, 4), dtype=np.float32)
+    assert latent_noise(3, 7, range(5, 6), 2, 4)[0].tolist() == expected.tolist()
+    order = np.random.SeedSequence((3, 0, 2)).generate_state(1, np.uint64)[0] >> 1
+    assert stream_seed(3, Purpose.ORDER, 2) == order
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32])
+def test_a_seed_is_one_word(seed):
+    """NumPy would take more words for it, and (2^32, p, i) for (0, 1, p, i)."""
+    with pytest.raises(AssertionError):
+        stream_seed(seed, Purpose.ORDER)
+    stream_seed((1 << 32) - 1, Purpose.ORDER)
