@@ -23,11 +23,10 @@ from tqdm import tqdm
 
 from ftmodel.processes import PROCESSES
 from pipelines import errors
-from pipelines.checkpoint import code_hash
 from pipelines.corpus import SPLITS, PartWriter, part_path
 from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
-from pipelines.files import alone, replace_folder
+from pipelines.files import alone, code_hash, replace_folder
 from pipelines.ledger import Ledger
 from pipelines.sources import Source, open_source
 from pipelines.stage import argument, load_stage
