@@ -110,11 +110,13 @@ def test_a_block_is_checked_once(tmp_path, small_blocks, monkeypatch):
     ],
 )
 def test_damage_is_told_apart(tmp_path, damage, words):
-    path = tmp_path / "a.tokens"
+    path = tmp_path / "x/a.tokens"
+    path.parent.mkdir()
     write(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=words) as caught:
         TokenFile(path).read()
+    assert str(caught.value).endswith("`dvc repro -f -s tokenize@x` makes it again")
 
 
 def test_a_missing_file_is_named(tmp_path):
