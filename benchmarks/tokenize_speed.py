@@ -21,7 +21,8 @@ from time import perf_counter
 from tokenizers import Tokenizer
 
 from pipelines import corpus
-from pipelines.tokenize import Task, tokenize_parts, training_sample
+from pipelines.encode import Task, tokenize_parts
+from pipelines.tokenize import training_sample
 from pipelines.tokenizer import ByteTokenizer, stretches, train_bpe
 
 END = "<|endoftext|>"
