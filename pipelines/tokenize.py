@@ -98,13 +98,13 @@ def text_tokenizer(
         print(f"{key}.vocab_size: {data.vocab_size}, but the text gives {trained.vocab_size}")
     save(trained.tokenizer, path)
     with replace_file(note) as file:
-        file.write((made_from + content(path)).encode_hash(DECISIVE))
+        file.write((made_from + content(path)).encode())
     return trained
 
 
 def save(tokens: Tokenizer, path: Path) -> None:
     with replace_file(path) as file:
-        file.write(tokens.to_str(pretty=True).encode_hash(DECISIVE))
+        file.write(tokens.to_str(pretty=True).encode())
 
 
 def tokenize(name: str, data: "Data", source: Path, target: Path, cores: int) -> None:
@@ -144,7 +144,7 @@ def tokenize(name: str, data: "Data", source: Path, target: Path, cores: int) ->
                 row,
                 metadata.dtype,
                 sha256(
-                    repr((code_hash(DECISIVE), metadata, digests[part])).encode_hash(DECISIVE)
+                    repr((code_hash(DECISIVE), metadata, digests[part])).encode()
                 ).digest(),
             )
             for split in corpus.SPLITS
