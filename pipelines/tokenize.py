@@ -143,9 +143,7 @@ def tokenize(name: str, data: "Data", source: Path, target: Path, cores: int) ->
                 data.end_of_text if isinstance(data, TextData) else None,
                 row,
                 metadata.dtype,
-                sha256(
-                    repr((code_hash(DECISIVE), metadata, digests[part])).encode()
-                ).digest(),
+                sha256(repr((code_hash(DECISIVE), metadata, digests[part])).encode()).digest(),
             )
             for split in corpus.SPLITS
             for part in parts[split]

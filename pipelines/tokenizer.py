@@ -17,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from pipelines.errors import UserError
 
-PIECE = 1 << 20  # bytes that are encoded at once of a longer document
+PIECE = 1 << 16  # bytes that one core encodes at once of a longer document
 ESCAPED = re.compile(r"([\udc80-\udcff]+)")  # what Python makes of bytes that are not UTF-8
 LINE_END = re.compile(rb"[0-9A-Za-z](?=\n)")
 KEEPS_TEXT = ("ByteLevel", "Split", "Digits", "Punctuation", "UnicodeScripts")  # pre-tokenizers

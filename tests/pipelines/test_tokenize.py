@@ -25,7 +25,7 @@ from pipelines.errors import UserError
 from pipelines.shards import Shards
 from pipelines.token_file import TokenFile
 from pipelines.tokenize import tokenize
-from pipelines.tokenizer import ByteTokenizer
+from pipelines.tokenizer import ByteTokenizer, train_bpe
 
 END = "<|endoftext|>"
 WORDS = [
@@ -129,6 +129,20 @@ def test_a_long_document_is_encoded_in_pieces(tmp_path, monkeypatch):
         tokenize("x", text_data(vocab_size=270), source, tmp_path / "x", cores=1)
     assert decoded(tmp_path / "x", "train") == texts
     assert max(encoded) < 60 + 50
+
+
+def test_a_long_document_keeps_all_cores_busy(monkeypatch):
+    """The texts of a batch are shared out among them."""
+    tokens = train_bpe([], 257, END)
+    batches = []
+    inherited = ByteTokenizer.encode_batch
+    monkeypatch.setattr(
+        ByteTokenizer,
+        "encode_batch",
+        lambda self, texts: batches.append(len(texts)) or inherited(self, texts),
+    )
+    list(encode.text_chunks(Path(), [("long", b"x = 1\n" * 300_000)], tokens))
+    assert sum(batches) > 20 and min(batches[:-1]) >= 16
 
 
 def test_a_process_becomes_rows_of_its_symbols(tmp_path):
@@ -371,6 +385,7 @@ stage.tokenize("x", TextData(validation_share=0.1, vocab_size=300), source, targ
 """
 
 
+@pytest.mark.slow
 def test_sigkill_is_no_other_death_and_other_processes_may_go_on(tmp_path, capsys):
     """Of the stage, with two workers that have begun other parts; these are larger than the first
     one, so that most are cut short.
