@@ -13,6 +13,7 @@ from errno import ENOSPC
 from pathlib import Path
 
 import pytest
+import yaml
 from corpora import write_corpus
 from test_full_disk import fill, small_disk
 
@@ -22,6 +23,7 @@ from pipelines import tokenize as stage
 from pipelines.data_schema import ProcessData, TextData
 from pipelines.encode import Task, tokenize_part, tokenize_parts
 from pipelines.errors import UserError
+from pipelines.files import ROOT
 from pipelines.shards import Shards
 from pipelines.token_file import TokenFile
 from pipelines.tokenize import tokenize
@@ -435,6 +437,11 @@ def test_the_stage_with_workers_says_nothing_on_the_side(tokenized, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert Shards(tmp_path / "data/tokens/target").metadata.splits["train"].documents == 3
+
+
+def test_what_decides_a_token_file_is_what_dvc_tokenizes_again_for():
+    dvc = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    assert {*stage.DECISIVE} <= {*dvc["stages"]["tokenize"]["do"]["deps"]}
 
 
 def test_workers_import_no_torch():
