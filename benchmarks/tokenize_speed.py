@@ -7,7 +7,8 @@ Both encode the same documents, the standard library's Python files, in the same
   tokenizers  encode_batch_fast over all documents, decoded and in memory, on as many threads;
               ids are not asked for
 
-Prints MB/s of each (10^6 bytes of text), the ratio of each pair of turns, and median and range.
+Prints MB/s of each (10^6 bytes of text), the ratio of each pair of turns, and median and range;
+then the speed of the search for overlap with held-out text, the first part, in the other parts.
 """
 
 import argparse
@@ -21,7 +22,10 @@ from time import perf_counter
 from tokenizers import Tokenizer
 
 from pipelines import corpus
-from pipelines.tokenize import Task, tokenize_parts, training_sample
+from pipelines.encode import Task, tokenize_parts
+from pipelines.overlap import find_overlap
+from pipelines.token_file import TokenFile
+from pipelines.tokenize import training_sample
 from pipelines.tokenizer import ByteTokenizer, stretches, train_bpe
 
 END = "<|endoftext|>"
@@ -77,6 +81,14 @@ def main() -> None:
                 job()
                 speeds[name].append(size / (perf_counter() - start))
             print({name: round(values[-1], 2) for name, values in speeds.items()}, flush=True)
+        files = [TokenFile(folder / f"{part.stem}.tokens") for part in parts]
+        searched = []
+        for _ in range(options.turns):
+            start = perf_counter()
+            find_overlap(
+                files[:1], files[1:], trained.end_of_text, trained.vocab_size, threads=cores
+            )
+            searched.append(sum(map(len, files[1:])) / 1e6 / (perf_counter() - start))
     speeds["ratio"] = [a / b for a, b in zip(*speeds.values(), strict=True)]
     for name, values in speeds.items():
         unit = "" if name == "ratio" else " MB/s"
@@ -84,6 +96,10 @@ def main() -> None:
             f"{name:11} median {median(values):.2f}{unit}, from {min(values):.2f} to "
             f"{max(values):.2f}"
         )
+    print(
+        f"overlap     median {median(searched):.1f} million tokens/s, from {min(searched):.1f} to "
+        f"{max(searched):.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 import pickle
 import shutil
 from dataclasses import asdict, dataclass
-from functools import cache
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
 from pipelines.errors import UserError
-from pipelines.files import replace_file
+from pipelines.files import code_hash, replace_file
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
 
@@ -30,7 +29,6 @@ ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
 PART = "part"  # marks what a worker has of a tensor
 PREFIX = "model."  # of the model's parameters inside the training module
-ROOT = Path(__file__).parents[1]
 DECISIVE = (  # with the data and the parameters; stage train depends on them in dvc.yaml
     "ftmodel/config.py",
     "ftmodel/layers.py",
@@ -79,15 +77,6 @@ def resume_folder(experiment: str, run: str) -> Path:
     return Path("resume") / experiment / run
 
 
-@cache  # what is edited while a run is under way is not what it runs
-def code_hash(names: tuple[str, ...] = DECISIVE) -> str:
-    """Hash of source files; by default of those that decide the weights."""
-    digest = sha256()
-    for name in names:
-        digest.update((ROOT / name).read_bytes())
-    return digest.hexdigest()
-
-
 def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
     """The card of a run about to be trained; its hash covers all that decides the weights."""
     run = experiment.runs[name]
@@ -106,7 +95,7 @@ def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
         asdict(preset.optim),
         experiment.compute.precision.value,
         torch.__version__,
-        code_hash(),
+        code_hash(DECISIVE),
     )
     card.spec_hash = sha256(dumps(decisive).encode()).hexdigest()[:16]
     return card

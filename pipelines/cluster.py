@@ -37,8 +37,9 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from pipelines.checkpoint import ROOT, resume_folder
+from pipelines.checkpoint import resume_folder
 from pipelines.errors import UserError
+from pipelines.files import ROOT
 from pipelines.fit import Place, fit_leg
 from pipelines.legs import Start, find_start
 from pipelines.schema import Compute, Experiment, Strategy

@@ -23,12 +23,11 @@ from tqdm import tqdm
 
 from ftmodel.processes import PROCESSES
 from pipelines import errors
-from pipelines.checkpoint import code_hash
 from pipelines.corpus import SPLITS, PartWriter, part_path
 from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
-from pipelines.files import alone, replace_folder
-from pipelines.ledger import Ledger
+from pipelines.files import alone, code_hash, replace_folder
+from pipelines.ledger import UNUSABLE, Ledger, primary
 from pipelines.sources import Source, open_source
 from pipelines.stage import argument, load_stage
 
@@ -124,9 +123,13 @@ def specification(data: TextData, sources: dict[str, Source]) -> str:
 
 
 def open_ledger(work: Path, spec: str) -> Ledger:
-    """The ledger of work to go on with, or a new one if there is none, or none that fits."""
+    """The ledger of work to go on with, or a new one if there is none, or none that fits.
+
+    Raises UserError if the ledger cannot be read now, as another program has locked it, perhaps.
+    """
+    path = work / "ledger.sqlite"
     try:
-        ledger = Ledger(work / "ledger.sqlite")
+        ledger = Ledger(path)
         state = ledger.state()
         whole = all(
             part_path(work / "parts", split, number).exists()
@@ -136,11 +139,15 @@ def open_ledger(work: Path, spec: str) -> Ledger:
         if state["specification"] == spec and whole:
             return ledger
         ledger.close()
-    except (sqlite3.DatabaseError, KeyError):
+    except sqlite3.DatabaseError as error:
+        if primary(error) not in UNUSABLE:
+            raise UserError(f"{path}: {error} ({error.sqlite_errorname}); work is kept") from None
+        print(f"{path}: {error}; the corpus is made from its beginning", flush=True)
+    except KeyError:  # a new one
         pass
     shutil.rmtree(work, ignore_errors=True)
     (work / "parts").mkdir(parents=True)
-    return Ledger(work / "ledger.sqlite")
+    return Ledger(path)
 
 
 def make_parts(name: str, data: TextData, work: Path) -> Tally:

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.corpus import Document
+from pipelines.errors import UserError
 
+UNUSABLE = (  # as it is damaged, or no ledger: what SQLite says on other errors may pass
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,  # "no such column"
+)
 TABLES = """
 CREATE TABLE IF NOT EXISTS seen (hash BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS open (split TEXT, id TEXT, text BLOB);
@@ -27,14 +33,14 @@ class Ledger:
     """What is added since the last commit is forgotten, as a kill forgets it, unless committed."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the file; raises sqlite3.DatabaseError if it is damaged."""
+        """Open or make the file; raises sqlite3.DatabaseError, and OSError if the disk is full."""
         self.path = path
-        with self.full_disk():
+        with self.disk():
             self.database = sqlite3.connect(path)
             self.database.executescript("PRAGMA cache_size = -65536;" + TABLES)
 
     def state(self) -> dict[str, Any]:
-        """As committed last; empty at first."""
+        """As committed last; empty at first. Raises sqlite3.DatabaseError."""
         row = self.database.execute("SELECT json FROM state").fetchone()
         return loads(row[0]) if row else {}
 
@@ -44,13 +50,13 @@ class Ledger:
 
     def is_new(self, digest: bytes) -> bool:
         """Whether a document's hash was not seen before; from now on it was."""
-        with self.full_disk():
+        with self.disk():
             done = self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,))
         return done.rowcount == 1
 
     def commit(self, state: dict[str, Any], documents: Mapping[str, list[Document]]) -> None:
         """Keep what was seen, with the state and the open documents of each split."""
-        with self.full_disk():
+        with self.disk():
             self.database.execute("DELETE FROM state")
             self.database.execute("INSERT INTO state VALUES (?)", (dumps(state),))
             self.database.execute("DELETE FROM open")
@@ -63,11 +69,24 @@ class Ledger:
         self.database.close()
 
     @contextmanager
-    def full_disk(self) -> Iterator[None]:
-        """SQLite's word for a full disk as the operating system's."""
+    def disk(self) -> Iterator[None]:
+        """SQLite's word for a full disk as the operating system's, and for another that fails as a
+        UserError.
+        """
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
-                raise
-            raise OSError(ENOSPC, strerror(ENOSPC), str(self.path)) from None
+            match primary(error):
+                case sqlite3.SQLITE_FULL:
+                    raise OSError(ENOSPC, strerror(ENOSPC), str(self.path)) from None
+                case sqlite3.SQLITE_IOERR:
+                    raise UserError(
+                        f"{self.path}: {error} ({error.sqlite_errorname}): a disk that fails, or a "
+                        "limit on the size of files (`ulimit -f`); the same command goes on"
+                    ) from None
+            raise
+
+
+def primary(error: sqlite3.Error) -> int:
+    """SQLite's primary result code, such as SQLITE_IOERR for SQLITE_IOERR_WRITE."""
+    return error.sqlite_errorcode & 0xFF

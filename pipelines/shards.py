@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from pipelines.errors import UserError
-from pipelines.token_file import Header, Ids, TokenFile
+from pipelines.token_file import Header, Ids, TokenFile, again
 from pipelines.tokenizer import ByteTokenizer
 
 SPLITS = ("train", "validation")
@@ -85,9 +85,12 @@ def read_metadata(folder: Path) -> Metadata:
             raise ValueError(f"splits {', '.join(splits)}")
         return Metadata(**{**raw, "splits": splits})
     except FileNotFoundError:
-        raise UserError(f"{folder}: no token shards here; run `dvc repro tokenize`") from None
+        raise UserError(
+            f"{folder}: no token shards here; run `dvc repro tokenize@{folder.name}`"
+        ) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{folder}/metadata.json is damaged: {error}") from None
+        path = folder / "metadata.json"
+        raise UserError(f"{path} is damaged ({error}); {again(path)}") from None
 
 
 class Shards:
@@ -99,6 +102,7 @@ class Shards:
         """Raises UserError if the folder is missing, damaged, or its files do not fit together."""
         self.folder = folder
         self.metadata = read_metadata(folder)
+        self.tokenizer_json()
         self.files = {name: self.open(split) for name, split in self.metadata.splits.items()}
         files = [file for split in self.files.values() for file in split]
         if sum(len(file) * file.header.width for file in files) <= CHECKED_AT_ONCE:
@@ -112,7 +116,7 @@ class Shards:
             if file.header.sha256.hex() != shard.sha256 or len(file) != shard.tokens:
                 raise UserError(
                     f"{file.path}: another file than the one of this name in metadata.json; "
-                    "run `dvc repro tokenize`"
+                    f"{again(file.path)}"
                 )
             if len(file) and file.header.max_id >= self.metadata.vocab_size:
                 raise UserError(
@@ -122,19 +126,23 @@ class Shards:
             files.append(file)
         return files
 
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer_json(self) -> str:
         """Raises UserError if tokenizer.json is not the one that the shards were made with."""
         path = self.folder / "tokenizer.json"
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise UserError(f"{path}: {error.strerror}") from None
+            raise UserError(f"{path}: {error.strerror}; {again(path)}") from None
         if sha256(content).hexdigest() != self.metadata.tokenizer:
             raise UserError(
                 f"{path} is not the tokenizer that the token files of {self.folder} were made "
-                "with, as metadata.json says; run `dvc repro tokenize`"
+                f"with, as metadata.json says; {again(path)}"
             )
-        return Tokenizer.from_str(content.decode())
+        return content.decode()
+
+    def tokenizer(self) -> Tokenizer:
+        """Raises UserError as tokenizer_json does."""
+        return Tokenizer.from_str(self.tokenizer_json())
 
     def windows(self, split: str, context: int) -> "Windows":
         """All windows of context + 1 tokens: the rows, or running text cut every ``context``."""

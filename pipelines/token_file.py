@@ -29,7 +29,6 @@ BLOCK = 1 << 16  # tokens
 LAYOUT = struct.Struct("<8sIIQQQII32s32sI8x")
 CHECK = struct.Struct("<I")
 HEADER = LAYOUT.size + CHECK.size
-AGAIN = "`dvc repro -f tokenize` makes it again"
 
 Ids = NDArray[np.unsignedinteger]
 
@@ -109,6 +108,13 @@ def write_tokens(
     return header
 
 
+def again(path: Path) -> str:
+    """The command that makes a file of a data set's folder again. Without -f, DVC would not see
+    damage that leaves size and time of a file as they were.
+    """
+    return f"`dvc repro -f -s tokenize@{path.parent.name.removesuffix('.partial')}` makes it again"
+
+
 def read_header(path: Path) -> Header:
     """The header of a token file; raises UserError if the file is missing, foreign, newer, damaged
     in its header, or not of the size that its header promises.
@@ -118,22 +124,23 @@ def read_header(path: Path) -> Header:
             raw = file.read(HEADER)
             size = file.seek(0, 2)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; {AGAIN}") from None
+        raise UserError(f"{path}: {error.strerror}; {again(path)}") from None
     if raw[: len(MAGIC)] != MAGIC:
-        raise UserError(f"{path}: not a token file")
+        raise UserError(f"{path}: not a token file; {again(path)}")
     if len(raw) < HEADER:
-        raise UserError(f"{path}: cut short, {size} bytes; {AGAIN}")
+        raise UserError(f"{path}: cut short, {size} bytes; {again(path)}")
     header = Header(*LAYOUT.unpack_from(raw))
     if header.version != VERSION:
         raise UserError(
-            f"{path}: of version {header.version}, and this code reads version {VERSION}; {AGAIN}"
+            f"{path}: of version {header.version}, and this code reads version {VERSION}; "
+            f"{again(path)}"
         )
     if CHECK.unpack_from(raw, LAYOUT.size)[0] != crc32(raw[: LAYOUT.size]):
-        raise UserError(f"{path}: its header is damaged; {AGAIN}")
+        raise UserError(f"{path}: its header is damaged; {again(path)}")
     blocks = -(-header.tokens // header.block)
     promised = HEADER + header.tokens * header.width + blocks * CHECK.size
     if size != promised:
-        raise UserError(f"{path}: {size} bytes, but its header promises {promised}; {AGAIN}")
+        raise UserError(f"{path}: {size} bytes, but its header promises {promised}; {again(path)}")
     return header
 
 
@@ -161,7 +168,7 @@ class TokenFile:
             file.seek(HEADER + self.header.tokens * self.header.width)
             table = file.read()
         if crc32(table) != self.header.table_crc:
-            raise UserError(f"{self.path}: its table of checksums is damaged; {AGAIN}")
+            raise UserError(f"{self.path}: its table of checksums is damaged; {again(self.path)}")
         return np.frombuffer(table, "<u4").tolist()
 
     @cached_property
@@ -179,7 +186,7 @@ class TokenFile:
                 if crc32(ids[block * size : (block + 1) * size].data) != self.checksums[block]:
                     raise UserError(
                         f"{self.path}: damaged in block {block} (tokens {block * size:,} to "
-                        f"{min(len(self), (block + 1) * size) - 1:,}); {AGAIN}"
+                        f"{min(len(self), (block + 1) * size) - 1:,}); {again(self.path)}"
                     )
                 self.checked[block] = 1
 

@@ -17,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from pipelines.errors import UserError
 
-PIECE = 1 << 20  # bytes that are encoded at once of a longer document
+PIECE = 1 << 16  # bytes that one core encodes at once of a longer document
 ESCAPED = re.compile(r"([\udc80-\udcff]+)")  # what Python makes of bytes that are not UTF-8
 LINE_END = re.compile(rb"[0-9A-Za-z](?=\n)")
 KEEPS_TEXT = ("ByteLevel", "Split", "Digits", "Punctuation", "UnicodeScripts")  # pre-tokenizers
@@ -53,12 +53,8 @@ class ByteTokenizer:
                 self.bytes_of[i] = token.encode()
         self.byte_ids = [vocabulary[character] for character in CHARACTERS]
 
-    def encode(self, text: bytes) -> list[int]:
-        """Token ids of any bytes; no special token is among them."""
-        return list(chain.from_iterable(self.encode_batch(list(pieces(text)))))
-
     def encode_batch(self, texts: list[bytes]) -> list[list[int]]:
-        """Token ids of each of several texts, which are taken whole."""
+        """Token ids of each of several texts, any bytes; no special token is among them."""
         split = [stretches(text) for text in texts]
         valid = [s for segments in split for s in segments if isinstance(s, str)]
         encoded = iter(self.tokenizer.encode_batch_fast(valid, add_special_tokens=False))
@@ -144,9 +140,11 @@ def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> Byte
 def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
     """A user's tokenizer.json; raises UserError unless it can be made byte-exact."""
     try:
-        spec = json.loads(path.read_bytes())
-        Tokenizer.from_file(str(path))
-        return byte_exact(spec, end_of_text)
+        loaded = Tokenizer.from_buffer(path.read_bytes())
+        ids = loaded.get_vocab().values()
+        if len(set(ids)) < len(ids):
+            raise UserError("two of its tokens have the same id: text would be lost")
+        return byte_exact(json.loads(loaded.to_str()), end_of_text)  # which has all keys
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     except UserError as error:

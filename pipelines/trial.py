@@ -21,7 +21,6 @@ from pipelines.arms import Curve, Measured, read_run, training_bits
 from pipelines.checkpoint import (
     Card,
     checkpoint_path,
-    code_hash,
     make_card,
     read_checkpoint,
     resume_folder,
@@ -29,7 +28,7 @@ from pipelines.checkpoint import (
 from pipelines.cluster import fit_on_ray, on_a_worker
 from pipelines.errors import UserError
 from pipelines.evaluate import measure
-from pipelines.files import alone, replace_file
+from pipelines.files import alone, code_hash, replace_file
 from pipelines.fit import Place, fit
 from pipelines.schema import Experiment
 from pipelines.shards import Shards

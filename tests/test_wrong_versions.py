@@ -278,7 +278,7 @@ WRONG = [
     ),
     Wrong(
         "end of text after a document",
-        "tokenize.py",
+        "encode.py",
         "flat += [tokens.end_of_text, *ids] if first else ids",
         "flat += [*ids, tokens.end_of_text] if first else ids",
         "test_tokenize.py::test_shards_give_the_corpus_back_and_count_it",

@@ -3,9 +3,12 @@
 import json
 import multiprocessing
 import os
+import resource
 import signal
+import sqlite3
 from collections import Counter
 from errno import ENOSPC
+from functools import partial
 from hashlib import sha256
 from math import log
 
@@ -278,8 +281,11 @@ def test_work_that_fits_no_more_is_dropped(tmp_path, small_parts, monkeypatch, c
         (work / "ledger.sqlite").write_bytes(b"not SQLite" * 100)
     else:
         monkeypatch.setattr(stage, "code_hash", lambda names: "other")
+    capsys.readouterr()
     make_text("x", data, target)
-    assert "goes on" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "goes on" not in said
+    assert ("ledger.sqlite: file is not a database; the corp" in said) == (change == "ledger")
     make_text("y", data, fresh)
     assert contents(target) == contents(fresh)
 
@@ -318,6 +324,47 @@ def test_a_ledger_on_a_full_disk_says_so(tmp_path):
     assert caught.value.errno == ENOSPC
     book.close()
     assert ledger.Ledger(tmp_path / "ledger.sqlite").state() == {"n": 1}
+
+
+def test_a_ledger_at_a_limit_of_file_size_says_so(tmp_path):
+    book = Ledger(tmp_path / "ledger.sqlite")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"ledger\.sqlite: disk I/O error \(SQLITE_IOERR_WRITE"):
+            book.commit({"n": 2}, {"train": [("a", bytes(100_000))]})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    book.close()
+
+
+@pytest.mark.parametrize("state", ["locked", "unreadable"])
+def test_a_ledger_that_cannot_be_read_now_keeps_the_work(
+    tmp_path, small_parts, monkeypatch, state, capsys
+):
+    data, target = mixed_sources(tmp_path), tmp_path / "x"
+    killed_after(monkeypatch, 60, data, target)
+    path = tmp_path / "x.partial/ledger.sqlite"
+    kept = contents(path.parent / "parts")
+    if state == "locked":
+        other, words = sqlite3.connect(path), "database is locked (SQLITE_BUSY)"
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+    else:
+        path.rename(tmp_path / "moved")
+        path.mkdir()
+        words = "unable to open database file (SQLITE_CANTOPEN)"
+    with pytest.raises(UserError) as caught:
+        make_text("x", data, target)
+    assert str(caught.value) == f"{path}: {words}; work is kept"
+    assert kept and contents(path.parent / "parts") == kept
+    if state == "locked":
+        other.close()
+    else:
+        path.rmdir()
+        (tmp_path / "moved").rename(path)
+    make_text("x", data, target)
+    assert "goes on behind" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

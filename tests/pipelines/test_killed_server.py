@@ -14,7 +14,7 @@ from training import RUN, tracked_runs, train_run
 
 from pipelines import evaluate
 from pipelines.callbacks import History
-from pipelines.checkpoint import ROOT
+from pipelines.files import ROOT
 from pipelines.record import Record, records
 
 KILLED_AT, BACK_AT, STEPS = 7, 14, 20

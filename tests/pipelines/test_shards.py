@@ -144,14 +144,19 @@ def test_ids_outside_the_vocabulary_are_named(tmp_path):
         write_shards(tmp_path, [[0, 1000]])
 
 
-def test_another_tokenizer_is_named_when_it_is_asked_for(tmp_path):
-    shards = write_shards(tmp_path, FILES)
-    (tmp_path / "tokenizer.json").write_text('{"other": 1}')
-    with pytest.raises(UserError, match=r"tokenizer\.json is not the tokenizer that the token f"):
-        Shards(tmp_path).tokenizer()
-    (tmp_path / "tokenizer.json").unlink()
+def test_another_tokenizer_is_named(tmp_path):
+    """When shards are opened, as training does not ask for it; and then, if it is replaced."""
+    shards = write_shards(tmp_path / "x", FILES)
+    path = tmp_path / "x/tokenizer.json"
+    path.write_text('{"other": 1}')
+    for use in (lambda: Shards(tmp_path / "x"), shards.tokenizer):
+        with pytest.raises(UserError, match="is not the tokenizer that the token files") as caught:
+            use()
+        assert str(caught.value).startswith(f"{path} ")
+        assert str(caught.value).endswith("`dvc repro -f -s tokenize@x` makes it again")
+    path.unlink()
     with pytest.raises(UserError, match=r"tokenizer\.json: No such file"):
-        shards.tokenizer()
+        Shards(tmp_path / "x")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Token files: whole, or named as damaged, whatever byte is hit."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -110,11 +112,13 @@ def test_a_block_is_checked_once(tmp_path, small_blocks, monkeypatch):
     ],
 )
 def test_damage_is_told_apart(tmp_path, damage, words):
-    path = tmp_path / "a.tokens"
+    path = tmp_path / "x/a.tokens"
+    path.parent.mkdir()
     write(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=words) as caught:
         TokenFile(path).read()
+    assert str(caught.value).endswith("`dvc repro -f -s tokenize@x` makes it again")
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -130,6 +134,24 @@ def test_a_file_that_fails_half_way_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         write_tokens(tmp_path / "a.tokens", chunks(), "uint16")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done = []
+    fsync, replace = os.fsync, os.replace
+
+    def flushed(descriptor):
+        done.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    def renamed(*paths):
+        done.append("renamed")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    write(tmp_path / "a.tokens")
+    assert done == [(tmp_path / "a.tokens").stat().st_size, "renamed"]
 
 
 def test_the_header_is_laid_out_as_described(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,17 +13,21 @@ from errno import ENOSPC
 from pathlib import Path
 
 import pytest
+import yaml
 from corpora import write_corpus
 from test_full_disk import fill, small_disk
 
 from ftmodel.processes import PROCESSES
-from pipelines import corpus, errors, tokenizer
+from pipelines import corpus, encode, errors, tokenizer
 from pipelines import tokenize as stage
 from pipelines.data_schema import ProcessData, TextData
+from pipelines.encode import Task, tokenize_part, tokenize_parts
 from pipelines.errors import UserError
+from pipelines.files import ROOT
 from pipelines.shards import Shards
-from pipelines.tokenize import Task, tokenize, tokenize_part, tokenize_parts
-from pipelines.tokenizer import ByteTokenizer
+from pipelines.token_file import TokenFile
+from pipelines.tokenize import tokenize
+from pipelines.tokenizer import ByteTokenizer, train_bpe
 
 END = "<|endoftext|>"
 WORDS = [
@@ -111,7 +116,7 @@ def test_the_number_of_processes_changes_no_byte(source, tmp_path):
 
 def test_a_long_document_is_encoded_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(tokenizer, "PIECE", 50)
-    monkeypatch.setattr(stage, "BATCH", 60)
+    monkeypatch.setattr(encode, "BATCH", 60)
     encoded = []
     inherited = ByteTokenizer.encode_batch
 
@@ -126,6 +131,20 @@ def test_a_long_document_is_encoded_in_pieces(tmp_path, monkeypatch):
         tokenize("x", text_data(vocab_size=270), source, tmp_path / "x", cores=1)
     assert decoded(tmp_path / "x", "train") == texts
     assert max(encoded) < 60 + 50
+
+
+def test_a_long_document_keeps_all_cores_busy(monkeypatch):
+    """The texts of a batch are shared out among them."""
+    tokens = train_bpe([], 257, END)
+    batches = []
+    inherited = ByteTokenizer.encode_batch
+    monkeypatch.setattr(
+        ByteTokenizer,
+        "encode_batch",
+        lambda self, texts: batches.append(len(texts)) or inherited(self, texts),
+    )
+    list(encode.text_chunks(Path(), [("long", b"x = 1\n" * 300_000)], tokens))
+    assert sum(batches) > 20 and min(batches[:-1]) >= 16
 
 
 def test_a_process_becomes_rows_of_its_symbols(tmp_path):
@@ -206,7 +225,7 @@ def killed_in(monkeypatch, number, data, source, target):
         return tokenize_part(task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "tokenize_part", part)
+        patch.setattr(encode, "tokenize_part", part)
         try:
             tokenize("x", data, source, target, cores=1)
         except Killed:
@@ -333,7 +352,7 @@ def test_a_killed_worker_is_one_line(tasks):
 
 KILLED_STAGE = """
 import os, pickle, signal, sys
-from pipelines.tokenize import tokenize_parts
+from pipelines.encode import tokenize_parts
 for task, header in tokenize_parts(pickle.load(sys.stdin.buffer), 2):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -348,6 +367,81 @@ def test_workers_end_with_the_stage(tasks):
         timeout=100,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+KILLED_AFTER_ONE = """
+import os, signal, sys
+from pathlib import Path
+from pipelines import tokenize as stage
+from pipelines.data_schema import TextData
+source, target = map(Path, sys.argv[1:])
+tokenize_parts = stage.tokenize_parts
+
+def killed(tasks, cores):
+    for done in tokenize_parts(tasks, cores):
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield done
+
+stage.tokenize_parts = killed
+stage.tokenize("x", TextData(validation_share=0.1, vocab_size=300), source, target, 2)
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_is_no_other_death_and_other_processes_may_go_on(tmp_path, capsys):
+    """Of the stage, with two workers that have begun other parts; these are larger than the first
+    one, so that most are cut short.
+    """
+    large = [text for seed in range(60) for text in random_texts(seed, 100)]
+    train = [random_texts(99, 3), *([*large, b"part %d" % i] for i in range(4))]
+    source = write_corpus(tmp_path / "corpus", train=train, validation=VALIDATION)
+    command = [sys.executable, "-c", KILLED_AFTER_ONE, str(source), str(tmp_path / "x")]
+    done = subprocess.run(command, capture_output=True, timeout=100)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    work = tmp_path / "x.partial"
+    assert not (tmp_path / "x").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in work.glob("*.tokens")}
+    assert 1 <= len(kept) < 6
+    tokenize("x", text_data(), source, tmp_path / "x", cores=3)
+    assert f"x: {len(kept)} of 6 token files are there already" in capsys.readouterr().out
+    written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "x").iterdir()}
+    assert kept.items() <= written.items()
+    tokenize("x", text_data(), source, tmp_path / "whole", cores=1)
+    assert files(tmp_path / "x") == files(tmp_path / "whole")
+
+
+def test_when_a_part_fails_those_under_way_are_finished(tmp_path, tasks):
+    """The first one takes a second about, and the second fails at once."""
+    folder = write_corpus(tmp_path / "long", train=[[b"some words to encode\n" * 200_000]])
+    tasks[0] = replace(tasks[0], part=corpus.part_path(folder, "train", 0))
+    tasks[1] = replace(tasks[1], part=tmp_path / "nowhere.parquet")
+    with pytest.raises(UserError, match="nowhere"):
+        list(tokenize_parts(tasks, 2))
+    assert TokenFile(tasks[0].target).header.text_bytes == 21 * 200_000
+
+
+def test_the_stage_with_workers_says_nothing_on_the_side(tokenized, tmp_path):
+    """As DVC runs it. Python warns where workers import what is the main module too."""
+    process = PROCESSES["target"]
+    text = process.separator.join(process.symbols[0] for _ in range(process.row)).encode()
+    folder = tmp_path / "data/corpus/target"
+    write_corpus(folder, train=[[text]] * 3, validation=[[text]])
+    shutil.copy(tokenized.folder / "params.yaml", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.tokenize", "target"],
+        cwd=tmp_path,
+        env=tokenized.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert Shards(tmp_path / "data/tokens/target").metadata.splits["train"].documents == 3
+
+
+def test_what_decides_a_token_file_is_what_dvc_tokenizes_again_for():
+    dvc = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    assert {*stage.DECISIVE} <= {*dvc["stages"]["tokenize"]["do"]["deps"]}
 
 
 def test_workers_import_no_torch():

@@ -99,6 +99,11 @@ def tokenizer(style) -> ByteTokenizer:
     return byte_exact(json.loads(STYLES[style]().to_str()), END)
 
 
+def encode(tokens: ByteTokenizer, text: bytes) -> list[int]:
+    (ids,) = tokens.encode_batch([text])
+    return ids
+
+
 every_style = pytest.mark.parametrize("style", ["trained", *STYLES])
 MIXED = st.lists(
     st.one_of(
@@ -120,7 +125,7 @@ MIXED = st.lists(
 @example(text="e\u0301  <tool> \r\n".encode())
 def test_any_bytes_come_back(style, text):
     tokens = tokenizer(style)
-    ids = tokens.encode(text)
+    ids = encode(tokens, text)
     assert tokens.decode(ids) == text
     assert tokens.end_of_text not in ids
     assert sum(tokens.sizes()[ids]) == len(text)
@@ -131,7 +136,7 @@ def test_any_bytes_come_back(style, text):
 @given(texts=st.lists(MIXED, max_size=5))
 def test_texts_encoded_together_are_those_encoded_alone(style, texts):
     tokens = tokenizer(style)
-    assert tokens.encode_batch(texts) == [tokens.encode(text) for text in texts]
+    assert tokens.encode_batch(texts) == [encode(tokens, text) for text in texts]
 
 
 @every_style
@@ -140,7 +145,7 @@ def test_valid_text_has_the_tokens_of_the_tokenizer_as_it_was(style):
     original = STYLES[style]() if style in STYLES else tokenizer(style).tokenizer
     text = "def g(y):\n    return größer(y) + 日本  # π <tool>\n"
     expected = original.encode(text, add_special_tokens=False).ids
-    assert tokenizer(style).encode(text.encode()) == expected
+    assert encode(tokenizer(style), text.encode()) == expected
 
 
 @every_style
@@ -149,9 +154,9 @@ def test_what_is_saved_is_what_is_used(style, tmp_path):
     tokens.tokenizer.save(str(tmp_path / "tokenizer.json"))
     loaded = ByteTokenizer(Tokenizer.from_file(str(tmp_path / "tokenizer.json")), END)
     text = b"".join(TEXT) + END.encode() + bytes(range(256))
-    assert loaded.encode(text) == tokens.encode(text)
+    assert encode(loaded, text) == encode(tokens, text)
     assert loaded.end_of_text == tokens.end_of_text == loaded.tokenizer.token_to_id(END)
-    assert loaded.tokenizer.decode(loaded.encode(TEXT[0])) == TEXT[0].decode()
+    assert loaded.tokenizer.decode(encode(loaded, TEXT[0])) == TEXT[0].decode()
 
 
 def test_the_characters_of_bytes_are_those_of_tokenizers():
@@ -226,6 +231,33 @@ def test_a_tokenizer_that_could_lose_bytes_is_refused_in_a_line(tmp_path, made, 
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_with_keys_left_out_is_taken_or_refused_as_one_with_all(tmp_path):
+    """`tokenizers` reads such files too, and fills them in."""
+    path = tmp_path / "tokenizer.json"
+    spec = json.loads(gpt_2().to_str())
+    del spec["model"]["type"], spec["model"]["dropout"]
+    spec["added_tokens"] = []
+    for key in ("added_tokens", "truncation", "normalizer", "post_processor", "decoder"):
+        del spec[key]
+    path.write_text(json.dumps(spec))
+    tokens = adopt(path, END)
+    assert tokens.decode(encode(tokens, b"".join(TEXT))) == b"".join(TEXT)
+    del spec["pre_tokenizer"]
+    path.write_text(json.dumps(spec))
+    with pytest.raises(UserError, match="not a byte-level BPE"):
+        adopt(path, END)
+
+
+def test_two_tokens_of_one_id_are_refused(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    spec = json.loads(gpt_2().to_str())
+    vocabulary = spec["model"]["vocab"]
+    vocabulary["def"] = vocabulary["re"]
+    path.write_text(json.dumps(spec))
+    with pytest.raises(UserError, match=r"tokenizer\.json: two of its tokens have the same id"):
+        adopt(path, END)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -267,10 +299,11 @@ def test_pieces_are_the_text_and_split_no_character(text, size):
 @every_style
 def test_a_text_in_pieces_has_the_tokens_of_the_whole(style, monkeypatch):
     text = b"".join([*TEXT[:2], "    return größer\n\n  (a + 12\n\tb); \n".encode() * 2] * 20)
-    whole = tokenizer(style).encode(text)
     monkeypatch.setattr(tokenizer_module, "PIECE", 200)
-    assert len(list(pieces(text))) > 10
-    assert tokenizer(style).encode(text) == whole
+    cut = list(pieces(text))
+    assert len(cut) > 10
+    encoded = tokenizer(style).encode_batch(cut)
+    assert [i for ids in encoded for i in ids] == encode(tokenizer(style), text)
 
 
 @pytest.mark.parametrize(

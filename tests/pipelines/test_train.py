@@ -20,7 +20,6 @@ from pipelines.batches import StepBatches
 from pipelines.callbacks import History
 from pipelines.checkpoint import (
     DECISIVE,
-    ROOT,
     Card,
     checkpoint_path,
     load_model,
@@ -28,6 +27,7 @@ from pipelines.checkpoint import (
     resume_folder,
 )
 from pipelines.errors import UserError
+from pipelines.files import ROOT
 from pipelines.fit import lightning_precision
 from pipelines.schema import Precision, load_experiment
 from pipelines.shards import Shards
