@@ -4,9 +4,9 @@ ends in a traceback.
 
 import sys
 from collections.abc import Callable
-from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
+from errno import EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS
 
-UNWRITABLE = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)  # full, read-only or someone else's
+UNWRITABLE = (EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS)  # full, a limit, read-only, not ours
 
 
 class UserError(Exception):
