@@ -32,13 +32,8 @@ from pipelines.ledger import Ledger
 from pipelines.sources import Source, open_source
 from pipelines.stage import argument, load_stage
 
-DECISIVE = (
-    "data",
-    "sources",
-    "listing",
-    "corpus",
-    "ledger",
-)  # modules that decide what a part holds
+# modules that decide what a part holds
+DECISIVE = ("data", "sources", "listing", "corpus", "ledger")
 DRAWN = 4096  # sequences of a process at once
 REPEATED = (
     0.01  # share of held-out sequences among those drawn, above which they may occur in training
@@ -78,11 +73,11 @@ class Tally:
                 yield f"of {part}: {count:,} documents, {size:,} bytes ({share:.1%})"
         if self.duplicates or self.empty:
             yield f"left out: {self.duplicates:,} duplicates, {self.empty:,} empty documents"
-        if (part := self.ran_out) and (len(data.parts) > 1 or data.max_bytes):
-            share = data.parts[part].weight / sum(part.weight for part in data.parts.values())
+        if (last := self.ran_out) and (len(data.parts) > 1 or data.max_bytes):
+            share = data.parts[last].weight / sum(each.weight for each in data.parts.values())
             due = f" of {round(data.max_bytes * share):,}" if data.max_bytes else ""
             ended = ", which ended the mixture" * (len(data.parts) > 1)
-            yield f"part {part} ran out at {self.part_bytes[part]:,}{due} bytes{ended}"
+            yield f"part {last} ran out at {self.part_bytes[last]:,}{due} bytes{ended}"
 
 
 def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
@@ -135,7 +130,8 @@ def specification(data: TextData) -> str:
     """
     entry = {**asdict(data), "vocab_size": None, "tokenizer": None, "end_of_text": None}
     for part in entry["parts"].values():
-        part.pop("pattern", None), part.pop("exclude", None)
+        for name in ("pattern", "exclude"):
+            part.pop(name, None)
     code = code_hash(tuple(f"pipelines/{module}.py" for module in DECISIVE))
     return sha256(dumps([entry, code, pa.__version__]).encode()).hexdigest()
 

@@ -209,7 +209,7 @@ class FileSource(Source):
                     continue
                 rows = rows_at_once(file.metadata.row_group(group), field)
                 for batch in file.iter_batches(rows, [group], [field], use_threads=False):
-                    for value in texts_of(batch.column(0)):
+                    for value in texts_of_column(batch.column(0)):
                         row += 1
                         if row > skip:
                             place = f"{path}: row {row}"
@@ -230,7 +230,7 @@ def rows_at_once(group: pq.RowGroupMetaData, field: str) -> int:
     return max(1, min(ROWS, DECODED * group.num_rows // max(1, size)))
 
 
-def texts_of(column: pa.Array) -> pa.Array:
+def texts_of_column(column: pa.Array) -> pa.Array:
     """As bytes, each value by itself."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
