@@ -291,10 +291,12 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     tmp_path, small_parts, capsys
 ):
     """As the message asks for."""
-    data, target, fresh = mixed_sources(tmp_path), tmp_path / "x", tmp_path / "y"
-    data.parts["a"].weight = 10.0  # it ends first
+    target, fresh = tmp_path / "x", tmp_path / "y"
+    write_lines(tmp_path / "a", [f"a document {i}" for i in range(50)])
+    write_lines(tmp_path / "b", [f"b {i}" for i in range(500)])
+    data = text_data(tmp_path / "a", tmp_path / "b", weights=[2.0, 1.0])
     (tmp_path / "a/bad.jsonl").write_text("{")  # before texts.jsonl
-    write_lines(tmp_path / "a/more", [f"more {i}" for i in range(80)])
+    write_lines(tmp_path / "a/more", [f"more {i}" for i in range(120)])
     (tmp_path / "a/more/texts.jsonl").rename(tmp_path / "a/a.jsonl")
     for repair in ("exclude", "mend", "worse"):
         with pytest.raises(UserError, match=r"bad\.jsonl:1"):
@@ -361,6 +363,9 @@ def test_a_stage_that_waited_for_another_finds_the_work_done(tmp_path, monkeypat
     assert ("the other process has made it" in capsys.readouterr().out) == (change is None)
     now = {path.name: path.stat().st_mtime_ns for path in target.iterdir()}
     assert (now == written) == (change is None)
+    monkeypatch.undo()
+    make_text("x", data, target)  # asked for again, with nobody to wait for
+    assert {path.name: path.stat().st_mtime_ns for path in target.iterdir()} != now
 
 
 def test_one_process_at_a_time_makes_a_corpus(tmp_path, monkeypatch):
