@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import islice
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from pipelines.ledger import UNUSABLE, Ledger, primary
 from pipelines.sources import Source, open_source
 from pipelines.stage import argument, load_stage
 
-DECISIVE = ("data", "sources", "corpus", "ledger")  # modules that decide what a part holds
+# modules that decide what a part holds
+DECISIVE = ("data", "sources", "listing", "corpus", "ledger")
 DRAWN = 4096  # sequences of a process at once
 REPEATED = (
     0.01  # share of held-out sequences among those drawn, above which they may occur in training
@@ -48,6 +49,7 @@ class Tally:
     part_bytes: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
     empty: int = 0
+    ran_out: str | None = None  # the part that was due and had no more
 
     @property
     def total(self) -> int:
@@ -60,7 +62,7 @@ class Tally:
         self.part_documents[part] += 1
         self.part_bytes[part] += size
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, data: TextData) -> Iterator[str]:
         for split in SPLITS:
             yield f"{split}: {self.documents[split]:,} documents, {self.bytes[split]:,} bytes"
         if len(self.part_bytes) > 1:
@@ -70,6 +72,11 @@ class Tally:
                 yield f"of {part}: {count:,} documents, {size:,} bytes ({share:.1%})"
         if self.duplicates or self.empty:
             yield f"left out: {self.duplicates:,} duplicates, {self.empty:,} empty documents"
+        if (last := self.ran_out) and (len(data.parts) > 1 or data.max_bytes):
+            share = data.parts[last].weight / sum(each.weight for each in data.parts.values())
+            due = f" of {round(data.max_bytes * share):,}" if data.max_bytes else ""
+            ended = ", which ended the mixture" * (len(data.parts) > 1)
+            yield f"part {last} ran out at {self.part_bytes[last]:,}{due} bytes{ended}"
 
 
 def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
@@ -114,12 +121,18 @@ def split_of(digest: bytes, validation_share: float) -> str:
     return "validation" if int.from_bytes(digest[:8]) / 2**64 < validation_share else "train"
 
 
-def specification(data: TextData, sources: dict[str, Source]) -> str:
-    """Hash of all that decides a corpus: work that was done under another one is dropped."""
+def specification(data: TextData) -> str:
+    """Hash of all that decides a corpus but the files: work done under another one is dropped.
+
+    Not so ``pattern`` and ``exclude``: what they let through is for the sources to compare, up to
+    where they were read.
+    """
     entry = {**asdict(data), "vocab_size": None, "tokenizer": None, "end_of_text": None}
-    prints = [source.fingerprint for source in sources.values()]
+    for part in entry["parts"].values():
+        for name in ("pattern", "exclude"):
+            part.pop(name, None)
     code = code_hash(tuple(f"pipelines/{module}.py" for module in DECISIVE))
-    return sha256(dumps([entry, prints, code, pa.__version__]).encode()).hexdigest()
+    return sha256(dumps([entry, code, pa.__version__]).encode()).hexdigest()
 
 
 def open_ledger(work: Path, spec: str) -> Ledger:
@@ -150,17 +163,45 @@ def open_ledger(work: Path, spec: str) -> Ledger:
     return Ledger(path)
 
 
+def ledger_that_fits(name: str, work: Path, spec: str, sources: dict[str, Source]) -> Ledger:
+    """The ledger of work that its sources still fit, or a new one; says so if work is dropped."""
+    begun = any((work / "parts").glob("*"))
+    ledger = open_ledger(work, spec)
+    state = ledger.state()
+    if not state:
+        if begun:
+            reason = "its settings, the code that reads or pyarrow are others now, or it is damaged"
+            print(f"{name}: earlier work is dropped: {reason}", flush=True)
+        return ledger
+    for part, source in sources.items():
+        if not source.fits(state["positions"][part]):
+            reason = f"what was read of {part} has changed"
+            print(f"{name}: earlier work is dropped: {reason}", flush=True)
+            ledger.close()
+            shutil.rmtree(work)
+            work.mkdir()
+            return open_ledger(work, spec)
+    return ledger
+
+
+def open_sources(key: str, data: TextData) -> dict[str, Source]:
+    return {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
+
+
 def make_parts(name: str, data: TextData, work: Path) -> Tally:
     """Write the corpus to ``work``/parts, from where an earlier try has come to."""
     key = f"data.{name}"
-    sources = {part: open_source(f"{key}.parts.{part}", spec) for part, spec in data.parts.items()}
-    spec = specification(data, sources)
+    sources = open_sources(key, data)
+    spec = specification(data)
     work.mkdir(parents=True, exist_ok=True)
-    with closing(open_ledger(work, spec)) as ledger:
+    with closing(ledger_that_fits(name, work, spec, sources)) as ledger:
         tally, writers = read(name, data, sources, work / "parts", spec, ledger)
     check(key, data, tally)
     for writer in writers.values():
         writer.close()
+    positions = {part: source.position() for part, source in sources.items()}
+    state = {"specification": spec, "positions": positions}
+    (work / "done.json").write_text(dumps(state))
     return tally
 
 
@@ -195,6 +236,7 @@ def read(
             due = min(data.parts, key=lambda part: tally.part_bytes[part] / data.parts[part].weight)
             document = next(readers[due], None)
             if document is None:
+                tally.ran_out = due
                 break
             identity, text = document
             if not text:
@@ -219,11 +261,14 @@ def check(key: str, data: TextData, tally: Tally) -> None:
     count = sum(tally.documents.values())
     if not count:
         raise UserError(f"{key}.parts: no text, but {tally.empty:,} empty documents")
-    for split in SPLITS:
+    for split, word in zip(SPLITS, ("lower", "raise"), strict=True):
         if not tally.documents[split]:
+            advice = (
+                f"{word} it" if count > 1 else "cut it into several, one for each part at least"
+            )
             raise UserError(
-                f"{key}.validation_share: {data.validation_share} of {count:,} documents leaves "
-                f"the {split} part empty"
+                f"{key}.validation_share: {data.validation_share} of {count:,} "
+                f"document{'s' * (count > 1)} leaves the {split} part empty; {advice}"
             )
 
 
@@ -243,9 +288,12 @@ def progress(name: str, data: TextData, sources: dict[str, Source], tally: Tally
 
 
 def make_text(name: str, data: TextData, target: Path) -> None:
-    work = target.with_name(target.name + ".partial")
-    with alone(target):
+    work, done = target.with_name(target.name + ".partial"), target.with_name(target.name + ".done")
+    with alone(target) as waited:
         try:
+            if waited and target.exists() and is_done(name, data, done):
+                print(f"{name}: the other process has made it")
+                return
             tally = make_parts(name, data, work)
         except OSError as error:
             if error.errno not in errors.UNWRITABLE:
@@ -255,9 +303,22 @@ def make_text(name: str, data: TextData, target: Path) -> None:
             ) from None
         shutil.rmtree(target, ignore_errors=True)
         (work / "parts").rename(target)
+        (work / "done.json").replace(done)
         shutil.rmtree(work)
-    for line in tally.lines():
+    for line in tally.lines(data):
         print(f"{name} {line}")
+
+
+def is_done(name: str, data: TextData, done: Path) -> bool:
+    """Whether the finished corpus is the one that would be made now."""
+    try:
+        state = loads(done.read_bytes())
+        sources = open_sources(f"data.{name}", data)
+        return state["specification"] == specification(data) and all(
+            source.fits(state["positions"][part]) for part, source in sources.items()
+        )
+    except (FileNotFoundError, ValueError, KeyError):
+        return False
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The entries under ``data`` of an experiment: a process with known likelihood, or text."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -11,9 +12,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ftmodel.processes import PROCESSES
 from pipelines.errors import UserError
+from pipelines.listing import BUILDERS, compile_exclude
 
 MAX_VOCABULARY = 1 << 17  # the paper's
-BUILDERS = ("arrow", "csv", "json", "parquet", "text")  # of `datasets`, for files named one by one
+FORMATS = ("text", "jsonl", "parquet")
 
 
 @dataclass
@@ -38,17 +40,20 @@ class Files:
     source: str = "files"
     root: str = MISSING  # a folder, or `stdlib`: the running Python's standard library
     pattern: str = MISSING  # which files, as `**/*.txt`
-    exclude: list[str] = field(default_factory=list)  # folders and files left out, at any depth
+    # folders and files left out: by name at any depth, or by path below root if it has a slash
+    exclude: list[str] = field(default_factory=list)
+    format: str | None = None  # of all these files: text, jsonl or parquet; null goes by their name
     text_field: str = "text"  # of JSON Lines and Parquet
     weight: float = 1.0
 
     def validate(self) -> None:
         check_weight(self.weight)
         check_filled(self, "root", "pattern", "text_field")
-        try:
-            re.compile(glob_translate(self.pattern))
-        except (ValueError, re.error) as error:
-            raise ValueError(f"pattern: {self.pattern}: {error}") from None
+        check_pattern("pattern", self.pattern, glob_translate)
+        for pattern in self.exclude:
+            check_pattern("exclude", pattern, compile_exclude)
+        if self.format not in (None, *FORMATS):
+            raise ValueError(f"format: {self.format} is not one of {', '.join(FORMATS)}")
 
 
 @dataclass
@@ -121,6 +126,16 @@ SOURCES: dict[str, type[Data]] = {**dict.fromkeys(PROCESSES, ProcessData), "text
 def check_weight(weight: float) -> None:
     if not (isfinite(weight) and weight > 0):
         raise ValueError(f"weight: {weight} must be a positive number")
+
+
+def check_pattern(name: str, pattern: str, compiled: Callable[[str], str]) -> None:
+    """Raise ValueError unless it can match a path below root, written as `a/b.txt`."""
+    if pattern.startswith("/") or {"", ".", ".."} & set(pattern.rstrip("/").split("/")):
+        raise ValueError(f"{name}: {pattern!r} matches nothing; paths are below root, as a/b.txt")
+    try:
+        re.compile(compiled(pattern))
+    except (ValueError, re.error) as error:
+        raise ValueError(f"{name}: {pattern}: {error}") from None
 
 
 def check_filled(entry: Any, *names: str) -> None:

@@ -15,21 +15,23 @@ ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
-def alone(target: Path) -> Iterator[None]:
-    """Let one process at a time write ``target``.
+def alone(target: Path) -> Iterator[bool]:
+    """Let one process at a time write ``target``; gives whether another one had to be waited for.
 
     When DVC is killed its stage lives on, and the next `dvc repro` starts a second one: that one
-    waits here, and then finds the work done.
+    waits here, and has to tell whether the work is done then.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
+    waited = False
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        waited = True
         print(f"waiting for another process that is writing {target}", flush=True)
         lock.acquire()
     try:
-        yield
+        yield waited
     finally:
         lock.release()
 

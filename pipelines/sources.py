@@ -7,35 +7,40 @@ UserError that names file and line or row, and the key of the configuration wher
 import io
 import json
 import os
-import re
-import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fnmatch import translate
-from hashlib import sha256
-from math import inf
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fsspec.utils import glob_translate
 
+from pipelines import listing
 from pipelines.corpus import Document
 from pipelines.data_schema import Files, Hub, Part
 from pipelines.errors import UserError
+from pipelines.listing import Entry, Fingerprint, Folder, local_files, one_line
 
 MAX_DOCUMENT = 256 << 20  # bytes; a document is held in memory, several times while tokenised
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-ROWS = 64  # of Parquet decoded at once
+ROWS, DECODED = 64, 16 << 20  # of Parquet decoded at once: rows, and bytes of rows of mean length
+TEXT: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+)
 
 
 class Source(ABC):
     """Documents, empty ones included, in an order that does not change."""
 
     size: int | None = None  # bytes of all documents, if known
-    fingerprint: Any = None  # tells, with the configuration, whether it still is the same text
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
@@ -43,7 +48,13 @@ class Source(ABC):
 
     @abstractmethod
     def position(self) -> dict[str, Any]:
-        """Behind the last document that was given out; plain data."""
+        """Behind the last document that was given out; plain data, with what tells whether the text
+        before it is still the same.
+        """
+
+    @abstractmethod
+    def fits(self, position: dict[str, Any]) -> bool:
+        """Whether the text before a position told earlier is still the same."""
 
     @abstractmethod
     def seek(self, position: dict[str, Any]) -> None:
@@ -57,15 +68,8 @@ def open_source(key: str, part: Part) -> Source:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    try:
+    with listing.readable(path, pa.ArrowException):
         yield
-    except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or one_line(error)
-        raise UserError(f"{path}: cannot be read ({reason}); mend it or exclude it") from None
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def encode(text: str) -> bytes:
@@ -79,85 +83,78 @@ class FileSource(Source):
     def __init__(self, key: str, part: Files) -> None:
         """Looks at all files, but into none; raises UserError if none fits."""
         self.key, self.part = key, part
-        stdlib = part.root == "stdlib"
-        self.root = Path(sysconfig.get_paths()["stdlib"] if stdlib else part.root)
-        if not self.root.is_dir():
-            raise UserError(f"{key}.root: {part.root} is not a folder")
-        self.matches = re.compile(glob_translate(part.pattern)).match
-        self.excludes = re.compile("|".join(map(translate, part.exclude)) or "(?!)").match
-        self.depth = inf if "**" in part.pattern else part.pattern.count("/")
+        self.folder = Folder(key, part.root, part.pattern, part.exclude)
         self.file = self.document = 0  # how many are behind the position, the latter of a file
-        digest, count, size, plain = sha256(), 0, 0, True
-        for path, status in self.files():
-            digest.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode())
-            count, size = count + 1, size + status.st_size
-            plain &= path.suffix.lower() not in (*COMPRESSIONS, ".parquet")
+        self.seen = Fingerprint()  # of the files up to the position
+        count, size, plain = 0, 0, True
+        for entry in self.folder.entries():
+            count, size = count + 1, size + entry.size
+            plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
         if not count:
             raise UserError(
-                f"{key}.pattern: {part.pattern} matches no file under {self.root}"
+                f"{key}.pattern: {part.pattern} matches no file under {self.folder.root}"
                 + " that is not excluded" * bool(part.exclude)
             )
-        self.fingerprint, self.size = digest.hexdigest(), size if plain else None
+        self.size = size if plain else None
 
     def position(self) -> dict[str, Any]:
-        return {"file": self.file, "document": self.document}
+        return {"file": self.file, "document": self.document, "seen": self.seen.hex()}
+
+    def fits(self, position: dict[str, Any]) -> bool:
+        """Files behind the position may come, go and change."""
+        return self.up_to(position).hex() == str(position["seen"])
+
+    def up_to(self, position: dict[str, Any]) -> Fingerprint:
+        count = position["file"] + bool(position["document"])
+        return Fingerprint(islice(self.folder.entries(), count))
 
     def seek(self, position: dict[str, Any]) -> None:
         self.file, self.document = position["file"], position["document"]
+        self.seen = self.up_to(position)
 
     def documents(self) -> Iterator[Document]:
-        for number, (path, status) in enumerate(self.files()):
+        for number, entry in enumerate(self.folder.entries()):
             if number < self.file:
                 continue
-            name = os.fsencode(path.relative_to(self.root).as_posix()).decode(errors="replace")
-            for place, text in self.read(path, status.st_size, self.document):
+            if not self.document:
+                self.seen.add(entry)
+            name = os.fsencode(entry.name).decode(errors="replace")
+            for place, text in self.read(entry, self.document):
                 self.document += 1
                 yield name + place, text
             self.file, self.document = number + 1, 0
 
-    def files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """All files that pattern and exclude let through, never held all at once."""
-        status = self.root.stat()
-        return self.walk(self.root, "", [(status.st_dev, status.st_ino)])
+    def kind(self, path: Path) -> str:
+        """text, jsonl or parquet; raises UserError if it may be either."""
+        if self.part.format:
+            return self.part.format
+        name = Path(path.stem) if suffix(path) in COMPRESSIONS else path
+        if suffix(name) == ".json":
+            raise UserError(
+                f"{path}: .json may be one document or JSON Lines; say {self.key}.format: text, or "
+                f"jsonl, or leave it out with {self.key}.exclude"
+            )
+        return FORMATS.get(suffix(name), "text")
 
-    def walk(
-        self, folder: Path, prefix: str, above: list[tuple[int, int]]
-    ) -> Iterator[tuple[Path, os.stat_result]]:
-        with readable(folder):
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        for entry in entries:
-            name, path = prefix + entry.name, Path(entry.path)
-            if self.excludes(entry.name):
-                continue
-            with readable(path):
-                if entry.is_dir():
-                    status = entry.stat()
-                    identity = status.st_dev, status.st_ino
-                    if len(above) <= self.depth and identity not in above:  # a link may lead back
-                        yield from self.walk(path, f"{name}/", [*above, identity])
-                elif self.matches(name):
-                    status = entry.stat()
-                    if not entry.is_file():
-                        raise OSError("neither a file nor a folder")
-                    yield path, status
-
-    def read(self, path: Path, size: int, skip: int) -> Iterator[Document]:
-        """The documents of a file but the first ``skip``, each with its place in the file."""
-        packed = path.suffix.lower() in COMPRESSIONS
-        kind = Path(path.stem).suffix.lower() if packed else path.suffix.lower()
+    def read(self, entry: Entry, skip: int) -> Iterator[Document]:
+        """The documents of a file but the first ``skip``, each with its place in the file. A file
+        without any is an empty document.
+        """
+        path, kind = entry.path, self.kind(entry.path)
+        packed = suffix(path) in COMPRESSIONS
         with readable(path):
-            if kind == ".parquet":
+            if kind == "parquet":
                 if packed:
                     raise OSError("Parquet is compressed inside; unpack it")
                 yield from self.read_parquet(path, skip)
                 return
-            if packed and not size:
+            if packed and not entry.size:
                 raise OSError("Truncated compressed stream")
-            with open(path, "rb") as raw, unpacked(raw, path.suffix.lower()) as file:
-                if kind in (".jsonl", ".ndjson"):
+            with open(path, "rb") as raw, unpacked(raw, suffix(path)) as file:
+                if kind == "jsonl":
                     yield from self.read_lines(path, file, skip)
                 elif not skip:
-                    if not packed and size > MAX_DOCUMENT:
+                    if not packed and entry.size > MAX_DOCUMENT:
                         raise self.too_long(path)
                     yield "", self.read_text(path, file)
 
@@ -188,8 +185,8 @@ class FileSource(Source):
             found += 1
             if found > skip:
                 yield f":{number}", self.text_of_line(f"{path}:{number}", line)
-        if not found:
-            raise UserError(f"{path}: empty, without any JSON line; leave it out")
+        if not found and not skip:
+            yield "", b""
 
     def text_of_line(self, place: str, line: bytes) -> bytes:
         try:
@@ -203,21 +200,41 @@ class FileSource(Source):
     def read_parquet(self, path: Path, skip: int) -> Iterator[Document]:
         with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
             check_column(self.key, self.part, path, file.schema_arrow)
-            if not file.metadata.num_rows:
-                raise UserError(f"{path}: empty, without any row; leave it out")
-            row, groups = 0, list(range(file.num_row_groups))
-            while groups and row + (n := file.metadata.row_group(groups[0]).num_rows) <= skip:
-                row, groups = row + n, groups[1:]
-            columns = [self.part.text_field]
-            for batch in file.iter_batches(ROWS, groups, columns, use_threads=False):
-                for value in batch.column(0).cast(pa.large_binary()):
-                    row += 1
-                    if row > skip:
-                        place = f"{path}: row {row}"
-                        text = text_of(self.key, self.part, place, {columns[0]: value.as_py()})
-                        if len(text) > MAX_DOCUMENT:
-                            raise self.too_long(place)
-                        yield f":{row}", text
+            if not file.metadata.num_rows and not skip:
+                yield "", b""
+            field, row = self.part.text_field, 0
+            for group in range(file.num_row_groups):
+                if row + (count := file.metadata.row_group(group).num_rows) <= skip:
+                    row += count
+                    continue
+                rows = rows_at_once(file.metadata.row_group(group), field)
+                for batch in file.iter_batches(rows, [group], [field], use_threads=False):
+                    for value in texts_of_column(batch.column(0)):
+                        row += 1
+                        if row > skip:
+                            place = f"{path}: row {row}"
+                            text = text_of(self.key, self.part, place, {field: value.as_py()})
+                            if len(text) > MAX_DOCUMENT:
+                                raise self.too_long(place)
+                            yield f":{row}", text
+
+
+def suffix(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def rows_at_once(group: pq.RowGroupMetaData, field: str) -> int:
+    """How many rows to decode together: the file says how long they are, but only in the mean."""
+    columns = map(group.column, range(group.num_columns))
+    size = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == field)
+    return max(1, min(ROWS, DECODED * group.num_rows // max(1, size)))
+
+
+def texts_of_column(column: pa.Array) -> pa.Array:
+    """As bytes, each value by itself."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.large_binary())
 
 
 def unpacked(raw: BinaryIO, suffix: str) -> BinaryIO:
@@ -249,15 +266,27 @@ def check_column(key: str, part: Part, path: Path, schema: pa.Schema) -> None:
         raise UserError(
             f"{path}: no column {field!r} ({key}.text_field); it has {', '.join(schema.names)}"
         )
+    if schema.names.count(field) > 1:
+        raise UserError(f"{path}: several columns {field!r} ({key}.text_field); rename one")
     kind = schema.field(field).type
-    checks: list[Callable[[pa.DataType], bool]] = [
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-    ]
-    if not any(check(kind) for check in checks):
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        raise UserError(f"{path}: column {field!r} ({key}.text_field) is null in every row")
+    if not any(check(kind) for check in TEXT):
         raise UserError(f"{path}: column {field!r} ({key}.text_field) is of {kind}, not text")
+
+
+def commit(dataset: str, revision: str | None) -> str:
+    """The commit that a branch or tag of a hub's dataset is at now; raises what the hub's library
+    raises.
+    """
+    from huggingface_hub import HfApi
+
+    found = HfApi().dataset_info(dataset, revision=revision).sha
+    if not found:
+        raise ValueError("the hub tells no commit")
+    return found
 
 
 class HubSource(Source):
@@ -269,11 +298,21 @@ class HubSource(Source):
         with self.told("cannot be loaded"):
             from datasets import load_dataset  # takes a second to import
 
+            revision = part.revision
+            if (local := local_files(part.dataset, part.data_files)) is not None:
+                self.version: str | None = Fingerprint(local).hex()
+            elif part.dataset in listing.BUILDERS:
+                self.version = None
+                print(
+                    f"{key}.data_files: nothing tells if they change before a stopped stage goes on"
+                )
+            else:
+                self.version = revision = commit(part.dataset, part.revision)
             self.dataset = load_dataset(
                 part.dataset,
                 part.subset,
                 split=part.split,
-                revision=part.revision,
+                revision=revision,
                 data_files=part.data_files or None,
                 streaming=True,
             )
@@ -294,7 +333,11 @@ class HubSource(Source):
             ) from error
 
     def position(self) -> dict[str, Any]:
-        return {"row": self.row, "dataset": self.dataset.state_dict()}
+        state = self.dataset.state_dict()
+        return {"row": self.row, "dataset": state, "version": self.version}
+
+    def fits(self, position: dict[str, Any]) -> bool:
+        return bool(position["version"] == self.version)
 
     def seek(self, position: dict[str, Any]) -> None:
         self.row = position["row"]

@@ -7,6 +7,7 @@ import resource
 import signal
 import sqlite3
 from collections import Counter
+from contextlib import contextmanager
 from errno import ENOSPC
 from functools import partial
 from hashlib import sha256
@@ -14,6 +15,7 @@ from math import log
 
 import pytest
 import torch
+from filelock import FileLock, Timeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_full_disk import small_disk
@@ -285,9 +287,104 @@ def test_work_that_fits_no_more_is_dropped(tmp_path, small_parts, monkeypatch, c
     make_text("x", data, target)
     said = capsys.readouterr().out
     assert "goes on" not in said
-    assert ("ledger.sqlite: file is not a database; the corp" in said) == (change == "ledger")
+    why = "ledger.sqlite: file is not a database; the corpus is made from its beginning"
+    assert why in said if change == "ledger" else "x: earlier work is dropped: " in said
     make_text("y", data, fresh)
     assert contents(target) == contents(fresh)
+
+
+def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
+    tmp_path, small_parts, capsys
+):
+    """As the message asks for."""
+    target, fresh = tmp_path / "x", tmp_path / "y"
+    write_lines(tmp_path / "a", [f"a document {i}" for i in range(50)])
+    write_lines(tmp_path / "b", [f"b {i}" for i in range(500)])
+    data = text_data(tmp_path / "a", tmp_path / "b", weights=[2.0, 1.0])
+    (tmp_path / "a/bad.jsonl").write_text("{")  # before texts.jsonl
+    write_lines(tmp_path / "a/more", [f"more {i}" for i in range(120)])
+    (tmp_path / "a/more/texts.jsonl").rename(tmp_path / "a/a.jsonl")
+    for repair in ("exclude", "mend", "worse"):
+        with pytest.raises(UserError, match=r"bad\.jsonl:1"):
+            make_text("x", data, target)
+        kept = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "x.partial/parts").iterdir()}
+        assert len(kept) > 3
+        capsys.readouterr()
+        if repair == "exclude":
+            data.parts["a"].exclude = ["bad.jsonl"]
+        else:
+            write_lines(tmp_path / "a/sub", ["mended"])
+            (tmp_path / "a/sub/texts.jsonl").rename(tmp_path / "a/bad.jsonl")
+        if repair == "worse":
+            os.utime(tmp_path / "a/a.jsonl", ns=(1, 1))
+        make_text("x", data, target)
+        said = capsys.readouterr().out
+        if repair == "worse":
+            assert "x: earlier work is dropped: what was read of a has changed\n" in said
+            assert "goes on" not in said
+        else:
+            assert "goes on behind" in said and "dropped" not in said
+            written = {p.name: p.stat().st_mtime_ns for p in target.iterdir()}
+            assert kept.items() <= written.items()
+        make_text("y", data, fresh)
+        assert contents(target) == contents(fresh)
+        data.parts["a"].exclude = []
+        (tmp_path / "a/bad.jsonl").write_text("{")
+
+
+def test_a_part_that_runs_out_is_told(tmp_path, capsys):
+    a = write_lines(tmp_path / "a", [f"{i:03d}" for i in range(100)])
+    b = write_lines(tmp_path / "b", [f"b {i:03d}" for i in range(900)])
+    told = "x part a ran out at 300 of 1,000 bytes, which ended the mixture\n"
+    make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=4000), tmp_path / "x")
+    assert capsys.readouterr().out.endswith(told)
+    make_text("x", text_data(a, b, weights=[1.0, 3.0]), tmp_path / "x")
+    assert "part a ran out at 300 bytes, which" in capsys.readouterr().out
+    make_text("x", text_data(a, max_bytes=500), tmp_path / "x")
+    assert "part a ran out at 300 of 500 bytes\n" in capsys.readouterr().out
+    make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=800), tmp_path / "x")
+    make_text("x", text_data(a), tmp_path / "x")
+    assert "ran out" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", [None, "seed", "file"])
+def test_a_stage_that_waited_for_another_finds_the_work_done(tmp_path, monkeypatch, capsys, change):
+    """The one that DVC left behind when it was killed; it may have made something else."""
+    folder, target = write_lines(tmp_path / "in", map(str, range(50))), tmp_path / "x"
+    data = text_data(folder)
+    make_text("x", data, target)
+    written = {path.name: path.stat().st_mtime_ns for path in target.iterdir()}
+    if change == "seed":
+        data.seed = 1
+    elif change == "file":
+        write_lines(folder, map(str, range(60)))
+
+    @contextmanager
+    def after_another(path):
+        assert path == target
+        yield True
+
+    monkeypatch.setattr(stage, "alone", after_another)
+    make_text("x", data, target)
+    assert ("the other process has made it" in capsys.readouterr().out) == (change is None)
+    now = {path.name: path.stat().st_mtime_ns for path in target.iterdir()}
+    assert (now == written) == (change is None)
+    monkeypatch.undo()
+    make_text("x", data, target)  # asked for again, with nobody to wait for
+    assert {path.name: path.stat().st_mtime_ns for path in target.iterdir()} != now
+
+
+def test_one_process_at_a_time_makes_a_corpus(tmp_path, monkeypatch):
+    inherited, target = stage.make_parts, tmp_path / "x"
+
+    def make(*arguments):
+        with pytest.raises(Timeout):
+            FileLock(f"{target}.lock").acquire(timeout=0)
+        return inherited(*arguments)
+
+    monkeypatch.setattr(stage, "make_parts", make)
+    make_text("x", text_data(write_lines(tmp_path / "in", map(str, range(50)))), target)
+    FileLock(f"{target}.lock").acquire(timeout=0).lock.release()
 
 
 def test_another_tokenizer_leaves_the_work_as_it_is(tmp_path, small_parts, monkeypatch, capsys):
@@ -371,9 +468,11 @@ def test_a_ledger_that_cannot_be_read_now_keeps_the_work(
     ("texts", "changes", "words"),
     [
         (["", ""], {}, r"data\.x\.parts: no text, but 2 empty documents"),
+        ([], {}, r"data\.x\.parts: no text, but 1 empty documents"),
         (["a", "b"], {"validation_share": 1e-9}, r"data\.x\.validation_share: 1e-09 of 2 documents"
-         " leaves the validation part empty"),
-        (["a", "b"], {"validation_share": 0.999}, "leaves the train part empty"),
+         " leaves the validation part empty; raise it"),
+        (["a", "b"], {"validation_share": 0.999}, "leaves the train part empty; lower it"),
+        (["a"], {}, "of 1 document leaves the validation part empty; cut it into several"),
     ],
 )  # fmt: skip
 def test_a_corpus_without_text_is_named(tmp_path, texts, changes, words):

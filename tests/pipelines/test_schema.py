@@ -143,6 +143,13 @@ MISTAKES = [
     (f"+{PART}.subset=a", f"{PART}.subset", "not in"),
     (f"~{PART}.pattern", f"{PART}.pattern", "missing"),
     (f"{PART}.pattern='a**b'", f"{PART}.pattern", "entire path component"),
+    (f"{PART}.pattern=./*.py", f"{PART}.pattern", "paths are below root"),
+    (f"{PART}.pattern=/srv/*.py", f"{PART}.pattern", "paths are below root"),
+    (f"{PART}.exclude=[a,/srv/a.py]", f"{PART}.exclude", "'/srv/a.py' matches nothing"),
+    (f"{PART}.exclude=[./a.py]", f"{PART}.exclude", "'./a.py' matches nothing"),
+    (f"{PART}.exclude=['']", f"{PART}.exclude", "'' matches nothing"),
+    (f"{PART}.exclude=[a/b**]", f"{PART}.exclude", "entire path component"),
+    (f"+{PART}.format=json", f"{PART}.format", "json is not one of text, jsonl, parquet"),
     (f"+{PART}.weight=0", f"{PART}.weight", "positive"),
     (f"+{PART}.weight=nan", f"{PART}.weight", "positive"),
     (

@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +31,10 @@ def parquet(path, texts, kind=None, name="text"):
     pq.write_table(table, path, row_group_size=50)
 
 
+def twice(path, name):
+    pq.write_table(pa.table([pa.array(["a"])] * 2, names=[name] * 2), path)
+
+
 def files_source(root, pattern="**/*", **more):
     return open_source(KEY, Files(root=str(root), pattern=pattern, **more))
 
@@ -46,6 +52,8 @@ def write_all(folder):
     parquet(folder / "d.parquet", TEXTS)
     parquet(folder / "e.parquet", TEXTS, pa.large_string())
     parquet(folder / "f.parquet", [text.encode() for text in TEXTS], pa.binary())
+    parquet(folder / "g.parquet", TEXTS, pa.string_view())
+    parquet(folder / "h.parquet", TEXTS, pa.dictionary(pa.int32(), pa.string()))
 
 
 def test_every_format_gives_the_same_documents(tmp_path):
@@ -93,6 +101,51 @@ def test_what_is_excluded_is_so_at_any_depth(tmp_path):
     assert [identity for identity, _ in source.documents()] == ["a/tests.js", "keep.js"]
 
 
+def test_one_file_is_excluded_by_its_path(tmp_path):
+    for name in ("a/x.txt", "b/a/x.txt", "b/y.txt", "c/d/z.txt", "x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(name)
+    source = files_source(tmp_path, exclude=["a/x.txt", "b/*.txt", "c/d/"])
+    assert [identity for identity, _ in source.documents()] == ["b/a/x.txt", "x.txt"]
+    source = files_source(tmp_path, exclude=["**/x.txt", "d/"])
+    assert [identity for identity, _ in source.documents()] == ["b/y.txt"]
+
+
+def test_a_format_goes_before_the_name(tmp_path):
+    (tmp_path / "a.json").write_bytes(lines(TEXTS))
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(lines(TEXTS)))
+    assert texts_of(files_source(tmp_path, format="jsonl")) == [t.encode() for t in TEXTS] * 2
+    assert texts_of(files_source(tmp_path, format="text")) == [lines(TEXTS)] * 2
+    parquet(tmp_path / "c.data", TEXTS)
+    assert len(texts_of(files_source(tmp_path, "c.data", format="parquet"))) == len(TEXTS)
+
+
+def test_a_file_without_documents_is_an_empty_one(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b" \n\n")
+    parquet(tmp_path / "b.parquet", [], pa.string())
+    (tmp_path / "c.txt").write_bytes(b"")
+    source = files_source(tmp_path)
+    assert list(source.documents()) == [("a.jsonl", b""), ("b.parquet", b""), ("c.txt", b"")]
+    for count, left in ((1, 2), (2, 1), (3, 0)):
+        first, second = files_source(tmp_path), files_source(tmp_path)
+        list(islice(first.documents(), count))
+        second.seek(first.position())
+        assert len(list(second.documents())) == left
+
+
+def test_parquet_is_decoded_in_pieces_of_a_bounded_size(tmp_path, monkeypatch):
+    """Long rows come by fewer, short ones not all at once."""
+    monkeypatch.setattr(sources, "DECODED", 10_000)
+    pieces, inherited = [], sources.texts_of_column
+    monkeypatch.setattr(sources, "texts_of_column", lambda c: pieces.append(len(c)) or inherited(c))
+    for length, most in ((1, 64), (1000, 10), (30_000, 1)):
+        texts = [f"{i:0{length}d}" for i in range(200)]
+        pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=100)
+        assert len(texts_of(files_source(tmp_path))) == 200
+        assert sum(pieces) == 200 and most / 2 < max(pieces) <= most, length
+        pieces.clear()
+
+
 def test_links_are_followed_but_not_for_ever(tmp_path):
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     (root / "a").mkdir(parents=True)
@@ -118,12 +171,12 @@ def hub_files(folder):
 def test_a_source_goes_on_from_any_position(tmp_path, kind):
     if kind == "files":
         write_all(tmp_path)
-        (tmp_path / "g.txt").write_text("plain")
+        (tmp_path / "z.txt").write_text("plain")
         part = Files(root=str(tmp_path), pattern="*")
     else:
         part = hub_files(tmp_path)
     whole = list(open_source(KEY, part).documents())
-    assert len(whole) == {"files": 6 * len(TEXTS) + 1, "hub": len(TEXTS)}[kind]
+    assert len(whole) == {"files": 8 * len(TEXTS) + 1, "hub": len(TEXTS)}[kind]
     for count in [0, 1, 2, 59, 60, 61, len(TEXTS), *range(0, len(whole), 97), len(whole)]:
         first, second = open_source(KEY, part), open_source(KEY, part)
         reading = first.documents()
@@ -131,6 +184,77 @@ def test_a_source_goes_on_from_any_position(tmp_path, kind):
         second.seek(json.loads(json.dumps(first.position())))
         assert list(second.documents()) == whole[count:], count
         assert list(reading) == whole[count:]
+
+
+def position_after(part, count):
+    source = open_source(KEY, part)
+    list(islice(source.documents(), count))
+    return json.loads(json.dumps(source.position()))
+
+
+def test_only_files_up_to_the_position_have_to_be_the_same(tmp_path):
+    for name in "abcd":
+        (tmp_path / f"{name}.jsonl").write_bytes(lines(["x", "y", "z"] * 2))
+    part = Files(root=str(tmp_path), pattern="*.jsonl")
+    position = position_after(part, 8)  # the second of b
+    assert open_source(KEY, part).fits(position)
+    resumed = open_source(KEY, part)
+    resumed.seek(position)
+    assert resumed.position() == position
+    (tmp_path / "c.jsonl").write_bytes(lines(["mended"]))
+    (tmp_path / "d.jsonl").unlink()
+    assert open_source(KEY, part).fits(position)
+    assert open_source(KEY, Files(str(part.source), part.root, "?.jsonl", ["c*"])).fits(position)
+    assert not open_source(KEY, Files(str(part.source), part.root, "*", ["b*"])).fits(position)
+    os.utime(tmp_path / "b.jsonl", ns=(1, 1))
+    assert not open_source(KEY, part).fits(position)
+    assert open_source(KEY, part).fits(position_after(part, 0))
+    assert open_source(KEY, part).fits(position_after(part, 6))
+    position = position_after(part, 6)
+    (tmp_path / "0.jsonl").write_bytes(lines(["earlier"] * 6))
+    assert not open_source(KEY, part).fits(position)
+
+
+def test_files_that_datasets_reads_have_to_be_the_same(tmp_path):
+    part = hub_files(tmp_path)
+    position = position_after(part, 7)
+    assert open_source(KEY, part).fits(position)
+    (tmp_path / "1.jsonl").write_bytes(lines(["other"] * 9, "body"))
+    assert not open_source(KEY, part).fits(position)
+
+
+def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
+    import datasets
+    import huggingface_hub
+
+    asked, commits = [], {None: "c0", "branch": "c1"}
+
+    def dataset_info(self, dataset, revision=None):
+        return SimpleNamespace(sha=commits[revision])
+
+    def load(dataset, subset, revision, **options):
+        asked.append((dataset, revision))
+        return datasets.Dataset.from_dict({"text": ["a", "b"]}).to_iterable_dataset()
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    part = hub(dataset="some/thing")
+    position = position_after(part, 1)
+    assert open_source(KEY, part).fits(position)
+    open_source(KEY, hub(dataset="some/thing", revision="branch"))
+    assert asked == [("some/thing", "c0")] * 2 + [("some/thing", "c1")]
+    commits[None] = "c2"
+    assert not open_source(KEY, part).fits(position)
+    commits[None] = None
+    with pytest.raises(UserError, match=rf"{KEY}: some/thing cannot be loaded .*no commit"):
+        open_source(KEY, part)
+
+
+def test_a_huge_row_of_a_dataset_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    (tmp_path / "a.jsonl").write_bytes(lines(["x"] * 6 + ["y" * 101]))
+    with pytest.raises(UserError, match="json: row 7: a document of more than"):
+        list(open_source(KEY, hub(data_files=[str(tmp_path / "a.jsonl")])).documents())
 
 
 def test_a_dataset_is_read_by_the_librarys_own_code(tmp_path):
@@ -210,7 +334,8 @@ BAD = [
      rf"a\.jsonl:2: no field 'text' \({KEY}\.text_field\); it has body, k"),
     ("a.jsonl", b"\n" + named(text=7), rf"a\.jsonl:2: field 'text' \({KEY}\.text_field\) is int"),
     ("a.jsonl", named(text=None), r"a\.jsonl:1: field 'text' .* is null, not text"),
-    ("a.jsonl", b" \n\n", r"a\.jsonl: empty, without any JSON line"),
+    ("a.json", b"{}", rf"a\.json: .* JSON Lines; say {KEY}\.format: .*{KEY}\.exclude"),
+    ("a.json.gz", b"{}", rf"a\.json\.gz: .* JSON Lines; say {KEY}\.format"),
     ("a.jsonl", named() + named(text="x" * 101), r"a\.jsonl:2: a document of more"),
     ("a.parquet", b"PAR1 nothing", r"a\.parquet: cannot be read"),
     ("a.parquet.gz", b"PAR1", r"a\.parquet\.gz: cannot be read .*compressed inside"),
@@ -231,7 +356,16 @@ def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content
     [
         (lambda p: parquet(p, ["a"], name="body"), r"no column 'text' .*; it has n, body"),
         (lambda p: parquet(p, [1]), rf"column 'text' \({KEY}\.text_field\) is of int64, not text"),
-        (lambda p: parquet(p, [], pa.string()), "empty, without any row"),
+        (
+            lambda p: parquet(p, [None] * 2),
+            rf"column 'text' \({KEY}\.text_field\) is null in every",
+        ),
+        (lambda p: parquet(p, [None] * 2, pa.string()), "row 1: field 'text' .* is null"),
+        (
+            lambda p: parquet(p, [1], pa.dictionary(pa.int32(), pa.int64())),
+            ".* is of int64, not text",
+        ),
+        (lambda p: twice(p, "text"), rf"several columns 'text' \({KEY}\.text_field\)"),
         (lambda p: parquet(p, ["a"] * 70 + [None]), "row 71: field 'text' .* is null"),
         (lambda p: parquet(p, ["a"] * 70 + ["b" * 101]), "row 71: a document of more than"),
     ],
@@ -268,6 +402,15 @@ def test_files_that_are_none_are_named(tmp_path):
     (tmp_path / "gone.txt").unlink()
     os.mkfifo(tmp_path / "pipe.txt")
     with pytest.raises(UserError, match=r"pipe\.txt: cannot be read .*exclude"):
+        files_source(tmp_path)
+
+
+def test_a_root_that_may_not_be_looked_at_is_named(tmp_path, monkeypatch):
+    def refuse(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(UserError, match=rf"{tmp_path}: cannot be read \(Permission denied\)"):
         files_source(tmp_path)
 
 

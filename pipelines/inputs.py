@@ -1,0 +1,93 @@
+"""Stage `sources`: what each data entry is made from, as it lies there now.
+
+    python -m pipelines.inputs
+
+Writes data/inputs/<name>/text.json (for stage data: paths, sizes and times of the files that the
+entry's parts name) and data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the
+tokenizer.json it names). DVC runs this at every `dvc repro`, and those stages again if their file
+has changed. So it opens no text, asks no network, and imports little; what is wrong with an entry
+is for stage data to say.
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines import errors
+from pipelines.errors import UserError
+from pipelines.files import replace_file
+from pipelines.listing import Fingerprint, Folder, local_files
+
+INPUTS = Path("data/inputs")
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
+
+
+def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
+    """The files of one part; None if it has none on this machine."""
+    if part["source"] == "files":
+        folder = Folder(key, part["root"], part["pattern"], part.get("exclude") or [])
+        found = Fingerprint(folder.entries())
+    else:
+        entries = local_files(part["dataset"], part.get("data_files") or [])
+        if entries is None:
+            return None
+        found = Fingerprint(entries)
+    if not found.count:
+        raise UserError(f"{key}: no file is there")
+    return {"files": found.count, "bytes": found.size, "fingerprint": found.hex()}
+
+
+def text_input(key: str, data: dict[str, Any]) -> Any:
+    parts = data.get("parts") or {}
+    return {name: part_input(f"{key}.parts.{name}", part) for name, part in parts.items()}
+
+
+def tokenizer_input(key: str, data: dict[str, Any]) -> Any:
+    if (path := data.get("tokenizer")) is None:
+        return None
+    try:
+        return {"sha256": sha256(Path(path).read_bytes()).hexdigest()}
+    except OSError as error:
+        raise UserError(f"{key}.tokenizer: {path} cannot be read ({error.strerror})") from None
+
+
+def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> None:
+    """Write what ``look`` finds. If it finds that something is gone, what was made from it stays as
+    it is, and so does the file.
+    """
+    try:
+        content = dumps(look(key, data), indent=1).encode() + b"\n"
+    except (UserError, *MALFORMED) as error:
+        if path.exists():
+            if isinstance(error, UserError):
+                print(f"{error}; what was made from it before stays")
+            return
+        content = b"null\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_bytes() != content:
+        with replace_file(path) as file:
+            file.write(content)
+
+
+def main() -> None:
+    try:
+        entries = yaml.safe_load(Path("params.yaml").read_bytes())["data"]
+        names = set(entries)
+    except (yaml.YAMLError, TypeError, KeyError, FileNotFoundError):
+        raise UserError("params.yaml: no entries under data") from None
+    for name, data in entries.items():
+        note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
+        note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
+    for folder in INPUTS.iterdir():
+        if folder.name not in names:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,129 @@
+"""Which files a part of a text names, found without opening any; imports little."""
+
+import os
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import translate
+from glob import glob
+from hashlib import sha256
+from math import inf
+from pathlib import Path
+
+from fsspec.utils import glob_translate
+
+from pipelines.errors import UserError
+
+BUILDERS = ("arrow", "csv", "json", "parquet", "text")  # of `datasets`, for files named one by one
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file by its path below the root, and what changes when it is written again."""
+
+    name: str
+    path: Path
+    size: int
+    mtime_ns: int
+
+
+class Fingerprint:
+    """Running hash of entries: names, sizes and times, no content."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.digest, self.count, self.size = sha256(), 0, 0
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        self.digest.update(repr((entry.name, entry.size, entry.mtime_ns)).encode())
+        self.count, self.size = self.count + 1, self.size + entry.size
+
+    def hex(self) -> str:
+        return self.digest.hexdigest()
+
+
+@contextmanager
+def readable(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """OSError, and other ``kinds`` of trouble with a file, as a UserError that names it."""
+    caught: tuple[type[Exception], ...] = (OSError, *kinds)
+    try:
+        yield
+    except caught as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise UserError(f"{path}: cannot be read ({reason}); mend it or exclude it") from None
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def compile_exclude(pattern: str) -> str:
+    """Regular expression of one pattern: a path below the root if it has a slash, else a name."""
+    pattern = pattern.rstrip("/")
+    return glob_translate(pattern) if "/" in pattern else translate(pattern)
+
+
+class Folder:
+    """The files under a folder that a pattern lets through, sorted folder by folder."""
+
+    def __init__(self, key: str, root: str, pattern: str, exclude: Iterable[str]) -> None:
+        """Raises UserError if there is no such folder."""
+        self.key = key
+        self.root = Path(sysconfig.get_paths()["stdlib"] if root == "stdlib" else root)
+        with readable(self.root):
+            if not self.root.is_dir():
+                raise UserError(f"{key}.root: {root} is not a folder")
+        self.matches = re.compile(glob_translate(pattern)).match
+        paths = [p for p in exclude if "/" in p.rstrip("/")]
+        names = [p for p in exclude if p not in paths]
+        self.excludes_path = re.compile("|".join(map(compile_exclude, paths)) or "(?!)").match
+        self.excludes_name = re.compile("|".join(map(compile_exclude, names)) or "(?!)").match
+        self.depth = inf if "**" in pattern else pattern.count("/")
+
+    def entries(self) -> Iterator[Entry]:
+        """All files that pattern and exclude let through, never held all at once."""
+        with readable(self.root):
+            status = self.root.stat()
+        return self.walk(self.root, "", [(status.st_dev, status.st_ino)])
+
+    def walk(self, folder: Path, prefix: str, above: list[tuple[int, int]]) -> Iterator[Entry]:
+        with readable(folder), os.scandir(folder) as scanned:
+            found = sorted(scanned, key=lambda entry: entry.name)
+        for entry in found:
+            name, path = prefix + entry.name, Path(entry.path)
+            if self.excludes_name(entry.name) or self.excludes_path(name):
+                continue
+            with readable(path):
+                if entry.is_dir():
+                    status = entry.stat()
+                    identity = status.st_dev, status.st_ino
+                    if len(above) <= self.depth and identity not in above:  # a link may lead back
+                        yield from self.walk(path, f"{name}/", [*above, identity])
+                elif self.matches(name):
+                    status = entry.stat()
+                    if not entry.is_file():
+                        raise OSError("neither a file nor a folder")
+                    yield Entry(name, path, status.st_size, status.st_mtime_ns)
+
+
+def local_files(dataset: str, data_files: Iterable[str]) -> list[Entry] | None:
+    """The files of a hub source that lie on this machine; None if it is elsewhere."""
+    base = Path(dataset)
+    if not base.is_dir():
+        if dataset not in BUILDERS:
+            return None
+        base = Path()
+    patterns = list(data_files) or ["**/*"]
+    if any("://" in pattern for pattern in patterns):
+        return None
+    found = {path for p in patterns for path in glob(str(base / p), recursive=True)}
+    entries = []
+    for path in map(Path, sorted(found)):
+        with readable(path):
+            if path.is_file():
+                status = path.stat()
+                entries.append(Entry(str(path), path, status.st_size, status.st_mtime_ns))
+    return entries

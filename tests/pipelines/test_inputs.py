@@ -1,0 +1,121 @@
+"""Stage sources: a fingerprint changes with the files, and with nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from pipelines import inputs
+from pipelines.data_schema import Hub
+
+FOLDER = {"source": "files", "root": "raw", "pattern": "*.txt", "exclude": ["left.txt"]}
+BUILDER = {"source": "hub", "dataset": "json", "data_files": ["raw/*.jsonl"]}
+LOCAL = {"source": "hub", "dataset": "raw"}
+
+
+def text(part, **more):
+    return {"source": "text", "parts": {"p": part}, **more}
+
+
+@pytest.fixture
+def looked(tmp_path, monkeypatch):
+    """Run the stage on data entries; the content of each file it leaves."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw").mkdir()
+    for name in ("a.txt", "left.txt", "b.jsonl"):
+        (tmp_path / "raw" / name).write_text(name)
+    (tmp_path / "tokenizer.json").write_text("{}")
+
+    def run(**data):
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump({"data": data}))
+        inputs.main()
+        files = sorted((tmp_path / "data/inputs").rglob("*.*"))
+        return {path.relative_to(tmp_path / "data/inputs").as_posix(): path for path in files}
+
+    return run
+
+
+@pytest.mark.parametrize(("part", "name"), [(FOLDER, "a.txt"), (BUILDER, "b.jsonl"), (LOCAL, "x")])
+def test_what_becomes_of_a_file_is_seen(looked, part, name, tmp_path):
+    path = looked(x=text(part))["x/text.json"]
+    written, seen = path.stat().st_mtime_ns, [path.read_bytes()]
+    looked(x=text(part), y=text(part))
+    assert path.stat().st_mtime_ns == written  # equal content is not written again
+    file = tmp_path / "raw" / name
+    for step in ("write", "touch", "add", "remove"):
+        if step == "write":
+            file.write_text("another")
+        elif step == "touch":
+            os.utime(file, ns=(1, 1))
+        elif step == "add":
+            (tmp_path / "raw" / f"more{file.suffix}").write_text("")
+        else:
+            (tmp_path / "raw" / f"more{file.suffix}").unlink()
+        looked(x=text(part))
+        seen.append(path.read_bytes())
+    assert seen[4] == seen[2] and len(set(seen)) == 4
+
+
+def test_files_that_are_left_out_are_not_looked_at(looked, tmp_path):
+    path = looked(x=text(FOLDER))["x/text.json"]
+    before = path.read_bytes()
+    (tmp_path / "raw/left.txt").write_text("longer than before")
+    (tmp_path / "raw/other.py").write_text("")
+    looked(x=text(FOLDER))
+    assert path.read_bytes() == before
+    assert json.loads(before)["p"]["files"] == 1
+
+
+def test_the_content_of_a_tokenizer_is_seen_and_it_concerns_no_text(looked, tmp_path):
+    found = looked(x=text(FOLDER, tokenizer="tokenizer.json"))
+    before = {name: path.read_bytes() for name, path in found.items()}
+    (tmp_path / "tokenizer.json").write_text("[]")
+    found = looked(x=text(FOLDER, tokenizer="tokenizer.json"))
+    assert found["x/tokenizer.json"].read_bytes() != before["x/tokenizer.json"]
+    assert found["x/text.json"].read_bytes() == before["x/text.json"]
+
+
+def test_a_process_and_a_hub_have_nothing_to_look_at(looked):
+    part = vars(Hub(dataset="someone/something"))
+    found = looked(target={"source": "target", "seed": 0}, hub=text(part))
+    assert json.loads(found["hub/text.json"].read_bytes()) == {"p": None}
+    assert json.loads(found["target/text.json"].read_bytes()) == {}
+
+
+def test_entries_that_are_gone_leave_no_file(looked):
+    assert len(looked(x=text(FOLDER), y=text(FOLDER))) == 4
+    assert set(looked(y=text(FOLDER))) == {"y/text.json", "y/tokenizer.json"}
+
+
+@pytest.mark.parametrize("loss", ["folder", "files", "tokenizer"])
+def test_what_was_made_stays_when_its_source_is_gone(looked, tmp_path, capsys, loss):
+    data = text(FOLDER, tokenizer="tokenizer.json")
+    before = {name: path.read_bytes() for name, path in looked(x=data).items()}
+    if loss == "folder":
+        (tmp_path / "raw").rename(tmp_path / "elsewhere")
+    elif loss == "files":
+        (tmp_path / "raw/a.txt").unlink()
+    else:
+        (tmp_path / "tokenizer.json").unlink()
+    after = {name: path.read_bytes() for name, path in looked(x=data).items()}
+    assert after == before
+    said = capsys.readouterr().out
+    assert said.startswith("data.x.") and said.endswith("; what was made from it before stays\n")
+
+
+@pytest.mark.parametrize("entry", [None, 3, {"source": "text"}, text(None), text({"source": "fil"}),
+                                   text({**FOLDER, "root": "nowhere"}),
+                                   text({**FOLDER, "pattern": "**x"})])  # fmt: skip
+def test_what_is_wrong_with_an_entry_is_left_to_its_stage(looked, entry):
+    assert set(looked(x=entry)) == {"x/text.json", "x/tokenizer.json"}
+
+
+def test_little_is_imported():
+    """For it runs at every `dvc repro`."""
+    code = "import pipelines.inputs, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torch", "numpy", "pyarrow", "datasets", "lightning", "omegaconf"}
+    assert not heavy & set(done.stdout.split())
