@@ -16,6 +16,7 @@ from ray.cluster_utils import Cluster
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 from ray.util.placement_group import placement_group, remove_placement_group
+from test_budgets import change, published
 from training import RUN, check_close, losses, outcome, same, tracked_runs, train_run
 
 from pipelines import cluster
@@ -214,6 +215,20 @@ def test_a_checkpoint_in_parts_that_is_damaged_or_not_whole_is_passed_over(
     assert int(cluster.find_start(load_experiment(), RUN).checkpoint.stem) == 5
     assert "trying the one before it" in capsys.readouterr().out
     check_close(train_run()[1], one[1])
+
+
+@pytest.mark.cluster
+def test_every_leg_of_a_run_with_budgets_is_that_of_one_process(joined):
+    """Decays off a trunk whose checkpoints lie in parts; budgets kept whole."""
+    change(schedule="wsd")
+    _, rows = train_on_ray(workers=2, strategy=Strategy.fsdp)
+    budgets = published()
+    shutil.rmtree("resume")
+    shutil.rmtree("checkpoints")
+    check_close(rows, train_run()[1])
+    for tokens, expected in published().items():
+        for name, value in expected.items():
+            assert torch.allclose(budgets[tokens][name], value, rtol=1e-3, atol=1e-4), name
 
 
 @pytest.mark.cluster

@@ -14,10 +14,11 @@ from ftmodel import coin_flip
 from ftmodel.config import ModelConfig
 from ftmodel.processes import PROCESSES
 from ftmodel.transformer import FreeTransformer
-from pipelines.checkpoint import ROOT, Card, check_vocabulary
+from pipelines.checkpoint import Card, check_vocabulary
 from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
 from pipelines.evaluate import evaluate, flatten, last_third, measure
+from pipelines.files import ROOT
 from pipelines.held_out import held_out
 from pipelines.schema import Evaluation, load_experiment
 from pipelines.shards import Shards
