@@ -261,6 +261,7 @@ KAPPAS = {"base": run()} | {f"free_{k}": run(kappa=float(k)) for k in (0, 1, 2, 
 COLLAPSE = {
     "seen": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [0.1, 1, 2, 3]),
     "prior no worse": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [5, 2, 1, 1]),
+    "prior level": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [-0.0002, 0.01, -0.1, -0.1999]),
     "bound fine": ([0.5, 0.49, 0.48, 0.4], [0.5, 0.3, 0.2, 0.1], [0.1, 1, 2, 3]),
     "in between": ([0.5, 0.60, 0.48, 0.4], [0.5, 0.6, 0.2, 0.1], [0.1, 1, 2, 3]),
 }
@@ -282,14 +283,25 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None
     seen = against_kappa(tmp_path / "a", "seen")
     assert "reconstruction cross-entropy (no language-model loss) falls, the bound" in seen
     assert "lies above that of base from κ = 2 on" in seen
-    assert "the prior-sample bound rises: the collapse of the paper’s § 4.4" in seen
+    assert "the prior-sample bound rises, in the end +3.2000 from base: the collapse of" in seen
     assert seen.endswith(" is seen.")
     assert against_kappa(tmp_path / "b", "prior no worse").endswith("not seen.")
+    level = against_kappa(tmp_path / "e", "prior level")
+    assert "bound rises" in level and level.endswith("not seen.")
     fine = against_kappa(tmp_path / "c", "bound fine")
     assert "at no κ does the bound lie above that of base" in fine and fine.endswith("not seen.")
     between = against_kappa(tmp_path / "d", "in between")
     assert "above that of base at κ = 1, but not at the largest κ" in between
     assert "falls, though not at every step, the bound" in between
+
+
+def test_a_prior_sample_bound_that_is_the_tighter_one_is_named(tmp_path: Path) -> None:
+    runs = {"base": run(), "free_1": run(kappa=1.0), "free_2": run(kappa=2.0)}
+    bounds = {"base": [0.5], "free_1": [0.6], "free_2": [0.7]}
+    others = {"free_1_s0": {"prior": 0.01}, "free_2_s0": {"prior": -0.05}}  # above the bound
+    arms = made(tmp_path, runs, bounds, others=others)
+    (sentence,) = [s for s in findings(arms)["target"] if s.startswith("Prior-sample")]
+    assert "free_2 (0.6500 against 0.7000)." in sentence and "free_1" not in sentence
 
 
 def test_trends() -> None:
