@@ -77,7 +77,7 @@ MISTAKES = [
     ("asha={reduction: 1}", "asha.reduction: 1 must be at least 2"),
     ("asha={patience: 1}", "asha.patience: Key 'patience' not in 'Asha'"),
     ("samplez=3", "Could not override 'samplez'"),
-    ("runs.free_k1_8.seed=-1", "runs.free_k1_8.seed: -1 is negative"),
+    ("runs.free_k1_8.seed=-1", "runs.free_k1_8.seed: -1 is outside 0 … 2^32 − 1"),
 ]
 
 
