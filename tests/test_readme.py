@@ -31,9 +31,9 @@ def test_named_files_exist():
     tree = README.split("## Where things are")[1]
     folder, names = ROOT, []
     for line in tree.splitlines():
-        if found := re.match(r"^ {4}(\S+/)? {0,2}((?:[\w./]+(?:, )?)*)  ", line):
+        if found := re.match(r"^ {4}(\S+/)? *([\w./]+(?:, [\w./]+)*)?  ", line):
             folder = ROOT / found[1] if found[1] else folder
-            names += [folder / name.strip() for name in found[2].split(",") if name.strip()]
+            names += [folder / name.strip() for name in (found[2] or "").split(",") if name.strip()]
     assert len(names) > 10
     assert [n for n in names if not n.exists() and not (ROOT / n.name).exists()] == []
 
