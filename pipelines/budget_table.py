@@ -88,7 +88,7 @@ def from_plain(arms: list[Arm], found: dict[str, list[Estimate]]) -> dict[str, C
     figures = {name: [one.mean for one in estimates] for name, estimates in found.items()}
     present = [arm for arm in arms if arm.name in found]
     return {
-        arm.name: contrast(arm, other, arm.unit, figures)
+        arm.name: contrast(arm, other, arm.unit, figures[arm.name], figures[other.name])
         for arm in present
         for other in controls(arm, present)
         if not other.run.extra_blocks

@@ -7,7 +7,7 @@ from math import isnan
 
 from pipelines.arms import UNITS, Arm, by_data, families
 from pipelines.budget_table import budget_table
-from pipelines.compare import Comparison, bounds, compare, pooled
+from pipelines.compare import Comparison, compare
 
 VERDICTS = {
     "lower": "Lower bound than {}",
@@ -31,9 +31,9 @@ NOTES = {
     "documents. It says nothing of how far training with another seed would move the figure: that "
     "is the spread, the sample standard deviation over seeds. All arms are scored on the same "
     "documents: a difference’s error over documents is that of the differences document by "
-    "document. Its error over seeds is that of two means of independent seeds, s √(1/n + 1/m) with "
-    "the spread s pooled over arms: runs of one seed read the data in the same order, but are not "
-    "alike in anything else.",
+    "document. Its error over seeds is that of two means of independent seeds, s √(1/n + 1/m) s "
+    "being the spread within the two arms: runs of one seed read the data in the same order, but "
+    "are not alike in anything else.",
     "Training curves": "They are taken on training batches while the model changes, and bound by "
     "ELBO. The held-out figures are the ones to quote.",
     "Bits per token and per byte": "Tokens differ between tokenizers, bytes do not. Figures on "
@@ -51,7 +51,7 @@ BUDGETS = (
     "A snapshot is of a training that went on, its learning rate not annealed. Bounds of single "
     "documents are kept for the final budget alone. Elsewhere a difference’s error over documents "
     "is not known, and the verdict is by seeds alone: a difference counts if it exceeds the spread "
-    "of either arm and t standard errors over seeds, with the spread pooled over the column; "
+    "of either arm and t standard errors over seeds; "
     "without a second seed nothing is claimed. The last third of training is the mean of the "
     "budgets that lie in it, compared between arms that have the same ones there."
 )
@@ -299,8 +299,7 @@ def numbers(arm: Arm) -> str:
 def caveat(arms: list[Arm]) -> str:
     """How far the findings go."""
     groups = by_data(arms)
-    within = {data: pooled(bounds(group, group[0].unit).values()) for data, group in groups.items()}
-    alone = [data for data, found in within.items() if not found.freedom]
+    alone = [d for d, group in groups.items() if all(len(arm.runs) == 1 for arm in group)]
     sentences = [
         "± is one standard error over held-out documents; a difference within two of them is "
         "reported as none."
@@ -313,17 +312,16 @@ def caveat(arms: list[Arm]) -> str:
     if len(alone) < len(groups):
         sentences.append(
             "Where there are seeds, a difference also counts as none unless it exceeds the spread "
-            "over seeds of either arm and t standard errors over seeds, s √(1/n + 1/m): s is the "
-            "spread within arms, pooled over all arms on the data as if seeds moved all of them "
-            "alike, n and m are the numbers of seeds, and t is the 97.5 % quantile of Student’s t."
+            "over seeds of either arm and t standard errors over seeds (Student’s t-test for two "
+            "samples, at 5 %): s √(1/n + 1/m), where s is the spread within the two arms, as if "
+            "seeds moved both alike, and n and m are their numbers of seeds."
         )
-    for data, found in within.items():
-        if found.freedom:
-            unit = UNITS[groups[data][0].unit]
-            sentences.append(
-                f"On {data} s is {found.spread:.4f} {unit}, with "
-                f"{count(found.freedom, 'degree')} of freedom."
-            )
+    if any(1 < len(arm.runs) < 4 for arm in arms):
+        few = min(len(arm.runs) for arm in arms if len(arm.runs) > 1)
+        sentences.append(
+            f"With {few} seeds a spread is a rough estimate, and where seeds move one arm much "
+            "further than the other, the test is less strict than 5 %."
+        )
     if number := comparisons_made(arms):
         sentences.append(
             f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
