@@ -273,7 +273,10 @@ def test_a_dataset_is_read_by_the_librarys_own_code(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dataset": "nobody/nothing"}, r"nobody/nothing cannot be loaded .*reach.*HF_TOKEN"),
+        (
+            {"dataset": "nobody/nothing"},
+            r"nobody/nothing cannot be loaded \(no such host\).*HF_TOKEN",
+        ),
         ({"dataset": "./none"}, r"\./none cannot be loaded"),
         ({"split": "valid"}, r"json cannot be loaded \(Bad split: valid"),
         ({"text_field": "txt"}, rf"no field 'txt' \({KEY}\.text_field\); it has n, body"),
@@ -281,7 +284,11 @@ def test_a_dataset_is_read_by_the_librarys_own_code(tmp_path):
         ({"data_files": ["/nowhere/*.jsonl"]}, "json cannot be loaded .*data_files"),
     ],
 )
-def test_a_dataset_that_cannot_be_had_is_one_line(tmp_path, changes, words):
+def test_a_dataset_that_cannot_be_had_is_one_line(tmp_path, monkeypatch, changes, words):
+    def unreachable(*_, **__):
+        raise ConnectionError("no such host")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", unreachable)
     part = Hub(**vars(hub_files(tmp_path)) | changes)
     if "/" in part.dataset:
         part.data_files = []
