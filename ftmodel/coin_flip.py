@@ -21,7 +21,7 @@ ROW = 1 + FLIPS
 
 
 def probability_of_one(z: Tensor) -> Tensor:
-    """P(X_t = 1 | Z = z), the same shape as z."""
+    """P(X_t = 1 | Z = z), the same shape as z; z between 0 and 1 is the probability that Z is 1."""
     return (1 - EPSILON) * z + EPSILON * (1 - z)
 
 
@@ -63,5 +63,4 @@ def label_posterior(sequences: Tensor) -> Tensor:
 
 def predictive(sequences: Tensor) -> Tensor:
     """P(X_{t+1} = 1 | x_1 … x_t) for t = 0 … 63, (n, 64), of sequences (n, 65)."""
-    posterior = posteriors(sequences)[:, :-1]
-    return (1 - EPSILON) * posterior + EPSILON * (1 - posterior)
+    return probability_of_one(posteriors(sequences)[:, :-1])

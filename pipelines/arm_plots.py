@@ -37,12 +37,13 @@ def against_kappa(family: list[Arm]) -> Figure:
     free = [arm for arm in family if not arm.baseline]
     axis = scale([arm.run.kappa_bits for arm in free], log=True)
     unit = free[0].unit
+    levels = list(zip(baselines(family), (COLOURS[0], COLOURS[4]), strict=False))
     figure = Figure(figsize=(11, 4.6))
     left, right = figure.subplots(1, 2)
     for axes, keys in ((left, list(SERIES)), (right, ["iwae"])):
         for key in keys:
             draw_series(axes, free, key, axis)
-        for arm, colour in zip(baselines(family), (COLOURS[0], COLOURS[4]), strict=False):
+        for arm, colour in levels:
             draw_level(axes, arm, colour)
         ticks = axis.ticks()
         axes.set_xticks([axis.places[k] for k in ticks], [fraction(k) for k in ticks])
@@ -52,13 +53,8 @@ def against_kappa(family: list[Arm]) -> Figure:
     handles = [
         Line2D([], [], color=colour, ls=line, marker="o", ms=4, label=label)
         for label, colour, line in SERIES.values()
-    ] + [
-        Line2D([], [], color=colour, lw=1.4, label=f"{arm.name} (NLL)")
-        for arm, colour in zip(baselines(family), (COLOURS[0], COLOURS[4]), strict=False)
-    ]
-    figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=9.5)
-    rows = -(-len(handles) // 3)
-    figure.tight_layout(rect=(0, 0.03 + 0.045 * rows, 1, 1))
+    ] + [Line2D([], [], color=colour, lw=1.4, label=f"{arm.name} (NLL)") for arm, colour in levels]
+    below(figure, handles, 3)
     return figure
 
 

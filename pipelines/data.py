@@ -34,9 +34,7 @@ from pipelines.stage import argument, load_stage
 # modules that decide what a part holds
 DECISIVE = ("data", "sources", "listing", "corpus", "ledger")
 DRAWN = 4096  # sequences of a process at once
-REPEATED = (
-    0.01  # share of held-out sequences among those drawn, above which they may occur in training
-)
+REPEATED = 0.01  # share of held-out ones among those drawn, above which they may be in training
 
 
 @dataclass

@@ -41,8 +41,8 @@ def target_groups(
     return groups
 
 
-def held_out_labels(shards: Shards, data: ProcessData) -> Tensor:
-    """The hidden label of every held-out row, by drawing rows and labels again as the corpus was.
+def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
+    """The held-out rows (n, row) and their hidden labels (n,), drawn again as the corpus was.
 
     Raises UserError if that gives other rows.
     """
@@ -54,9 +54,10 @@ def held_out_labels(shards: Shards, data: ProcessData) -> Tensor:
     if not torch.equal(rows, kept):
         raise UserError(
             f"{shards.folder}: its held-out rows are not those that seed {data.seed} gives, so "
-            "their labels are unknown; make the corpus again with `dvc repro --force data`"
+            "their labels are unknown; make the corpus again with "
+            f"`dvc repro -f data@{shards.folder.name}`"
         )
-    return labels
+    return rows, labels
 
 
 @torch.inference_mode()
@@ -73,9 +74,9 @@ def label_figures(
     """
     posterior = PROCESSES[data.source].label_posterior
     assert model.latent is not None and posterior is not None
-    labels = held_out_labels(shards, data)
+    rows, labels = labelled_rows(shards, data)
     context, width = model.config.context, model.config.latent_bits
-    bits, rows, tokens = [], [], []
+    bits, scored = [], []
     stream = held_out(shards, context, settings.tokens)
     for batch in packed(stream, context, max(1, settings.batch_tokens // context)):
         draw = noise_of(batch, width, settings.seed, Purpose.LABEL, device)
@@ -83,16 +84,15 @@ def label_figures(
         positions = model.positions(0, context, device)
         o = model.latent.encode(model.lower(inputs, positions), positions)
         bits.append((draw() < o.sigmoid()).cpu().long())
-        rows += [piece.document for piece in batch.pieces]
-        tokens += [torch.from_numpy(piece.tokens) for piece in batch.pieces]
+        scored += [piece.document for piece in batch.pieces]
     found = label_information(
-        torch.cat(bits), labels[rows], generator(settings.seed, Purpose.PERMUTATIONS)
+        torch.cat(bits), labels[scored], generator(settings.seed, Purpose.PERMUTATIONS)
     )
     return {
         **asdict(found.best),
         "per_bit": found.per_bit,
         "whole": asdict(found.whole),
-        "text": told_by(posterior(torch.stack(tokens))),
+        "text": told_by(posterior(rows[scored])),
     }
 
 
@@ -110,8 +110,7 @@ def coin_figures(
     The sequences are those at the top, the upper quartile and the median of how far the exact
     probability travels.
     """
-    rows = torch.from_numpy(np.stack(list(shards.documents("validation"))))
-    sides = held_out_labels(shards, data)
+    rows, sides = labelled_rows(shards, data)
     exact = coin_flip.predictive(rows)
     ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
     chosen = ranked[[0, len(ranked) // 4, len(ranked) // 2]]

@@ -48,7 +48,6 @@ from pipelines.schema import Experiment, load_experiment
 from pipelines.sections import sections
 
 TOKENS = Path("data/tokens")
-TEXT = ("text", "files")  # sources whose documents are running text
 COLUMNS = ("nll", "elbo", "iwae", "prior", "kl", "ce")
 
 
@@ -290,7 +289,7 @@ def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> 
         "corpora": {
             data: data_words(data)
             for data, group in groups.items()
-            if group[0].first.source in TEXT
+            if group[0].first.source == "text"
         },
         "units": UNITS,
         "columns": columns(experiment.evaluation.iwae_samples),

@@ -70,10 +70,10 @@ def content(path: Path) -> str:
 
 
 def text_tokenizer(
-    key: str, data: "TextData", parts: list[Path], digests: dict[Path, str], path: Path
+    key: str, data: "TextData", parts: list[Path], made_from: str, path: Path
 ) -> ByteTokenizer:
     """The tokenizer that a data entry names, or has trained; written to ``path``, where an earlier
-    run may have left it. Raises UserError.
+    run may have left it; ``made_from`` is all that decides a trained one. Raises UserError.
     """
     if data.tokenizer is not None:
         try:
@@ -83,9 +83,6 @@ def text_tokenizer(
         save(adopted.tokenizer, path)
         return adopted
     assert data.vocab_size is not None
-    made_from = repr(
-        (code_hash(DECISIVE), data.vocab_size, data.end_of_text, [digests[p] for p in parts])
-    )
     note = path.with_name("tokenizer.source")
     if path.exists() and note.exists() and note.read_text() == made_from + content(path):
         return ByteTokenizer(Tokenizer.from_file(str(path)), data.end_of_text)
@@ -117,11 +114,14 @@ def tokenize(name: str, data: "Data", source: Path, target: Path, cores: int) ->
 
     parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
     digests = {part: content(part) for split in corpus.SPLITS for part in parts[split]}
+    code = code_hash(DECISIVE)
     with replace_folder(target, keep=True) as folder:
         path = folder / "tokenizer.json"
         end_of_text = row = None
         if isinstance(data, TextData):
-            tokens = text_tokenizer(f"data.{name}", data, parts["train"], digests, path)
+            sources = [digests[part] for part in parts["train"]]
+            made_from = repr((code, data.vocab_size, data.end_of_text, sources))
+            tokens = text_tokenizer(f"data.{name}", data, parts["train"], made_from, path)
             end_of_text, vocab_size = tokens.end_of_text, tokens.vocab_size
         else:
             process = PROCESSES[data.source]
@@ -143,7 +143,7 @@ def tokenize(name: str, data: "Data", source: Path, target: Path, cores: int) ->
                 data.end_of_text if isinstance(data, TextData) else None,
                 row,
                 metadata.dtype,
-                sha256(repr((code_hash(DECISIVE), metadata, digests[part])).encode()).digest(),
+                sha256(repr((code, metadata, digests[part])).encode()).digest(),
             )
             for split in corpus.SPLITS
             for part in parts[split]

@@ -402,8 +402,8 @@ WRONG = [
     Wrong(
         "equation 2 with ε for 1 − ε",
         "coin_flip.py",
-        "(1 - EPSILON) * posterior + EPSILON * (1 - posterior)",
-        "EPSILON * posterior + (1 - EPSILON) * (1 - posterior)",
+        "return probability_of_one(posteriors(sequences)[:, :-1])",
+        "return probability_of_one(1 - posteriors(sequences)[:, :-1])",
         "test_coin_flip.py::test_predictive_is_the_ratio_of_two_probabilities",
     ),
     Wrong(
