@@ -3,17 +3,18 @@
     python -m pipelines.inputs
 
 Writes data/inputs/<name>/text.json (for stage data: paths, sizes and times of the files that the
-entry's parts name) and data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the
-tokenizer.json it names). DVC runs this at every `dvc repro`, and those stages again if their file
-has changed. So it opens no text, asks no network, and imports little; what is wrong with an entry
-is for stage data to say.
+entry's parts name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the
+tokenizer.json it names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are
+here). DVC runs this at every `dvc repro`, and those stages again if their file has changed. So it
+opens no text, asks no network, and imports little; what is wrong with an entry is for stage data to
+say. But a benchmark that no one knows is named here, before anything is trained.
 """
 
 import re
 import shutil
 from collections.abc import Callable
 from hashlib import sha256
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pipelines.files import replace_file
 from pipelines.listing import Fingerprint, Folder, local_files
 
 INPUTS = Path("data/inputs")
+FETCHED = Path("data/benchmarks/fetched.json")  # by pipelines.fetch
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
 
 
@@ -75,17 +77,41 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
             file.write(content)
 
 
+def note_suite(tasks: Any) -> None:
+    """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, which takes
+    time to find out of a name that is none of ours, so only where they have changed.
+    """
+    path = INPUTS / "suite.json"
+    names = sorted({str(task["task"]) for task in tasks.values()})
+    before = loads(path.read_bytes()) if path.exists() else {"known": []}
+    if not {*names} <= {*before["known"]}:
+        from pipelines.tasks import check_names  # imports much
+
+        check_names(names)
+    fetched = loads(FETCHED.read_bytes()) if names and FETCHED.exists() else {}
+    found = {"known": names, "fetched": fetched}
+    if found != before:
+        INPUTS.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            file.write(dumps(found, indent=1).encode() + b"\n")
+
+
 def main() -> None:
     try:
-        entries = yaml.safe_load(Path("params.yaml").read_bytes())["data"]
+        params = yaml.safe_load(Path("params.yaml").read_bytes())
+        entries = params["data"]
         names = set(entries)
     except (yaml.YAMLError, TypeError, KeyError, FileNotFoundError):
         raise UserError("params.yaml: no entries under data") from None
+    try:
+        note_suite((params.get("suite") or {}).get("tasks") or {})
+    except MALFORMED:
+        raise UserError("params.yaml: suite.tasks: not a mapping of benchmarks") from None
     for name, data in entries.items():
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
         note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
     for folder in INPUTS.iterdir():
-        if folder.name not in names:
+        if folder.is_dir() and folder.name not in names:
             shutil.rmtree(folder)
 
 

@@ -21,6 +21,7 @@ from ftmodel.processes import PROCESSES
 from ftmodel.schedule import decay_start
 from pipelines.data_schema import ProcessData, TextData, merge_data
 from pipelines.errors import UserError
+from pipelines.suite_schema import Suite
 
 PARAMS = Path("params.yaml")
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -175,6 +176,8 @@ class Experiment:
     runs: dict[str, Run] = field(default_factory=dict)
     compute: Compute = field(default_factory=Compute)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    suite: Suite = field(default_factory=Suite)
+    suite_runs: dict[str, str] = field(default_factory=dict)  # those it scores; made by Hydra
 
     def model_config(self, run: Run) -> ModelConfig:
         """The architecture of a run: its preset's, without its latent for a baseline."""
@@ -279,9 +282,14 @@ def check(experiment: Experiment) -> None:
         check_part(f"data.{name}", data)
     check_part("compute", experiment.compute)
     check_part("evaluation", experiment.evaluation)
+    check_names("suite.tasks", experiment.suite.tasks)
+    check_part("suite", experiment.suite)
     for name, preset in experiment.models.items():
         check_part(f"models.{name}.architecture", preset.architecture)
         check_part(f"models.{name}.optim", preset.optim)
+    for name in experiment.suite_runs:
+        if name not in experiment.runs:
+            raise ValueError(f"suite_runs.{name}: not under runs; conf/config.yaml makes this list")
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)

@@ -144,6 +144,14 @@ class Shards:
         """Raises UserError as tokenizer_json does."""
         return Tokenizer.from_str(self.tokenizer_json())
 
+    def byte_tokenizer(self) -> ByteTokenizer:
+        """That of running text; raises UserError as tokenizer_json does."""
+        assert self.metadata.end_of_text is not None
+        tokenizer = self.tokenizer()
+        end_of_text = tokenizer.id_to_token(self.metadata.end_of_text)
+        assert end_of_text is not None
+        return ByteTokenizer(tokenizer, end_of_text)
+
     def windows(self, split: str, context: int) -> "Windows":
         """All windows of context + 1 tokens: the rows, or running text cut every ``context``."""
         return Windows(self, split, context)
@@ -164,11 +172,7 @@ class Shards:
 
     def token_bytes(self) -> Tensor:
         """Bytes of text behind each token id of a byte-level vocabulary, (V,); 0 for specials."""
-        assert self.metadata.end_of_text is not None
-        tokenizer = self.tokenizer()
-        end_of_text = tokenizer.id_to_token(self.metadata.end_of_text)
-        assert end_of_text is not None
-        return torch.from_numpy(ByteTokenizer(tokenizer, end_of_text).sizes())
+        return torch.from_numpy(self.byte_tokenizer().sizes())
 
 
 class Windows:

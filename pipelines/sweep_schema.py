@@ -266,7 +266,13 @@ def trial_experiment(
             }}
             for group in ("architecture", "optim")
         }  # fmt: skip
-    changed = {**base, "name": f"sweep_{sweep_name}", "models": models, "runs": {name: run}}
+    changed = {
+        **base,
+        "name": f"sweep_{sweep_name}",
+        "models": models,
+        "runs": {name: run},
+        "suite_runs": {},  # trials are ranked by their bounds
+    }
     return parse(OmegaConf.create(changed), source)
 
 

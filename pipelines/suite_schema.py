@@ -1,0 +1,62 @@
+"""What a suite may be: the benchmarks that runs are scored on, and how."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from omegaconf import MISSING
+
+
+class Scoring(StrEnum):
+    """Of which z is P(answer | prompt) of a Free Transformer. The prompt's come from the encoder,
+    which reads the prompt alone, the answer's from the prior.
+    """
+
+    marginal = "marginal"  # the mean probability of `samples` of them
+    posterior_prompt = "posterior_prompt"  # a single one: the paper's procedure, to the letter
+
+
+@dataclass
+class SuiteTask:
+    """A benchmark; its name in the suite is that of the paper's tables."""
+
+    task: str = MISSING  # a name of the folder tasks/ or of lm_eval
+    key: str = MISSING  # of lm_eval's figure: <metric>,<filter>
+    metric: str | None = None  # what the report calls it; null: as lm_eval does
+    shots: int | None = None  # examples in the prompt; null: as many as the task says
+
+    @property
+    def label(self) -> str:
+        return self.metric or self.key.partition(",")[0]
+
+    def validate(self) -> None:
+        metric, comma, chosen = self.key.partition(",")
+        if not (metric and comma and chosen):
+            raise ValueError(f"key: {self.key!r} is not <metric>,<filter>, as in 'acc_norm,none'")
+        if self.shots is not None and self.shots < 0:
+            raise ValueError(f"shots: {self.shots} is negative")
+
+
+@dataclass
+class Suite:
+    """The same for every run on text of an experiment."""
+
+    name: str = "none"
+    tasks: dict[str, SuiteTask] = field(default_factory=dict)
+    limit: int | None = None  # documents a task, at most; null: all
+    scoring: Scoring = Scoring.marginal
+    samples: int = 8  # K of `marginal`
+    run_code: bool = False  # whether programs that a model wrote are run, in the sandbox
+    batch_tokens: int = 16_384  # read at once, padding included
+    seed: int = 0  # of z, of sampled tokens, of examples in prompts
+
+    def validate(self) -> None:
+        for name in ("limit", "samples", "batch_tokens"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name}: {value} must be at least 1")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
+        for name, task in self.tasks.items():
+            try:
+                task.validate()
+            except ValueError as error:
+                raise ValueError(f"tasks.{name}.{error}") from None
