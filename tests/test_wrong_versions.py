@@ -215,8 +215,8 @@ WRONG = [
     Wrong(
         "z of the prompt from the prior",
         "generate.py",
-        "model(prompt, noise=noise, cache=cache)",
-        "model(prompt, codes=None if noise is None else pack_bits(noise < 0.5), cache=cache)",
+        "model(prompt, noise=noise, cache",
+        "model(prompt, codes=None if noise is None else pack_bits(noise < 0.5), cache",
         "test_generate.py::test_z_of_the_prompt_comes_from_the_encoder_reading_the_prompt_alone",
     ),
     Wrong(
@@ -236,8 +236,8 @@ WRONG = [
     Wrong(
         "pinned codes off by one",
         "generate.py",
-        "codes[:, i : i + 1]",
-        "codes[:, i + 1 : i + 2]",
+        "codes[running, i : i + 1]",
+        "codes[running, i + 1 : i + 2]",
         "test_generate.py::test_given_codes_are_used_in_order",
     ),
     Wrong(
@@ -246,6 +246,64 @@ WRONG = [
         ".tril(past)",
         ".tril()",
         "test_generate.py::test_reading_in_chunks_equals_reading_at_once",
+    ),
+    Wrong(
+        "z pinned by a seed shifted by padding",
+        "generate.py",
+        "torch.arange(p + n_new) - padding.cpu()[:, None]",
+        "torch.arange(p + n_new) - 0 * padding.cpu()[:, None]",
+        "test_generate.py::test_a_seed_pins_z_of_tokens_not_of_padding",
+    ),
+    Wrong(
+        "encoder reads padding",
+        "layers.py",
+        "full = None if start else real",
+        "full = None if True else real",
+        "test_padding.py::test_a_padded_row_equals_the_row_alone",
+    ),
+    Wrong(
+        "decoder reads padding",
+        "layers.py",
+        "(real | (keys == queries))",
+        "(real | True)",
+        "test_padding.py::test_a_padded_row_equals_the_row_alone",
+    ),
+    Wrong(
+        "encoder reads the answer that is scored",
+        "answers.py",
+        "model.latent.encode(x, reading)",
+        "model.latent.encode(model.lower(torch.cat((prompts, answers), 1), "
+        "q := model.positions(0, p + a, device)), q)[:, :p]",
+        "test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
+    ),
+    Wrong(
+        "z of an answer from the encoder",
+        "answers.py",
+        "noise[:, p : p + a - 1] < 0.5",
+        "noise[:, p : p + a - 1] < model.latent.encode(x_answer, going_on).sigmoid()",
+        "test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
+    ),
+    Wrong(
+        "log P of an answer as a mean of logarithms",
+        "answers.py",
+        "log_probs.logsumexp(0) - log(len(log_probs))",
+        "log_probs.mean(0)",
+        "test_answers.py::test_probabilities_equal_the_sum_over_all_codes",
+    ),
+    Wrong(
+        "noise of padding given to a prompt's first tokens",
+        "answers.py",
+        "binary_mapper(o, noise[:, :p], table)",
+        "binary_mapper(o, noise[:, :p] if padding is None else "
+        "torch.stack([n.roll(-k, 0) for n, k in zip(noise[:, :p], padding.tolist())]), table)",
+        "test_answers.py::test_scores_equal_those_of_full_passes_over_each_request_alone",
+    ),
+    Wrong(
+        "greedy by a mean over samples that forgets how each took the tokens before",
+        "answers.py",
+        "earlier[:, None]",
+        "0 * earlier[:, None]",
+        "test_answers.py::test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture",
     ),
     Wrong(
         "ELBO without KL",
