@@ -82,12 +82,13 @@ def note_suite(tasks: Any) -> None:
     time to find out of a name that is none of ours, so only where they have changed.
     """
     path = INPUTS / "suite.json"
-    names = sorted({str(task["task"]) for task in tasks.values()})
+    named = {key: str(task["task"]) for key, task in tasks.items()}
+    names = sorted({*named.values()})
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not {*names} <= {*before["known"]}:
         from pipelines.tasks import check_names  # imports much
 
-        check_names(names)
+        check_names(named)
     fetched = loads(FETCHED.read_bytes()) if names and FETCHED.exists() else {}
     found = {"known": names, "fetched": fetched}
     if found != before:
