@@ -164,11 +164,19 @@ class Shards:
 
     def token_bytes(self) -> Tensor:
         """Bytes of text behind each token id of a byte-level vocabulary, (V,); 0 for specials."""
-        assert self.metadata.end_of_text is not None
+        return torch.from_numpy(self.byte_tokenizer().sizes())
+
+    def byte_tokenizer(self) -> ByteTokenizer:
+        """Raises UserError if the shards hold no text, but rows of symbols."""
+        if self.metadata.end_of_text is None:
+            raise UserError(
+                f"{self.folder}: its tokens are symbols of a process, without an end of text; "
+                "benchmarks need a model of text"
+            )
         tokenizer = self.tokenizer()
         end_of_text = tokenizer.id_to_token(self.metadata.end_of_text)
         assert end_of_text is not None
-        return torch.from_numpy(ByteTokenizer(tokenizer, end_of_text).sizes())
+        return ByteTokenizer(tokenizer, end_of_text)
 
 
 class Windows:
