@@ -3,6 +3,8 @@
 Shapes: B sequences, P prompt tokens, N new tokens, H latent bits.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Generator, Tensor
 
@@ -23,46 +25,80 @@ def generate(
     prompt: Tensor,
     n_new: int,
     *,
-    generator: Generator,
+    generator: Generator | Sequence[Generator],
     z: int | Tensor | None = None,
     share_z: int = 1,
+    noise: Tensor | None = None,
     temperature: float = 1.0,
+    padding: Tensor | None = None,
+    until: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Continue prompts (B, P), P ≥ 1, by ``n_new`` sampled tokens; returns (B, P + n_new).
+    """Continue prompts (B, P), P ≥ 1, by ``n_new`` sampled tokens; returns (B, P + n_new), or fewer
+    if ``until`` ends it earlier.
 
     Args:
-        generator: CPU generator of all that is not pinned by ``z``.
+        generator: CPU generator of all that is not pinned by ``z`` or ``noise``; or one for each
+            row, from which its tokens are drawn whatever the other rows are. Those draw no z: a
+            Free Transformer then needs ``noise`` or a seed as ``z``.
         z: None draws z fresh. An integer is a seed: it fixes the z of all positions, the same for
             every row (prompt positions sample the encoder's bits with that seed's noise). A tensor
             of codes (N,) or (B, N), N ≥ n_new − 1, fixes the z of the new positions.
         share_z: that many neighbouring rows share their z where it is not pinned by ``z``.
+        noise: (B, P + N, H), N ≥ n_new − 1, uniform on [0, 1), fixes the z of all positions: the
+            encoder's bits of the prompt are sampled with it, new ones are [noise < 0.5]. In place
+            of ``z`` and ``share_z``. What stands at padding does not matter.
         temperature: of the token distribution; 0 takes the most probable token.
+        padding: (B,), how many of the first positions of each prompt are padding, fewer than P, so
+            that prompts may differ in length; what stands there does not matter.
+        until: called after each token with all new ones, (B, n); returns (B,), which rows are
+            finished. A finished row costs no more: from then on it repeats its last token, and
+            stays finished whatever ``until`` says later. With all finished generation ends.
 
     Raises:
         ValueError: the result would not fit the model's context, the temperature is negative,
-            ``share_z`` does not divide B, or ``z`` is given to a baseline, has the wrong shape, too
-            few codes, or codes outside 0 … 2^H − 1.
+            ``share_z`` does not divide B, ``z`` or ``noise`` is given to a baseline or has the
+            wrong shape, too few codes, or codes outside 0 … 2^H − 1, both are given, or generators
+            of single rows are not one a row or would have to draw z.
     """
     b, p = prompt.shape
     device = prompt.device
-    if p + n_new - 1 > model.config.context:
+    longest = p
+    if padding is not None:
+        longest -= int(padding.min())
+        padding = padding.to(device) if padding.any() else None
+    if longest + n_new - 1 > model.config.context:
         raise ValueError(
-            f"{p} prompt tokens and {n_new} new ones exceed the context of {model.config.context}"
+            f"{longest} prompt tokens and {n_new} new ones exceed the context of "
+            f"{model.config.context}"
         )
     if temperature < 0:
         raise ValueError(f"a temperature of {temperature} is negative")
     bits = model.config.latent_bits
-    if not bits and z is not None:
+    if not bits and (z is not None or noise is not None):
         raise ValueError("a baseline has no z to pin")
     if b % share_z:
         raise ValueError(f"{b} sequences cannot share z in groups of {share_z}")
-    noise = codes = None
+    if noise is not None and (z is not None or share_z > 1):
+        raise ValueError("noise fixes every z: z and share_z have nothing left to say")
+    if not isinstance(generator, Generator) and len(generator) != b:
+        raise ValueError(f"{len(generator)} generators cannot draw the tokens of {b} sequences")
+    codes = None
     if bits:
-        if isinstance(z, int):
+        if noise is not None:
+            if noise.dim() != 3 or noise.shape[::2] != (b, bits) or noise.shape[1] < p + n_new - 1:
+                raise ValueError(
+                    f"noise must be ({b}, {p} + {n_new}, {bits}), not {tuple(noise.shape)}"
+                )
+        elif isinstance(z, int):
             seeded = torch.Generator().manual_seed(z)
             noise = latent_noise(1, p + n_new, bits, seeded).expand(b, -1, -1)
-        else:
+            if padding is not None:  # the first token's is the seed's first
+                place = torch.arange(p + n_new) - padding.cpu()[:, None]  # (B, P + N)
+                noise = noise[0, place.clamp(min=0)]
+        elif isinstance(generator, Generator):
             noise = latent_noise(b, p + n_new, bits, generator, share_z)
+        else:
+            raise ValueError("generators of single rows draw tokens: z needs a seed or noise")
         noise = noise.to(device)
         codes = pack_bits(noise[:, p:] < 0.5)  # uniform over 0 … 2^H − 1
         noise = noise[:, :p]
@@ -77,18 +113,43 @@ def generate(
 
     cache = model.new_cache(p + n_new)
     tokens = prompt
-    out = model(prompt, noise=noise, cache=cache)  # prefill: z from the encoder, on the prompt only
+    running = torch.arange(b, device=device)  # rows that the cache holds and the model still reads
+    # prefill: z from the encoder, on the prompt only
+    out = model(prompt, noise=noise, cache=cache, padding=padding)
     for i in range(n_new):
-        token = sample_token(model.logits(out.hidden[:, -1]), temperature, generator)
+        token = tokens[:, -1:].to(torch.long, copy=True)
+        token[running] = sample_token(model.logits(out.hidden[:, -1]), temperature, generator)
         tokens = torch.cat((tokens, token), dim=1)
+        if until is not None:
+            going_on = ~until(tokens[:, p:]).to(device)[running]
+            if not going_on.all():
+                kept = going_on.nonzero()[:, 0]
+                running = running[kept]
+                if not len(running):
+                    break
+                cache = [layer.select(kept, p + n_new) for layer in cache]
+                if not isinstance(generator, Generator):
+                    generator = [generator[row] for row in kept.tolist()]
         if i + 1 < n_new:
-            out = model(token, codes=None if codes is None else codes[:, i : i + 1], cache=cache)
+            out = model(
+                token[running],
+                codes=None if codes is None else codes[running, i : i + 1],
+                cache=cache,
+                padding=None if padding is None else padding[running],
+            )
     return tokens
 
 
-def sample_token(logits: Tensor, temperature: float, generator: Generator) -> Tensor:
+def sample_token(
+    logits: Tensor, temperature: float, generator: Generator | Sequence[Generator]
+) -> Tensor:
     """One token (B, 1) from logits (B, V); drawn on the CPU, so that devices agree."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     probabilities = (logits.float() / temperature).softmax(-1).cpu()
-    return torch.multinomial(probabilities, 1, generator=generator).to(logits.device)
+    if isinstance(generator, Generator):
+        tokens = torch.multinomial(probabilities, 1, generator=generator)
+    else:
+        each = zip(probabilities.split(1), generator, strict=True)
+        tokens = torch.cat([torch.multinomial(row, 1, generator=own) for row, own in each])
+    return tokens.to(logits.device)

@@ -34,15 +34,30 @@ class Positions:
     """Where the tokens of a forward pass stand; the same for all its blocks."""
 
     rope: Tensor  # complex (T, E / 2)
-    # bool (B, 1, T, T), whether a query (first T) may read a key; None: no document boundaries
-    causal: Tensor | None = None  # those of its document that are not later
-    full: Tensor | None = None  # all of its document
+    # bool (B, 1, T, S), whether a query (T) may read a key (S = T, or with what a cache holds);
+    # None: neither document boundaries nor padding
+    causal: Tensor | None = None  # those of its document, or no padding, that are not later
+    full: Tensor | None = None  # all of its document, or all that is no padding
 
 
 def within_documents(rope: Tensor, documents: Tensor) -> Positions:
     """Positions for attention that stays within ``documents`` (B, T): integers, one a document."""
     same = (documents[:, :, None] == documents[:, None, :]).unsqueeze(1)  # (B, 1, T, T)
     return Positions(rope, causal=same.tril(), full=same)
+
+
+def after_padding(rope: Tensor, start: int, padding: Tensor) -> Positions:
+    """Positions start, start + 1, … of rows whose first ``padding`` (B,) positions nobody reads.
+
+    A padding position still reads itself: a softmax over nothing would be NaN, and NaN values times
+    a weight of 0 as well.
+    """
+    keys = torch.arange(start + len(rope), device=rope.device)
+    queries = keys[start:, None]  # (T, 1)
+    real = (keys >= padding[:, None]).unsqueeze(1)  # (B, 1, S)
+    causal = (keys <= queries) & (real | (keys == queries))  # (B, T, S)
+    full = None if start else real.expand(causal.shape).unsqueeze(1)
+    return Positions(rope, causal.unsqueeze(1), full)
 
 
 class LayerCache:
@@ -65,6 +80,15 @@ class LayerCache:
         self.values[:, :, self.length : end] = v
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def select(self, rows: Tensor, capacity: int) -> "LayerCache":
+        """A copy that holds ``rows`` (R,) of this cache, in their order, some more than once or not
+        at all, and has room for ``capacity`` positions.
+        """
+        chosen = LayerCache(capacity)
+        if self.keys is not None and self.values is not None:
+            chosen.append(self.keys[rows, :, : self.length], self.values[rows, :, : self.length])
+        return chosen
 
 
 class Attention(nn.Module):
@@ -95,7 +119,7 @@ class Attention(nn.Module):
             keys, values = cache.append(keys, values)
         t = queries.shape[2]
         mask = positions.causal if causal else positions.full
-        if causal and past and t > 1:
+        if mask is None and causal and past and t > 1:
             mask = torch.ones(t, past + t, dtype=torch.bool, device=q.device).tril(past)
         y = F.scaled_dot_product_attention(
             queries.expand(keys.shape[0], -1, -1, -1),

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from ftmodel.config import ModelConfig
-from ftmodel.layers import Block, LayerCache, Positions, rope_table, within_documents
+from ftmodel.layers import (
+    Block,
+    LayerCache,
+    Positions,
+    after_padding,
+    rope_table,
+    within_documents,
+)
 from ftmodel.mapper import binary_mapper
 
 
@@ -83,16 +90,27 @@ class FreeTransformer(nn.Module):
             nn.init.normal_(parameter, std=std)
 
     def positions(
-        self, start: int, length: int, device: torch.device, documents: Tensor | None = None
+        self,
+        start: int,
+        length: int,
+        device: torch.device,
+        documents: Tensor | None = None,
+        padding: Tensor | None = None,
     ) -> Positions:
         """Positions start, start + 1, … of ``length`` = T tokens.
 
         With ``documents`` (B, T), integers that tell the documents of a row apart, no position
-        reads another document's tokens. Positions run on over their boundaries: RoPE is relative.
+        reads another document's tokens. With ``padding`` (B,), the number of a row's leading
+        positions that hold no token, no other position reads those. Positions count boundaries
+        over and padding in: RoPE is relative. Raises ValueError if both are given.
         """
+        if documents is not None and padding is not None:
+            raise ValueError("rows of several documents are packed, not padded")
         width = self.config.d_model // self.config.n_heads
         rope = rope_table(start, length, width, self.config.rope_theta, device)
-        return Positions(rope) if documents is None else within_documents(rope, documents)
+        if documents is not None:
+            return within_documents(rope, documents)
+        return Positions(rope) if padding is None else after_padding(rope, start, padding)
 
     def new_cache(self, capacity: int) -> list[LayerCache]:
         """An empty key-value cache for sequences of up to ``capacity`` positions."""
@@ -105,20 +123,24 @@ class FreeTransformer(nn.Module):
         codes: Tensor | None = None,
         cache: list[LayerCache] | None = None,
         documents: Tensor | None = None,
+        padding: Tensor | None = None,
     ) -> Output:
         """Run tokens (B, T), which follow what ``cache`` already holds, or are those of several
-        ``documents`` (B, T), each read as if it stood alone.
+        ``documents`` (B, T), each read as if it stood alone. ``padding`` (B,) is the number of
+        leading positions of each row, from the first that the cache holds, that nobody reads; what
+        comes out there has no meaning. Masks cost time: for rows without padding pass None.
 
         A Free Transformer takes z from exactly one place: from its encoder, sampled with
         ``noise`` (B, T, H) uniform on [0, 1) (training, prefill), or from the caller as
         ``codes`` (B, T) (generation from the prior). A baseline takes neither.
 
-        Raises ValueError if both ``cache`` and ``documents`` are given: a cache holds one document.
+        Raises ValueError if ``documents`` is given with ``cache`` or ``padding``: their rows are of
+        one document.
         """
         if cache and documents is not None:
             raise ValueError("a cache holds one document a row, not several")
         start, length = cache[0].length if cache else 0, tokens.shape[1]
-        positions = self.positions(start, length, tokens.device, documents)
+        positions = self.positions(start, length, tokens.device, documents, padding)
         x = self.lower(tokens, positions, cache)
         if self.latent is None:
             assert noise is None and codes is None, "a baseline has no latent"

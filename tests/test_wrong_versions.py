@@ -215,8 +215,8 @@ WRONG = [
     Wrong(
         "z of the prompt from the prior",
         "generate.py",
-        "model(prompt, noise=noise, cache=cache)",
-        "model(prompt, codes=None if noise is None else pack_bits(noise < 0.5), cache=cache)",
+        "model(prompt, noise=noise, cache",
+        "model(prompt, codes=None if noise is None else pack_bits(noise < 0.5), cache",
         "test_generate.py::test_z_of_the_prompt_comes_from_the_encoder_reading_the_prompt_alone",
     ),
     Wrong(
@@ -236,8 +236,8 @@ WRONG = [
     Wrong(
         "pinned codes off by one",
         "generate.py",
-        "codes[:, i : i + 1]",
-        "codes[:, i + 1 : i + 2]",
+        "codes[running, i : i + 1]",
+        "codes[running, i + 1 : i + 2]",
         "test_generate.py::test_given_codes_are_used_in_order",
     ),
     Wrong(
