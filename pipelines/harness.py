@@ -15,7 +15,6 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from torch import Tensor
 from tqdm import tqdm
 
 from ftmodel.answers import log_mean_exp, monte_carlo_error, score_answers
@@ -49,7 +48,7 @@ NEUTRAL = {"top_k": (None, 0), "top_p": (None, 1), "num_beams": (None, 1)}  # va
 Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # texts; ids of prompt and answer
 
 
-class FreeTransformerLM(TemplateLM):
+class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
     """A trained model of either arm, as the harness asks it.
 
     Attributes:
@@ -295,7 +294,9 @@ class FreeTransformerLM(TemplateLM):
                     "the whole distribution at a temperature"
                 )
         new = max(0, new)
-        return Decoding(tuple(until), temperature, new if new < self.max_length else self.max_length // 2)
+        return Decoding(
+            tuple(until), temperature, new if new < self.max_length else self.max_length // 2
+        )
 
     def continued(self, batch: list[Opening]) -> list[str]:
         """The texts that continue a batch of openings, which are decoded alike."""
@@ -328,7 +329,7 @@ class FreeTransformerLM(TemplateLM):
         text = self.tokens.decode(ids).decode(errors="replace")
         return postprocess_generated_text(text, list(decoding.until), None)
 
-    def progress(self, name: str, total: int, disable: bool) -> "tqdm[None]":
+    def progress(self, name: str, total: int, disable: bool) -> "tqdm[Any]":
         """A bar, where somebody can see it: on a terminal."""
         return tqdm(desc=name, total=total, leave=False, disable=disable or None)
 

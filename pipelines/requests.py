@@ -7,7 +7,7 @@ prompt alone.
 Shapes: B prompts, P tokens each; R answers, A tokens each; K samples, H latent bits.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -101,7 +101,7 @@ def left_padded(prompts: Sequence[Ids]) -> tuple[Tensor, Tensor | None]:
 
 def digest(ids: Ids) -> int:
     """63 bits that tell prompts apart."""
-    return int.from_bytes(sha256(np.array(ids, np.int64)).digest()[:8], "little") >> 1
+    return int.from_bytes(sha256(np.array(ids, np.int64).tobytes()).digest()[:8], "little") >> 1
 
 
 def latent_noise(
@@ -159,6 +159,3 @@ class Ending:
             ):
                 self.ended[row] = True
         return self.ended
-
-
-Until = Callable[[Tensor], Tensor]

@@ -1,12 +1,9 @@
 """Answers scored with one reading of each prompt, against the full forward pass of each alone."""
 
-from itertools import product
-from math import log
-
 import pytest
 import torch
 
-from ftmodel.answers import log_mean_exp, monte_carlo_error, score_answers
+from ftmodel.answers import score_answers
 from ftmodel.mapper import pack_bits
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
