@@ -1,10 +1,16 @@
 """Answers scored with one reading of each prompt, against the full forward pass of each alone."""
 
+from itertools import product
+from math import log
+
 import pytest
 import torch
 
-from ftmodel.answers import score_answers
-from ftmodel.mapper import pack_bits
+import ftmodel.answers
+from ftmodel.answers import log_mean_exp, monte_carlo_error, score_answers
+from ftmodel.config import ModelConfig
+from ftmodel.mapper import bit_table, pack_bits
+from ftmodel.transformer import FreeTransformer
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 SHAPES = [{}, {"latent_bits": 0}, {"latent_block": 1}, {"latent_block": 4, "n_kv_heads": 4}]
@@ -77,3 +83,188 @@ def test_scores_equal_those_of_full_passes_over_each_request_alone(requests):
         log_p = requests.alone(i)
         taken = log_p[:, range(len(answer)), answer]  # (K, A)
         torch.testing.assert_close(scores.log_probs[:, i], taken.double().sum(1), **CLOSE)
+
+
+@torch.no_grad()
+def test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture(requests):
+    """Half the answers are written by brute force, token by token; then one token is changed."""
+    for i, answer in enumerate(requests.answers):
+        for t in range(len(answer)):
+            log_p = requests.alone(i).double()
+            before = log_p[:, range(t), answer[:t]].sum(1)  # log P(a_<t | z_k)
+            answer[t] = (log_p[:, t] + before[:, None]).logsumexp(0).argmax()
+    assert requests.scores().greedy.all()
+    for i, answer in enumerate(requests.answers):
+        answer[i % len(answer)] = (answer[i % len(answer)] + 1) % 11
+    assert not requests.scores().greedy.any()
+
+
+@torch.no_grad()
+def test_scores_do_not_depend_on_batch_order_or_padding(requests):
+    together = requests.scores()
+    batches = [[i] for i in range(7)] + [[6, 5, 4, 3, 2, 1, 0], [5, 2], [0, 1, 4, 6]]
+    for chosen in batches:
+        for junk in (0, 7):
+            scores = requests.scores(chosen, junk)
+            torch.testing.assert_close(scores.log_probs, together.log_probs[:, chosen], **CLOSE)
+            assert torch.equal(scores.greedy, together.greedy[chosen])
+
+
+@torch.no_grad()
+def test_reading_out_a_few_answers_at_a_time_changes_nothing(requests, monkeypatch):
+    expected = requests.scores()
+    for tokens in (1, 5):
+        monkeypatch.setattr(ftmodel.answers, "READ_OUT_ELEMENTS", 11 * tokens)
+        scores = requests.scores()
+        torch.testing.assert_close(scores.log_probs, expected.log_probs, **CLOSE)
+        assert torch.equal(scores.greedy, expected.greedy)
+
+
+@pytest.mark.parametrize("longest", [1, 6])
+def test_what_runs_how_often(make_model, rng, longest):
+    """Of 4 blocks two run once, two once a sample; again for answers longer than a token."""
+    requests = Requests(make_model(), rng)
+    calls = []
+    modules = [*requests.model.blocks, requests.model.latent.encoder_block]
+    for number, module in enumerate(modules):
+        module.register_forward_hook(lambda *_, number=number: calls.append(number))
+    requests.scores([i for i, answer in enumerate(requests.answers) if len(answer) <= longest])
+    passes = 1 if longest == 1 else 2
+    assert [calls.count(n) for n in range(5)] == [passes, passes, 3 * passes, 3 * passes, 1]
+
+
+def noise_of(codes, bits):
+    """Noise (…, bits) that makes ``codes`` of a z from the prior."""
+    return 0.99 * (1 - bit_table(bits)[codes])
+
+
+@torch.no_grad()
+def test_probabilities_equal_the_sum_over_all_codes(make_model, make_tokens, rng):
+    """P(a | x) = Σ_z q(z_x | x) p(z_a) P(a | x, z), all 2^6 codes of 2 + 1 positions that are read;
+    and the estimate of 1000 samples, within 4 of its standard errors.
+    """
+    model, prompt = make_model(latent_bits=2), make_tokens(1, 2)
+    answers = make_tokens(6, 2)
+    q = model(prompt, torch.full((1, 2, 2), 0.5)).bit_logits[0].sigmoid()  # (2, 2)
+    exact = torch.zeros(6, dtype=torch.float64)
+    for z in product(range(4), repeat=3):
+        ones = bit_table(2)[list(z[:2])]
+        weight = torch.where(ones == 1, q, 1 - q).double().prod() / 4
+        tokens = torch.cat((prompt.expand(6, -1), answers), dim=1)
+        out = model(tokens[:, :-1], codes=torch.tensor(z).expand(6, -1))
+        log_p = model.logits(out.hidden[:, 1:]).double().log_softmax(-1)
+        exact += weight * log_p.gather(-1, answers[..., None]).sum((1, 2)).exp()
+    draws = (torch.rand(1, 3, 2, generator=rng) for _ in range(1000))
+    same = torch.zeros(6, dtype=torch.long)
+    found = score_answers(model, prompt, None, answers, same + 2, same, draws).log_probs
+    error = monte_carlo_error(found)
+    assert (error > 1e-4).all() and (error < 0.1).all()
+    assert ((log_mean_exp(found) - exact.log()).abs() < 4 * error).all()
+
+
+@torch.no_grad()
+def test_probabilities_of_all_answers_sum_to_1(make_model, make_tokens, rng):
+    """And those of all that go on from a token to that token's: later tokens change nothing."""
+    model, prompt = make_model(), make_tokens(1, 4)
+    pairs = torch.cartesian_prod(torch.arange(11), torch.arange(11))  # (121, 2)
+    noise = torch.rand(5, 1, 5, 3, generator=rng)
+
+    def scores(answers):
+        rows = torch.zeros(len(answers), dtype=torch.long)
+        lengths = rows + answers.shape[1]
+        return score_answers(model, prompt, None, answers, lengths, rows, noise).log_probs
+
+    first = scores(torch.arange(11)[:, None])
+    whole = scores(pairs).view(5, 11, 11).logsumexp(2)
+    torch.testing.assert_close(first.logsumexp(1), torch.zeros(5).double(), **CLOSE)
+    torch.testing.assert_close(whole, first, **CLOSE)
+
+
+@pytest.fixture
+def leaking():
+    """A Free Transformer of one block over 4 tokens whose z is the next token, where the encoder
+    can see it, and whose decoder expects the token z with probability 0.9.
+
+    Both attend to one position, by RoPE's fastest pair: with a query turned by φ the scores are
+    proportional to cos(i + φ − j), the encoder's with φ = 1 largest at j = i + 1, the decoder's at
+    its own.
+    """
+    width = 16
+    config = ModelConfig(1, width, 1, 1, 8, context=16, tied=False, latent_bits=2, latent_block=1)
+    model = FreeTransformer(config, 4)
+    token, code = slice(4, 8), slice(8, 12)  # channels of the token, and of the code
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.zero_()
+        model.embedding.weight[:, 0] = 1  # what queries and keys are made of
+        model.embedding.weight[:, token] = torch.eye(4)
+        model.latent.zeta[..., 0] = 1
+        for block, phase, moved in (
+            (model.latent.encoder_block, 1.0, token),
+            (model.blocks[0], 0.0, code),
+        ):
+            attention = block.attention
+            turned = torch.tensor([phase]).cos(), torch.tensor([phase]).sin()
+            attention.query.weight[:2, 0] = 400 * torch.cat(turned)
+            attention.key_value.weight[0, 0] = 1
+            attention.key_value.weight[width:][moved, moved] = torch.eye(4)
+            attention.output.weight[moved, moved] = torch.eye(4)
+        model.latent.readout.weight[:, token] = 100 * (2 * bit_table(2).T - 1)
+        model.latent.post_sampler[:, code] = torch.eye(4)
+        # log 27 between the token z and any other: 27 / (27 + 3) = 0.9
+        state = model(torch.zeros(1, 1, dtype=torch.long), codes=torch.tensor([[2]])).hidden[0, 0]
+        model.readout.weight[:, code] = torch.eye(4) * log(27) / state[10]
+    return model
+
+
+@torch.no_grad()
+def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
+    """All 64 answers of three tokens to one prompt. Its reader finds 0.9 for every token of every
+    answer; the score, z of the answer's two positions averaged over all 16 pairs, knows of an
+    answer no more than the prompt says, and a quarter for each later token.
+    """
+    prompt = torch.tensor([[3, 0, 1, 1, 2]]).expand(64, -1)
+    answers = torch.cartesian_prod(*[torch.arange(4)] * 3)
+    tokens = torch.cat((prompt, answers), dim=1)
+    noise = torch.rand(64, 8, 2, generator=rng)
+
+    def log_p(out):
+        log_p = leaking.logits(out.hidden[:, 4:7]).log_softmax(-1)
+        return log_p.gather(-1, answers[..., None])[..., 0]  # (64, 3)
+
+    leaked = log_p(leaking(tokens, noise))
+    torch.testing.assert_close(leaked, torch.full((64, 3), log(0.9)), atol=1e-2, rtol=0)
+
+    draws = []
+    for z in product(range(4), repeat=2):
+        of_answer = noise_of(torch.tensor(z), 2).expand(64, -1, -1)
+        draws.append(torch.cat((noise[:, :5], of_answer), dim=1))
+    lengths, rows = torch.full((64,), 3), torch.arange(64)
+    found = score_answers(leaking, prompt, None, answers, lengths, rows, draws).log_probs
+    blind = []
+    for z in product(range(4), repeat=2):
+        known = leaking(prompt, noise[:, :5]).codes
+        codes = torch.cat((known, torch.tensor(z).expand(64, -1)), dim=1)
+        blind.append(log_p(leaking(tokens[:, :-1], codes=codes)))
+    torch.testing.assert_close(found, torch.stack(blind).double().sum(-1), **CLOSE)
+    expected = blind[0][:, 0].double() + 2 * log(0.25)
+    torch.testing.assert_close(log_mean_exp(found), expected, atol=1e-2, rtol=0)
+    assert leaked.sum(1).exp().sum() > 40, "of what should be 1"
+    assert log_mean_exp(found).exp().sum().item() == pytest.approx(1, abs=1e-4)
+
+
+def test_the_mean_is_one_of_probabilities():
+    log_probs = torch.tensor([[0.2, 1e-300], [0.4, 3e-300]], dtype=torch.float64).log()
+    expected = torch.tensor([0.3, 2e-300], dtype=torch.float64).log()
+    torch.testing.assert_close(log_mean_exp(log_probs), expected)
+    torch.testing.assert_close(log_mean_exp(log_probs - 5000), expected - 5000)
+
+
+def test_standard_error_is_the_spread_of_the_estimate(rng):
+    """3000 estimates from 400 samples each, at two scales of probability."""
+    log_probs = torch.randn(400, 3000, generator=rng, dtype=torch.float64) * 0.7 - 900
+    estimates, errors = log_mean_exp(log_probs), monte_carlo_error(log_probs)
+    assert errors.mean().item() == pytest.approx(estimates.std().item(), rel=0.05)
+    assert monte_carlo_error(log_probs[:1]).isnan().all()
+    assert (monte_carlo_error(log_probs[:1].expand(4, -1)) == 0).all()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftmodel.generate import generate, sample_token
+from ftmodel.generate import generate, latent_noise, sample_token
 
 
 @pytest.fixture
@@ -255,3 +255,139 @@ def test_z_that_cannot_be_used_is_refused(make_model, make_tokens, rng, bits, z,
 def test_settings_without_a_meaning_are_refused(make_model, make_tokens, rng, settings, message):
     with pytest.raises(ValueError, match=message):
         generate(make_model(), make_tokens(3, 4), 5, generator=rng, **settings)
+
+
+LENGTHS = (4, 1, 6)
+
+
+def padded(prompts):
+    """Prompts as the rows of one tensor, padded on the left with 7s, and how many in each."""
+    longest = max(map(len, prompts))
+    padding = [longest - len(prompt) for prompt in prompts]
+    rows = [torch.cat((torch.full((n,), 7), x)) for n, x in zip(padding, prompts, strict=True)]
+    return torch.stack(rows), torch.tensor(padding)
+
+
+@pytest.fixture
+def three(rng):
+    """Prompts of unlike length, and noise for their positions and 8 more."""
+    prompts = [torch.randint(11, (n,), generator=rng) for n in LENGTHS]
+    return prompts, [torch.rand(n + 8, 3, generator=rng) for n in LENGTHS]
+
+
+def generators():
+    return [seeded(100 + row) for row in range(3)]
+
+
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_padded_prompts_go_on_as_each_would_alone(make_model, three, bits, temperature):
+    """Greedy or drawn by a generator a row; what stands at padding is never seen."""
+    model, (prompts, noise) = make_model(latent_bits=bits), three
+    batch, padding = padded(prompts)
+    z = torch.stack([torch.cat((x.new_zeros(14 - len(x), 3), x)) for x in noise])
+    given = {"noise": z} if bits else {}
+    together = generate(
+        model, batch, 8, generator=generators(), temperature=temperature, padding=padding, **given
+    )
+    assert torch.equal(together[:, :6], batch)
+    for row, prompt in enumerate(prompts):
+        given = {"noise": noise[row][None]} if bits else {}
+        own = generators()[row]
+        alone = generate(model, prompt[None], 8, generator=own, temperature=temperature, **given)
+        assert torch.equal(together[row, 6:], alone[0, len(prompt) :])
+
+
+def test_a_seed_pins_z_of_tokens_not_of_padding(make_model, three):
+    """A padded prompt goes on as it would alone, its first token having the seed's first noise."""
+    model, (prompts, _) = make_model(), three
+    batch, padding = padded(prompts)
+    together = generate(model, batch, 8, generator=generators(), z=7, padding=padding)
+    for row, prompt in enumerate(prompts):
+        alone = generate(model, prompt[None], 8, generator=generators()[row], z=7)
+        assert torch.equal(together[row, 6:], alone[0, len(prompt) :])
+
+
+def test_padding_of_nothing_is_none(make_model, make_tokens):
+    model, prompt = make_model(), make_tokens(3, 4)
+    runs = [
+        generate(model, prompt, 8, generator=seeded(1), padding=padding)
+        for padding in (None, torch.zeros(3, dtype=torch.long))
+    ]
+    assert torch.equal(*runs)
+
+
+def test_noise_fixes_z_of_all_positions(make_model, make_tokens, recorded, rng):
+    """That which one generator would have drawn gives the same codes."""
+    model, prompt = make_model(), make_tokens(3, 4)
+    outputs = recorded(model)
+    drawn = generate(model, prompt, 8, generator=seeded(5), temperature=0)
+    noise = latent_noise(3, 12, 3, seeded(5))
+    given = generate(model, prompt, 8, generator=rng, noise=noise, temperature=0)
+    assert torch.equal(drawn, given)
+    assert torch.equal(codes_of(outputs[:8]), codes_of(outputs[8:]))
+
+
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+def test_a_finished_row_repeats_its_last_token_and_the_others_go_on(
+    make_model, three, recorded, bits
+):
+    """Rows end after 5, 2 and 3 tokens: each pass reads the rows that are left, and no more."""
+    model, (prompts, noise) = make_model(latent_bits=bits), three
+    batch, padding = padded(prompts)
+    z = torch.stack([torch.cat((x.new_zeros(14 - len(x), 3), x)) for x in noise])
+    given = {"noise": z} if bits else {}
+    whole = generate(model, batch, 8, generator=generators(), padding=padding, **given)
+    outputs, ends, seen = recorded(model), torch.tensor([5, 2, 3]), []
+
+    def until(new):
+        seen.append(new)
+        return ends == new.shape[1]  # said once: a finished row stays finished
+
+    made = generate(model, batch, 8, generator=generators(), padding=padding, until=until, **given)
+    assert made.shape == (3, 6 + 5)
+    for row, end in enumerate(ends.tolist()):
+        assert torch.equal(made[row, : 6 + end], whole[row, : 6 + end])
+        assert (made[row, 6 + end :] == made[row, 5 + end]).all()
+    assert [len(out.hidden) for out in outputs] == [3, 3, 2, 1, 1]
+    assert all(torch.equal(new, made[:, 6 : 6 + n]) for n, new in enumerate(seen, 1))
+    assert len(seen) == 5
+
+
+def test_only_the_prompts_own_tokens_need_room_in_the_context(make_model, make_tokens, rng):
+    model, prompt = make_model(context=16), make_tokens(2, 10)
+    settings = {"generator": rng, "padding": torch.tensor([4, 6])}
+    assert generate(model, prompt, 11, **settings).shape == (2, 21)
+    with pytest.raises(ValueError, match="6 prompt tokens and 12 new ones exceed the context"):
+        generate(model, prompt, 12, **settings)
+
+
+@pytest.mark.parametrize(
+    ("bits", "settings", "message"),
+    [
+        (0, {"noise": torch.rand(2, 9, 3)}, "baseline"),
+        (3, {"noise": torch.rand(2, 9, 3), "z": 7}, "nothing left"),
+        (3, {"noise": torch.rand(2, 9, 3), "share_z": 2}, "nothing left"),
+        (3, {"noise": torch.rand(2, 7, 3)}, "noise must be"),
+        (3, {"noise": torch.rand(1, 9, 3)}, "noise must be"),
+        (3, {"noise": torch.rand(2, 9, 2)}, "noise must be"),
+        (0, {"generator": [seeded(1)]}, "1 generators"),
+        (3, {"generator": [seeded(1), seeded(2)]}, "needs a seed or noise"),
+    ],
+    ids=[
+        "baseline",
+        "noise and seed",
+        "noise and shared z",
+        "too short",
+        "one row for 2",
+        "2 bits for 3",
+        "one generator for 2",
+        "z from generators of rows",
+    ],
+)
+def test_noise_and_generators_that_cannot_be_used_are_refused(
+    make_model, make_tokens, bits, settings, message
+):
+    settings = {"generator": seeded(0)} | settings
+    with pytest.raises(ValueError, match=message):
+        generate(make_model(latent_bits=bits), make_tokens(2, 4), 5, **settings)
