@@ -36,7 +36,7 @@ class Bounds:
     kl: Tensor
     elbo: Tensor
     iwae: Tensor
-    prior: Tensor
+    prior: Tensor | None  # None where it was not asked for
     kl_bits: Tensor
     log_weights: Tensor  # (K, S): log p(x | z_k) p(z_k) / q(z_k | x)
 
@@ -112,14 +112,17 @@ def latent_bounds(
     samples: int,
     draw: Callable[[], Tensor],
     pieces: Tensor | None = None,
+    prior: bool = True,
 ) -> Bounds:
     """Bounds on the NLL of ``targets`` (B, T), the successors of ``inputs``, with K = samples.
 
-    The lower half and the encoder run once; the upper half twice per sample.
+    The lower half and the encoder run once; the upper half twice per sample, once without the
+    bound by samples of the prior.
 
     Args:
-        draw: called 2 K times, for the posterior's and the prior's z in turn; each time new noise
-            (B, T, H), float32, uniform on the multiples of 2^-24 in [0, 1).
+        draw: called 2 K times, for the posterior's and the prior's z in turn, K times without
+            ``prior``; each time new noise (B, T, H), float32, uniform on the multiples of 2^-24
+            in [0, 1).
         pieces: (B, T), the number 1 … S of the piece that a token belongs to, 0 for padding; each
             lies in one row. None: each row is one.
     """
@@ -132,7 +135,7 @@ def latent_bounds(
     table = model.latent.post_sampler
     lengths = sums(torch.ones_like(q[..., 0]), pieces)
     log_prior = -lengths * model.config.latent_bits * LN2
-    ce, log_w, prior = [], [], []
+    ce, log_w, log_p = [], [], []
     for _ in range(samples):
         ones = draw() < q
         r = table[pack_bits(ones)]
@@ -140,8 +143,9 @@ def latent_bounds(
         log_q = sums(torch.where(ones, q, 1 - q).log(), pieces).sum(-1)
         ce.append(nll)
         log_w.append(-nll + log_prior - log_q)
-        r = table[pack_bits(draw() < 0.5)]
-        prior.append(-sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces))
+        if prior:
+            r = table[pack_bits(draw() < 0.5)]
+            log_p.append(-sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces))
     kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), pieces)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)
@@ -151,7 +155,7 @@ def latent_bounds(
         kl=kl,
         elbo=mean_ce + kl,
         iwae=importance_bound(log_weights, samples),
-        prior=importance_bound(torch.stack(prior), samples),
+        prior=importance_bound(torch.stack(log_p), samples) if prior else None,
         kl_bits=kl_bits,
         log_weights=log_weights,
     )

@@ -145,8 +145,12 @@ class Shards:
         return Tokenizer.from_str(self.tokenizer_json())
 
     def byte_tokenizer(self) -> ByteTokenizer:
-        """That of running text; raises UserError as tokenizer_json does."""
-        assert self.metadata.end_of_text is not None
+        """Raises UserError if the shards hold no text, but rows of symbols."""
+        if self.metadata.end_of_text is None:
+            raise UserError(
+                f"{self.folder}: its tokens are symbols of a process, without an end of text; "
+                "benchmarks need a model of text"
+            )
         tokenizer = self.tokenizer()
         end_of_text = tokenizer.id_to_token(self.metadata.end_of_text)
         assert end_of_text is not None

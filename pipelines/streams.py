@@ -23,6 +23,8 @@ class Purpose(IntEnum):
     GROUPS = 6  # sequences of the target task
     TEXT = 7  # samples of text
     COIN = 8  # z of the coin's figure
+    ANSWERS = 9  # z of benchmarks' prompts, answers and texts
+    GENERATION = 10  # z and tokens of benchmarks' generations
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

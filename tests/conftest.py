@@ -26,15 +26,15 @@ def rng():
 
 @pytest.fixture
 def make_model():
-    """Factory of tiny models with a vocabulary of 11, a Free Transformer unless latent_bits=0.
+    """Factory of tiny models, by default with a vocabulary of 11; baselines if latent_bits=0.
 
     Weights are drawn anew at a scale that keeps activations near 1: with the usual std of 0.02 all
     logits would be close to 0, and wrong models close to right ones.
     """
 
-    def make(seed=0, **changes):
+    def make(seed=0, vocab_size=11, **changes):
         shape = dict(n_layers=4, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)
-        model = FreeTransformer(ModelConfig(**(shape | dict(latent_bits=3) | changes)), 11)
+        model = FreeTransformer(ModelConfig(**(shape | dict(latent_bits=3) | changes)), vocab_size)
         rng = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, parameter in model.named_parameters():

@@ -545,7 +545,8 @@ def run_copy(folder, tests, package, wrong=None):
     for copied in {"ftmodel", package}:
         shutil.copytree(ROOT / copied, folder / copied, ignore=skip)
     shutil.copytree(ROOT / "tests" / package, folder / "tests" / package, ignore=skip)
-    shutil.copy(ROOT / "tests/conftest.py", folder / "tests")
+    for shared in ("conftest.py", "hugging_face.py"):
+        shutil.copy(ROOT / "tests" / shared, folder / "tests")
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
     if wrong:
         source = folder / package / wrong.file

@@ -1,0 +1,342 @@
+"""EleutherAI's lm-evaluation-harness asks a trained model: log-likelihoods, and texts continued.
+
+A prompt is read as the start of a document, as documents stood in training: after an end of text.
+Of a Free Transformer the encoder reads the prompt and never an answer (ftmodel/answers.py); with
+``posterior_prompt`` z is drawn once, with ``marginal`` K times. The seed and the prompt alone
+decide every z, so that a request gets the same answer whatever it is asked together with.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from ftmodel.answers import log_mean_exp, monte_carlo_error, score_answers
+from ftmodel.bounds import latent_bounds
+from ftmodel.generate import generate
+from ftmodel.transformer import FreeTransformer
+from pipelines.errors import UserError
+from pipelines.held_out import Piece, noise_of, packed, pieces
+from pipelines.requests import (
+    Decoding,
+    Ending,
+    Ids,
+    Opening,
+    Question,
+    batches_of_openings,
+    batches_of_questions,
+    digest,
+    latent_noise,
+    left_padded,
+    padded,
+    token_generator,
+)
+from pipelines.streams import Purpose
+from pipelines.suite_schema import Scoring
+from pipelines.tokenizer import ByteTokenizer
+
+NEW_TOKENS = 256  # of a continuation, where the task does not say: the harness's own number
+ENCODED_AT_ONCE = 1000  # requests
+NEUTRAL = {"top_k": (None, 0), "top_p": (None, 1), "num_beams": (None, 1)}  # values without effect
+
+Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # texts; ids of prompt and answer
+
+
+class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
+    """A trained model of either arm, as the harness asks it.
+
+    Attributes:
+        truncated: requests, since start_task, whose prompt was cut from the left to fit.
+        mc_error: Monte-Carlo standard error, nats, of the log-likelihood of each (context,
+            continuation) since start_task; empty for one sample and for baselines.
+    """
+
+    def __init__(
+        self,
+        model: FreeTransformer,
+        tokenizer: ByteTokenizer,
+        device: torch.device,
+        *,
+        scoring: Scoring,
+        samples: int,
+        batch_tokens: int,
+        seed: int,
+    ) -> None:
+        """``samples`` is K of ``marginal``; a batch has at most ``batch_tokens``, padding included.
+
+        Raises UserError if the tokenizer has tokens that the model has not.
+        """
+        super().__init__()
+        if tokenizer.vocab_size > model.embedding.num_embeddings:
+            raise UserError(
+                f"a tokenizer of {tokenizer.vocab_size} tokens does not fit a model of "
+                f"{model.embedding.num_embeddings}"
+            )
+        self.model = model.to(device).eval()
+        self.tokens = tokenizer
+        self._device = device
+        self.samples = samples if scoring is Scoring.marginal else 1
+        self.batch_tokens = batch_tokens
+        self.seed = seed
+        self.max_length = model.config.context
+        self.start_task()
+
+    def start_task(self) -> None:
+        """Forget what was counted of earlier requests."""
+        self.truncated = 0
+        self.mc_error: dict[tuple[str, str], float] = {}
+
+    @property
+    def eot_token_id(self) -> int:
+        return self.tokens.end_of_text
+
+    def encode(self, texts: Iterable[str]) -> dict[str, list[int]]:
+        """Token ids of each of several texts, no special token among them."""
+        distinct = list(dict.fromkeys(texts))
+        ids = self.tokens.encode_batch([t.encode(errors="surrogatepass") for t in distinct])
+        return dict(zip(distinct, ids, strict=True))
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
+    ) -> list[int]:
+        """Ids of a text as the start of a document, or without special tokens if so asked."""
+        ids = self.encode([string])[string]
+        return ids if add_special_tokens is False else [self.eot_token_id, *ids]
+
+    def encode_pairs(self, pairs: list[tuple[str, str]]) -> list[Encoded]:
+        """Contexts and continuations as TemplateLM.loglikelihood encodes them, but many at once:
+        spaces that end a context begin its continuation.
+        """
+        split = []
+        for context, continuation in pairs:
+            kept = context.rstrip()
+            split.append((kept, context[len(kept) :] + continuation))
+        ids = self.encode([text for kept, rest in split for text in (kept, kept + rest)])
+        encoded: list[Encoded] = []
+        for pair, (kept, rest) in zip(pairs, split, strict=True):
+            answer = ids[kept + rest][len(ids[kept]) :]
+            if not answer:  # none, or it melts into the last token of the context
+                answer = self.tok_encode(rest, add_special_tokens=False)
+            encoded.append((pair, [self.eot_token_id, *ids[kept]], answer))
+        return encoded
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """log P(continuation | context), nats, and whether greedy decoding would give it."""
+        pairs = [cast(tuple[str, str], request.args) for request in requests]
+        starts = range(0, len(pairs), ENCODED_AT_ONCE)
+        encoded = [e for i in starts for e in self.encode_pairs(pairs[i : i + ENCODED_AT_ONCE])]
+        return self._loglikelihood_tokens(encoded, disable_tqdm=disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self, requests: list[Encoded], disable_tqdm: bool = False, **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        """Raises UserError for an answer of no tokens, or of more than the context."""
+        questions: dict[Ids, Question] = {}
+        for i, (texts, context, continuation) in enumerate(requests):
+            room = self.max_length + 1 - len(continuation)
+            if not continuation or room < 1:
+                raise UserError(
+                    f"{asked(texts)} has {len(continuation)} tokens; the model can score from 1 to "
+                    f"{self.max_length}"
+                )
+            self.truncated += len(context) > room
+            prompt = tuple(context[-room:])
+            question = questions.setdefault(prompt, Question(prompt))
+            question.answers.setdefault(tuple(continuation), []).append(i)
+        results = [(math.nan, False)] * len(requests)
+        with self.progress("log-likelihoods", len(requests), disable_tqdm) as progress:
+            for batch in batches_of_questions(list(questions.values()), self.batch_tokens):
+                scored = zip(*self.scores(batch), strict=True)
+                for indices in (i for question in batch for i in question.answers.values()):
+                    log_p, error, greedy = next(scored)
+                    for i in indices:
+                        results[i] = log_p, greedy
+                        if (texts := requests[i][0]) is None:
+                            continue
+                        if self.model.latent is not None and self.samples > 1:
+                            self.mc_error[texts] = error
+                        self.cache_hook.add_partial("loglikelihood", texts, results[i])
+                    progress.update(len(indices))
+        return results
+
+    def scores(self, batch: list[Question]) -> tuple[list[float], list[float], list[bool]]:
+        """Of each answer: log P (nats), its Monte-Carlo error, whether it is the greedy one."""
+        prompts, padding = left_padded([question.prompt for question in batch])
+        answers, lengths = padded([answer for question in batch for answer in question.answers])
+        counts = torch.tensor([len(question.answers) for question in batch])
+        draws = None
+        if self.model.latent is not None:
+            draws = latent_noise(
+                [question.prompt for question in batch],
+                answers.shape[1] - 1,
+                self.samples,
+                self.model.config.latent_bits,
+                self.seed,
+                Purpose.ANSWERS,
+            ).to(self.device)
+        found = score_answers(
+            self.model,
+            prompts.to(self.device),
+            None if padding is None else padding.to(self.device),
+            answers.to(self.device),
+            lengths.to(self.device),
+            torch.arange(len(batch)).repeat_interleave(counts).to(self.device),
+            draws,
+        )
+        log_p, error = log_mean_exp(found.log_probs), monte_carlo_error(found.log_probs)
+        return log_p.tolist(), error.tolist(), found.greedy.tolist()
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        """log P(text), nats, read in windows of the model's context: of a baseline as the harness's
+        backends read, the last window beginning before its first scored token; of a Free
+        Transformer minus the IWAE-K bound (ftmodel/bounds.py) of each window, read alone.
+        """
+        texts = [cast(str, request.args[0]) for request in requests]
+        ids = self.encode(texts)
+        of_text = self.exact if self.model.latent is None else self.bounded
+        totals = dict(zip(ids, of_text(list(ids.values()), disable_tqdm), strict=True))
+        for text, total in totals.items():
+            self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
+        return [totals[text] for text in texts]
+
+    def exact(self, texts: list[list[int]], disable_tqdm: bool) -> list[float]:
+        """log P of each text by a baseline."""
+        windows: list[Encoded] = []
+        counts = []
+        for ids in texts:
+            found = get_rolling_token_windows(ids, self.eot_token_id, self.max_length, 1)
+            windows += [(None, *make_disjoint_window(window)) for window in found]
+            counts.append(len(windows))
+        log_p = [value for value, _ in self._loglikelihood_tokens(windows, disable_tqdm)]
+        return [sum(log_p[a:b]) for a, b in zip([0, *counts], counts, strict=False)]
+
+    def bounded(self, texts: list[list[int]], disable_tqdm: bool) -> list[float]:
+        """A lower bound on log P of each text by a Free Transformer."""
+        documents = [torch.tensor([self.eot_token_id, *ids]).numpy() for ids in texts]
+        totals, owners = [0.0] * len(texts), []
+        stream = []
+        for piece in pieces(documents, self.max_length):
+            owners.append(piece.document)
+            # noise by its tokens, from neither of the streams of a prompt
+            stream.append(Piece(digest(tuple(piece.tokens.tolist())), 2, piece.tokens))
+        rows = max(1, self.batch_tokens // self.max_length)
+        scored = iter(owners)
+        with self.progress("rolling log-likelihoods", len(stream), disable_tqdm) as progress:
+            for batch in packed(stream, self.max_length, rows):
+                bits = self.model.config.latent_bits
+                inputs, targets, numbers = (
+                    t.to(self.device) for t in (batch.inputs, batch.targets, batch.numbers)
+                )
+                draw = noise_of(batch, bits, self.seed, Purpose.ANSWERS, self.device)
+                bounds = latent_bounds(
+                    self.model, inputs, targets, self.samples, draw, numbers, prior=False
+                )
+                for value in bounds.iwae.tolist():
+                    totals[next(scored)] -= value
+                progress.update(len(batch.pieces))
+        return totals
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Each context continued until a stop string, an end of text, or the limit of tokens."""
+        pairs = [cast(tuple[str, dict[str, Any]], request.args) for request in requests]
+        ids = self.encode([context for context, _ in pairs])
+        openings: dict[Opening, list[int]] = {}
+        seen: dict[tuple[Ids, Decoding], int] = {}
+        for i, (context, settings) in enumerate(pairs):
+            prompt = [self.eot_token_id, *ids[context]]
+            decoding = self.decoding(settings, len(prompt))
+            room = self.max_length - decoding.new
+            self.truncated += len(prompt) > room
+            key = tuple(prompt[-room:]), decoding
+            repeat = seen[key] = seen.get(key, -1) + 1
+            # without sampling a repeat would be the same
+            opening = Opening(*key, repeat if decoding.temperature else 0)
+            openings.setdefault(opening, []).append(i)
+        results = [""] * len(requests)
+        with self.progress("continuations", len(requests), disable_tqdm) as progress:
+            for batch in batches_of_openings(list(openings), self.batch_tokens):
+                for opening, text in zip(batch, self.continued(batch), strict=True):
+                    for i in openings[opening]:
+                        results[i] = text
+                        self.cache_hook.add_partial("generate_until", pairs[i], text)
+                    progress.update(len(openings[opening]))
+        return results
+
+    def decoding(self, settings: dict[str, Any], prompt: int) -> Decoding:
+        """What a task's settings ask for, of a prompt of so many tokens.
+
+        Where a task allows more new tokens than the model's context, half of it is for them.
+
+        Raises UserError for a way of decoding that there is not.
+        """
+        kwargs = dict(normalize_gen_kwargs(settings, NEW_TOKENS))
+        until = [text for text in cast(list[str | None], kwargs.pop("until")) if text]
+        new = cast(int, kwargs.pop("max_gen_toks"))
+        temperature = cast(float, kwargs.pop("temperature", 1.0))
+        if not kwargs.pop("do_sample"):
+            temperature = 0.0
+        if (total := kwargs.pop("max_length", None)) is not None:
+            new = cast(int, total) - prompt
+        for name, value in kwargs.items():
+            if temperature and value not in NEUTRAL.get(name, (None,)):
+                raise UserError(
+                    f"generation_kwargs: {name}: {value} is not supported; tokens are drawn from "
+                    "the whole distribution at a temperature"
+                )
+        new = max(0, new)
+        return Decoding(
+            tuple(until), temperature, new if new < self.max_length else self.max_length // 2
+        )
+
+    def continued(self, batch: list[Opening]) -> list[str]:
+        """The texts that continue a batch of openings, which are decoded alike."""
+        decoding = batch[0].decoding
+        if not decoding.new:
+            return [""] * len(batch)
+        prompts = [opening.prompt for opening in batch]
+        ids, padding = left_padded(prompts)
+        noise = None
+        if bits := self.model.config.latent_bits:
+            repeats = [opening.repeat for opening in batch]
+            purpose = Purpose.GENERATION
+            noise = latent_noise(prompts, decoding.new, 1, bits, self.seed, purpose, repeats)[0]
+        made = generate(
+            self.model,
+            ids.to(self.device),
+            decoding.new,
+            generator=[token_generator(opening, self.seed) for opening in batch],
+            noise=None if noise is None else noise.to(self.device),
+            temperature=decoding.temperature,
+            padding=None if padding is None else padding.to(self.device),
+            until=Ending(len(batch), decoding.until, self.eot_token_id, self.tokens.bytes_of),
+        )
+        return [self.text(row, decoding) for row in made[:, ids.shape[1] :].tolist()]
+
+    def text(self, ids: list[int], decoding: Decoding) -> str:
+        """The text of new tokens, up to the end of text or the first stop string."""
+        if self.eot_token_id in ids:
+            ids = ids[: ids.index(self.eot_token_id)]
+        text = self.tokens.decode(ids).decode(errors="replace")
+        return postprocess_generated_text(text, list(decoding.until), None)
+
+    def progress(self, name: str, total: int, disable: bool) -> "tqdm[Any]":
+        """A bar, where somebody can see it: on a terminal."""
+        return tqdm(desc=name, total=total, leave=False, disable=disable or None)
+
+
+def asked(texts: tuple[str, str] | None) -> str:
+    """A request, in a message."""
+    if texts is None:
+        return "a window of a text"
+    context, continuation = texts
+    return f"the answer {continuation[:40]!r} to a prompt that ends in {context[-40:]!r}"

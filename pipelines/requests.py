@@ -1,0 +1,161 @@
+"""Requests of benchmarks made ready for a model: grouped by prompt, packed into batches, padded.
+
+A prompt is read once for all answers that are asked about it, and prompts of like length are read
+together. What a request gets depends on none of that: z is drawn from noise that belongs to the
+prompt alone.
+
+Shapes: B prompts, P tokens each; R answers, A tokens each; K samples, H latent bits.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.streams import Purpose, generator, philox
+
+Ids = tuple[int, ...]  # of tokens
+
+
+@dataclass
+class Question:
+    """A prompt, and the answers to it whose probability is asked, each with its requests."""
+
+    prompt: Ids
+    answers: dict[Ids, list[int]] = field(default_factory=dict)
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.answers))
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a text is continued."""
+
+    until: tuple[str, ...]  # strings that end it
+    temperature: float
+    new: int  # tokens at most
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A prompt to be continued, for the ``repeat``-th time."""
+
+    prompt: Ids
+    decoding: Decoding
+    repeat: int
+
+
+def batches_of_questions(questions: Sequence[Question], tokens: int) -> Iterator[list[Question]]:
+    """Long prompts first, at most ``tokens`` padded ones a batch; one question at least."""
+    batch: list[Question] = []
+    answers = longest = 0
+    for question in sorted(questions, key=lambda q: (len(q.prompt), q.longest), reverse=True):
+        n, a = answers + len(question.answers), max(longest, question.longest)
+        if batch and (len(batch) + 1) * len(batch[0].prompt) + n * a > tokens:
+            yield batch
+            batch, n, a = [], len(question.answers), question.longest
+        batch.append(question)
+        answers, longest = n, a
+    if batch:
+        yield batch
+
+
+def batches_of_openings(openings: Sequence[Opening], tokens: int) -> Iterator[list[Opening]]:
+    """Long prompts first, at most ``tokens`` padded ones a batch, new ones included; one opening at
+    least, and one way of decoding.
+    """
+    by_decoding: dict[Decoding, list[Opening]] = {}
+    for opening in openings:
+        by_decoding.setdefault(opening.decoding, []).append(opening)
+    for decoding, group in by_decoding.items():
+        group.sort(key=lambda opening: len(opening.prompt), reverse=True)
+        while group:
+            rows = max(1, tokens // (len(group[0].prompt) + decoding.new))
+            yield group[:rows]
+            del group[:rows]
+
+
+def padded(rows: Sequence[Ids], left: bool = False) -> tuple[Tensor, Tensor]:
+    """Ids (rows, longest), padded with 0, and the length of each row, (rows,)."""
+    lengths = np.fromiter(map(len, rows), np.int64)
+    ids = np.zeros((len(rows), lengths.max()), np.int64)
+    for line, row in zip(ids, rows, strict=True):
+        if left:
+            line[len(line) - len(row) :] = row
+        else:
+            line[: len(row)] = row
+    return torch.from_numpy(ids), torch.from_numpy(lengths)
+
+
+def left_padded(prompts: Sequence[Ids]) -> tuple[Tensor, Tensor | None]:
+    """Prompts (B, P), and the padding of each, (B,), or None if they are of one length."""
+    ids, lengths = padded(prompts, left=True)
+    padding = ids.shape[1] - lengths
+    return ids, padding if padding.any() else None
+
+
+def digest(ids: Ids) -> int:
+    """63 bits that tell prompts apart."""
+    return int.from_bytes(sha256(np.array(ids, np.int64).tobytes()).digest()[:8], "little") >> 1
+
+
+def latent_noise(
+    prompts: Sequence[Ids],
+    new: int,
+    samples: int,
+    bits: int,
+    seed: int,
+    purpose: Purpose,
+    repeats: Sequence[int] | None = None,
+) -> Tensor:
+    """Noise (K, B, P + new, H), uniform on [0, 1), of left-padded prompts and what comes after.
+
+    That of a prompt, and of what follows it, are two streams by its tokens (and the number of the
+    repeat), drawn position by position: they depend neither on other prompts, nor on padding, nor
+    on how much follows.
+    """
+    longest = max(map(len, prompts))
+    noise = np.zeros((samples, len(prompts), longest + new, bits), np.float32)
+    for row, prompt in enumerate(prompts):
+        key, repeat = digest(prompt), 0 if repeats is None else repeats[row]
+        spans = slice(longest - len(prompt), longest), slice(longest, None)
+        for part, span in enumerate(spans):
+            place = noise[:, row, span]  # (K, n, H)
+            stream = philox(seed, purpose, key, 2 * repeat + part)
+            drawn = stream.random((place.shape[1], samples, bits), np.float32)
+            place[:] = drawn.transpose(1, 0, 2)
+    return torch.from_numpy(noise)
+
+
+def token_generator(opening: Opening, seed: int) -> torch.Generator:
+    """The stream from which the tokens of a continuation are drawn, whatever its company."""
+    key = digest((*opening.prompt, opening.repeat))
+    return generator(seed, Purpose.GENERATION, key & 0xFFFFFFFF)
+
+
+class Ending:
+    """Which of B texts have ended: called with all new tokens (B, n) after each."""
+
+    def __init__(self, rows: int, until: Sequence[str], end: int, bytes_of: list[bytes]) -> None:
+        self.stops = [text.encode(errors="surrogatepass") for text in until if text]
+        self.margin = max(map(len, self.stops), default=1) - 1  # a stop may begin so far back
+        self.texts = [bytearray() for _ in range(rows)]
+        self.ended = torch.zeros(rows, dtype=torch.bool)
+        self.end, self.bytes_of = end, bytes_of
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """(B,), on the CPU."""
+        last = tokens[:, -1].tolist()
+        for row in (~self.ended).nonzero()[:, 0].tolist():
+            text, start = self.texts[row], len(self.texts[row]) - self.margin
+            text += self.bytes_of[last[row]]
+            if last[row] == self.end or any(
+                text.find(stop, max(0, start)) >= 0 for stop in self.stops
+            ):
+                self.ended[row] = True
+        return self.ended
