@@ -19,6 +19,7 @@ from pipelines import errors, task_data, tasks
 from pipelines.compose import CONF
 from pipelines.errors import UserError
 from pipelines.files import alone, replace_file
+from pipelines.listing import one_line
 from pipelines.schema import PARAMS
 
 USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
@@ -87,8 +88,8 @@ def main() -> None:
     for name, task in wanted.items():
         try:
             found = fetch(task)
-        except (tasks.Skipped, UserError) as error:
-            failed[name] = " ".join(str(error.__cause__ or error).split())
+        except Exception as error:  # whatever is wrong with one, the others are wanted
+            failed[name] = one_line(error)
             print(f"{name}: not fetched", flush=True)
             continue
         if found is None:

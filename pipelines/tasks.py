@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import chain
-from math import hypot, isclose, nan
+from math import hypot, isclose, log, nan
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -29,7 +29,9 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._factory import TaskFactory  # TaskManager takes no override for a group
 from lm_eval.tasks._index import Entry, Kind
 from lm_eval.utils import handle_non_serializable
+from tqdm import tqdm
 
+from ftmodel.bounds import mean_and_error
 from pipelines import task_data
 from pipelines.errors import UserError
 from pipelines.files import ROOT
@@ -205,7 +207,7 @@ def load(task: str) -> dict[str, Any]:
     entry = entries[task]
     ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
     try:
-        with quiet():
+        with quiet(logging.ERROR):  # it warns of settings that its own tasks leave out
             built = TaskFactory().build(
                 entry, overrides={"class": StoredTask} if ours else None, registry=dict(entries)
             )
@@ -245,7 +247,7 @@ def configure(name: str, spec: TaskEntry, loaded: dict[str, Any], seed: int) -> 
         shots = spec.shots if spec.shots is not None else (task.config.num_fewshot or 0)
         task.set_config("num_fewshot", shots)
         task.set_fewshot_seed(seed)
-        if shots >= len(task.sampler.df) and shots:
+        if shots > len(task.sampler.df):
             raise UserError(
                 f"suite.tasks.{name}.shots: {shots}, but {task.config.task} has "
                 f"{len(task.sampler.df)} documents for its prompt"
@@ -314,13 +316,12 @@ def read_figures(
 ) -> TaskFigures:
     """What the harness counted, and how far Monte-Carlo noise bears on it."""
     metric, _, chosen = key.partition(",")
-    value = float(results["results"][top][key])
-    se = results["results"][top].get(f"{metric}_stderr,{chosen}")
+    found = results["results"][top]
     first = next(iter(tasks))
     errors = list(chain.from_iterable(sample.get("mc_error", []) for sample in samples))
     return TaskFigures(
-        value=value,
-        se=nan if se is None or se == "N/A" else float(se),
+        value=float(found[key]),
+        se=standard_error(metric, found.get(f"{metric}_stderr,{chosen}"), samples),
         higher_is_better=bool(results["higher_is_better"][first][metric]),
         documents=len(samples),
         shots=int(tasks[first].config.num_fewshot),
@@ -328,12 +329,20 @@ def read_figures(
         truncated=lm.truncated,
         mc_error=fmean(errors) if errors else None,
         undecided=undecided(metric, tasks, samples),
-        scores=scores(metric, value, samples),
+        scores=scores(metric, float(found[key]), samples),
         seconds=nan,
         subtasks={task: float(results["results"][task][key]) for task in tasks}
         if len(tasks) > 1
         else {},
     )
+
+
+def standard_error(metric: str, counted: Any, samples: list[dict[str, Any]]) -> float:
+    """Over documents: the harness's, and for bits per byte, where it has none, the ratio's."""
+    if metric == "bits_per_byte":
+        nats, sizes = torch.tensor([sample[metric] for sample in samples]).double().T
+        return mean_and_error(-nats / log(2), sizes)["se"]
+    return float(counted) if isinstance(counted, int | float) else nan
 
 
 def with_error(lm: Scorer, sample: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -390,12 +399,14 @@ def scores(metric: str, value: float, samples: list[dict[str, Any]]) -> list[flo
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """The harness tells what it is doing at length; let it warn alone."""
+def quiet(level: int = logging.WARNING) -> Iterator[None]:
+    """The harness tells what it is doing at length; let it warn alone, and count on a terminal."""
     logger = logging.getLogger("lm_eval")
-    before = logger.level
-    logger.setLevel(logging.WARNING)
+    before = logger.level, lm_eval.api.task.tqdm
+    logger.setLevel(level)
+    lm_eval.api.task.tqdm = partial(tqdm, desc="prompts", leave=False, disable=None)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(before[0])
+        lm_eval.api.task.tqdm = before[1]
