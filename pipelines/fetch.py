@@ -83,22 +83,21 @@ def note(fetched: dict[str, Any]) -> None:
 def main() -> None:
     wanted = suite_tasks(sys.argv[1:])
     tasks.check_names(wanted)
-    fetched: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name, task in wanted.items():
         try:
             found = fetch(task)
         except Exception as error:  # whatever is wrong with one, the others are wanted
-            failed[name] = one_line(error)
+            cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
+            failed[name] = one_line(cause if isinstance(cause, Exception) else error)
             print(f"{name}: not fetched", flush=True)
             continue
         if found is None:
             print(f"{name}: brings its own data", flush=True)
             continue
-        fetched[task] = found
+        note({task: found})
         paths = ", ".join(sorted({each["dataset"] for each in found["datasets"]}))
         print(f"{name}: {paths}, {found['documents']:,} documents", flush=True)
-    note(fetched)
     for name, reason in failed.items():
         print(f"{name}: {reason}", file=sys.stderr)
     if failed:

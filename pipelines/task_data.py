@@ -90,7 +90,7 @@ def commit(dataset: str, revision: str | None) -> str:
     before: the library itself tries each dataset for half a minute.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     if NO_HUB:
         raise NotHere(NO_HUB[0])
@@ -98,8 +98,10 @@ def commit(dataset: str, revision: str | None) -> str:
         found = HfApi().dataset_info(dataset, revision=revision, timeout=WAIT).sha
     except HfHubHTTPError as error:  # the hub says no to this one
         raise NotHere(f"{dataset}: {one_line(error)}") from error
-    except Exception as error:  # no connection, no name, no answer, or asked to stay offline
-        NO_HUB.append(f"no hub in reach: {one_line(error)}")
+    except Exception as error:  # no connection, no such host, no answer, or asked to stay offline
+        offline = isinstance(error, OfflineModeIsEnabled)
+        why = "HF_HUB_OFFLINE is set" if offline else one_line(error)
+        NO_HUB.append(f"no hub in reach: {why}")
         raise NotHere(NO_HUB[0]) from error
     if not found:
         raise NotHere(f"{dataset}: the hub tells no commit")
