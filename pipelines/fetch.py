@@ -1,0 +1,108 @@
+"""Bring the data of a suite's tasks to data/benchmarks/, for machines without a network.
+
+    python -m pipelines.fetch                # the suite of params.yaml
+    python -m pipelines.fetch suite=paper    # of conf/suite/paper.yaml
+
+The folder may be copied elsewhere. What fails is named at the end, and exit code 1 says so.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from pipelines import errors, task_data, tasks
+from pipelines.compose import CONF
+from pipelines.errors import UserError
+from pipelines.files import alone, replace_file
+from pipelines.listing import one_line
+from pipelines.schema import PARAMS
+
+USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
+
+
+def suite_tasks(arguments: list[str]) -> dict[str, str]:
+    """Name under suite.tasks → task, of the suites named, else of params.yaml's."""
+    if not arguments:
+        return read_tasks(PARAMS, "suite")
+    found: dict[str, str] = {}
+    for argument in arguments:
+        key, _, name = argument.partition("=")
+        if key != "suite" or not name:
+            raise UserError(f"{argument!r}; {USAGE}")
+        path = CONF / "suite" / f"{name}.yaml"
+        if not path.exists():
+            known = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
+            raise UserError(f"suite={name}: not one of {known}")
+        found |= read_tasks(path, None)
+    return found
+
+
+def read_tasks(path: Path, key: str | None) -> dict[str, str]:
+    try:
+        content: Any = OmegaConf.to_container(OmegaConf.load(path))
+        suite = content[key] if key else content
+        return {name: str(entry["task"]) for name, entry in (suite["tasks"] or {}).items()}
+    except (OSError, YAMLError, OmegaConfBaseException, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: no tasks of a suite can be read there") from None
+
+
+def fetch(task: str) -> dict[str, Any] | None:
+    """What lies there for a task now: documents, and of each dataset where it is from; None if the
+    task brings its own. Raises Skipped.
+    """
+    loaded = tasks.load(task)["tasks"].values()
+    sources = {(each.DATASET_PATH, each.DATASET_NAME) for each in loaded}
+    hub = sorted(
+        ((path, name) for path, name in sources if not task_data.is_local(path)),
+        key=lambda source: (source[0], source[1] or ""),
+    )
+    if not hub:
+        return None
+    return {
+        "documents": sum(len(each.eval_docs) for each in loaded),
+        "datasets": [task_data.origin(path, name) for path, name in hub],
+    }
+
+
+def note(fetched: dict[str, Any]) -> None:
+    """Add to the list of what was fetched, by which a suite sees that more is there now."""
+    path = task_data.FOLDER / "fetched.json"
+    with alone(path):
+        before = json.loads(path.read_text()) if path.exists() else {}
+        now = dict(sorted({**before, **fetched}.items()))
+        if now != before:
+            with replace_file(path) as file:
+                file.write(json.dumps(now, indent=1).encode() + b"\n")
+
+
+def main() -> None:
+    wanted = suite_tasks(sys.argv[1:])
+    tasks.check_names(wanted)
+    failed: dict[str, str] = {}
+    for name, task in wanted.items():
+        try:
+            found = fetch(task)
+        except Exception as error:  # whatever is wrong with one, the others are wanted
+            cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
+            failed[name] = one_line(cause if isinstance(cause, Exception) else error)
+            print(f"{name}: not fetched", flush=True)
+            continue
+        if found is None:
+            print(f"{name}: brings its own data", flush=True)
+            continue
+        note({task: found})
+        paths = ", ".join(sorted({each["dataset"] for each in found["datasets"]}))
+        print(f"{name}: {paths}, {found['documents']:,} documents", flush=True)
+    for name, reason in failed.items():
+        print(f"{name}: {reason}", file=sys.stderr)
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,48 @@
+"""Tasks whose answers are programs: what is run of them, and what counts as a pass.
+
+What a model wrote is hostile: it is run by sandbox.py alone, all programs of a task at once, as a
+filter of the harness that puts PASSED or the name of the failure in the place of each answer.
+"""
+
+from typing import Any
+
+PASSED = "passed"
+PROMPTS = (2, 3, 4)  # of MBPP, the task_ids that its authors put in their prompt
+
+
+def human_eval(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
+    """The prompt is the head of a function, an answer its body; ``test`` defines ``check``."""
+    return verdicts(
+        [
+            (doc["prompt"] + answer, f"{doc['test']}\ncheck({doc['entry_point']})\n")
+            for doc, (answer,) in zip(docs, answers, strict=True)
+        ]
+    )
+
+
+def mbpp(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
+    """An answer is the whole program; it passes if it passes all tests."""
+    return verdicts(
+        [
+            (answer, "\n".join([doc["test_setup_code"], *doc["test_list"]]) + "\n")
+            for doc, (answer,) in zip(docs, answers, strict=True)
+        ]
+    )
+
+
+def verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
+    """PASSED, or what went wrong, of each program with its tests."""
+    from pipelines import sandbox
+
+    found = sandbox.run_programs(programs)
+    return [[PASSED if verdict.passed else verdict.failure] for verdict in found]
+
+
+def pass_at_1(doc: dict[str, Any], results: list[list[str]]) -> dict[str, float]:
+    """The score of the one answer to a document."""
+    return {"pass@1": float(results[0] == [PASSED])}
+
+
+def mbpp_prompts(documents: Any) -> Any:
+    """The documents that MBPP's authors put in their prompt."""
+    return documents.filter(lambda doc: doc["task_id"] in PROMPTS)

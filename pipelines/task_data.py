@@ -1,0 +1,114 @@
+"""Datasets of benchmark tasks: asked of a hub once, kept in a folder that may be copied anywhere.
+
+data/benchmarks/<dataset>/<configuration>/ holds the splits as Arrow files and where they are from.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pipelines.files import ROOT, alone, replace_folder
+from pipelines.listing import BUILDERS, one_line
+
+FOLDER = Path("data/benchmarks")
+ORIGIN = "origin.json"
+WAIT = 10.0  # seconds for a hub's answer; a name that is not known takes none
+NO_HUB: list[str] = []  # why the hub was out of reach, once it was in this process
+
+
+class NotHere(Exception):
+    """The dataset is not on this machine and could not be had; the message says why."""
+
+
+def place(dataset: str, name: str | None) -> Path:
+    return FOLDER / dataset.replace("/", "--") / (name or "default")
+
+
+def is_local(dataset: str) -> bool:
+    """Whether a task names files of its own rather than a dataset of a hub."""
+    return dataset in BUILDERS or Path(dataset).is_dir() or (ROOT / dataset).is_dir()
+
+
+def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
+    """All splits, as `datasets.DatasetDict`; from the folder if they are there, else from the hub,
+    and then kept there. Raises NotHere.
+    """
+    import datasets  # takes a second to import
+
+    datasets.disable_progress_bars()
+    datasets.disable_caching()  # what a task makes of its documents is not kept beside them
+    if is_local(dataset):
+        return load_local(dataset, name, kwargs)
+    folder = place(dataset, name)
+    if not folder.exists():
+        with alone(FOLDER / "fetching"):
+            if not folder.exists():  # another process may have brought it meanwhile
+                fetch(dataset, name, kwargs, folder)
+    return datasets.load_from_disk(str(folder))
+
+
+def load_local(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
+    """Files that a task brings along; those of ours are named from the project's folder."""
+    import datasets
+
+    if not Path(dataset).is_dir() and (ROOT / dataset).is_dir():
+        dataset = str(ROOT / dataset)
+    if isinstance(files := kwargs.get("data_files"), dict):
+        files = {split: from_root(paths) for split, paths in files.items()}
+        kwargs = {**kwargs, "data_files": files}
+    with tempfile.TemporaryDirectory() as cache:
+        return datasets.load_dataset(dataset, name, cache_dir=cache, keep_in_memory=True, **kwargs)
+
+
+def from_root(paths: Any) -> Any:
+    if isinstance(paths, str):
+        return str(ROOT / paths) if (ROOT / paths).exists() else paths
+    return [from_root(path) for path in paths]
+
+
+def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], folder: Path) -> None:
+    """Bring a dataset of the hub to its folder; raises NotHere."""
+    import datasets
+
+    revision = commit(dataset, kwargs.get("revision"))
+    kwargs = {**kwargs, "revision": revision}
+    kwargs.pop("trust_remote_code", None)  # no such code is run
+    with tempfile.TemporaryDirectory(dir=FOLDER) as cache:
+        try:
+            splits = datasets.load_dataset(dataset, name, cache_dir=cache, **kwargs)
+        except Exception as error:  # of the hub, its files, or what reads them
+            raise NotHere(f"{dataset}: {one_line(error)}") from error
+        with replace_folder(folder) as partial:
+            splits.save_to_disk(str(partial))
+            origin = {"dataset": dataset, "name": name, "revision": revision}
+            (partial / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
+
+
+def commit(dataset: str, revision: str | None) -> str:
+    """The commit that the hub's dataset is at; raises NotHere, at once if the hub was out of reach
+    before: the library itself tries each dataset for half a minute.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    if NO_HUB:
+        raise NotHere(NO_HUB[0])
+    try:
+        found = HfApi().dataset_info(dataset, revision=revision, timeout=WAIT).sha
+    except HfHubHTTPError as error:  # the hub says no to this one
+        raise NotHere(f"{dataset}: {one_line(error)}") from error
+    except Exception as error:  # no connection, no such host, no answer, or asked to stay offline
+        offline = isinstance(error, OfflineModeIsEnabled)
+        why = "HF_HUB_OFFLINE is set" if offline else one_line(error)
+        NO_HUB.append(f"no hub in reach: {why}")
+        raise NotHere(NO_HUB[0]) from error
+    if not found:
+        raise NotHere(f"{dataset}: the hub tells no commit")
+    return found
+
+
+def origin(dataset: str, name: str | None) -> dict[str, Any]:
+    """Where what lies in the folder is from: dataset, name, revision."""
+    content: dict[str, Any] = json.loads((place(dataset, name) / ORIGIN).read_text())
+    return content

@@ -1,0 +1,190 @@
+"""Data of benchmarks: from a hub that is made here, to a folder, to another place without a hub."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import datasets
+import pytest
+import yaml
+from benchmark_models import Scripted, entry, settings
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
+
+from pipelines import fetch, task_data
+from pipelines.errors import UserError
+from pipelines.files import ROOT
+from pipelines.tasks import Skipped, run_task
+
+PIQA = Features(
+    goal=Value("string"),
+    sol1=Value("string"),
+    sol2=Value("string"),
+    label=ClassLabel(names=["first", "second"]),
+)
+
+
+def piqa():
+    docs = [dict(goal=f"g{i}", sol1="first", sol2="second", label=i % 2) for i in range(6)]
+    data = Dataset.from_list(docs, features=PIQA)
+    return DatasetDict(train=data, validation=data)
+
+
+class Hub:
+    """A hub of some datasets, each at a revision of its own."""
+
+    def __init__(self, monkeypatch):
+        self.content, self.asked = {("baber/piqa", None): piqa}, []
+        self.error = None
+        self.local = datasets.load_dataset
+        monkeypatch.setattr(HfApi, "dataset_info", self.info)
+        monkeypatch.setattr(datasets, "load_dataset", self.load)
+        monkeypatch.setattr(task_data, "NO_HUB", [])
+
+    def info(self, dataset, revision=None, timeout=None):
+        self.asked.append(dataset)
+        assert timeout <= 10
+        if self.error:
+            raise self.error
+        if dataset not in {known for known, _ in self.content}:
+            response = SimpleNamespace(headers={}, request=None, status_code=404)
+            raise HfHubHTTPError(f"404: {dataset}\nis unknown", response=response)
+        return SimpleNamespace(sha=f"commit of {dataset}")
+
+    def load(self, dataset, name=None, revision=None, **kwargs):
+        if dataset == "json":
+            return self.local(dataset, name, **kwargs)
+        assert revision == f"commit of {dataset}"
+        return self.content[dataset, name]()
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    return Hub(monkeypatch)
+
+
+@pytest.fixture
+def project(monkeypatch, tmp_path):
+    """A project's folder whose suite has three tasks, of which the hub knows one."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "conf").symlink_to(ROOT / "conf")
+    names = {"words": "ft_words", "piqa": "piqa", "swag": "hellaswag"}
+    params = {"suite": {"tasks": {name: {"task": task} for name, task in names.items()}}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["fetch"])
+    return folder
+
+
+def test_what_can_be_had_is_fetched_and_the_rest_named(hub, project, capsys):
+    with pytest.raises(SystemExit) as stop:
+        fetch.main()
+    assert stop.value.code == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "words: brings its own data",
+        "piqa: baber/piqa, 6 documents",
+        "swag: not fetched",
+    ]
+    assert err.startswith("swag: ") and "404: Rowan/hellaswag is unknown" in err
+    assert len(err.splitlines()) == 1
+    assert json.loads((project / "data/benchmarks/fetched.json").read_text()) == {
+        "piqa": {
+            "documents": 6,
+            "datasets": [
+                {"dataset": "baber/piqa", "name": None, "revision": "commit of baber/piqa"}
+            ],
+        }
+    }
+
+
+def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        fetch.main()
+    there = tmp_path / "there"
+    there.mkdir()
+    shutil.move(project / "data", there / "data")
+    monkeypatch.chdir(there)
+    hub.asked.clear()
+    hub.error = OSError("no network")
+    spec = entry("piqa", "acc_norm,none")
+    model = Scripted(lambda _, choice: -float(choice == " second"))
+    figures, _ = run_task(model, "piqa", spec, settings())
+    assert figures.scores == [1.0, 0.0] * 3 and not hub.asked
+    files = {path.name for path in (there / "data").rglob("*") if path.is_file()}
+    run_task(model, "piqa", spec, settings())
+    assert files == {path.name for path in (there / "data").rglob("*") if path.is_file()}
+
+
+def test_what_is_there_is_not_asked_for_again(hub, project, capsys):
+    with pytest.raises(SystemExit):
+        fetch.main()
+    listing = project / "data/benchmarks/fetched.json"
+    before = listing.stat().st_mtime_ns
+    hub.asked.clear()
+    with pytest.raises(SystemExit):
+        fetch.main()
+    assert hub.asked == ["Rowan/hellaswag"] and listing.stat().st_mtime_ns == before
+
+
+def test_a_run_fetches_what_it_needs(hub, project):
+    run_task(Scripted(), "piqa", entry("piqa", "acc,none"), settings())
+    assert (project / "data/benchmarks/baber--piqa/default/origin.json").exists()
+
+
+def test_a_hub_out_of_reach_is_asked_once(hub, project, capsys):
+    hub.error = ConnectionError("no route\nto host")
+    (project / "params.yaml").write_text(
+        yaml.safe_dump({"suite": {"tasks": {name: {"task": name} for name in ("piqa", "gsm8k")}}})
+    )
+    with pytest.raises(SystemExit):
+        fetch.main()
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 2 and all("no hub in reach: no route to host" in line for line in err)
+    with pytest.raises(Skipped, match="no route to host"):
+        run_task(Scripted(), "swag", entry("hellaswag", "acc,none"), settings())
+    assert len(hub.asked) == 1
+
+
+def test_a_download_that_breaks_off_leaves_nothing(hub, project):
+    def broken():
+        raise OSError("connection reset")
+
+    hub.content["baber/piqa", None] = broken
+    with pytest.raises(Skipped, match="connection reset"):
+        run_task(Scripted(), "piqa", entry("piqa", "acc,none"), settings())
+    left = [path for path in (project / "data").rglob("*") if path.suffix != ".lock"]
+    assert left == [project / "data/benchmarks"]
+    hub.content["baber/piqa", None] = piqa
+    run_task(Scripted(), "piqa", entry("piqa", "acc,none"), settings())
+
+
+def test_suites_by_name(hub, project, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["fetch", "suite=mini", "suite=none"])
+    hub.error = AssertionError("nothing of it is on a hub")
+    fetch.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and all(line.endswith(": brings its own data") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["suite=papr"], "suite=papr: not one of mini, none, paper"),
+        (["paper"], "'paper'; usage: python -m pipelines.fetch"),
+        (["suite="], "usage"),
+    ],
+)
+def test_mistakes_on_the_command_line(project, monkeypatch, arguments, message):
+    monkeypatch.setattr("sys.argv", ["fetch", *arguments])
+    with pytest.raises(UserError, match=message):
+        fetch.main()
+
+
+@pytest.mark.parametrize("text", ["", "suite: 1", "suite: {tasks: [1]}", "a: [", "suite: {}"])
+def test_a_params_yaml_without_a_suite(project, text):
+    (project / "params.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"params\.yaml: no tasks of a suite"):
+        fetch.main()

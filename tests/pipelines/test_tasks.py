@@ -1,0 +1,642 @@
+"""Benchmark tasks: ours on our data, the paper's on documents made here in their formats."""
+
+import json
+import math
+import sys
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+from benchmark_models import Scripted, by_length, entry, hashed, settings
+from datasets import Dataset, DatasetDict
+
+from pipelines import task_data, tasks
+from pipelines.errors import UserError
+from pipelines.files import ROOT
+from pipelines.tasks import Skipped, check_names, run_task
+
+MINI = ROOT / "tasks/mini"
+
+
+def rows(name):
+    return [json.loads(line) for line in (MINI / f"{name}.jsonl").read_text().splitlines()]
+
+
+def suite(name):
+    """Entries of a suite as the stage gives them."""
+    content = yaml.safe_load((ROOT / f"conf/suite/{name}.yaml").read_text())
+    return {key: SimpleNamespace(**spec) for key, spec in content["tasks"].items()}
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch, tmp_path):
+    monkeypatch.setattr(task_data, "NO_HUB", ["no hub in reach: tests ask none"])
+    monkeypatch.setattr(task_data, "FOLDER", tmp_path / "benchmarks")
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Factory: from now on every dataset has these splits, each a list of documents."""
+
+    def give(**splits):
+        data = DatasetDict({name: Dataset.from_list(docs) for name, docs in splits.items()})
+        asked = []
+        monkeypatch.setattr(task_data, "load", lambda *what: asked.append(what) or data)
+        return asked
+
+    return give
+
+
+@pytest.fixture
+def sandbox(monkeypatch):
+    """A sandbox that remembers programs and passes those that say so."""
+
+    def run_programs(pairs):
+        fake.ran += pairs
+        return [
+            SimpleNamespace(passed="good" in program, failure="" if "good" in program else "time")
+            for program, _ in pairs
+        ]
+
+    fake = SimpleNamespace(ran=[], run_programs=run_programs, unavailable=lambda: None)
+    monkeypatch.setitem(sys.modules, "pipelines.sandbox", fake)
+    monkeypatch.setattr("pipelines.sandbox", fake, raising=False)
+    return fake
+
+
+# ----------------------------------------------------------------------------- the mini-suite
+
+
+def test_our_snippets_have_one_right_answer_anywhere():
+    docs = rows("snippets")
+    assert len({doc["prompt"] for doc in docs}) == len(docs) == 80
+    assert Counter(doc["answer"] for doc in docs) == {place: 20 for place in range(4)}
+    for doc in docs:
+        right = doc["choices"][doc["answer"]]
+        assert len(set(doc["choices"])) == 4
+        for other in doc["choices"]:  # else the shorter one were likelier for certain
+            assert other == right or not (right.startswith(other) or other.startswith(right))
+
+
+def test_our_words_have_one_right_answer_anywhere():
+    docs = rows("words")
+    assert len(docs) == 40 and Counter(doc["answer"] for doc in docs) == {0: 20, 1: 20}
+    assert len({(doc["before"], doc["after"]) for doc in docs}) == 40
+    assert all(len(set(doc["words"])) == 2 and doc["after"] for doc in docs)
+
+
+def test_our_functions_pass_their_own_tests():
+    docs = rows("functions")
+    assert len({doc["entry_point"] for doc in docs}) == len(docs) >= 12
+    for doc in docs:
+        names = {}
+        exec(doc["prompt"] + doc["canonical_solution"] + doc["test"], names)
+        names["check"](names[doc["entry_point"]])
+        with pytest.raises(AssertionError):
+            names["check"](lambda *_: object())
+
+
+def test_our_texts_differ_and_are_short():
+    texts = [doc["text"] for doc in rows("passages")]
+    idioms = rows("idioms")
+    assert len(set(texts)) == len(texts) == 40
+    assert len({doc["prompt"] for doc in idioms}) == len(idioms) >= 40
+    assert all(doc["answer"] == doc["answer"].strip() != "" for doc in idioms)
+    prompts = [doc["prompt"] for name in ("snippets", "idioms", "functions") for doc in rows(name)]
+    assert max(map(len, [*texts, *prompts])) < 250  # bytes; a token is a byte at least
+
+
+def test_who_knows_the_answers_has_them_all(sandbox):
+    likely = {
+        *((doc["prompt"], doc["choices"][doc["answer"]]) for doc in rows("snippets")),
+        *((doc["before"] + doc["words"][doc["answer"]], doc["after"]) for doc in rows("words")),
+    }
+    answers = {doc["prompt"]: f" {doc['answer']}" for doc in rows("idioms")}
+    answers |= {doc["prompt"]: "    return 'good'" for doc in rows("functions")}
+    model = Scripted(lambda *pair: 0.0 if pair in likely else -50.0, answers.__getitem__)
+    for name, spec in suite("mini").items():
+        figures, samples = run_task(model, name, spec, settings(run_code=True))
+        assert figures.documents == len(samples) == len(rows(spec.task.removeprefix("ft_")))
+        if name != "passages":
+            assert figures.value == 1 and figures.higher_is_better
+            assert figures.scores == [1.0] * figures.documents and figures.se == 0
+        assert (figures.shots, figures.version, figures.subtasks) == (0, "1.0", {})
+        assert figures.truncated == 0  # of this task, not what was there before
+        assert figures.mc_error is None and figures.undecided is None
+        assert json.loads(json.dumps(samples)) == samples
+
+
+def test_standard_errors_are_those_of_a_proportion():
+    for name in ("snippets", "snippets_char", "words"):
+        figures, _ = run_task(Scripted(), name, suite("mini")[name], settings())
+        p, n = figures.value, figures.documents
+        assert 0 < p < 1 and np.mean(figures.scores) == pytest.approx(p)
+        assert figures.se == pytest.approx(math.sqrt(p * (1 - p) / (n - 1)))
+
+
+def test_the_two_scorings_weigh_length_differently():
+    docs = rows("snippets")
+
+    def share(prefer):
+        return np.mean([prefer(doc["choices"]) == doc["choices"][doc["answer"]] for doc in docs])
+
+    entries, found = suite("mini"), {}
+    for name in ("snippets", "snippets_char"):
+        found[name] = run_task(Scripted(by_length), name, entries[name], settings())[0].value
+    assert found["snippets"] == share(lambda choices: min(choices, key=len))
+    assert found["snippets_char"] == share(lambda choices: max(choices, key=len))
+    assert found["snippets"] != found["snippets_char"]
+
+
+def test_bits_per_byte():
+    texts = [doc["text"] for doc in rows("passages")]
+    figures, _ = run_task(Scripted(), "passages", suite("mini")["passages"], settings())
+    bits = np.array([-hashed("", text) / math.log(2) for text in texts])
+    sizes = np.array([len(text.encode()) for text in texts])
+    value = bits.sum() / sizes.sum()
+    assert figures.value == pytest.approx(value)
+    jackknife = [(bits.sum() - b) / (sizes.sum() - s) for b, s in zip(bits, sizes, strict=True)]
+    n = len(texts)
+    expected = math.sqrt((n - 1) / n * sum((each - np.mean(jackknife)) ** 2 for each in jackknife))
+    assert figures.se == pytest.approx(expected, rel=0.1)
+    assert not figures.higher_is_better and figures.scores is None
+
+
+def test_limit_and_seed_reach_the_harness():
+    figures, samples = run_task(Scripted(), "words", suite("mini")["words"], settings(limit=7))
+    assert figures.documents == len(samples) == len(figures.scores) == 7
+
+
+# ----------------------------------------------------------------------- Monte-Carlo errors
+
+
+def choice_docs(*choices):
+    docs = [
+        {"prompt": f"p{i}", "choices": list(each), "answer": 0} for i, each in enumerate(choices)
+    ]
+    return dict(test=docs)
+
+
+@pytest.mark.parametrize(
+    "key, undecided",
+    [("acc,none", 0.5), ("acc_norm,none", 0.25)],
+)
+def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
+    given(**choice_docs(["a", "b", "c"], ["a", "b", "c"], ["a", "bbbb", "c"], ["aa", "bb"]))
+    values = {
+        "p0": {"a": -1.0, "b": -1.4, "c": -9.0},  # 0.4 apart; error of the difference 0.1414
+        "p1": {"a": -1.0, "b": -8.0, "c": -1.27},  # 0.27 apart: less than 2 errors
+        "p2": {"a": -1.0, "bbbb": -1.1, "c": -3.0},  # 0.725 a character apart
+        "p3": {"aa": -2.0, "bb": -9.0},
+    }
+    model = Scripted(lambda prompt, choice: values[prompt][choice], error=lambda *_: 0.1)
+    figures, samples = run_task(model, "x", entry("ft_snippets", key), settings())
+    assert figures.undecided == undecided
+    assert figures.mc_error == pytest.approx(0.1)
+    assert samples[3]["mc_error"] == [0.1, 0.1]
+
+
+def test_generated_answers_have_no_monte_carlo_error():
+    model = Scripted(error=lambda *_: 0.1)
+    figures, samples = run_task(model, "idioms", suite("mini")["idioms"], settings())
+    assert figures.mc_error is None and figures.undecided is None and "mc_error" not in samples[0]
+
+
+# -------------------------------------------------------------------------- skipped and refused
+
+
+def test_programs_are_run_only_if_asked_for(sandbox):
+    for name, entries in (("functions", "mini"), ("mbpp", "paper"), ("human_eval_plus", "paper")):
+        with pytest.raises(Skipped, match=r"only if asked for: suite\.run_code=true"):
+            run_task(Scripted(), name, suite(entries)[name], settings())
+    sandbox.unavailable = lambda: "this kernel has no Landlock"
+    with pytest.raises(Skipped, match="this kernel has no Landlock"):
+        run_task(Scripted(), name, suite(entries)[name], settings(run_code=True))
+    assert not sandbox.ran
+
+
+def test_a_failure_of_a_program_is_named_in_the_log(sandbox):
+    model = Scripted(answer=lambda prompt: "    good" if "sum of a and b" in prompt else "    bad")
+    figures, samples = run_task(
+        model, "functions", suite("mini")["functions"], settings(run_code=True)
+    )
+    assert figures.value == pytest.approx(1 / figures.documents)
+    assert [sample["filtered_resps"] for sample in samples[:2]] == [[["passed"]], [["time"]]]
+    program, tests = sandbox.ran[0]
+    assert program == rows("functions")[0]["prompt"] + "    good"
+    assert tests.endswith("\ncheck(add)\n") and "assert candidate(1, 2) == 3" in tests
+
+
+def test_without_its_data_a_task_is_skipped_with_the_command_to_fetch_them():
+    for name in ("hellaswag", "mmlu"):
+        with pytest.raises(
+            Skipped, match=r"no hub in reach.*`python -m pipelines.fetch`"
+        ) as skipped:
+            run_task(Scripted(), name, suite("paper")[name], settings())
+        assert "\n" not in str(skipped.value)
+
+
+@pytest.mark.parametrize(
+    "choices, message",
+    [
+        ([["a", "b"], ["a", ""]], "task ft_snippets: document 1: choice 1 is empty"),
+        ([["", "b"], ["a", "b"]], "task ft_snippets: document 0: choice 0 is empty"),
+        ([["a", "b"], []], "task ft_snippets: document 1 has no choices"),
+    ],
+)
+def test_nothing_to_choose_is_found_before_anything_is_scored(given, choices, message):
+    given(**choice_docs(*choices))
+    model = Scripted()
+    with pytest.raises(UserError, match=message):
+        run_task(model, "x", entry("ft_snippets", "acc,none"), settings())
+    assert not model.pairs
+
+
+def test_an_empty_text_is_found_before_anything_is_scored(given):
+    given(test=[{"text": "a"}, {"text": ""}])
+    with pytest.raises(UserError, match="task ft_passages: document 1: nothing to score"):
+        run_task(Scripted(), "x", entry("ft_passages", "bits_per_byte,none"), settings())
+
+
+def test_duplicate_choices_are_scored_as_the_harness_does(given):
+    given(**choice_docs(["a", "a"], ["b", "a"]))
+    figures, _ = run_task(
+        Scripted(lambda prompt, choice: -1.0), "x", entry("ft_snippets", "acc,none"), settings()
+    )
+    assert figures.value == 1  # of equals, the first
+
+
+@pytest.mark.parametrize("key", ["acc_norm,strict-match", "acc_normal,none", "acc_norm", ""])
+def test_an_unknown_metric_is_named_with_those_there_are(key):
+    model = Scripted()
+    with pytest.raises(UserError, match=r"suite\.tasks\.x\.key: .* one of acc,none, acc_norm,none"):
+        run_task(model, "x", entry("ft_snippets", key), settings())
+    assert not model.pairs
+
+
+def test_more_shots_than_documents(given):
+    given(**choice_docs(["a", "b"], ["c", "d"]))
+    with pytest.raises(UserError, match=r"suite\.tasks\.x\.shots: 3, but ft_snippets has 2"):
+        run_task(Scripted(), "x", entry("ft_snippets", "acc,none", shots=3), settings())
+
+
+def test_an_unknown_task_is_told_near_names(monkeypatch):
+    index = tasks.index
+    monkeypatch.setattr(tasks, "index", lambda everything=False: index())  # all of it: 15 seconds
+    with pytest.raises(UserError, match=r"suite\.tasks\.hs\.task: 'hellasweg' .*near.* hellaswag"):
+        check_names({"boolq": "boolq", "hs": "hellasweg"})
+
+
+@pytest.mark.slow
+def test_any_task_of_the_harness_may_be_named():
+    check_names({"a": "sciq", "b": "humaneval"})
+    with pytest.raises(UserError, match="hellaswag"):
+        check_names({"a": "hellasweg"})
+    with pytest.raises(Skipped, match="with no sandbox"):
+        run_task(Scripted(), "b", entry("humaneval", "pass@1,none"), settings(run_code=True))
+
+
+def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
+    index = tasks.index
+
+    def small(everything=False):
+        assert not everything
+        return index()
+
+    monkeypatch.setattr(tasks, "index", small)
+    for name in ("none", "mini", "paper"):
+        check_names({key: spec.task for key, spec in suite(name).items()})
+
+
+# ------------------------------------------------------------------------------- the paper's
+
+
+def test_the_suite_is_the_papers_sixteen_in_its_order():
+    assert [(name, spec.metric) for name, spec in suite("paper").items()] == [
+        ("human_eval_plus", "pass@1"),
+        ("mbpp", "pass@1"),
+        ("gsm8k", "em"),
+        ("mmlu", "macro_avg/acc_char"),
+        ("csqa", "acc_char"),
+        ("hellaswag", "acc_char"),
+        ("winogrande", "acc_char"),
+        ("obqa", "acc_completion"),
+        ("arc_challenge", "acc_completion"),
+        ("arc_easy", "acc_completion"),
+        ("piqa", "acc_char"),
+        ("race_high", "acc_char"),
+        ("race_middle", "acc_char"),
+        ("boolq", "acc_completion"),
+        ("nq", "em"),
+        ("tqa", "em"),
+    ]
+
+
+def twelve(**fields):
+    """Documents of the same fields, but for {i} in a text, which is their number."""
+
+    def fill(value, i):
+        return value.replace("{i}", str(i)) if isinstance(value, str) else value
+
+    return [{key: fill(value, i) for key, value in fields.items()} for i in range(12)]
+
+
+FOUR = dict(text=["red", "blue", "green", "grey"], label=["A", "B", "C", "D"])
+DOCUMENTS = {  # name → dataset, configuration; fields; prompt, its end; continuations; right
+    "hellaswag": (
+        ("Rowan/hellaswag", None),
+        dict(
+            activity_label="Cooking",
+            ctx_a="A man cuts.",
+            ctx_b="he",
+            ctx="A man cuts. he",
+            endings=["eats.", "sleeps [step] now.", "runs.", "sings."],
+            label="2",
+        ),
+        "Cooking: A man cuts. He",
+        [" eats.", " sleeps now.", " runs.", " sings."],
+        2,
+    ),
+    "obqa": (
+        ("allenai/openbookqa", "main"),
+        dict(question_stem="The sky is", choices=FOUR, answerKey="B"),
+        "The sky is",
+        [" red", " blue", " green", " grey"],
+        1,
+    ),
+    "arc_easy": (
+        ("allenai/ai2_arc", "ARC-Easy"),
+        dict(question="What is grass?", choices=FOUR, answerKey="C"),
+        "Question: What is grass?\nAnswer:",
+        [" red", " blue", " green", " grey"],
+        2,
+    ),
+    "arc_challenge": (
+        ("allenai/ai2_arc", "ARC-Challenge"),
+        dict(question="What is ash?", choices=FOUR, answerKey="D"),
+        "Question: What is ash?\nAnswer:",
+        [" red", " blue", " green", " grey"],
+        3,
+    ),
+    "piqa": (
+        ("baber/piqa", None),
+        dict(goal="open a jar", sol1="turn the lid", sol2="hit it hard", label=0),
+        "Question: open a jar\nAnswer:",
+        [" turn the lid", " hit it hard"],
+        0,
+    ),
+    "boolq": (
+        ("aps/super_glue", "boolq"),
+        dict(passage="Ice floats.", question="does ice float", idx=0, label=1),
+        "Ice floats.\nQuestion: does ice float?\nAnswer:",
+        [" no", " yes"],
+        1,
+    ),
+    "csqa": (
+        ("tau/commonsense_qa", None),
+        dict(
+            question="Where {i}?",
+            choices=dict(text=["v", "w", "x", "y", "z"], label=["A", "B", "C", "D", "E"]),
+            answerKey="D",
+        ),
+        "Question: Where 0?\nA. v\nB. w\nC. x\nD. y\nE. z\nAnswer:",
+        [" A", " B", " C", " D", " E"],
+        3,
+    ),
+    "race_high": (
+        ("EleutherAI/race", "high"),
+        dict(
+            article="A text.",
+            problems=repr(
+                [
+                    dict(question="Who?", options=["p", "q", "r", "s"], answer="B"),
+                    dict(question="Why?", options=["t", "u", "v", "w"], answer="C"),
+                ]
+            ),
+        ),
+        "Article: A text.\n\nQuestion: Who?\nAnswer: q\nWhy?",
+        [" t", " u", " v", " w"],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_choices_of_the_papers_tasks(given, name):
+    source, fields, prompt, continuations, right = DOCUMENTS[name]
+    docs = twelve(**fields)
+    asked = given(train=docs, validation=docs[:2], test=docs[:2])
+    spec = suite("paper")[name]
+    model = Scripted(lambda context, choice: 0.0 if choice == continuations[right] else -50.0)
+    figures, _ = run_task(model, name, spec, settings())
+    assert {what[:2] for what in asked} == {source}
+    (context, _), *_ = model.pairs[: len(continuations)]
+    assert [choice for _, choice in model.pairs[: len(continuations)]] == continuations
+    assert context.endswith(prompt)
+    assert (figures.value, figures.documents, figures.shots) == (1, 2, spec.shots)
+    assert context.count(prompt[:8]) == 1 + spec.shots
+    if not spec.shots:
+        assert context == prompt
+
+
+def test_winogrande_compares_ends_not_beginnings(given):
+    """Two contexts, one continuation: the harness's acc_norm would divide by the lengths of the
+    contexts, and so choose the longer one of these.
+    """
+    fields = dict(
+        sentence="The cup fell off the table as _ was tilted.", option1="it", option2="the table"
+    )
+    docs = [{**fields, "answer": "1"}, {**fields, "answer": "2"}]
+    asked = given(train=docs, validation=docs)
+    log_p = {"it": -1.0, "the table": -1.1}
+    model = Scripted(
+        lambda context, _: log_p[context.removeprefix("The cup fell off the table as ")]
+    )
+    figures, _ = run_task(model, "winogrande", suite("paper")["winogrande"], settings())
+    assert asked[0][:2] == ("allenai/winogrande", "winogrande_xl")
+    assert model.pairs[:2] == [
+        ("The cup fell off the table as it", " was tilted."),
+        ("The cup fell off the table as the table", " was tilted."),
+    ]
+    assert figures.scores == [1.0, 0.0] and figures.shots == 0
+
+
+def test_mmlu_counts_every_subject_the_same(monkeypatch):
+    """57 subjects of 2, 3 or 4 questions, of which the model knows the first of each."""
+    sizes = {}
+
+    def load(dataset, name, _):
+        assert dataset == "cais/mmlu"
+        sizes[name] = 2 + len(sizes) % 3
+        fields = dict(subject=name, choices=["w", "x", "y", "z"])
+        asked = [{"question": f"{name} {i}?", "answer": i, **fields} for i in range(sizes[name])]
+        shown = [{"question": f"shown {i}?", "answer": 3, **fields} for i in range(5)]
+        return DatasetDict(test=Dataset.from_list(asked), dev=Dataset.from_list(shown))
+
+    monkeypatch.setattr(task_data, "load", load)
+    model = Scripted(lambda _, choice: -1.0 - (choice != " A"))
+    figures, samples = run_task(model, "mmlu", suite("paper")["mmlu"], settings())
+    assert len(sizes) == 57 == len(figures.subtasks)
+    values = np.array([1 / size for size in sizes.values()])
+    assert figures.value == pytest.approx(values.mean())
+    assert figures.value != pytest.approx(57 / sum(sizes.values()))  # the harness's own
+    errors = np.sqrt(values * (1 - values) / (np.array(list(sizes.values())) - 1))
+    assert figures.se == pytest.approx(np.sqrt(np.sum(errors**2)) / 57)
+    assert figures.subtasks["mmlu_anatomy"] == pytest.approx(1 / sizes["anatomy"])
+    assert (figures.documents, figures.shots, figures.scores) == (sum(sizes.values()), 5, None)
+    context, choice = next(pair for pair in model.pairs if "anatomy 1?" in pair[0])
+    assert context == (
+        "The following are multiple choice questions (with answers) about anatomy.\n\n"
+        + "".join(f"shown {i}?\nA. w\nB. x\nC. y\nD. z\nAnswer: D\n\n" for i in range(5))
+        + "anatomy 1?\nA. w\nB. x\nC. y\nD. z\nAnswer:"
+    )
+    assert choice == " A" and {sample["task"] for sample in samples} == set(figures.subtasks)
+
+
+def test_race_middle_is_asked_as_race_high(given):
+    def row(article, question, answer):
+        return dict(
+            example_id=f"middle{article}.txt",
+            article=f"Text {article}.",
+            question=question,
+            options=["p", "q", "r", "s"],
+            answer=answer,
+        )
+
+    asked = given(
+        test=[
+            row(1, "Who?", "B"),
+            row(1, "It is  _  .", "A"),
+            row(1, "Why?", "D"),
+            row(2, "How?", "C"),
+        ]
+    )
+    model = Scripted(
+        lambda context, choice: 0.0 if choice == (" s" if "1" in context else " r") else -9.0
+    )
+    figures, _ = run_task(model, "race_middle", suite("paper")["race_middle"], settings())
+    assert asked[0][:2] == ("ehovy/race", "middle")
+    assert (figures.value, figures.documents, figures.shots) == (1, 2, 0)
+    assert model.pairs[0] == ("Article: Text 1.\n\nQuestion: Who?\nAnswer: q\nIt is p\nWhy?", " p")
+    assert model.pairs[4] == ("Article: Text 2.\n\nHow?", " p")
+
+
+def test_gsm8k_wants_the_answer_where_it_belongs(given):
+    docs = [{"question": f"{i} + {i}?", "answer": f"Sum.\n#### {2 * i:,}"} for i in range(500, 520)]
+    asked = given(train=docs, test=docs[:3])
+    answers = {500: " Sum.\n#### 1000", 501: " It is 1,002.", 502: " Sum.\n#### 1004 apples"}
+    answer = lambda prompt: answers[int(prompt.rpartition("Question: ")[2].split()[0])]  # noqa: E731
+    model = Scripted(answer=answer)
+    figures, samples = run_task(model, "gsm8k", suite("paper")["gsm8k"], settings())
+    assert asked[0][:2] == ("openai/gsm8k", "main")
+    assert figures.scores == [1.0, 0.0, 1.0] and figures.shots == 5
+    assert len(samples) == 3  # of the strict filter alone
+    assert model.prompts[0].count("Question:") == 6 and model.prompts[0].endswith("?\nAnswer:")
+    assert "Question:" in model.settings[0]["until"]
+
+
+@pytest.mark.parametrize(
+    "name, source, answer, prompt",
+    [
+        (
+            "nq",
+            ("google-research-datasets/nq_open", None),
+            ["Paris", "paris city"],
+            "Q: what {i}?\nA:",
+        ),
+        (
+            "tqa",
+            ("mandarjoshi/trivia_qa", "rc.nocontext"),
+            {"value": "Paris", "aliases": ["Paris", "Paris city"]},
+            "Question: what {i}?\nAnswer:",
+        ),
+    ],
+)
+def test_one_of_several_answers_to_the_letter(given, name, source, answer, prompt):
+    docs = twelve(question="what {i}", answer=answer)
+    asked = given(train=docs, validation=docs[:3])
+    answers = [" paris", " Paris City ", " near Paris"]
+    replies = iter(answers)
+    model = Scripted(answer=lambda _: next(replies))
+    figures, _ = run_task(model, name, suite("paper")[name], settings())
+    assert asked[0][:2] == source
+    assert figures.scores == [1.0, 1.0, 0.0] and figures.shots == 5
+    assert model.prompts[1].endswith(prompt.replace("{i}", "1"))
+    assert model.prompts[1].count(prompt.partition("what")[0]) == 6
+    assert model.settings[0]["until"] == ["\n", ".", ","]
+
+
+def test_few_shots_depend_on_the_seed_alone(given):
+    given(
+        train=twelve(question="what {i}", answer=["a"]),
+        validation=twelve(question="q", answer=["a"]),
+    )
+    prompts = []
+    for seed in (0, 0, 1):
+        model = Scripted()
+        run_task(model, "nq", suite("paper")["nq"], settings(seed=seed))
+        prompts.append(model.prompts)
+    assert prompts[0] == prompts[1] != prompts[2]
+
+
+def test_human_eval_plus(given, sandbox):
+    doc = dict(
+        task_id="HumanEval/0",
+        prompt='def one():\n    """One."""\n',
+        canonical_solution="    return 1\n",
+        entry_point="one",
+        test="def check(candidate):\n    assert candidate() == 1\n",
+    )
+    asked = given(test=[doc, {**doc, "task_id": "HumanEval/1"}])
+    replies = iter(["    return 'good'", "    return 2"])
+    model = Scripted(answer=lambda _: next(replies))
+    figures, _ = run_task(
+        model, "human_eval_plus", suite("paper")["human_eval_plus"], settings(run_code=True)
+    )
+    assert asked[0][:2] == ("evalplus/humanevalplus", None)
+    assert model.prompts[0] == doc["prompt"] and "\ndef" in model.settings[0]["until"]
+    assert sandbox.ran[0] == (
+        doc["prompt"] + "    return 'good'",
+        "def check(candidate):\n    assert candidate() == 1\n\ncheck(one)\n",
+    )
+    assert figures.scores == [1.0, 0.0] and figures.shots == 0
+
+
+def test_mbpp(given, sandbox):
+    def doc(number):
+        return dict(
+            task_id=number,
+            text=f"Write f{number}.",
+            code=f"def f{number}():\r\n  return {number}",
+            test_list=[f"assert f{number}() == {number}", "assert True"],
+            test_setup_code="import math" if number == 11 else "",
+            challenge_test_list=[],
+        )
+
+    asked = given(
+        prompt=[doc(i) for i in range(1, 11)],
+        test=[doc(11), doc(12)],
+        train=[doc(600)],
+        validation=[doc(500)],
+    )
+    replies = iter(["good = 1", "bad = 1"])
+    model = Scripted(answer=lambda _: next(replies))
+    figures, _ = run_task(model, "mbpp", suite("paper")["mbpp"], settings(run_code=True))
+    assert asked[0][:2] == ("google-research-datasets/mbpp", "full")
+
+    def asking(i):
+        return (
+            f"You are an expert Python programmer, and here is your task: Write f{i}. Your code "
+            f"should pass these tests:\n\nassert f{i}() == {i}\nassert True\n[BEGIN]\n"
+        )
+
+    shown = "".join(f"{asking(i)}def f{i}():\n  return {i}\n[DONE]\n\n" for i in (2, 3, 4))
+    assert model.prompts[0] == shown + asking(11)
+    assert model.settings[0]["until"] == ["[DONE]"]
+    assert sandbox.ran == [
+        ("good = 1", "import math\nassert f11() == 11\nassert True\n"),
+        ("bad = 1", "\nassert f12() == 12\nassert True\n"),
+    ]
+    assert figures.scores == [1.0, 0.0] and figures.shots == 3
