@@ -37,11 +37,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from marshal import dumps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import TypedDict
 
 from pipelines.errors import UserError
 from pipelines.sandbox_calls import MACHINES, seccomp_filter
@@ -75,7 +75,7 @@ class Verdict:
     - "exception": the program or its tests raised something else
     - "syntax error": the text is no Python
     - "exited early": the process ended before the tests did
-    - "forbidden": the program ended with the sandbox's PermissionError
+    - "forbidden": it ended with an error that the sandbox gives
     - "time", "memory", "output", "files": beyond a limit
     - "killed": by the kernel, short of memory, or for CPU time although it blocked that signal
     - "crashed": ended by another signal, such as that of a stack overflow
@@ -84,21 +84,6 @@ class Verdict:
 
     passed: bool
     failure: str
-
-
-class Job(TypedDict):
-    """What the child is told."""
-
-    program: str
-    tests: str
-    secret: bytes
-    parent: int  # process id
-    filter: bytes  # of seccomp
-    readable: list[str]  # files and folders
-    packages: list[str]  # folders of installed packages
-    cpu_seconds: int
-    memory_bytes: int
-    file_bytes: int
 
 
 def run_program(program: str, tests: str, limits: Limits | None = None) -> Verdict:
@@ -119,8 +104,9 @@ def run_programs(
     """Verdicts on pairs (program, tests), in their order, ``workers`` at a time (default: one a
     core). Raises UserError as ``run_program`` does.
     """
+    programs, tests = zip(*pairs, strict=True) if (pairs := list(pairs)) else ((), ())
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        return list(pool.map(lambda pair: run_program(*pair, limits), pairs))
+        return list(pool.map(run_program, programs, tests, repeat(limits)))
 
 
 @cache
@@ -173,7 +159,7 @@ def confined(program: str, tests: str, limits: Limits) -> Verdict:
         return Verdict(False, "no tests")
     with TemporaryDirectory(prefix="program-") as scratch:
         secret = secrets.token_bytes(32)
-        job: Job = {
+        job = {
             "program": program,
             "tests": tests,
             "secret": secret,
@@ -291,13 +277,14 @@ def judged(word: bytes, secret: bytes, code: int) -> Verdict:
 def tests_something(tests: str) -> bool:
     """Whether any statement that is run asserts or calls something."""
     try:
-        statements = ast.parse(tests).body
+        parsed = ast.parse(tests)
+        compile(parsed, "tests", "exec")  # finds what the parser lets pass
     except (SyntaxError, ValueError):
         return False
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return any(
         isinstance(node, ast.Assert | ast.Call)
-        for statement in statements
+        for statement in parsed.body
         if not isinstance(statement, definitions)
         for node in ast.walk(statement)
     )

@@ -1,8 +1,8 @@
 """The process that runs one program; pipelines/sandbox.py starts it and says what it holds to.
 
-It reads a Job from stdin, gives up what it may do, runs the program and then its tests, and writes
-one word after the job's secret. Nothing of the project is imported: its files can not be read from
-in here, and the start counts once a program.
+It reads its job from stdin, gives up what it may do, runs the program and then its tests, and
+writes one word after the job's secret. Nothing of the project is imported: its files can not be
+read from in here, and the start counts once a program.
 
 While the program is in control, the secret stands only in a local variable of ``judge``. An audit
 hook, which Python can not take away again, refuses the ways from the program to that frame, and
@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # typing would be a third of the start
     from types import CodeType
     from typing import Any, NoReturn
 
-    from pipelines.sandbox import Job
-
 OPEN_FILES = 64
 SIGKILL = 9
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
@@ -39,6 +37,13 @@ WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_REG, TRUNCATE = (
     1 << bit for bit in (1, 2, 3, 5, 8, 14)
 )
 RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # ABI: how many rights it knows
+
+WORDS = {
+    errno.EPERM: b"forbidden",
+    errno.EACCES: b"forbidden",
+    errno.EFBIG: b"files",
+    errno.ENOMEM: b"memory",
+}
 
 
 class PathBeneath(ctypes.Structure):
@@ -70,7 +75,7 @@ def system(what: str, function: str, *arguments: Any) -> int:
     return int(found)
 
 
-def limit(job: Job) -> None:
+def limit(job: dict[str, Any]) -> None:
     """No capabilities, and what setrlimit can bound. No core, not even to a handler's pipe."""
     for kind, soft, hard in (
         (resource.RLIMIT_AS, job["memory_bytes"], job["memory_bytes"]),
@@ -117,7 +122,7 @@ def close_files(readable: list[str], scratch: str) -> None:
     os.close(rules)
 
 
-def confine(job: Job, scratch: str) -> None:
+def confine(job: dict[str, Any], scratch: str) -> None:
     """Give up all that a program does not need, for good. Raises CannotConfineError."""
     system("the parent's death", "prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != job["parent"]:
@@ -174,11 +179,12 @@ def refuse_ways_to_frames() -> None:
     sys.addaudithook(hook)
 
 
-def judge(definitions: CodeType, asserts: CodeType, job: Job, report: int) -> NoReturn:
+def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report: int) -> NoReturn:
     """Run the program, then the tests, and tell how that ended, if nothing ends it before."""
+    secret = job.pop("secret")
     write, leave, run, copy, join = os.write, os._exit, exec, dict.copy, b"".join
-    secret, everything = job.pop("secret"), BaseException
-    too_big, no_memory = errno.EFBIG, errno.ENOMEM
+    failed_assert, exits, no_memory, from_system = AssertionError, SystemExit, MemoryError, OSError
+    everything, told_by = BaseException, WORDS.get
 
     module = ModuleType("program")
     names = vars(module)
@@ -199,17 +205,14 @@ def judge(definitions: CodeType, asserts: CodeType, job: Job, report: int) -> No
         testing = True
         run(asserts, scope)
         word = b"passed"
-    except AssertionError:
+    except failed_assert:
         word = b"wrong answer" if testing else word
-    except SystemExit:
+    except exits:
         word = b"exited early"
-    except MemoryError:
+    except no_memory:
         word = b"memory"
-    except PermissionError:
-        word = b"forbidden"
-    except OSError as error:
-        number = error.errno
-        word = b"files" if number == too_big else b"memory" if number == no_memory else word
+    except from_system as error:
+        word = told_by(error.errno, word)
     except everything:
         pass
     write(report, join((secret, word)))
@@ -219,7 +222,7 @@ def judge(definitions: CodeType, asserts: CodeType, job: Job, report: int) -> No
 def main() -> None:
     report = int(sys.argv[1])
     with open(0, "rb", closefd=False) as file:
-        job: Job = marshal.load(file)
+        job: dict[str, Any] = marshal.load(file)
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
