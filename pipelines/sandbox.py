@@ -1,0 +1,305 @@
+"""Runs programs that a model wrote, which are taken to be hostile, against tests that we wrote.
+
+Each program has a process of its own (sandbox_child.py), an interpreter with an empty environment
+that, before it sees the program, gives up for good
+
+- files: it reads Python and its packages, and writes only files in a scratch folder, its current
+  one, that is deleted afterwards; there are no folders or links to be made in it (Landlock);
+- everything but the system calls of sandbox_calls.py: no network, no processes, threads or other
+  programs, no signals to others (seccomp);
+- more memory, CPU time and bytes in files than its Limits (setrlimit), and all capabilities.
+
+This process kills it when its wall time, output or files exceed the Limits, and the kernel kills it
+when this process dies. Neither root nor an unprivileged user needs anything set up; a kernel that
+lacks Landlock or seccomp runs no program at all.
+
+A program passes if its tests have run to their end, which the child proves with a secret that it
+holds out of the program's reach: neither an early exit nor a message that looks like the child's is
+a pass. The program runs in the interpreter that tests it, as in HumanEval's own harness, so this is
+not claimed: an object that says it equals everything passes an assert, a program that alters what
+the tests import or call by name (`abs = ...`, `numpy.allclose = ...`) alters its tests, and one
+that finds a way past the interpreter to its memory can find the secret there. It gains a point that
+it did not earn; it does no harm. It may also see that files exist, not what is in them. A program
+that needs threads, asyncio, subprocesses, ctypes, folders or signal handlers fails.
+"""
+
+import ast
+import os
+import platform
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import repeat
+from marshal import dumps
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from pipelines.errors import UserError
+from pipelines.sandbox_calls import MACHINES, seccomp_filter
+
+CHILD = Path(__file__).with_name("sandbox_child.py")
+FILES = 256  # in the scratch folder
+POLL_SECONDS = 0.05  # between two looks into it
+CHUNK = 1 << 16
+UNCONFINED = "unconfined: "
+
+# what the child may tell; the rest of the failures are found from outside
+TOLD = ("wrong answer", "exception", "syntax error", "exited early", "memory", "files", "forbidden")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one program may use. Memory is address space: NumPy alone takes about 0.3 GB of it."""
+
+    cpu_seconds: int = 10
+    wall_seconds: float = 60.0
+    memory_bytes: int = 2 << 30
+    output_bytes: int = 1 << 20  # of stdout and stderr together
+    file_bytes: int = 4 << 20  # of one file, and of all in the scratch folder
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``failure`` is "" for a pass, else one of
+
+    - "wrong answer": an assert of the tests failed
+    - "exception": the program or its tests raised something else
+    - "syntax error": the text is no Python
+    - "exited early": the process ended before the tests did
+    - "forbidden": it ended with an error that the sandbox gives
+    - "time", "memory", "output", "files": beyond a limit
+    - "killed": by the kernel, short of memory, or for CPU time although it blocked that signal
+    - "crashed": ended by another signal, such as that of a stack overflow
+    - "no tests": the tests are empty, or no Python; what is not tested does not pass
+    """
+
+    passed: bool
+    failure: str
+
+
+def run_program(program: str, tests: str, limits: Limits | None = None) -> Verdict:
+    """Run ``program``, then ``tests``, which see the names it defined; one Verdict on both.
+
+    Raises UserError if this machine has no sandbox, see ``unavailable``.
+    """
+    if reason := unavailable():
+        raise UserError(reason)
+    return confined(program, tests, limits or Limits())
+
+
+def run_programs(
+    pairs: Iterable[tuple[str, str]],
+    limits: Limits | None = None,
+    workers: int | None = None,
+) -> list[Verdict]:
+    """Verdicts on pairs (program, tests), in their order, ``workers`` at a time (default: one a
+    core). Raises UserError as ``run_program`` does.
+    """
+    programs, tests = zip(*pairs, strict=True) if (pairs := list(pairs)) else ((), ())
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        return list(pool.map(run_program, programs, tests, repeat(limits)))
+
+
+@cache
+def unavailable() -> str | None:
+    """Why no program can be run safely on this machine, in one line; None if it can.
+
+    Found by trying: a program in the sandbox tries to get out of it.
+    """
+    if sys.platform != "linux" or platform.machine() not in MACHINES or sys.maxsize < 1 << 32:
+        return "programs are run only on 64-bit Linux, x86_64 or aarch64: elsewhere no sandbox"
+    try:
+        verdict = confined(ESCAPES, "assert got_out == []", Limits())
+    except UserError as error:
+        return str(error)
+    except OSError as error:
+        return f"no sandbox: {error}"
+    return None if verdict.passed else f"no sandbox: trying it ended with {verdict.failure!r}"
+
+
+ESCAPES = """
+import os, socket
+here = os.getpid()
+def fork():
+    os.fork()
+    if os.getpid() != here:
+        os._exit(0)
+got_out = []
+for attempt in (
+    fork,
+    lambda: os.listdir("/"),
+    lambda: os.open("..", os.O_RDONLY),
+    lambda: os.mkdir("folder"),
+    lambda: os.kill(os.getppid(), 0),
+    lambda: os.execv("/bin/true", ["true"]),
+    lambda: socket.socket(),
+):
+    try:
+        attempt()
+        got_out.append(attempt)
+    except PermissionError:
+        pass
+with open("file", "w") as file:
+    file.write("written")
+"""
+
+
+def confined(program: str, tests: str, limits: Limits) -> Verdict:
+    """``run_program`` on a machine that is still to be asked; UserError if it has no sandbox."""
+    if not tests_something(tests):
+        return Verdict(False, "no tests")
+    with TemporaryDirectory(prefix="program-") as scratch:
+        secret = secrets.token_bytes(32)
+        job = {
+            "program": program,
+            "tests": tests,
+            "secret": secret,
+            "parent": os.getpid(),
+            "filter": seccomp_filter(platform.machine()),
+            "readable": readable(),
+            "packages": packages(),
+            "cpu_seconds": limits.cpu_seconds,
+            "memory_bytes": limits.memory_bytes,
+            "file_bytes": limits.file_bytes,
+        }
+        report, written = os.pipe()
+        try:
+            process = start(written, scratch)
+        except BaseException:
+            os.close(report)
+            raise
+        finally:
+            os.close(written)
+        with process, open(report, "rb", buffering=0) as told:
+            try:
+                assert process.stdin is not None
+                with suppress(BrokenPipeError), process.stdin:
+                    process.stdin.write(dumps(job))
+                killed_for = watch(process, report, Path(scratch), limits)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            word = told.read(CHUNK) if not killed_for else b""
+    if killed_for:
+        return Verdict(False, killed_for)
+    return judged(word, secret, code)
+
+
+def start(report: int, scratch: str) -> subprocess.Popen[bytes]:
+    """The child, in a session of its own; no code of ours runs between fork and exec, which in a
+    process with threads could hang.
+    """
+    return subprocess.Popen(
+        # -s -P -S: no path of the user's, the script's or `site`'s; -B: writes no bytecode
+        [sys.executable, "-s", "-P", "-S", "-B", str(CHILD), str(report)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=[report],
+        cwd=scratch,
+        env={
+            "HOME": scratch,
+            "TMPDIR": scratch,
+            "LANG": "C.UTF-8",
+            "PYTHONHASHSEED": "0",  # a program gets the same verdict twice
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+        },
+        start_new_session=True,
+    )
+
+
+def watch(process: subprocess.Popen[bytes], report: int, scratch: Path, limits: Limits) -> str:
+    """Wait until the process ends, "", or exceeds a limit, its name. Output is thrown away."""
+    deadline = monotonic() + limits.wall_seconds
+    printed = 0
+    ended = os.pidfd_open(process.pid)
+    assert process.stdout is not None
+    output = process.stdout.fileno()
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(ended, selectors.EVENT_READ)
+            selector.register(output, selectors.EVENT_READ)
+            while (left := deadline - monotonic()) > 0:
+                ready = [key.fd for key, _ in selector.select(min(left, POLL_SECONDS))]
+                if output in ready:
+                    got = len(os.read(output, CHUNK))
+                    printed += got
+                    if not got:
+                        selector.unregister(output)
+                if printed > limits.output_bytes:
+                    return "output"
+                if too_much(scratch, limits.file_bytes):
+                    return "files"
+                if ended in ready:
+                    return ""
+    finally:
+        os.close(ended)
+    return "time"
+
+
+def too_much(scratch: Path, limit: int) -> bool:
+    """Whether there are more files in the folder, or bytes in them, than a program may leave."""
+    size = 0
+    with os.scandir(scratch) as entries:
+        for count, entry in enumerate(entries):
+            with suppress(FileNotFoundError):
+                size += entry.stat(follow_symlinks=False).st_size
+            if count >= FILES or size > limit:
+                return True
+    return False
+
+
+def judged(word: bytes, secret: bytes, code: int) -> Verdict:
+    """The verdict on a process that ended by itself: its report and its exit code."""
+    if word == secret + b"passed":
+        return Verdict(True, "")
+    told = word.removeprefix(secret).decode(errors="replace") if word.startswith(secret) else ""
+    if told.startswith(UNCONFINED):
+        raise UserError(f"no sandbox: {told.removeprefix(UNCONFINED)}")
+    if told in TOLD:
+        return Verdict(False, told)
+    signals = {-signal.SIGXCPU: "time", -signal.SIGKILL: "killed"}
+    return Verdict(False, signals.get(code, "crashed") if code < 0 else "exited early")
+
+
+def tests_something(tests: str) -> bool:
+    """Whether any statement that is run asserts or calls something."""
+    try:
+        parsed = ast.parse(tests)
+        compile(parsed, "tests", "exec")  # finds what the parser lets pass
+    except (SyntaxError, ValueError):
+        return False
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return any(
+        isinstance(node, ast.Assert | ast.Call)
+        for statement in parsed.body
+        if not isinstance(statement, definitions)
+        for node in ast.walk(statement)
+    )
+
+
+@cache
+def packages() -> list[str]:
+    """Folders of installed packages that this process imports from."""
+    return [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
+
+
+@cache
+def readable() -> list[str]:
+    """What Python reads: its library, packages, shared libraries, time zones."""
+    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    libraries = [f"{sys.base_prefix}/lib", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
+    system = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom"]
+    return sorted({*own, *libraries, *packages(), *system})

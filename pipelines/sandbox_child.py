@@ -1,0 +1,246 @@
+"""The process that runs one program; pipelines/sandbox.py starts it and says what it holds to.
+
+It reads its job from stdin, gives up what it may do, runs the program and then its tests, and
+writes one word after the job's secret. Nothing of the project is imported: its files can not be
+read from in here, and the start counts once a program.
+
+While the program is in control, the secret stands only in a local variable of ``judge``. An audit
+hook, which Python can not take away again, refuses the ways from the program to that frame, and
+``judge`` uses nothing that the program could have replaced.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import errno
+import marshal
+import os
+import resource
+import sys
+from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing would be a third of the start
+    from types import CodeType
+    from typing import Any, NoReturn
+
+OPEN_FILES = 64
+SIGKILL = 9
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+CAPSET = {"x86_64": 126, "aarch64": 91}
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446  # on all machines
+CAPABILITY_VERSION = 0x20080522
+
+# LANDLOCK_ACCESS_FS_* of linux/landlock.h
+WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_REG, TRUNCATE = (
+    1 << bit for bit in (1, 2, 3, 5, 8, 14)
+)
+RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # ABI: how many rights it knows
+
+WORDS = {
+    errno.EPERM: b"forbidden",
+    errno.EACCES: b"forbidden",
+    errno.EFBIG: b"files",
+    errno.ENOMEM: b"memory",
+}
+
+
+class PathBeneath(ctypes.Structure):
+    """struct landlock_path_beneath_attr"""
+
+    _pack_ = 1
+    _fields_ = (("rights", ctypes.c_uint64), ("folder", ctypes.c_int32))
+
+
+class Program(ctypes.Structure):
+    """struct sock_fprog"""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+class CannotConfineError(Exception):
+    """The kernel lacks something, or refuses it; one line."""
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def system(what: str, function: str, *arguments: Any) -> int:
+    """Call the C library; CannotConfineError, with ``what`` was wanted, if that fails."""
+    wide = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
+    found = getattr(libc, function)(*wide)
+    if found < 0:
+        raise CannotConfineError(f"{what}: {os.strerror(ctypes.get_errno())}")
+    return int(found)
+
+
+def limit(job: dict[str, Any]) -> None:
+    """No capabilities, and what setrlimit can bound. No core, not even to a handler's pipe."""
+    for kind, soft, hard in (
+        (resource.RLIMIT_AS, job["memory_bytes"], job["memory_bytes"]),
+        (resource.RLIMIT_CPU, job["cpu_seconds"], job["cpu_seconds"] + 1),
+        (resource.RLIMIT_FSIZE, job["file_bytes"], job["file_bytes"]),
+        (resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
+        (resource.RLIMIT_NPROC, 0, 0),
+        (resource.RLIMIT_CORE, 0, 0),
+    ):
+        ceiling = resource.getrlimit(kind)[1]
+        if ceiling != resource.RLIM_INFINITY:
+            soft, hard = min(soft, ceiling), min(hard, ceiling)
+        resource.setrlimit(kind, (soft, hard))
+    system("core dumps", "prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    none = (ctypes.c_uint32 * 6)()
+    system("capabilities", "syscall", CAPSET[os.uname().machine], header, none)
+
+
+def close_files(readable: list[str], scratch: str) -> None:
+    """Landlock: read only what is listed, and make, write and remove files only in ``scratch``."""
+    what = "Landlock, which needs Linux 5.13 and `landlock` among the kernel's `lsm`"
+    abi = system(what, "syscall", LANDLOCK_CREATE, None, 0, 1)
+    handled = (1 << RIGHTS.get(abi, max(RIGHTS.values()))) - 1
+    attributes = ctypes.c_uint64(handled)
+    rules = system(what, "syscall", LANDLOCK_CREATE, ctypes.byref(attributes), 8, 0)
+
+    def allow(path: str, rights: int) -> None:
+        try:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return  # what is not there needs no right
+        if not os.path.isdir(path):
+            rights &= ~READ_DIR
+        beneath = PathBeneath(rights & handled, place)
+        system(what, "syscall", LANDLOCK_ADD, rules, 1, ctypes.byref(beneath), 0)
+        os.close(place)
+
+    for path in readable:
+        allow(path, READ_FILE | READ_DIR)
+    allow("/dev/null", READ_FILE | WRITE_FILE)
+    allow(scratch, READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE)
+    system(what, "syscall", LANDLOCK_RESTRICT, rules, 0)
+    os.close(rules)
+
+
+def confine(job: dict[str, Any], scratch: str) -> None:
+    """Give up all that a program does not need, for good. Raises CannotConfineError."""
+    system("the parent's death", "prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if os.getppid() != job["parent"]:
+        raise CannotConfineError("the parent is gone")
+    try:  # should memory run out all the same, this process is to go first
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
+    limit(job)
+    system("no_new_privs", "prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    close_files(job["readable"], scratch)
+    steps = Program(len(job["filter"]) // 8, job["filter"])
+    system("seccomp filters", "prctl", PR_SET_SECCOMP, 2, ctypes.byref(steps), 0, 0)
+
+
+def refuse_ways_to_frames() -> None:
+    """Refuse, from now on, what leads from the program's code to the frames that called it."""
+    events = {
+        "sys._getframe",  # collections, typing and logging go on without it after a ValueError
+        "sys._getframemodulename",
+        "sys._current_frames",
+        "sys._current_exceptions",
+        "sys.settrace",
+        "sys.setprofile",
+        "sys.monitoring.register_callback",
+        "sys.addaudithook",
+        "gc.get_objects",
+        "gc.get_referrers",
+        "gc.get_referents",
+        "code.__new__",
+        "cpython.PyInterpreterState_New",
+    }
+    frames = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
+    modules = {"_ctypes", "ctypes", "_xxsubinterpreters", "_interpreters", "_testcapi"}
+
+    def hook(  # all it uses it holds, as the program may replace what names stand for
+        event: str,
+        arguments: tuple[Any, ...],
+        events: set[str] = events,
+        frames: set[str] = frames,
+        modules: set[str] = modules,
+        refused: type[Exception] = ValueError,
+        hidden: type[Exception] = AttributeError,
+        missing: type[Exception] = ImportError,
+    ) -> None:
+        if event in events or event.startswith("ctypes."):
+            raise refused("not in the sandbox")
+        if event == "object.__getattr__" and arguments[1] in frames:
+            raise hidden("not in the sandbox")
+        if event == "import" and arguments[0] in modules:
+            raise missing("not in the sandbox")
+
+    sys.addaudithook(hook)
+
+
+def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report: int) -> NoReturn:
+    """Run the program, then the tests, and tell how that ended, if nothing ends it before."""
+    secret = job.pop("secret")
+    write, leave, run, copy, join = os.write, os._exit, exec, dict.copy, b"".join
+    failed_assert, exits, no_memory, from_system = AssertionError, SystemExit, MemoryError, OSError
+    everything, told_by = BaseException, WORDS.get
+
+    module = ModuleType("program")
+    names = vars(module)
+    names["__builtins__"] = builtins
+    own_builtins = vars(builtins).copy()
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("ctypes", "_ctypes")]:
+        del sys.modules[name]
+    sys.modules["__main__"] = sys.modules["program"] = module
+    sys.path += job["packages"]
+    refuse_ways_to_frames()
+
+    word, testing = b"exception", False
+    try:
+        run(definitions, names)
+        # the tests have names of their own, which the program's functions do not see
+        scope = copy(names)
+        scope["__builtins__"] = own_builtins
+        testing = True
+        run(asserts, scope)
+        word = b"passed"
+    except failed_assert:
+        word = b"wrong answer" if testing else word
+    except exits:
+        word = b"exited early"
+    except no_memory:
+        word = b"memory"
+    except from_system as error:
+        word = told_by(error.errno, word)
+    except everything:
+        pass
+    write(report, join((secret, word)))
+    leave(0)
+
+
+def main() -> None:
+    report = int(sys.argv[1])
+    with open(0, "rb", closefd=False) as file:
+        job: dict[str, Any] = marshal.load(file)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+    def tell(word: str) -> NoReturn:
+        os.write(report, job["secret"] + word.encode())
+        os._exit(0)
+
+    try:
+        confine(job, os.getcwd())
+    except (CannotConfineError, OSError, ValueError) as error:
+        tell(f"unconfined: {error}")
+    try:
+        asserts = compile(job.pop("tests"), "tests", "exec", dont_inherit=True)
+        definitions = compile(job.pop("program"), "program", "exec", dont_inherit=True)
+    except Exception:  # what can not be compiled gives more than SyntaxError
+        tell("syntax error")
+    judge(definitions, asserts, job, report)
+
+
+main()
