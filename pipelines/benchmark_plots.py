@@ -35,7 +35,8 @@ def during_training(found: Benchmarks, style: Mapping[str, Style]) -> Figure:
         for arm in arms:
             draw(axes, arm, task, style[arm.name])
         last = i + columns >= len(found.tasks)  # of its column
-        plain(axes, task.name, "tokens (million)" if last else "", "")
+        plain(axes, "", "tokens (million)" if last else "", "")
+        axes.set_title(task.name, loc="left", fontsize=10, fontweight="bold")
         lower = "" if task.higher_is_better else " ↓"
         axes.set_title(f"{task.metric}{lower}", loc="right", fontsize=8, color=GREY)
         axes.set_xscale("log")
@@ -72,7 +73,7 @@ def line_look(arm: Arm, style: Style) -> Style:
 
 
 def dot_look(style: Style) -> Style:
-    return {"ls": "", "marker": style["marker"] or "o", "ms": 4}
+    return {"ls": "", "marker": style["marker"] or "o", "ms": 3.2, "mew": 0.8}
 
 
 def handles(arms: list[Arm], style: Mapping[str, Style]) -> list[Line2D]:

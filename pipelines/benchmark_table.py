@@ -8,6 +8,7 @@ than too small.
 
 from dataclasses import dataclass
 from math import hypot, nan
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -127,13 +128,10 @@ def alike(one: Measured, task: Task) -> bool:
 
 
 def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
-    """By arm; ``late``: the means over the last third, of whose errors over documents nothing is
-    known, so that seeds alone decide what counts.
-    """
+    """By arm; ``late``: the means over the last third."""
+    figures = late_values if late else values
     found = {
-        arm.name: late_values(arm, task) if late else values(arm, task)
-        for arm in arms
-        if all(alike(one, task) for one in arm.runs)
+        arm.name: figures(arm, task) for arm in arms if all(alike(one, task) for one in arm.runs)
     }
     present = [arm for arm in arms if len(found.get(arm.name, [])) == len(arm.runs)]
     made = {}
@@ -142,10 +140,12 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
         for other in controls(arm, present):
             if other.run.extra_blocks or (late and late_tokens(arm) != late_tokens(other)):
                 continue
-            documents = None if late else over_documents(arm, other, task)
-            mine, others = ([one.mean for one in found[a.name]] for a in (arm, other))
-            baseline = over_seeds(found[other.name]).mean
-            difference = contrast(arm, other, task.metric, mine, others, documents)
+            mine, others = found[arm.name], found[other.name]
+            stored = None if late else paired_error(arm, other, task)
+            error = hypot(over_seeds(mine).se, over_seeds(others).se) if stored is None else stored
+            means = [one.mean for one in mine], [one.mean for one in others]
+            baseline = over_seeds(others).mean
+            difference = contrast(arm, other, task.metric, *means, error)
         made[arm.name] = Score(
             over_seeds(found[arm.name]), baseline, difference, task.higher_is_better
         )
@@ -153,30 +153,41 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
 
 
 def values(arm: Arm, task: Task) -> list[Estimate]:
-    entries = [suite(one)["tasks"][task.key] for one in arm.runs]
-    return [Estimate(e["value"], nan if e["se"] is None else e["se"]) for e in entries]
+    """Of each seed."""
+    return [estimate(suite(one)["tasks"][task.key]) for one in arm.runs]
+
+
+def estimate(entry: dict[str, Any]) -> Estimate:
+    return Estimate(entry["value"], nan if entry["se"] is None else entry["se"])
 
 
 def late_values(arm: Arm, task: Task) -> list[Estimate]:
-    """None where the last third has but the final budget, which the final values tell already."""
-    late = [suite(one)["last_third"] for one in arm.runs if "last_third" in suite(one)]
+    """Of each seed that has several budgets in the last third: one alone is the final model.
+
+    The same documents score all of them, so that the error of their mean is at most the mean error.
+    """
+    found = [[e["tasks"].get(task.key) for e in late_entries(one)] for one in arm.runs]
     return [
-        Estimate(one["tasks"][task.key], nan)
-        for one in late
-        if one["n"] > 1 and task.key in one["tasks"]
+        Estimate(fmean(e["value"] for e in entries), fmean(estimate(e).se for e in entries))
+        for entries in found
+        if len(entries) > 1 and all(entries)
     ]
 
 
+def late_entries(one: Measured) -> list[dict[str, Any]]:
+    """Of the budgets in the last third of training."""
+    found = suite(one)
+    return found["budgets"][-found["last_third"]["n"] :] if "last_third" in found else []
+
+
 def late_tokens(arm: Arm) -> list[int]:
-    """The budgets in the last third of training."""
-    found = suite(arm.first)
-    return [entry["tokens"] for entry in found["budgets"][-found["last_third"]["n"] :]]
+    return [entry["tokens"] for entry in late_entries(arm.first)]
 
 
-def over_documents(arm: Arm, other: Arm, task: Task) -> float:
-    """Standard error of the difference over documents: paired where their scores are stored."""
+def paired_error(arm: Arm, other: Arm, task: Task) -> float | None:
+    """Standard error of the difference document by document, if the scores of each are stored."""
     stored = [[one.suite_scores.get(task.key, []) for one in a.runs] for a in (arm, other)]
-    if all(len(found) == task.documents for of_arm in stored for found in of_arm):
-        mine, others = (torch.tensor(found, dtype=torch.float64).mean(0) for found in stored)
-        return mean_and_error(mine - others)["se"]
-    return hypot(*(over_seeds(values(a, task)).se for a in (arm, other)))
+    if any(len(found) != task.documents for of_arm in stored for found in of_arm):
+        return None
+    mine, others = (torch.tensor(found, dtype=torch.float64).mean(0) for found in stored)
+    return mean_and_error(mine - others)["se"]

@@ -21,15 +21,14 @@ NOTES = [
 ]
 MONTE_CARLO = (
     "What the K samples of z leave open: the mean Monte-Carlo standard error of a log-likelihood, "
-    "and the share of documents whose choice lies within it. The errors over documents above have "
-    "this noise in them already."
+    "nats, and the share of documents whose two best choices are so close that another draw of z may "
+    "swap them. The errors over documents above have this noise in them already."
 )
 LATE = (
     "The mean of the budgets that lie in the last third of training, as in the paper’s Table 3, "
     "compared between arms that have the same ones there. Scores of single documents are kept for "
-    "the final model alone, so that the verdict is by seeds: a difference counts if it exceeds the "
-    "spread of either arm and t standard errors over seeds; without a second seed nothing is "
-    "claimed."
+    "the final model alone: here the errors of two arms are added as if other documents had scored "
+    "each, which finds fewer differences."
 )
 TRAINING = (
     "As the paper’s Figures 5 to 7. A dot is a seed, lines go through means, and the baseline’s is "
@@ -38,12 +37,17 @@ TRAINING = (
 )
 SCORINGS = {
     "marginal": "averaged in probability over K = {} samples of z: of the prompt from the encoder, "
-    "which reads the prompt only, of the answer from the prior (`marginal`)",
+    "which reads the prompt only, of the answer from the prior (marginal)",
     "posterior_prompt": "for a single sample of z, K = {}: of the prompt from the encoder, which "
-    "reads the prompt only, of the answer from the prior (`posterior_prompt`, the paper’s literal "
+    "reads the prompt only, of the answer from the prior (posterior_prompt, the paper’s literal "
     "procedure)",
 }
 TERMINAL = 110  # characters a line
+SCORED = (
+    "The log-probability of an answer, log P(answer | prompt), is exact for a baseline and, for a "
+    "Free Transformer, {}. Rolling likelihoods are IWAE-K bounds. Generated text is greedy in its "
+    "tokens, with z sampled."
+)
 CLOSE = 1.1  # models and trainings whose sizes differ by less are called alike
 
 
@@ -87,9 +91,8 @@ def view(found: Benchmarks, all_found: list[Benchmarks], tables: list[PaperTable
     paper = beside(found, tables, late=False)
     sentences = [
         comparisons(found),
-        paper_words(found, paper),
+        paper_words(found, paper, tables),
         other_metrics(found, paper),
-        scoring(found),
         truncated(found),
         unlike(found),
     ]
@@ -142,12 +145,11 @@ def parameters(found: Benchmarks) -> int:
     return (found.baseline or found.arms[0]).parameters
 
 
-def paper_words(found: Benchmarks, paper: Beside | None) -> str:
+def paper_words(found: Benchmarks, paper: Beside | None, tables: list[PaperTable]) -> str:
     if paper is None:
-        return (
-            "The paper’s tables are not put beside these: they have none of these benchmarks, or "
-            "no κ of these arms."
-        )
+        shared = {task.name for task in found.tasks} & {name for t in tables for name in t.final}
+        why = "no Free Transformer here has a κ of theirs" if shared else "none of these is in them"
+        return f"The paper’s tables are not put beside these benchmarks: {why}."
     ours = parameters(found), found.arms[0].trained_tokens
     theirs = paper.table.parameters, paper.table.tokens
     said = [f"{magnitude(size)} parameters and {magnitude(tokens)} tokens"
@@ -171,7 +173,7 @@ def factor(ours: float, theirs: float, words: tuple[str, str]) -> str:
     if ratio < CLOSE:
         return ""
     kind = "models" if words[0] == "larger" else "training"
-    digits = f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+    digits = f"{float(f'{ratio:.3g}'):,.10g}"
     return f"the paper’s {kind} {digits} times {words[0] if theirs > ours else words[1]}"
 
 
@@ -197,29 +199,22 @@ def comparisons(found: Benchmarks) -> str:
     return (
         f"{count(len(made), 'comparison')} with {found.baseline.name} "
         f"{'was' if len(made) == 1 else 'were'} made"
-        + (f" ({more} over the last third of training, by seeds alone)" if more else "")
+        + (f" ({more} of them over the last third of training)" if more else "")
         + f", and {told} found a difference; of those between arms without any difference, about "
         "one in twenty finds one all the same."
     )
 
 
-def scoring(found: Benchmarks) -> str:
-    """How Free Transformers were scored."""
+def notes(all_found: list[Benchmarks]) -> list[str]:
+    """How to read the tables; first, how Free Transformers were scored, if there are any."""
     groups: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for arm in found.arms:
-        if not arm.baseline:
-            groups[suite(arm.first)["scoring"], suite(arm.first)["samples"]].append(arm.name)
-    if not groups:
-        return ""
+    for arm in (arm for found in all_found for arm in found.arms if not arm.baseline):
+        groups[suite(arm.first)["scoring"], suite(arm.first)["samples"]].append(arm.name)
     ways = [
         SCORINGS[way].format(samples) + (f" ({listed(names)})" if len(groups) > 1 else "")
         for (way, samples), names in groups.items()
     ]
-    return (
-        f"The log-probability of an answer, log P(answer | prompt), is exact for a baseline and, "
-        f"for a Free Transformer, {listed(ways)}. Rolling likelihoods are IWAE-K bounds. Generated "
-        "text is greedy in its tokens, with z sampled."
-    )
+    return [SCORED.format(listed(ways)), *NOTES] if ways else NOTES
 
 
 def truncated(found: Benchmarks) -> str:
@@ -281,8 +276,8 @@ def monte_carlo_cell(arm: Arm, task: Task) -> str:
     entries = [suite(one)["tasks"][task.key] for one in arm.runs if alike(one, task)]
     errors = [entry["mc_error"] for entry in entries if entry["mc_error"] is not None]
     shares = [entry["undecided"] for entry in entries if entry["undecided"] is not None]
-    parts = [f"± {fmean(errors):.3f} nats"] if errors else []
-    parts += [f"{100 * fmean(shares):.1f} % undecided"] if shares else []
+    parts = [f"± {fmean(errors):.3f}"] if errors else []
+    parts += [f"{100 * fmean(shares):.1f} %"] if shares else []
     return ", ".join(parts) or "–"
 
 
@@ -304,7 +299,7 @@ def summary_lines(all_found: list[Benchmarks]) -> list[str]:
 
 def summary_table(found: Benchmarks) -> list[str]:
     names = ["", *(task.name for task in found.tasks)]
-    metrics = ["", *(task.metric for task in found.tasks)]
+    metrics = ["", *(task.metric + " ↓" * (not task.higher_is_better) for task in found.tasks)]
     columns = [[arm.name, *(summary_cell(found, task, arm) for task in found.tasks)]
                for arm in found.arms]  # fmt: skip
     head, blocks = [names, metrics], list[list[list[str]]]()

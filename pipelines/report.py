@@ -300,7 +300,7 @@ def benchmark_context(found: list[Benchmarks]) -> dict[str, Any]:
     return {
         "benchmarks": benchmark_words.views(found, read_tables()),
         "benchmark_suite": benchmark_words.suite_words(found),
-        "benchmark_notes": benchmark_words.NOTES,
+        "benchmark_notes": benchmark_words.notes(found),
         "monte_carlo_words": benchmark_words.MONTE_CARLO,
         "late_words": benchmark_words.LATE,
         "training_words": benchmark_words.TRAINING,
