@@ -30,7 +30,7 @@ def during_training(found: Benchmarks, style: Mapping[str, Style]) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     tokens = sorted({entry["tokens"] for arm in arms for entry in suite(arm.first)["budgets"]})
     ticks = scale(tokens, log=True).ticks()
-    ticks = ticks[::-1][:: -(-len(ticks) // TICKS)]
+    ticks = ticks[::-1][:: -(-len(ticks) // TICKS)][::-1]  # with the last
     for i, (axes, task) in enumerate(zip(panels, found.tasks, strict=False)):
         for arm in arms:
             draw(axes, arm, task, style[arm.name])

@@ -21,8 +21,8 @@ NOTES = [
 ]
 MONTE_CARLO = (
     "What the K samples of z leave open: the mean Monte-Carlo standard error of a log-likelihood, "
-    "nats, and the share of documents whose two best choices are so close that another draw of z may "
-    "swap them. The errors over documents above have this noise in them already."
+    "nats, and the share of documents whose two best choices are so close that another draw of z "
+    "may swap them. The errors over documents above have this noise in them already."
 )
 LATE = (
     "The mean of the budgets that lie in the last third of training, as in the paper’s Table 3, "
@@ -155,26 +155,19 @@ def paper_words(found: Benchmarks, paper: Beside | None, tables: list[PaperTable
     said = [f"{magnitude(size)} parameters and {magnitude(tokens)} tokens"
             for size, tokens in (ours, theirs)]  # fmt: skip
     factors = [
-        factor(mine, other, words)
-        for mine, other, words in zip(
-            ours, theirs, (("larger", "smaller"), ("longer", "shorter")), strict=True
+        words.format(f"{float(f'{other / mine:.3g}'):,.10g}")
+        for mine, other, words in (
+            (ours[0], theirs[0], "{} times as large"),
+            (ours[1], theirs[1], "trained on {} times as many tokens"),
         )
+        if max(other / mine, mine / other) > CLOSE
     ]
-    how = listed([f for f in factors if f]) if any(factors) else "alike in both"
+    how = f"the paper’s models are {listed(factors)}" if factors else "about alike in both"
     return (
         f"Beside them: {paper.table.name} of the paper, the nearest in size and training. "
-        f"{said[0]} here, {said[1]} there: {how}. The paper has no errors and one model an arm: "
+        f"{said[0]} here, {said[1]} there: {how}. The paper gives no errors and one model an arm: "
         "its percentages are coloured by their sign, as it prints them, and none is claimed here."
     )
-
-
-def factor(ours: float, theirs: float, words: tuple[str, str]) -> str:
-    ratio = max(theirs / ours, ours / theirs)
-    if ratio < CLOSE:
-        return ""
-    kind = "models" if words[0] == "larger" else "training"
-    digits = f"{float(f'{ratio:.3g}'):,.10g}"
-    return f"the paper’s {kind} {digits} times {words[0] if theirs > ours else words[1]}"
 
 
 def other_metrics(found: Benchmarks, paper: Beside | None) -> str:
