@@ -2,8 +2,8 @@
 
 What counts as a difference is as in compare.py. The same documents score both arms: where the score
 of each is stored, the error of a difference is that of the differences document by document, else
-the two errors are added as if the documents were different ones, which makes it too large rather
-than too small.
+the two errors are added as if the documents were different ones: rather too large an error, since
+what is hard for one arm is hard for the other.
 """
 
 from dataclasses import dataclass

@@ -42,7 +42,6 @@ SCORINGS = {
     "reads the prompt only, of the answer from the prior (posterior_prompt, the paper’s literal "
     "procedure)",
 }
-TERMINAL = 110  # characters a line
 SCORED = (
     "The log-probability of an answer, log P(answer | prompt), is exact for a baseline and, for a "
     "Free Transformer, {}. Rolling likelihoods are IWAE-K bounds. Generated text is greedy in its "
@@ -58,6 +57,11 @@ class Beside:
     table: PaperTable
     kappas: list[float]
     late: bool
+
+    @property
+    def name(self) -> str:
+        size, tokens = magnitude(self.table.parameters), magnitude(self.table.tokens)
+        return f"{self.table.name} of the paper ({size} parameters, {tokens} tokens)"
 
     @property
     def heads(self) -> list[str]:
@@ -272,47 +276,3 @@ def monte_carlo_cell(arm: Arm, task: Task) -> str:
     parts = [f"± {fmean(errors):.3f}"] if errors else []
     parts += [f"{100 * fmean(shares):.1f} %"] if shares else []
     return ", ".join(parts) or "–"
-
-
-def summary_lines(all_found: list[Benchmarks]) -> list[str]:
-    """Aligned lines for a terminal: a benchmark a line, arms side by side as far as they fit."""
-    lines = []
-    for found in all_found:
-        if found.tasks:
-            name = ", ".join(dict.fromkeys(suite(one)["suite"] for one in found.runs))
-            run = found.arms[0].run
-            lines += ["", f"suite {name} on {run.data} ({run.model}, {run.tokens:,} tokens)"]
-            lines += summary_table(found)
-        if left := skipped(found):
-            lines.append(f"skipped: {', '.join(left)} (why: see the report)")
-    if any(found.compared() for found in all_found):
-        lines += ["", "suite: > better, < worse than the plain baseline, beyond errors and seeds"]
-    return lines
-
-
-def summary_table(found: Benchmarks) -> list[str]:
-    names = ["", *(task.name for task in found.tasks)]
-    metrics = ["", *(task.metric + " ↓" * (not task.higher_is_better) for task in found.tasks)]
-    columns = [[arm.name, *(summary_cell(found, task, arm) for task in found.tasks)]
-               for arm in found.arms]  # fmt: skip
-    head, blocks = [names, metrics], list[list[list[str]]]()
-    for column in columns:
-        if not blocks or width([*head, *blocks[-1], column]) > TERMINAL:
-            blocks.append([])
-        blocks[-1].append(column)
-    return [line for block in blocks for line in aligned([*head, *block])]
-
-
-def summary_cell(found: Benchmarks, task: Task, arm: Arm) -> str:
-    score = found.final[task.key].get(arm.name)
-    mark = {"better": " >", "worse": " <"}
-    return f"{score.value.mean:.3f}{mark.get(score.verdict, '')}" if score else "–"
-
-
-def width(columns: list[list[str]]) -> int:
-    return sum(max(map(len, column)) + 2 for column in columns) - 2
-
-
-def aligned(columns: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in columns]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]

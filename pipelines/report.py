@@ -30,6 +30,7 @@ from pipelines.arms import (
     read_runs,
     training_bits,
 )
+from pipelines.benchmark_summary import aligned, summary_lines
 from pipelines.benchmark_table import Benchmarks, benchmarks
 from pipelines.benchmark_words import percent
 from pipelines.budget_table import budget_table
@@ -223,7 +224,7 @@ def summary(arms: list[Arm], iwae_samples: int, page: Path) -> str:
     cells = [summary_row(arm) for arm in arms]
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     table = [heads, *([row[head] for head in heads] for row in cells)]
-    lines = benchmark_words.aligned([list(column) for column in zip(*table, strict=True)])
+    lines = aligned([list(column) for column in zip(*table, strict=True)])
     notes = {
         "bits/token": f"bits: NLL of a baseline, IWAE-{iwae_samples} bound of a Free Transformer; "
         "± standard error over documents",
@@ -237,7 +238,7 @@ def summary(arms: list[Arm], iwae_samples: int, page: Path) -> str:
             *lines,
             "",
             *(note for head, note in notes.items() if head in heads),
-            *benchmark_words.summary_lines(benchmarks(arms)),
+            *summary_lines(benchmarks(arms)),
             "",
             f"The report is in {page}; `make ui` opens the MLflow UI.",
             "",
