@@ -7,7 +7,7 @@ cross-entropy of a Free Transformer under its own posterior is no language-model
 import csv
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import isnan, nan
@@ -61,6 +61,8 @@ class Measured:
     metrics: dict[str, Any]
     details: dict[str, Any]
     curve: Curve
+    suite: dict[str, Any] | None = None  # its benchmarks, if it was scored on any
+    suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
 
     @property
     def baseline(self) -> bool:
@@ -239,7 +241,13 @@ def read_run(experiment: Experiment, name: str) -> Measured:
         metrics=json.loads((folder / "evaluation.json").read_text()),
         details=json.loads((folder / "details.json").read_text()),
         curve=read_curve(folder / "curve.csv"),
+        suite=read_if_there(folder / "suite.json"),
+        suite_scores=read_if_there(folder / "suite_scores.json") or {},
     )
+
+
+def read_if_there(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def group_by_seed(runs: list[Measured]) -> list[Arm]:

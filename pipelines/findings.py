@@ -6,6 +6,7 @@ from itertools import pairwise
 from math import isnan
 
 from pipelines.arms import UNITS, Arm, by_data, families
+from pipelines.benchmark_table import Benchmarks, benchmarks
 from pipelines.budget_table import budget_table
 from pipelines.compare import Comparison, compare
 
@@ -114,6 +115,7 @@ def findings(arms: list[Arm]) -> dict[str, list[str]]:
             *gaps_in_the_design(group, here),
             *tighter_priors(group),
             *collapses(group),
+            *(sentence for scored in benchmarks(group) for sentence in on_benchmarks(scored)),
         ]
     return found
 
@@ -292,6 +294,27 @@ def collapses(arms: list[Arm]) -> list[str]:
     return [f"The latent collapsed ({rule}): {names}."] if names else []
 
 
+def on_benchmarks(found: Benchmarks) -> list[str]:
+    """On how many each arm differs from the plain baseline, and on which."""
+    said = []
+    for arm in found.arms:
+        verdicts: dict[str, list[str]] = defaultdict(list)
+        for task in found.tasks:
+            score = found.final[task.key].get(arm.name)
+            if score and score.verdict:
+                verdicts[score.verdict].append(task.name)
+        compared = sum(map(len, verdicts.values()))
+        parts = [f"{verdict} on {len(verdicts[verdict])} ({listed(verdicts[verdict])})"
+                 for verdict in ("better", "worse") if verdicts[verdict]]  # fmt: skip
+        parts += [f"{verdict} on {len(verdicts[verdict])}"
+                  for verdict in ("no difference", "not known") if verdicts[verdict]]  # fmt: skip
+        if compared:
+            said.append(f"{arm.name}: {', '.join(parts)}, of {compared}")
+    if not said or not found.baseline:
+        return []
+    return [f"Benchmarks, set against {found.baseline.name}: {'; '.join(said)}."]
+
+
 def numbers(arm: Arm) -> str:
     return listed(map(str, arm.collapsed))
 
@@ -331,8 +354,11 @@ def caveat(arms: list[Arm]) -> str:
 
 
 def comparisons_made(arms: list[Arm]) -> int:
-    """Those with a verdict: of the final bounds, at smaller budgets and over the last third."""
+    """Those with a verdict: of the final bounds, at smaller budgets and over the last third; and
+    of benchmarks.
+    """
     final = compare(arms)
     tables = [budget_table(group, final) for group in by_data(arms).values()]
     made = [*final, *(comparison for table in tables for comparison in table.by_seeds)]
-    return sum(comparison.verdict != "not known" for comparison in made)
+    scored = sum(len(b.compared()) + len(b.compared(late=True)) for b in benchmarks(arms))
+    return scored + sum(comparison.verdict != "not known" for comparison in made)

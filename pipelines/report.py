@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from ftmodel.objective import LN2
-from pipelines import errors, plots
+from pipelines import benchmark_plots, benchmark_words, errors, plots
 from pipelines.arms import (
     UNITS,
     Arm,
@@ -30,6 +30,9 @@ from pipelines.arms import (
     read_runs,
     training_bits,
 )
+from pipelines.benchmark_summary import aligned, summary_lines
+from pipelines.benchmark_table import Benchmarks, benchmarks
+from pipelines.benchmark_words import percent
 from pipelines.budget_table import budget_table
 from pipelines.compare import Comparison, compare
 from pipelines.files import replace_folder
@@ -44,6 +47,7 @@ from pipelines.findings import (
     signed,
 )
 from pipelines.paper import character_kinds, figure4_rows, number, our_panel, read_paper
+from pipelines.paper_tables import read_tables
 from pipelines.schema import Experiment, load_experiment
 from pipelines.sections import sections
 
@@ -150,7 +154,10 @@ def run_row(one: Measured) -> dict[str, Any]:
     """Every number measured on a run, at full precision, under flat names."""
     row = {"run": one.name, **vars(one.run), "latent_bits": one.latent_bits}
     row["budgets"] = " ".join(map(str, one.run.budgets))
-    return row | flat_figures(one.metrics)
+    row |= flat_figures(one.metrics)
+    for task, entry in (one.suite or {"tasks": {}})["tasks"].items():
+        row |= {f"suite_{task}": entry["value"], f"suite_{task}_se": entry["se"]}
+    return row
 
 
 def flat_figures(figures: dict[str, Any], outer: str = "") -> dict[str, Any]:
@@ -179,7 +186,19 @@ def arm_row(arm: Arm) -> dict[str, Any]:
     row |= {"parameters": arm.parameters, "trained_tokens": arm.trained_tokens}
     row |= {"tokens_per_second": arm.tokens_per_second}
     row |= estimate_row("last_third", over_seeds(arm.last_third) if arm.last_third else None)
-    return row if arm.baseline else row | {"collapsed": len(arm.collapsed)}
+    row |= {} if arm.baseline else {"collapsed": len(arm.collapsed)}
+    return row | suite_row(arm)
+
+
+def suite_row(arm: Arm) -> dict[str, Any]:
+    """The arm's benchmarks, final and over the last third of training."""
+    row: dict[str, Any] = {}
+    for found in benchmarks([arm]):
+        for scores, name in ((found.final, "suite_{}"), (found.last_third, "suite_{}_last_third")):
+            for task, by_arm in scores.items():
+                score = by_arm.get(arm.name)
+                row |= estimate_row(name.format(task), score.value if score else None)
+    return row
 
 
 def estimate_row(name: str, found: Estimate | None) -> dict[str, Any]:
@@ -199,12 +218,13 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def summary(arms: list[Arm], iwae_samples: int, page: Path) -> str:
-    """One aligned line an arm; the first of the columns in bits is the one to compare arms by."""
+    """One aligned line an arm; the first of the columns in bits is the one to compare arms by.
+    Below it the scores on a suite, if there is one.
+    """
     cells = [summary_row(arm) for arm in arms]
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     table = [heads, *([row[head] for head in heads] for row in cells)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+    lines = aligned([list(column) for column in zip(*table, strict=True)])
     notes = {
         "bits/token": f"bits: NLL of a baseline, IWAE-{iwae_samples} bound of a Free Transformer; "
         "± standard error over documents",
@@ -218,6 +238,7 @@ def summary(arms: list[Arm], iwae_samples: int, page: Path) -> str:
             *lines,
             "",
             *(note for head, note in notes.items() if head in heads),
+            *summary_lines(benchmarks(arms)),
             "",
             f"The report is in {page}; `make ui` opens the MLflow UI.",
             "",
@@ -264,6 +285,7 @@ def templates() -> Environment:
         "zip": zip,
         "in_words": in_words,
         "signed": signed,
+        "percent": percent,
     }
     return environment
 
@@ -272,13 +294,40 @@ def report_folder(experiment: Experiment) -> Path:
     return Path("report") / experiment.name
 
 
+def benchmark_context(found: list[Benchmarks]) -> dict[str, Any]:
+    """What the templates of benchmarks are made from; nothing where none were run."""
+    if not found:
+        return {"benchmarks": []}
+    return {
+        "benchmarks": benchmark_words.views(found, read_tables()),
+        "benchmark_suite": benchmark_words.suite_words(found),
+        "benchmark_notes": benchmark_words.notes(found),
+        "monte_carlo_words": benchmark_words.MONTE_CARLO,
+        "late_words": benchmark_words.LATE,
+        "training_words": benchmark_words.TRAINING,
+    }
+
+
+def benchmark_figures(views: list[benchmark_words.View], arms: list[Arm]) -> dict[str, Figure]:
+    """Of families with budgets; an arm has the same colour as in the other figures."""
+    style = plots.styles(arm.name for arm in arms)
+    return {
+        view.figure: benchmark_plots.during_training(view.found, style)
+        for view in views
+        if view.found.tasks and benchmark_plots.with_budgets(view.found)
+    }
+
+
 def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> None:
     arms = group_by_seed(runs)
+    scored = benchmarks(arms)
+    on_benchmarks = benchmark_context(scored)
     rows = figure4_rows(runs, read_paper())
     shown = [row for row in rows if any(row.run is arm.first for arm in arms)]
     groups, comparisons, made = by_data(arms), compare(arms), sections(arms)
     figures = {name: figure for section in made for name, (figure, _) in section.figures.items()}
     figures |= {"figure4": plots.figure4(shown)} if shown else {}
+    figures |= benchmark_figures(on_benchmarks["benchmarks"], arms)
     context = {
         "experiment": experiment,
         "arms": arms,
@@ -302,6 +351,7 @@ def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> 
         "figure4_shown": shown,
         "sections": made,
         "images": save_figures(figures, folder / "figures"),
+        **on_benchmarks,
     }
     environment = templates()
     for template, name in (("report.html.jinja", "index.html"), ("report.md.jinja", "report.md")):

@@ -15,7 +15,8 @@ from pipelines.arms import Arm, group_by_seed, read_runs
 from pipelines.schema import load_experiment
 
 ROOT = Path(__file__).parents[2]
-SAMPLES = ROOT / "docs/paper/figure4_samples.txt"
+PAPER = ROOT / "docs/paper"
+SAMPLES = PAPER / "figure4_samples.txt"
 CE = 0.1111  # of every Free Transformer: far below any bound
 GROUP = ["A>" + "_" * i + "A" * 8 + "!" + "_" * (55 - i) for i in range(8)]
 ARCHITECTURE = {
@@ -139,9 +140,35 @@ def write_experiment(
     return folder
 
 
+def task(value: float, se: float | None = 0.02, **changes: Any) -> dict[str, Any]:
+    """An entry of a suite.json."""
+    plain = {
+        "metric": "acc_char", "task": "ft_facts", "value": value, "se": se,
+        "higher_is_better": True, "documents": 100, "shots": 0, "version": "1.0", "truncated": 0,
+        "mc_error": None, "undecided": None, "seconds": 1.2, "subtasks": {},
+    }  # fmt: skip
+    return plain | changes
+
+
+def write_suite(
+    folder: Path,
+    name: str,
+    tasks: dict[str, dict[str, Any]],
+    scores: dict[str, list[float]] | None = None,
+    **changes: Any,
+) -> None:
+    """What the stage `suite` leaves of a run whose other results are there."""
+    folder = folder / "results/tiny" / name
+    suite = {
+        "suite": "mini", "harness": "lm_eval 0.4.13", "scoring": "marginal", "samples": 8,
+        "limit": None, "seed": 0, "tasks": tasks, "skipped": {},
+    }  # fmt: skip
+    (folder / "suite.json").write_text(json.dumps(suite | changes))
+    (folder / "suite_scores.json").write_text(json.dumps(scores or {}))
+
+
 def make_report(folder: Path) -> Path:
-    (folder / "docs/paper").mkdir(parents=True, exist_ok=True)
-    shutil.copy(SAMPLES, folder / "docs/paper")
+    shutil.copytree(PAPER, folder / "docs/paper", dirs_exist_ok=True)
     with chdir(folder):
         report.main()
     return folder / "report/tiny"

@@ -430,5 +430,6 @@ def test_what_decides_the_pages_is_what_dvc_makes_them_anew_for() -> None:
     }
     assert ours - unconcerned == {dep for dep in deps if dep.endswith(".py")}
     assert not {"pipelines/sweep.py", "pipelines/sweep_plots.py"} & ours
-    pages = {f"pipelines/{name}.jinja" for name in ("report.html", "report.md", "style.css")}
+    names = ("report.html", "report.md", "benchmarks.html", "benchmarks.md", "style.css")
+    pages = {f"pipelines/{name}.jinja" for name in names}
     assert pages == {dep for dep in deps if dep.endswith(".jinja")}

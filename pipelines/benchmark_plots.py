@@ -1,0 +1,88 @@
+"""Benchmarks during training, as Figures 5 to 7 of the paper: a small panel for each."""
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from pipelines.arm_plots import below, plain
+from pipelines.arms import Arm
+from pipelines.benchmark_table import Benchmarks, Task, suite
+from pipelines.plots import GREY, Style
+from pipelines.scale import scale
+
+COLUMNS, TICKS = 4, 4
+
+
+def with_budgets(found: Benchmarks) -> list[Arm]:
+    return [arm for arm in found.arms if all(suite(one).get("budgets") for one in arm.runs)]
+
+
+def during_training(found: Benchmarks, style: Mapping[str, Style]) -> Figure:
+    """Score against tokens: a dot a seed, a line through the means; hollow where not annealed."""
+    arms = with_budgets(found)
+    columns = min(COLUMNS, len(found.tasks))
+    rows = -(-len(found.tasks) // columns)
+    figure = Figure(figsize=(11 if columns > 2 else 4.4 * columns, 2.3 * rows + 0.9))
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    tokens = sorted({entry["tokens"] for arm in arms for entry in suite(arm.first)["budgets"]})
+    ticks = scale(tokens, log=True).ticks()
+    ticks = ticks[::-1][:: -(-len(ticks) // TICKS)][::-1]  # with the last
+    for i, (axes, task) in enumerate(zip(panels, found.tasks, strict=False)):
+        for arm in arms:
+            draw(axes, arm, task, style[arm.name])
+        last = i + columns >= len(found.tasks)  # of its column
+        plain(axes, "", "tokens (million)" if last else "", "")
+        axes.set_title(task.name, loc="left", fontsize=10, fontweight="bold")
+        lower = "" if task.higher_is_better else " ↓"
+        axes.set_title(f"{task.metric}{lower}", loc="right", fontsize=8, color=GREY)
+        axes.set_xscale("log")
+        axes.set_xlim(0.9 * tokens[0] / 1e6, 1.1 * tokens[-1] / 1e6)
+        axes.set_xticks([t / 1e6 for t in ticks], [f"{t / 1e6:.3g}" for t in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+        axes.tick_params(labelsize=8)
+    for axes in panels[len(found.tasks) :]:
+        axes.set_visible(False)
+    below(figure, handles(arms, style), COLUMNS if columns > 2 else 2)
+    return figure
+
+
+def draw(axes: Axes, arm: Arm, task: Task, style: Style) -> None:
+    for annealed, line, face in ((False, ":", "white"), (True, "-", style["color"])):
+        scores: dict[float, list[float]] = {}
+        for one in arm.runs:
+            for entry in suite(one)["budgets"]:
+                if bool(entry["annealed"]) == annealed and task.key in entry["tasks"]:
+                    value = entry["tasks"][task.key]["value"]
+                    scores.setdefault(entry["tokens"] / 1e6, []).append(value)
+        places = sorted(scores)
+        dots = [(place, value) for place in places for value in scores[place]]
+        look = line_look(arm, style)
+        axes.plot(places, [fmean(scores[place]) for place in places], line, **look)
+        axes.plot([x for x, _ in dots], [y for _, y in dots], **look | dot_look(style), mfc=face)
+
+
+def line_look(arm: Arm, style: Style) -> Style:
+    """The plain baseline stands out: thicker, and over the others."""
+    main = arm.baseline and not arm.run.extra_blocks
+    return {"color": style["color"], "lw": 2.4 if main else 1.1, "zorder": 3 if main else 2}
+
+
+def dot_look(style: Style) -> Style:
+    return {"ls": "", "marker": style["marker"] or "o", "ms": 3.2, "mew": 0.8}
+
+
+def handles(arms: list[Arm], style: Mapping[str, Style]) -> list[Line2D]:
+    lines = [
+        Line2D([], [], label=arm.name, **line_look(arm, style[arm.name])
+               | dot_look(style[arm.name]) | {"ls": "-"}) for arm in arms
+    ]  # fmt: skip
+    return [
+        *lines,
+        Line2D([], [], color=GREY, ls=":", marker="o", ms=4, mfc="white", label="not annealed"),
+        Line2D([], [], color=GREY, marker="o", ms=4, label="annealed"),
+    ]
