@@ -11,8 +11,7 @@ What a task has given is kept in resume/ until all are done: a stage that was ki
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
 from math import isnan
@@ -22,17 +21,22 @@ from typing import Any
 
 import torch
 
-from ftmodel.transformer import FreeTransformer
 from pipelines import errors
-from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_folder
+from pipelines.checkpoint import (
+    Card,
+    check_vocabulary,
+    checkpoint_path,
+    load_model,
+    resume_folder,
+)
 from pipelines.errors import UserError
 from pipelines.files import alone, code_hash, replace_file, replace_folder
 from pipelines.harness import FreeTransformerLM
 from pipelines.inputs import FETCHED
-from pipelines.schema import Experiment
+from pipelines.schema import Budget, Experiment
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
-from pipelines.suite_schema import Scoring, Suite
+from pipelines.suite_schema import Scoring, Suite, SuiteTask
 from pipelines.tasks import Skipped, TaskFigures, harness_version, run_task
 from pipelines.tracking import Tracking
 
@@ -46,7 +50,19 @@ SCORING = (  # what else than checkpoint, tasks and settings decides the figures
     "pipelines/tasks.py",
     "pipelines/suite.py",
 )
-Log = list[dict[str, Any]]  # of samples
+SAMPLES = "suite_samples"
+Log = list[dict[str, Any]]  # of samples, as the harness keeps it
+
+
+@dataclass
+class Scored:
+    """What the tasks of one checkpoint have given."""
+
+    budget: Budget
+    latent: bool
+    figures: dict[str, TaskFigures]
+    logs: dict[str, Log]
+    skipped: dict[str, str]  # why
 
 
 class Progress:
@@ -56,40 +72,66 @@ class Progress:
         self.folder, self.decisive = folder, decisive
         folder.mkdir(parents=True, exist_ok=True)
 
-    def path(self, name: str, spec: Any) -> Path:
-        key = sha256(f"{self.decisive} {name} {spec}".encode()).hexdigest()[:16]
+    def path(self, name: str, spec: SuiteTask) -> Path:
+        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()[:16]
         return self.folder / f"{name}-{key}.json"
 
-    def read(self, path: Path) -> tuple[TaskFigures, Log] | None:
+    def read(self, name: str, spec: SuiteTask) -> tuple[TaskFigures, Log] | None:
+        path = self.path(name, spec)
         if not path.exists():
             return None
         kept = json.loads(path.read_text())
         return TaskFigures(**kept["figures"]), kept["log"]
 
-    def write(self, path: Path, figures: TaskFigures, log: Log) -> None:
-        with replace_file(path) as file:
+    def write(self, name: str, spec: SuiteTask, figures: TaskFigures, log: Log) -> None:
+        with replace_file(self.path(name, spec)) as file:
             file.write(json.dumps({"figures": asdict(figures), "log": log}).encode())
 
 
-def run_suite(
-    lm: FreeTransformerLM, suite: Suite, progress: Progress
-) -> tuple[dict[str, TaskFigures], dict[str, Log], dict[str, str]]:
-    """Figures and logs of each task, and why others were skipped."""
-    figures, logs, skipped = {}, {}, {}
-    for name, spec in suite.tasks.items():
-        path = progress.path(name, spec)
-        if found := progress.read(path):
-            figures[name], logs[name] = found
-            continue
-        try:
-            figures[name], logs[name] = run_task(lm, name, spec, suite)
-        except Skipped as reason:
-            skipped[name] = str(reason)
-            print(f"skipped {name}: {reason}", flush=True)
-            continue
-        progress.write(path, figures[name], logs[name])
-        print(f"{name}: {shown(figures[name])} ({spec.label})", flush=True)
-    return figures, logs, skipped
+def decisive(suite: Suite, card: Card, budget: Budget) -> str:
+    """All that the figures of a checkpoint depend on, but for the task."""
+    settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
+    fetched = FETCHED.read_text() if FETCHED.exists() else ""
+    code = code_hash(SCORING)
+    return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {fetched}"
+
+
+def score_checkpoint(
+    experiment: Experiment, name: str, budget: Budget, folder: Path
+) -> tuple[Scored, Card]:
+    """Score the model that a run has left at a budget; ``folder`` is for progress."""
+    run, suite = experiment.runs[name], experiment.suite
+    whole = budget.listed == run.tokens
+    path = checkpoint_path(experiment.name, name, None if whole else budget.listed)
+    model, card = load_model(path)
+    shards = Shards(Path("data/tokens") / run.data)
+    check_vocabulary(path, card, shards)
+    lm = FreeTransformerLM(
+        model,
+        shards.byte_tokenizer(),
+        torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        scoring=suite.scoring,
+        samples=suite.samples,
+        batch_tokens=suite.batch_tokens,
+        seed=suite.seed,
+    )
+    progress = Progress(folder, decisive(suite, card, budget))
+    scored = Scored(budget, model.latent is not None, {}, {}, {})
+    at = f" at {budget.listed:,} tokens" if run.budgets else ""
+    for task, spec in suite.tasks.items():
+        found = progress.read(task, spec)
+        if found is None:
+            try:
+                found = run_task(lm, task, spec, suite)
+            except Skipped as reason:
+                scored.skipped[task] = str(reason)
+                if whole:
+                    print(f"{name}: skipped {task}: {reason}", flush=True)
+                continue
+            progress.write(task, spec, *found)
+        scored.figures[task], scored.logs[task] = found
+        print(f"{name}{at}: {task} {shown(found[0])} ({spec.label})", flush=True)
+    return scored, card
 
 
 def shown(figures: TaskFigures) -> str:
@@ -102,16 +144,22 @@ def number(value: float | None) -> float | None:
     return None if value is None or isnan(value) else value
 
 
-def entry(suite: Suite, name: str, figures: TaskFigures) -> dict[str, Any]:
+def entry(spec: SuiteTask, figures: TaskFigures) -> dict[str, Any]:
     """What suite.json says of a task."""
-    spec = suite.tasks[name]
     told = {key: value for key, value in asdict(figures).items() if key != "scores"}
     told |= {key: number(told[key]) for key in ("se", "mc_error", "undecided")}
     return {"metric": spec.label, "task": spec.task, **told}
 
 
-def short(figures: dict[str, TaskFigures]) -> dict[str, Any]:
-    return {name: {"value": one.value, "se": number(one.se)} for name, one in figures.items()}
+def at_budget(scored: Scored, batch_tokens: int) -> dict[str, Any]:
+    return {
+        "tokens": scored.budget.steps * batch_tokens,
+        "listed": scored.budget.listed,
+        "annealed": scored.budget.annealed,
+        "tasks": {
+            name: {"value": one.value, "se": number(one.se)} for name, one in scored.figures.items()
+        },
+    }
 
 
 def last_third(budgets: list[dict[str, Any]]) -> dict[str, Any]:
@@ -124,112 +172,70 @@ def last_third(budgets: list[dict[str, Any]]) -> dict[str, Any]:
     return {"n": len(late), "tasks": means}
 
 
-def language_model(
-    model: FreeTransformer, shards: Shards, suite: Suite, device: torch.device
-) -> FreeTransformerLM:
-    return FreeTransformerLM(
-        model.to(device),
-        shards.byte_tokenizer(),
-        device,
-        scoring=suite.scoring,
-        samples=suite.samples,
-        batch_tokens=suite.batch_tokens,
-        seed=suite.seed,
-    )
+def results(experiment: Experiment, name: str, series: list[Scored]) -> dict[str, Any]:
+    """The content of suite.json, from a run's checkpoints in the order of their budgets."""
+    run, suite, final = experiment.runs[name], experiment.suite, series[-1]
+    found: dict[str, Any] = {
+        "suite": suite.name,
+        "harness": harness_version(),
+        "scoring": suite.scoring.value,
+        "samples": suite.samples if final.latent and suite.scoring is Scoring.marginal else 1,
+        "limit": suite.limit,
+        "seed": suite.seed,
+        "tasks": {task: entry(suite.tasks[task], one) for task, one in final.figures.items()},
+        "skipped": final.skipped,
+    }
+    if run.budgets:
+        budgets = [at_budget(scored, experiment.batch_tokens(run)) for scored in series]
+        found |= {"budgets": budgets, "last_third": last_third(budgets)}
+    return found
 
 
-def decisive(suite: Suite, spec_hash: str, tokens: int) -> str:
-    """All that the figures of a checkpoint depend on, but for the task."""
-    settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
-    code = code_hash(SCORING)
-    fetched = FETCHED.read_text() if FETCHED.exists() else ""
-    return f"{spec_hash} {tokens} {settings} {code} {harness_version()} {fetched}"
+def write_files(folder: Path, found: dict[str, Any], final: Scored) -> None:
+    figures = final.figures.items()
+    scores = {task: one.scores for task, one in figures if one.scores is not None}
+    with replace_folder(folder / SAMPLES) as samples:
+        for task, log in final.logs.items():
+            lines = (json.dumps(sample, ensure_ascii=False) + "\n" for sample in log)
+            (samples / f"{task}.jsonl").write_text("".join(lines))
+    (folder / "suite_scores.json").write_text(json.dumps(scores) + "\n")
+    metrics = {task: one.value for task, one in figures}
+    (folder / "suite_metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+    (folder / "suite.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
+def track(
+    experiment: Experiment, name: str, card: Card, found: dict[str, Any], series: list[Scored]
+) -> None:
+    """Add the figures to the MLflow run of the training."""
+    tracking = Tracking(experiment.name)
+    tracking.start(card, experiment, go_on=True)
+    for scored in series:
+        figures = {task: one.value for task, one in scored.figures.items()}
+        errors_of = {f"{task}_se": number(one.se) for task, one in scored.figures.items()}
+        figures |= {key: error for key, error in errors_of.items() if error is not None}
+        tracking.log_figures("suite", figures, step=scored.budget.steps)
+    tracking.tag("suite", f"{found['suite']}, {found['harness']}, seed {found['seed']}")
+    folder = Path("results") / experiment.name / name
+    for file in (folder / "suite.json", *sorted((folder / SAMPLES).iterdir())):
+        tracking.log_artifact(file)
+    tracking.finish()
 
 
 def score(experiment: Experiment, name: str) -> None:
     """Score a trained run: its files in results/ and its MLflow run. Raises UserError."""
-    run, suite = experiment.runs[name], experiment.suite
-    shards = Shards(Path("data/tokens") / run.data)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    folder = Path("results") / experiment.name / name
-    kept = suite_resume_folder(experiment.name, name)
-    batch = experiment.batch_tokens(run)
-    budgets = []
+    # beside the run's own folder, which stage `evaluate` deletes; no run has a dot in its name
+    kept = resume_folder(experiment.name, f"{name}.suite")
     with alone(kept):
+        series = []
         # the whole run first: of a stage cut short its figures are the ones to have
-        for budget in reversed(experiment.budgets(run)):
-            last = budget.listed == run.tokens
-            path = checkpoint_path(experiment.name, name, None if last else budget.listed)
-            model, card = load_model(path)
-            check_vocabulary(path, card, shards)
-            if run.budgets:
-                print(f"{name} at {budget.listed:,} tokens", flush=True)
-            lm = language_model(model, shards, suite, device)
-            progress = Progress(kept, decisive(suite, card.spec_hash, budget.listed))
-            figures, logs, missing = run_suite(lm, suite, progress)
-            if last:
-                final, final_card, latent = figures, card, model.latent is not None
-                skipped = missing
-                write_samples(folder / "suite_samples", logs)
-            budgets.append(
-                {
-                    "tokens": budget.steps * batch,
-                    "listed": budget.listed,
-                    "annealed": budget.annealed,
-                    "tasks": short(figures),
-                }
-            )
-        budgets.reverse()
-        marginal = latent and suite.scoring is Scoring.marginal
-        results: dict[str, Any] = {
-            "suite": suite.name,
-            "harness": harness_version(),
-            "scoring": suite.scoring.value,
-            "samples": suite.samples if marginal else 1,
-            "limit": suite.limit,
-            "seed": suite.seed,
-            "tasks": {task: entry(suite, task, one) for task, one in final.items()},
-            "skipped": skipped,
-        }
-        if run.budgets:
-            results |= {"budgets": budgets, "last_third": last_third(budgets)}
-        values = {task: one.value for task, one in final.items()}
-        scores = {task: one.scores for task, one in final.items() if one.scores is not None}
-        for file, content in (
-            ("suite.json", results),
-            ("suite_scores.json", scores),
-            ("suite_metrics.json", values),
-        ):
-            (folder / file).write_text(json.dumps(content, indent=None if content is scores else 2))
-
-        tracking = Tracking(experiment.name)
-        tracking.start(final_card, experiment, go_on=True)
-        for one in budgets:
-            told = {
-                key: value
-                for task, found in one["tasks"].items()
-                for key, value in ((task, found["value"]), (f"{task}_se", found["se"]))
-                if value is not None
-            }
-            tracking.log_figures("suite", told, step=one["tokens"] // batch)
-        tracking.tag("suite", f"{suite.name}, {results['harness']}, seed {suite.seed}")
-        tracking.log_artifact(folder / "suite.json")
-        for file in sorted((folder / "suite_samples").iterdir()):
-            tracking.log_artifact(file)
-        tracking.finish()
+        for budget in reversed(experiment.budgets(experiment.runs[name])):
+            scored, card = score_checkpoint(experiment, name, budget, kept)
+            series.insert(0, scored)
+        found = results(experiment, name, series)
+        write_files(Path("results") / experiment.name / name, found, series[-1])
+        track(experiment, name, card, found, series)
         shutil.rmtree(kept, ignore_errors=True)
-
-
-def suite_resume_folder(experiment: str, run: str) -> Path:
-    """Beside the run's own, which stage `evaluate` deletes; no run has a dot in its name."""
-    return resume_folder(experiment, f"{run}.suite")
-
-
-def write_samples(target: Path, logs: dict[str, Log]) -> None:
-    with replace_folder(target) as folder:
-        for name, log in logs.items():
-            lines = (json.dumps(sample, ensure_ascii=False) + "\n" for sample in log)
-            (folder / f"{name}.jsonl").write_text("".join(lines))
 
 
 def main() -> None:

@@ -13,7 +13,16 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("conf", "docs/paper", "ftmodel", "pipelines", "tasks", ".dvc/config", ".dvc/plots", "dvc.yaml")
+PARTS = (
+    "conf",
+    "docs/paper",
+    "ftmodel",
+    "pipelines",
+    "tasks",
+    ".dvc/config",
+    ".dvc/plots",
+    "dvc.yaml",
+)
 
 
 class Project:
