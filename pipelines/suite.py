@@ -59,6 +59,7 @@ class Scored:
     """What the tasks of one checkpoint have given."""
 
     budget: Budget
+    card: Card
     latent: bool
     figures: dict[str, TaskFigures]
     logs: dict[str, Log]
@@ -96,9 +97,7 @@ def decisive(suite: Suite, card: Card, budget: Budget) -> str:
     return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {fetched}"
 
 
-def score_checkpoint(
-    experiment: Experiment, name: str, budget: Budget, folder: Path
-) -> tuple[Scored, Card]:
+def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: Path) -> Scored:
     """Score the model that a run has left at a budget; ``folder`` is for progress."""
     run, suite = experiment.runs[name], experiment.suite
     whole = budget.listed == run.tokens
@@ -116,7 +115,7 @@ def score_checkpoint(
         seed=suite.seed,
     )
     progress = Progress(folder, decisive(suite, card, budget))
-    scored = Scored(budget, model.latent is not None, {}, {}, {})
+    scored = Scored(budget, card, model.latent is not None, {}, {}, {})
     at = f" at {budget.listed:,} tokens" if run.budgets else ""
     for task, spec in suite.tasks.items():
         found = progress.read(task, spec)
@@ -131,7 +130,7 @@ def score_checkpoint(
             progress.write(task, spec, *found)
         scored.figures[task], scored.logs[task] = found
         print(f"{name}{at}: {task} {shown(found[0])} ({spec.label})", flush=True)
-    return scored, card
+    return scored
 
 
 def shown(figures: TaskFigures) -> str:
@@ -204,12 +203,10 @@ def write_files(folder: Path, found: dict[str, Any], final: Scored) -> None:
     (folder / "suite.json").write_text(json.dumps(found, indent=2) + "\n")
 
 
-def track(
-    experiment: Experiment, name: str, card: Card, found: dict[str, Any], series: list[Scored]
-) -> None:
+def track(experiment: Experiment, name: str, found: dict[str, Any], series: list[Scored]) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
-    tracking.start(card, experiment, go_on=True)
+    tracking.start(series[-1].card, experiment, go_on=True)
     for scored in series:
         figures = {task: one.value for task, one in scored.figures.items()}
         errors_of = {f"{task}_se": number(one.se) for task, one in scored.figures.items()}
@@ -227,14 +224,13 @@ def score(experiment: Experiment, name: str) -> None:
     # beside the run's own folder, which stage `evaluate` deletes; no run has a dot in its name
     kept = resume_folder(experiment.name, f"{name}.suite")
     with alone(kept):
-        series = []
+        series: list[Scored] = []
         # the whole run first: of a stage cut short its figures are the ones to have
         for budget in reversed(experiment.budgets(experiment.runs[name])):
-            scored, card = score_checkpoint(experiment, name, budget, kept)
-            series.insert(0, scored)
+            series.insert(0, score_checkpoint(experiment, name, budget, kept))
         found = results(experiment, name, series)
         write_files(Path("results") / experiment.name / name, found, series[-1])
-        track(experiment, name, card, found, series)
+        track(experiment, name, found, series)
         shutil.rmtree(kept, ignore_errors=True)
 
 
