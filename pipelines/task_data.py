@@ -38,6 +38,7 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
 
     datasets.disable_progress_bars()
     datasets.disable_caching()  # what a task makes of its documents is not kept beside them
+    kwargs = {key: value for key, value in kwargs.items() if key != "trust_remote_code"}
     if is_local(dataset):
         return load_local(dataset, name, kwargs)
     folder = place(dataset, name)
@@ -73,7 +74,6 @@ def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], folder: Path) 
 
     revision = commit(dataset, kwargs.get("revision"))
     kwargs = {**kwargs, "revision": revision}
-    kwargs.pop("trust_remote_code", None)  # no such code is run
     with tempfile.TemporaryDirectory(dir=FOLDER) as cache:
         try:
             splits = datasets.load_dataset(dataset, name, cache_dir=cache, **kwargs)

@@ -301,8 +301,8 @@ def run_task(
     ]
     figures = read_figures(lm, spec.key, tasks, top, results, samples)
     figures.seconds = seconds
-    if (group := loaded["groups"].get(spec.task)) is not None:
-        figures.version = str(group.version)
+    if spec.task in loaded["groups"]:
+        figures.version = str(loaded["groups"][spec.task].version)
     return figures, json.loads(json.dumps(samples, default=handle_non_serializable))
 
 
@@ -359,7 +359,8 @@ def with_error(lm: Scorer, sample: Mapping[str, Any]) -> dict[str, list[float]]:
 
 def undecided(metric: str, tasks: Mapping[str, Any], samples: list[dict[str, Any]]) -> float | None:
     """Share of multiple-choice documents whose two best choices, as the metric weighs them, are
-    less than SURE standard errors of their difference apart; None where no error is known.
+    less than SURE standard errors of their difference apart, the two taken as independent; None
+    where no error is known.
     """
     lengths = {
         "acc": lambda choice: 1,

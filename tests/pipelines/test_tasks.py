@@ -181,15 +181,20 @@ def choice_docs(*choices):
 
 @pytest.mark.parametrize(
     "key, undecided",
-    [("acc,none", 0.5), ("acc_norm,none", 0.25)],
+    [("acc,none", 0.4), ("acc_norm,none", 0.2)],
 )
 def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
-    given(**choice_docs(["a", "b", "c"], ["a", "b", "c"], ["a", "bbbb", "c"], ["aa", "bb"]))
+    given(
+        **choice_docs(
+            ["a", "b", "c"], ["a", "b", "c"], ["a", "bbbb", "c"], ["aa", "bb"], ["aaaa", "bbbb"]
+        )
+    )
     values = {
         "p0": {"a": -1.0, "b": -1.4, "c": -9.0},  # 0.4 apart; error of the difference 0.1414
         "p1": {"a": -1.0, "b": -8.0, "c": -1.27},  # 0.27 apart: less than 2 errors
         "p2": {"a": -1.0, "bbbb": -1.1, "c": -3.0},  # 0.725 a character apart
         "p3": {"aa": -2.0, "bb": -9.0},
+        "p4": {"aaaa": -4.0, "bbbb": -4.4},  # a character: 0.1 apart, error 0.0354
     }
     model = Scripted(lambda prompt, choice: values[prompt][choice], error=lambda *_: 0.1)
     figures, samples = run_task(model, "x", entry("ft_snippets", key), settings())
