@@ -23,7 +23,13 @@ from pipelines.errors import UserError
 from pipelines.schema import Experiment, Run
 
 Curve = list[dict[str, float]]  # rows of a curve.csv
-FILES = ("evaluation.json", "details.json", "curve.csv")
+FILES = {  # of a run, and the stages that make them
+    "evaluation.json": "evaluate",
+    "details.json": "evaluate",
+    "curve.csv": "evaluate",
+    "suite.json": "suite",
+    "suite_scores.json": "suite",
+}
 UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
 SIZES = {"bits_per_byte": "document_bytes", "bits_per_token": "document_tokens"}
 
@@ -230,9 +236,10 @@ def read_runs(experiment: Experiment) -> list[Measured]:
 def read_run(experiment: Experiment, name: str) -> Measured:
     run = experiment.runs[name]
     folder = Path("results") / experiment.name / name
-    for file in FILES:
-        if not (folder / file).exists():
-            raise UserError(f"{folder / file} is missing: `dvc repro evaluate@{name}` makes it")
+    scored = name in experiment.suite_runs  # files of a suite may be left of an earlier one
+    for file, stage in FILES.items():
+        if (stage != "suite" or scored) and not (folder / file).exists():
+            raise UserError(f"{folder / file} is missing: `dvc repro {stage}@{name}` makes it")
     return Measured(
         name=name,
         run=run,
@@ -241,13 +248,9 @@ def read_run(experiment: Experiment, name: str) -> Measured:
         metrics=json.loads((folder / "evaluation.json").read_text()),
         details=json.loads((folder / "details.json").read_text()),
         curve=read_curve(folder / "curve.csv"),
-        suite=read_if_there(folder / "suite.json"),
-        suite_scores=read_if_there(folder / "suite_scores.json") or {},
+        suite=json.loads((folder / "suite.json").read_text()) if scored else None,
+        suite_scores=json.loads((folder / "suite_scores.json").read_text()) if scored else {},
     )
-
-
-def read_if_there(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 def group_by_seed(runs: list[Measured]) -> list[Arm]:

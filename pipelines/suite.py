@@ -2,12 +2,13 @@
 
 Writes results/<experiment>/<run>/suite.json (all figures), suite_scores.json (the score of each
 document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/ (prompts, answers
-and scores, as lm_eval logs them), and adds them to the MLflow run of the training. A run that lists
+and scores, as lm_eval logs them; packed), and adds them to the MLflow run of the training. A run that lists
 `budgets` is scored at each of them.
 
 What a task has given is kept in resume/ until all are done: a stage that was killed goes on there.
 """
 
+import gzip
 import json
 import os
 import shutil
@@ -44,9 +45,15 @@ SCORING = (  # what else than checkpoint, tasks and settings decides the figures
     "ftmodel/answers.py",
     "ftmodel/bounds.py",
     "ftmodel/generate.py",
-    "pipelines/harness.py",
-    "pipelines/sandbox.py",
     "pipelines/streams.py",
+    "pipelines/held_out.py",
+    "pipelines/requests.py",
+    "pipelines/harness.py",
+    "pipelines/programs.py",
+    "pipelines/sandbox.py",
+    "pipelines/sandbox_calls.py",
+    "pipelines/sandbox_child.py",
+    "pipelines/task_data.py",
     "pipelines/tasks.py",
     "pipelines/suite.py",
 )
@@ -194,9 +201,9 @@ def write_files(folder: Path, found: dict[str, Any], final: Scored) -> None:
     figures = final.figures.items()
     scores = {task: one.scores for task, one in figures if one.scores is not None}
     with replace_folder(folder / SAMPLES) as samples:
-        for task, log in final.logs.items():
-            lines = (json.dumps(sample, ensure_ascii=False) + "\n" for sample in log)
-            (samples / f"{task}.jsonl").write_text("".join(lines))
+        for task, log in final.logs.items():  # packed: prompts repeat their examples
+            with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
+                file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in log)
     (folder / "suite_scores.json").write_text(json.dumps(scores) + "\n")
     metrics = {task: one.value for task, one in figures}
     (folder / "suite_metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")

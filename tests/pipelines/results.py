@@ -158,6 +158,7 @@ def write_suite(
     **changes: Any,
 ) -> None:
     """What the stage `suite` leaves of a run whose other results are there."""
+    set_suite_run(folder, name, True)
     folder = folder / "results/tiny" / name
     suite = {
         "suite": "mini", "harness": "lm_eval 0.4.13", "scoring": "marginal", "samples": 8,
@@ -165,6 +166,15 @@ def write_suite(
     }  # fmt: skip
     (folder / "suite.json").write_text(json.dumps(suite | changes))
     (folder / "suite_scores.json").write_text(json.dumps(scores or {}))
+
+
+def set_suite_run(folder: Path, name: str, scored: bool) -> None:
+    """Say in params.yaml whether the suite scores a run."""
+    content = yaml.safe_load((folder / "params.yaml").read_text())
+    others = {key: data for key, data in content.get("suite_runs", {}).items() if key != name}
+    mine = {name: content["runs"][name]["data"]} if scored else {}
+    text = yaml.safe_dump(content | {"suite_runs": others | mine}, sort_keys=False)
+    (folder / "params.yaml").write_text(text)
 
 
 def make_report(folder: Path) -> Path:

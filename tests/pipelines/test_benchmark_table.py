@@ -6,7 +6,7 @@ from statistics import stdev
 from typing import Any
 
 import pytest
-from results import arms_of, run, task, write_experiment, write_suite
+from results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
 from pipelines.arms import Arm
 from pipelines.benchmark_table import Benchmarks, Score, benchmarks
@@ -144,9 +144,9 @@ def test_an_arm_without_a_suite_is_left_out_and_one_without_a_task_has_a_gap(
 ) -> None:
     arms = arms_with(tmp_path, {"base": {"facts": task(0.3)}, "free": {}})
     assert list(benchmarks(arms)[0].final["facts"]) == ["base"]
-    (tmp_path / "results/tiny/free/suite.json").unlink()
+    set_suite_run(tmp_path, "free", False)  # its files may still be there
     assert [arm.name for arm in benchmarks(arms_of(tmp_path))[0].arms] == ["base"]
-    (tmp_path / "results/tiny/base/suite.json").unlink()
+    set_suite_run(tmp_path, "base", False)
     assert benchmarks(arms_of(tmp_path)) == []
 
 

@@ -21,8 +21,10 @@ from results import (
     arms_of,
     make_report,
     run,
+    task,
     write_experiment,
     write_results,
+    write_suite,
 )
 
 from pipelines import report
@@ -217,6 +219,15 @@ def test_missing_result_names_the_stage(tmp_path: Path, file: str) -> None:
     with pytest.raises(UserError, match=f"free/{file} is missing.*dvc repro evaluate@free"):
         make_report(tmp_path)
     assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("file", ["suite.json", "suite_scores.json"])
+def test_missing_scores_name_their_stage(tmp_path: Path, file: str) -> None:
+    write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
+    write_suite(tmp_path, "free", {"facts": task(0.3)})
+    (tmp_path / "results/tiny/free" / file).unlink()
+    with pytest.raises(UserError, match=f"free/{file} is missing.*dvc repro suite@free"):
+        make_report(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +432,7 @@ def test_what_decides_the_pages_is_what_dvc_makes_them_anew_for() -> None:
         *(f"ftmodel/{name}.py" for name in ("schedule", "processes", "coin_flip", "reviews")),
         # what they check, name or keep
         *(f"pipelines/{name}.py" for name in ("data_schema", "errors", "files")),
-        *(f"pipelines/{name}.py" for name in ("listing", "schema", "stage")),
+        *(f"pipelines/{name}.py" for name in ("listing", "schema", "stage", "suite_schema")),
     }
     code = "import pipelines.report, sys; print(*sys.modules)"
     modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()

@@ -1,0 +1,208 @@
+"""Stage suite: every benchmark of every checkpoint once, its figures in files and in MLflow."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from training import tracked_runs, train_run
+
+from pipelines import inputs, suite
+from pipelines.errors import UserError
+from pipelines.files import ROOT
+from pipelines.schema import load_experiment
+from pipelines.suite import last_third, score
+from pipelines.tasks import Skipped
+
+RUN = "text_free_k1_2"
+BATCH = 4 * 64  # tokens
+SCORED = ("snippets", "snippets_char", "words", "idioms", "passages")  # without running code
+
+
+@pytest.fixture
+def trained(workspace):
+    """The text run of smoke, in the current folder."""
+    train_run(RUN)
+    return workspace
+
+
+def read(file, name=RUN):
+    return json.loads(open(f"results/smoke/{name}/{file}").read())
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The benchmarks that are really run, in order; those in ``fail`` raise."""
+
+    class Calls(list):
+        def __init__(self):
+            self.fail = {}
+
+    made, run_task = Calls(), suite.run_task
+
+    def spy(lm, name, spec, settings):
+        if name in made.fail:
+            raise made.fail[name]
+        made.append(name)
+        return run_task(lm, name, spec, settings)
+
+    monkeypatch.setattr(suite, "run_task", spy)
+    return made
+
+
+def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_training(trained):
+    score(load_experiment(), RUN)
+    found, scores, metrics = (read(f"suite{part}.json") for part in ("", "_scores", "_metrics"))
+    assert {k: found[k] for k in ("suite", "scoring", "samples", "limit", "seed")} == {
+        "suite": "mini", "scoring": "marginal", "samples": 2, "limit": 3, "seed": 0
+    }  # fmt: skip
+    assert found["harness"].startswith("lm_eval 0.4.")
+    assert tuple(found["tasks"]) == tuple(metrics) == SCORED
+    assert "suite.run_code=true" in found["skipped"]["functions"]
+    assert "budgets" not in found
+    for name, told in found["tasks"].items():
+        assert told["value"] == metrics[name]
+        assert told["documents"] == 3
+        assert told["shots"] == 0
+        assert told["version"] == "1.0"
+        with gzip.open(f"results/smoke/{RUN}/suite_samples/{name}.jsonl.gz", "rt") as file:
+            log = [json.loads(line) for line in file]
+        assert len(log) == 3
+        if name in scores:
+            assert sum(scores[name]) / 3 == pytest.approx(told["value"])
+    assert found["tasks"]["snippets"]["metric"] == "acc_completion"
+    assert found["tasks"]["snippets"]["mc_error"] > 0
+    assert found["tasks"]["passages"]["higher_is_better"] is False
+    assert "passages" not in scores  # a ratio, no mean of documents
+
+    client, runs = tracked_runs()
+    (tracked,) = runs  # that of the training
+    history = client.get_metric_history(tracked.info.run_id, "suite/passages")
+    assert [(m.step, m.value) for m in history] == [(20, metrics["passages"])]
+    assert tracked.data.metrics["suite/passages_se"] == found["tasks"]["passages"]["se"]
+    assert tracked.data.tags["suite"] == f"mini, {found['harness']}, seed 0"
+    artifacts = {a.path for a in client.list_artifacts(tracked.info.run_id)}
+    assert {"suite.json", "snippets.jsonl.gz", "passages.jsonl.gz"} <= artifacts
+
+
+def test_each_smaller_budget_is_scored_with_its_own_model(workspace):
+    budgets = [5 * BATCH, 15 * BATCH]
+    train_run(RUN, budgets=budgets)
+    experiment = load_experiment()
+    experiment.runs[RUN].budgets = budgets
+    score(experiment, RUN)
+    found = read("suite.json")
+    series = found["budgets"]
+    assert [one["tokens"] for one in series] == [*budgets, 20 * BATCH]
+    assert [one["annealed"] for one in series] == [False, False, True]
+    values = [one["tasks"]["passages"]["value"] for one in series]
+    assert values[0] > values[1] > values[2] == found["tasks"]["passages"]["value"]
+    assert found["last_third"]["n"] == 2
+    mean = found["last_third"]["tasks"]["passages"]
+    assert mean == pytest.approx((values[1] + values[2]) / 2)
+    client, (tracked,) = tracked_runs()
+    history = client.get_metric_history(tracked.info.run_id, "suite/passages")
+    assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), values, strict=True))
+
+
+def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():
+    def at(tokens, **values):
+        return {"tokens": tokens, "tasks": {k: {"value": v} for k, v in values.items()}}
+
+    series = [at(199, a=9, b=9), at(200, a=2.0), at(250, a=3.0, b=1.0), at(300, a=4.0, b=1.0)]
+    assert last_third(series) == {"n": 3, "tasks": {"a": 3.0}}
+
+
+def test_a_stage_that_was_killed_goes_on_with_the_next_benchmark(trained, calls):
+    calls.fail = {"words": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        score(load_experiment(), RUN)
+    assert calls == ["snippets", "snippets_char"]
+    calls.fail = {}
+    score(load_experiment(), RUN)
+    assert [name for name in calls if name.startswith("snippets")] == ["snippets", "snippets_char"]
+    assert set(read("suite.json")["tasks"]) == set(SCORED)
+    assert not list(trained.glob("resume/smoke/*.suite"))
+
+
+def test_what_was_kept_of_other_settings_is_not_taken(trained, calls):
+    calls.fail = {"words": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        score(load_experiment(), RUN)
+    calls.fail, calls[:] = {}, []
+    experiment = load_experiment()
+    experiment.suite.seed = 1
+    score(experiment, RUN)
+    assert calls[:2] == ["snippets", "snippets_char"]
+
+
+def test_a_benchmark_whose_data_are_not_here_is_named_and_the_others_go_on(trained, calls, capsys):
+    calls.fail = {"snippets": Skipped("its data are not here; `python -m pipelines.fetch`")}
+    score(load_experiment(), RUN)
+    assert "skipped snippets: its data are not here" in capsys.readouterr().out
+    found = read("suite.json")
+    assert found["skipped"]["snippets"].endswith("`python -m pipelines.fetch`")
+    assert "snippets" not in found["tasks"]
+    assert "words" in found["tasks"]
+
+
+def test_the_same_again_is_the_same(trained):
+    score(load_experiment(), RUN)
+    first = {k: v["value"] for k, v in read("suite.json")["tasks"].items()}
+    experiment = load_experiment()
+    experiment.suite.batch_tokens = 64
+    score(experiment, RUN)
+    again = {k: v["value"] for k, v in read("suite.json")["tasks"].items()}
+    assert again == pytest.approx(first, abs=1e-5)
+
+
+def test_a_run_that_the_suite_is_not_for_is_refused(workspace, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["suite", "baseline"])
+    with pytest.raises(UserError, match="'baseline' is not under suite_runs"):
+        suite.main()
+
+
+def test_what_decides_the_scores_is_what_dvc_scores_again_for():
+    stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["suite"]["do"]
+    deps = {dep for dep in stage["deps"] if dep.endswith(".py")}
+    assert deps == set(suite.SCORING)
+    unconcerned = {  # of training, whose checkpoint is a dependency, and what checks or keeps
+        *(f"ftmodel/{name}.py" for name in ("config", "layers", "mapper", "objective")),
+        *(f"ftmodel/{name}.py" for name in ("transformer", "schedule", "processes")),
+        *(f"ftmodel/{name}.py" for name in ("coin_flip", "reviews", "target_task")),
+        *(f"pipelines/{name}.py" for name in ("checkpoint", "data_schema", "errors", "files")),
+        *(f"pipelines/{name}.py" for name in ("inputs", "listing", "record", "schema", "stage")),
+        *(f"pipelines/{name}.py" for name in ("suite_schema", "tracking")),
+        *(f"pipelines/{name}.py" for name in ("token_file", "tokenizer", "shards")),  # the data's
+    }
+    code = "import pipelines.suite, pipelines.programs, pipelines.sandbox, sys; print(*sys.modules)"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
+    ours = {
+        m.replace(".", "/") + ".py" for m in modules if m.startswith(("ftmodel.", "pipelines."))
+    }
+    assert ours - unconcerned == deps - {"pipelines/sandbox_child.py"}
+
+
+@pytest.mark.slow  # the index of the whole harness
+def test_an_unknown_benchmark_is_named_before_anything_is_trained(workspace):
+    params = yaml.safe_load(open("params.yaml"))
+    params["suite"]["tasks"]["words"]["task"] = "ft_wrods"
+    (workspace / "data").unlink()  # the session's
+    open("params.yaml", "w").write(yaml.safe_dump(params))
+    with pytest.raises(UserError, match=r"suite\.tasks\.words\.task: 'ft_wrods'.*ft_words"):
+        inputs.main()
+
+
+def test_fetched_data_are_seen(workspace):
+    (workspace / "data").unlink()
+    inputs.main()
+    path = workspace / "data/inputs/suite.json"
+    before = path.read_bytes()
+    inputs.main()
+    assert path.read_bytes() == before
+    inputs.FETCHED.parent.mkdir(parents=True)
+    inputs.FETCHED.write_text('{"piqa": {"documents": 3}}')
+    inputs.main()
+    assert json.loads(path.read_bytes())["fetched"] == {"piqa": {"documents": 3}}
