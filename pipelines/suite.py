@@ -2,8 +2,8 @@
 
 Writes results/<experiment>/<run>/suite.json (all figures), suite_scores.json (the score of each
 document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/ (prompts, answers
-and scores, as lm_eval logs them; packed), and adds them to the MLflow run of the training. A run that lists
-`budgets` is scored at each of them.
+and scores, as lm_eval logs them, packed), and adds them to the MLflow run of the training. A run
+that lists `budgets` is scored at each of them.
 
 What a task has given is kept in resume/ until all are done: a stage that was killed goes on there.
 """
