@@ -38,7 +38,7 @@ WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_REG, TRUNCATE = (
 )
 RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # ABI: how many rights it knows
 
-WORDS = {
+WORDS: dict[int | None, bytes] = {
     errno.EPERM: b"forbidden",
     errno.EACCES: b"forbidden",
     errno.EFBIG: b"files",
@@ -143,7 +143,6 @@ def refuse_ways_to_frames() -> None:
     """Refuse, from now on, what leads from the program's code to the frames that called it."""
     events = {
         "sys._getframe",  # collections, typing and logging go on without it after a ValueError
-        "sys._getframemodulename",
         "sys._current_frames",
         "sys._current_exceptions",
         "sys.settrace",
@@ -191,7 +190,7 @@ def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report:
     names["__builtins__"] = builtins
     own_builtins = vars(builtins).copy()
     for name in [n for n in sys.modules if n.partition(".")[0] in ("ctypes", "_ctypes")]:
-        del sys.modules[name]
+        vars(sys.modules.pop(name)).clear()  # its classes are still to be found, as all are
     sys.modules["__main__"] = sys.modules["program"] = module
     sys.path += job["packages"]
     refuse_ways_to_frames()

@@ -580,6 +580,38 @@ WRONG = [
         "test_tasks.py::test_who_knows_the_answers_has_them_all",
         "pipelines",
     ),
+    Wrong(
+        "a report of a pass believed without the secret",
+        "sandbox.py",
+        'word == secret + b"passed"',
+        'b"passed" in word',
+        "test_sandbox.py::test_a_forged_report_is_no_pass",
+        "pipelines",
+    ),
+    Wrong(
+        "the program's functions see the names of its tests",
+        "sandbox_child.py",
+        "scope = copy(names)",
+        "scope = names",
+        "test_sandbox.py::test_tampering_with_the_checker_is_no_pass",
+        "pipelines",
+    ),
+    Wrong(
+        "frames within a program's reach",
+        "sandbox_child.py",
+        "    sys.addaudithook(hook)",
+        "    pass",
+        "test_sandbox.py::test_frames_are_out_of_reach",
+        "pipelines",
+    ),
+    Wrong(
+        "modes of files that a program may change",
+        "sandbox_calls.py",
+        "exit 60 93 ",
+        "chmod 90 - fchmodat 268 53 exit 60 93 ",
+        "test_sandbox.py::test_ways_out_are_forbidden",
+        "pipelines",
+    ),
 ]
 
 

@@ -166,7 +166,7 @@ def test_wrong_programs_fail_by_name(name, outside):
 def test_stack_overflow_is_a_failure(outside):
     program = "import sys\nsys.setrecursionlimit(10**9)\nx = []\n"
     program += "for _ in range(10**6): x = [x]\nrepr(x)"
-    verdict = run_program(program, ADDS, SHORT)
+    verdict = run_program(program, ADDS)
     assert not verdict.passed and verdict.failure in ("crashed", "exception", "memory")
 
 
@@ -300,9 +300,18 @@ FAILING = {
     ),
     "C library": ("import ctypes\nctypes.CDLL(None).getpid()", "exception"),
     "limits": ("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 9))", "exception"),
+    "what is left of ctypes": (
+        "kinds = [kind for kind in object.__subclasses__() if kind.__name__ == 'CDLL']\n"
+        "kinds[0].__init__.__globals__['memmove']",
+        "exception",
+    ),
     "process handle": ("signal.pidfd_send_signal(os.pidfd_open(victim), 9)", "exception"),
     "huge file": (
         "with open('x', 'wb') as file:\n    while True: file.write(bytes(4096))",
+        "files",
+    ),
+    "unlinked file": (
+        "with open('x', 'wb') as file:\n    os.unlink('x')\n    file.write(bytes(1 << 17))",
         "files",
     ),
     "hole": ("with open('x', 'wb') as file: file.truncate(1 << 40)", "files"),
@@ -348,6 +357,7 @@ TAMPERING = {
     "builtins": "import builtins\n"
     "for name in ('exec', 'compile', 'print', 'dict', 'BaseException', 'AssertionError', 'abs'):\n"
     "    setattr(builtins, name, lambda *a, **k: 0)",
+    "builtins, late": "import builtins\ndef spoil(): builtins.abs = lambda x: 0",
     "its builtins": "__builtins__.AssertionError = KeyError\n__builtins__.abs = lambda x: 0",
     "AssertionError": "import builtins\nclass Quiet(Exception): pass\n"
     "builtins.AssertionError = AssertionError = Quiet",
@@ -367,7 +377,7 @@ TAMPERING = {
 @pytest.mark.parametrize("name", TAMPERING)
 def test_tampering_with_the_checker_is_no_pass(name, outside):
     program = f"def spoil(): pass\n{TAMPERING[name]}\ndef add(a, b):\n    spoil()\n    return 0"
-    tests = "def verify(x): assert abs(x) == 5\nverify(-5)\nverify(add(2, 3))\nverify(add(3, 2))"
+    tests = "def verify(x): assert abs(x - 5) == 0\nverify(5)\nx = add(2, 3)\nverify(x)"
     assert run_program(program, tests) == Verdict(False, "wrong answer")
 
 
@@ -456,13 +466,16 @@ def test_many_programs_keep_their_order(outside):
 def test_a_program_dies_with_its_parent(tmp_path):
     script = """if True:
         from pipelines import sandbox
-        start = sandbox.start
-        def started(*arguments):
-            process = start(*arguments)
-            print(process.pid, flush=True)
-            return process
-        sandbox.start = started
-        sandbox.confined("import time; time.sleep(1000)", "assert True", sandbox.Limits())
+        watch = sandbox.watch
+        def watched(process, report, scratch, limits):
+            def look(*arguments):
+                if (scratch / "running").exists():
+                    print(process.pid, flush=True)
+            sandbox.too_much = look
+            return watch(process, report, scratch, limits)
+        sandbox.watch = watched
+        program = "import time; open('running', 'w').close(); time.sleep(1000)"
+        sandbox.confined(program, "assert True", sandbox.Limits())
     """
     parent = subprocess.Popen(
         [sys.executable, "-c", script],
