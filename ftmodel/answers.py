@@ -63,9 +63,8 @@ def score_answers(
             compared under the same z. What stands at padding does not matter.
     """
     p, a, device = prompts.shape[1], answers.shape[1], prompts.device
-    if padding is not None and not padding.any():
-        padding = None
-    rows = rows.to(device)
+    padding = padding.to(device) if padding is not None and padding.any() else None
+    answers, lengths, rows = answers.to(device), lengths.to(device), rows.to(device)
     reading = model.positions(0, p, device, padding=padding)
     going_on = model.positions(p, a - 1, device, padding=None if padding is None else padding[rows])
 
@@ -78,7 +77,7 @@ def score_answers(
     # the last token of an answer is predicted and never read
     x_answer = model.lower(answers[:, :-1], going_on, for_answers(cache)) if a > 1 else None
     del cache
-    asked = torch.arange(a, device=device) < lengths.to(device)[:, None]  # (R, A)
+    asked = torch.arange(a, device=device) < lengths[:, None]  # (R, A)
 
     def predictions(kv: Tensor | None, kv_answer: Tensor | None) -> Tensor:
         """Activations (N, D) that predict the answers' tokens, answer by answer."""
@@ -95,11 +94,12 @@ def score_answers(
     else:
         assert draws is not None, "z is drawn with noise"
         table, hidden = model.latent.post_sampler, []
-        for noise in draws:
+        for draw in draws:
+            noise = draw.to(device)
             r, _ = binary_mapper(o, noise[:, :p], table)
             r_answer = table[pack_bits(noise[:, p : p + a - 1] < 0.5)][rows]
             hidden.append(predictions(x + r, None if x_answer is None else x_answer + r_answer))
-    return read_out(model, hidden, answers[asked], lengths.to(device))
+    return read_out(model, hidden, answers[asked], lengths)
 
 
 def read_out(
