@@ -43,7 +43,8 @@ from pipelines.tokenizer import ByteTokenizer
 
 NEW_TOKENS = 256  # of a continuation, where the task does not say: the harness's own number
 ENCODED_AT_ONCE = 1000  # requests
-NEUTRAL = {"top_k": (None, 0), "top_p": (None, 1), "num_beams": (None, 1)}  # values without effect
+CPU_TOKENS = 2048  # a forward pass: activations of more leave its caches (half the speed at 16384)
+NEUTRAL = {"top_k": 0, "top_p": 1, "num_beams": 1, "repetition_penalty": 1}  # without effect
 
 Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # texts; ids of prompt and answer
 
@@ -68,7 +69,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         batch_tokens: int,
         seed: int,
     ) -> None:
-        """``samples`` is K of ``marginal``; a batch has at most ``batch_tokens``, padding included.
+        """``samples`` is K of ``marginal``; a forward pass reads at most ``batch_tokens``, padding
+        included, and where it scores, on a CPU, at most 2048.
 
         Raises UserError if the tokenizer has tokens that the model has not.
         """
@@ -83,6 +85,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         self._device = device
         self.samples = samples if scoring is Scoring.marginal else 1
         self.batch_tokens = batch_tokens
+        self.scored_tokens = min(batch_tokens, CPU_TOKENS) if device.type == "cpu" else batch_tokens
         self.seed = seed
         self.max_length = model.config.context
         self.start_task()
@@ -153,7 +156,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             question.answers.setdefault(tuple(continuation), []).append(i)
         results = [(math.nan, False)] * len(requests)
         with self.progress("log-likelihoods", len(requests), disable_tqdm) as progress:
-            for batch in batches_of_questions(list(questions.values()), self.batch_tokens):
+            for batch in batches_of_questions(list(questions.values()), self.scored_tokens):
                 scored = zip(*self.scores(batch), strict=True)
                 for indices in (i for question in batch for i in question.answers.values()):
                     log_p, error, greedy = next(scored)
@@ -229,7 +232,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             owners.append(piece.document)
             # noise by its tokens, from neither of the streams of a prompt
             stream.append(Piece(digest(tuple(piece.tokens.tolist())), 2, piece.tokens))
-        rows = max(1, self.batch_tokens // self.max_length)
+        rows = max(1, self.scored_tokens // self.max_length)
         scored = iter(owners)
         with self.progress("rolling log-likelihoods", len(stream), disable_tqdm) as progress:
             for batch in packed(stream, self.max_length, rows):
@@ -287,12 +290,16 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             temperature = 0.0
         if (total := kwargs.pop("max_length", None)) is not None:
             new = cast(int, total) - prompt
-        for name, value in kwargs.items():
-            if temperature and value not in NEUTRAL.get(name, (None,)):
-                raise UserError(
-                    f"generation_kwargs: {name}: {value} is not supported; tokens are drawn from "
-                    "the whole distribution at a temperature"
-                )
+        if not temperature:
+            kwargs = {k: v for k, v in kwargs.items() if k not in ("top_k", "top_p")}
+        refused = {k: v for k, v in kwargs.items() if v not in (None, NEUTRAL.get(k))}
+        if temperature < 0:
+            refused["temperature"] = temperature
+        for name, value in refused.items():
+            raise UserError(
+                f"generation_kwargs: {name}: {value} is not supported; a token is the likeliest "
+                "one, or one drawn from all at a temperature"
+            )
         new = max(0, new)
         return Decoding(
             tuple(until), temperature, new if new < self.max_length else self.max_length // 2

@@ -450,8 +450,10 @@ def test_a_user_reads_one_line(make_lm, make_model, tokenizer, tmp_path):
         log_likelihoods(lm, [("a", " b"), ("Why?", "")])
     with pytest.raises(UserError, match=r"the model can score from 1 to 48"):
         log_likelihoods(lm, [("a", TEXT)])
-    with pytest.raises(UserError, match="top_k: 5 is not supported"):
-        continuations(lm, ["a"], do_sample=True, temperature=1.0, top_k=5)
+    for kwargs in ({"top_k": 5}, {"num_beams": 2}, {"temperature": -1.0}):
+        (name, value), *_ = kwargs.items()
+        with pytest.raises(UserError, match=f"{name}: {value} is not supported"):
+            continuations(lm, ["a"], **({"do_sample": True, "temperature": 1.0} | kwargs))
     continuations(lm, ["a"], do_sample=False, top_k=5, max_gen_toks=1)
     with pytest.raises(UserError, match="does not fit a model of 11"):
         make_lm(make_model())
