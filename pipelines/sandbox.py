@@ -10,8 +10,8 @@ that, before it sees the program, gives up for good
 - more memory, CPU time and bytes in files than its Limits (setrlimit), and all capabilities.
 
 This process kills it when its wall time, output or files exceed the Limits, and the kernel kills it
-when this process dies. Neither root nor an unprivileged user needs anything set up; a kernel that
-lacks Landlock or seccomp runs no program at all.
+when this process dies (then the scratch folder stays). Neither root nor an unprivileged user needs
+anything set up; where the kernel lacks Landlock (Linux 5.13) or seccomp no program is run at all.
 
 A program passes if its tests have run to their end, which the child proves with a secret that it
 holds out of the program's reach: neither an early exit nor a message that looks like the child's is
@@ -88,6 +88,9 @@ class Verdict:
 
 def run_program(program: str, tests: str, limits: Limits | None = None) -> Verdict:
     """Run ``program``, then ``tests``, which see the names it defined; one Verdict on both.
+
+    The names that the tests define or import are theirs alone: a program that changes a global
+    `check`, or uses a module that only its tests import, does not pass.
 
     Raises UserError if this machine has no sandbox, see ``unavailable``.
     """
@@ -184,7 +187,7 @@ def confined(program: str, tests: str, limits: Limits) -> Verdict:
                 assert process.stdin is not None
                 with suppress(BrokenPipeError), process.stdin:
                     process.stdin.write(dumps(job))
-                killed_for = watch(process, report, Path(scratch), limits)
+                killed_for = watch(process, Path(scratch), limits)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -220,7 +223,7 @@ def start(report: int, scratch: str) -> subprocess.Popen[bytes]:
     )
 
 
-def watch(process: subprocess.Popen[bytes], report: int, scratch: Path, limits: Limits) -> str:
+def watch(process: subprocess.Popen[bytes], scratch: Path, limits: Limits) -> str:
     """Wait until the process ends, "", or exceeds a limit, its name. Output is thrown away."""
     deadline = monotonic() + limits.wall_seconds
     printed = 0

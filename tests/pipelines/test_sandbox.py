@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,18 +34,15 @@ pytestmark = pytest.mark.skipif(
 PASSED = Verdict(True, "")
 SHORT = Limits(cpu_seconds=1, memory_bytes=1 << 30, output_bytes=1 << 16, file_bytes=1 << 16)
 ADDS = "assert add(2, 3) == 5\nassert add(-1, 1) == 0"
-IN_CHILD = re.compile(re.escape(str(sandbox.CHILD)))
 
 
-def children():
-    """Processes, wherever they hang now, that were started as a child of the sandbox."""
+def running(script):
+    """Processes, wherever they hang now, that were started to run ``script``."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if IN_CHILD.search((folder / "cmdline").read_text().replace("\0", " ")):
+        with suppress(OSError):  # it has just ended
+            if str(script) in (folder / "cmdline").read_text().split("\0"):
                 found.append(int(folder.name))
-        except OSError:
-            pass  # it has just ended
     return found
 
 
@@ -62,6 +60,8 @@ def outside(tmp_path, monkeypatch):
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("PLANTED", "swordfish")
+    script = shutil.copy(sandbox.CHILD, tmp_path)  # whose processes are this test's alone
+    monkeypatch.setattr(sandbox, "CHILD", Path(script))
     modes = {path: path.stat() for path in (folder, *folder.rglob("*"))}
     yield folder
     assert {path for path in (folder, *folder.rglob("*"))} == set(modes)
@@ -75,7 +75,7 @@ def outside(tmp_path, monkeypatch):
     assert (folder / "secret").read_text() == "swordfish"
     assert (folder / "deep" / "victim").read_text() == "whole"
     assert not list(temporary.iterdir())
-    assert not children()
+    assert not running(script)
 
 
 def attack(body, outside, limits=SHORT, **values):
@@ -243,6 +243,7 @@ FORBIDDEN = {
     "host name": "socket.sethostname('mine')",
     "memory file": "os.memfd_create('x')",
     "FIFO": "os.mkfifo('pipe')",
+    "root's rights": "os.close(os.open('closed', os.O_CREAT, 0))\nopen('closed')",
 }
 
 
@@ -467,12 +468,12 @@ def test_a_program_dies_with_its_parent(tmp_path):
     script = """if True:
         from pipelines import sandbox
         watch = sandbox.watch
-        def watched(process, report, scratch, limits):
+        def watched(process, scratch, limits):
             def look(*arguments):
                 if (scratch / "running").exists():
                     print(process.pid, flush=True)
             sandbox.too_much = look
-            return watch(process, report, scratch, limits)
+            return watch(process, scratch, limits)
         sandbox.watch = watched
         program = "import time; open('running', 'w').close(); time.sleep(1000)"
         sandbox.confined(program, "assert True", sandbox.Limits())
@@ -487,9 +488,13 @@ def test_a_program_dies_with_its_parent(tmp_path):
     with parent:
         child = os.pidfd_open(int(parent.stdout.readline()))
         parent.send_signal(signal.SIGKILL)
-    ended, _, _ = select.select([child], [], [], 60)
-    os.close(child)
-    assert ended
+    try:
+        ended, _, _ = select.select([child], [], [], 60)
+        if not ended:
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        assert ended
+    finally:
+        os.close(child)
 
 
 LACKING = {
