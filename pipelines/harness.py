@@ -83,7 +83,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         self.model = model.to(device).eval()
         self.tokens = tokenizer
         self._device = device
-        self.samples = samples if scoring is Scoring.marginal else 1
+        averaged = model.latent is not None and scoring is Scoring.marginal
+        self.samples = samples if averaged else 1
         self.batch_tokens = batch_tokens
         self.scored_tokens = min(batch_tokens, CPU_TOKENS) if device.type == "cpu" else batch_tokens
         self.seed = seed
@@ -164,7 +165,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                         results[i] = log_p, greedy
                         if (texts := requests[i][0]) is None:
                             continue
-                        if self.model.latent is not None and self.samples > 1:
+                        if self.samples > 1:
                             self.mc_error[texts] = error
                         self.cache_hook.add_partial("loglikelihood", texts, results[i])
                     progress.update(len(indices))
