@@ -107,6 +107,12 @@ def harness_version() -> str:
     return f"lm_eval {version('lm_eval')}"
 
 
+def our_files() -> tuple[str, ...]:
+    """All that our own tasks are made of: prompts, data, code."""
+    files = (path for path in OURS.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return tuple(sorted(map(str, files)))
+
+
 # ---------------------------------------------------------------------------------------- names
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from training import tracked_runs, train_run
 
-from pipelines import inputs, suite
+from pipelines import inputs, suite, tasks
 from pipelines.errors import UserError
 from pipelines.files import ROOT
 from pipelines.schema import load_experiment
@@ -136,6 +137,24 @@ def test_what_was_kept_of_other_settings_is_not_taken(trained, calls):
     experiment.suite.seed = 1
     score(experiment, RUN)
     assert calls[:2] == ["snippets", "snippets_char"]
+
+
+def test_what_was_kept_of_tasks_edited_since_is_not_taken(trained, calls, monkeypatch, tmp_path):
+    calls.fail = {"words": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        score(load_experiment(), RUN)
+    calls.fail, calls[:] = {}, []
+    edited = tmp_path / "edited"
+    shutil.copytree(ROOT / "tasks", edited)
+    monkeypatch.setattr(tasks, "OURS", edited)
+    with open(edited / "mini/snippets.jsonl", "a") as file:
+        file.write("\n")
+    score(load_experiment(), RUN)
+    assert calls[:2] == ["snippets", "snippets_char"]
+
+
+def test_compiled_code_beside_tasks_scores_nothing_again():
+    assert "__pycache__/" in (ROOT / ".dvcignore").read_text().split()
 
 
 def test_a_benchmark_whose_data_are_not_here_is_named_and_the_others_go_on(trained, calls, capsys):
