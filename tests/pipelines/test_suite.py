@@ -224,4 +224,18 @@ def test_fetched_data_are_seen(workspace):
     inputs.FETCHED.parent.mkdir(parents=True)
     inputs.FETCHED.write_text('{"piqa": {"documents": 3}}')
     inputs.main()
+    assert path.read_bytes() == before, "the suite has no such task"
+    params = yaml.safe_load(open("params.yaml"))
+    params["suite"]["tasks"]["words"]["task"] = "piqa"
+    open("params.yaml", "w").write(yaml.safe_dump(params))
+    inputs.main()
     assert json.loads(path.read_bytes())["fetched"] == {"piqa": {"documents": 3}}
+
+
+@pytest.mark.parametrize("content", ["some", {"tasks": [1]}, {"tasks": {"x": {"key": "acc,none"}}}])
+def test_a_malformed_suite_is_named(workspace, content):
+    (workspace / "data").unlink()
+    params = yaml.safe_load(open("params.yaml")) | {"suite": content}
+    open("params.yaml", "w").write(yaml.safe_dump(params))
+    with pytest.raises(UserError, match=r"params\.yaml: suite\.tasks: .*each with its `task`"):
+        inputs.main()
