@@ -121,6 +121,9 @@ def suite_words(all_found: list[Benchmarks]) -> str:
     harness = listed(dict.fromkeys(one["harness"] for one in suites))
     limits = {one["limit"] for one in suites} - {None}
     limited = f", on at most {max(limits):,} documents a task" if limits else ""
+    groups = [task for one in suites for task, told in one["tasks"].items() if told["subtasks"]]
+    if limits and groups:  # the harness counts them so
+        limited += f" (of {listed(dict.fromkeys(groups))}: of each part)"
     return f"Suite {names}, run by {harness}{limited}. ± is one standard error over documents."
 
 

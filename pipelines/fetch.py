@@ -56,16 +56,16 @@ def fetch(task: str) -> dict[str, Any] | None:
     task brings its own. Raises Skipped.
     """
     loaded = tasks.load(task)["tasks"].values()
-    sources = {(each.DATASET_PATH, each.DATASET_NAME) for each in loaded}
-    hub = sorted(
-        ((path, name) for path, name in sources if not task_data.is_local(path)),
-        key=lambda source: (source[0], source[1] or ""),
-    )
+    hub = {
+        task_data.place(*source): task_data.origin(*source)
+        for each in loaded
+        if not task_data.is_local((source := task_data.source(each.config))[0])
+    }
     if not hub:
         return None
     return {
         "documents": sum(len(each.eval_docs) for each in loaded),
-        "datasets": [task_data.origin(path, name) for path, name in hub],
+        "datasets": [hub[place] for place in sorted(hub)],
     }
 
 

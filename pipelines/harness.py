@@ -318,7 +318,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             repeats = [opening.repeat for opening in batch]
             purpose = Purpose.GENERATION
             noise = latent_noise(prompts, decoding.new, 1, bits, self.seed, purpose, repeats)[0]
-        made = generate(
+        ending = Ending(len(batch), decoding.until, self.eot_token_id, self.tokens.bytes_of)
+        generate(
             self.model,
             ids.to(self.device),
             decoding.new,
@@ -326,16 +327,10 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             noise=None if noise is None else noise.to(self.device),
             temperature=decoding.temperature,
             padding=None if padding is None else padding.to(self.device),
-            until=Ending(len(batch), decoding.until, self.eot_token_id, self.tokens.bytes_of),
+            until=ending,
         )
-        return [self.text(row, decoding) for row in made[:, ids.shape[1] :].tolist()]
-
-    def text(self, ids: list[int], decoding: Decoding) -> str:
-        """The text of new tokens, up to the end of text or the first stop string."""
-        if self.eot_token_id in ids:
-            ids = ids[: ids.index(self.eot_token_id)]
-        text = self.tokens.decode(ids).decode(errors="replace")
-        return postprocess_generated_text(text, list(decoding.until), None)
+        texts = (text.decode(errors="replace") for text in ending.texts)
+        return [postprocess_generated_text(text, list(decoding.until), None) for text in texts]
 
     def progress(self, name: str, total: int, disable: bool) -> "tqdm[Any]":
         """A bar, where somebody can see it: on a terminal."""

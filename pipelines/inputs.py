@@ -12,7 +12,7 @@ say. But a benchmark that no one knows is named here, before anything is trained
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -77,20 +77,28 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
             file.write(content)
 
 
+def fetched(tasks: Iterable[str]) -> dict[str, Any]:
+    """What pipelines.fetch has brought for ``tasks``."""
+    there = loads(FETCHED.read_bytes()) if FETCHED.exists() else {}
+    return {task: there[task] for task in sorted(tasks) if task in there}
+
+
 def note_suite(tasks: Any) -> None:
     """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, which takes
     time to find out of a name that is none of ours, so only where they have changed.
     """
     path = INPUTS / "suite.json"
-    named = {key: str(task["task"]) for key, task in tasks.items()}
+    try:
+        named = {key: str(task["task"]) for key, task in tasks.items()}
+    except MALFORMED:
+        raise UserError("params.yaml: suite.tasks: not benchmarks, each with its `task`") from None
     names = sorted({*named.values()})
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not {*names} <= {*before["known"]}:
         from pipelines.tasks import check_names  # imports much
 
         check_names(named)
-    fetched = loads(FETCHED.read_bytes()) if names and FETCHED.exists() else {}
-    found = {"known": names, "fetched": fetched}
+    found = {"known": names, "fetched": fetched(names)}
     if found != before:
         INPUTS.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:
@@ -104,10 +112,8 @@ def main() -> None:
         names = set(entries)
     except (yaml.YAMLError, TypeError, KeyError, FileNotFoundError):
         raise UserError("params.yaml: no entries under data") from None
-    try:
-        note_suite((params.get("suite") or {}).get("tasks") or {})
-    except MALFORMED:
-        raise UserError("params.yaml: suite.tasks: not a mapping of benchmarks") from None
+    suite = params.get("suite")
+    note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {})
     for name, data in entries.items():
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
         note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)

@@ -139,7 +139,10 @@ def token_generator(opening: Opening, seed: int) -> torch.Generator:
 
 
 class Ending:
-    """Which of B texts have ended: called with all new tokens (B, n) after each."""
+    """Which of B texts have ended: called with all new tokens (B, n) after each.
+
+    ``texts`` are their bytes, each to the end of the token that ended it.
+    """
 
     def __init__(self, rows: int, until: Sequence[str], end: int, bytes_of: list[bytes]) -> None:
         self.stops = [text.encode(errors="surrogatepass") for text in until if text]

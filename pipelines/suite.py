@@ -33,15 +33,15 @@ from pipelines.checkpoint import (
 from pipelines.errors import UserError
 from pipelines.files import alone, code_hash, replace_file, replace_folder
 from pipelines.harness import FreeTransformerLM
-from pipelines.inputs import FETCHED
+from pipelines.inputs import fetched
 from pipelines.schema import Budget, Experiment
 from pipelines.shards import Shards
 from pipelines.stage import argument, load_stage
 from pipelines.suite_schema import Scoring, Suite, SuiteTask
-from pipelines.tasks import Skipped, TaskFigures, harness_version, run_task
+from pipelines.tasks import Skipped, TaskFigures, harness_version, our_files, run_task
 from pipelines.tracking import Tracking
 
-SCORING = (  # what else than checkpoint, tasks and settings decides the figures; see dvc.yaml
+SCORING = (  # what else than checkpoint, tasks/ and settings decides the figures; see dvc.yaml
     "ftmodel/answers.py",
     "ftmodel/bounds.py",
     "ftmodel/generate.py",
@@ -99,9 +99,9 @@ class Progress:
 def decisive(suite: Suite, card: Card, budget: Budget) -> str:
     """All that the figures of a checkpoint depend on, but for the task."""
     settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
-    fetched = FETCHED.read_text() if FETCHED.exists() else ""
-    code = code_hash(SCORING)
-    return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {fetched}"
+    brought = fetched({task.task for task in suite.tasks.values()})
+    code = code_hash((*SCORING, *our_files()))
+    return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {brought}"
 
 
 def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: Path) -> Scored:

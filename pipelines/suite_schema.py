@@ -42,7 +42,7 @@ class Suite:
 
     name: str = "none"
     tasks: dict[str, SuiteTask] = field(default_factory=dict)
-    limit: int | None = None  # documents a task, at most; null: all
+    limit: int | None = None  # documents a task (of MMLU: a subject), at most; null: all
     scoring: Scoring = Scoring.marginal
     samples: int = 8  # K of `marginal`
     run_code: bool = False  # whether programs that a model wrote are run, in the sandbox

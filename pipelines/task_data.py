@@ -5,6 +5,7 @@ data/benchmarks/<dataset>/<configuration>/ holds the splits as Arrow files and w
 
 import json
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,26 @@ FOLDER = Path("data/benchmarks")
 ORIGIN = "origin.json"
 WAIT = 10.0  # seconds for a hub's answer; a name that is not known takes none
 NO_HUB: list[str] = []  # why the hub was out of reach, once it was in this process
+Source = tuple[str, str | None, dict[str, Any]]  # a dataset, its configuration, what else is asked
 
 
 class NotHere(Exception):
     """The dataset is not on this machine and could not be had; the message says why."""
 
 
-def place(dataset: str, name: str | None) -> Path:
-    return FOLDER / dataset.replace("/", "--") / (name or "default")
+def source(config: Any) -> Source:
+    """What a task's configuration asks for; old ones trust a dataset's code, which is not run."""
+    kwargs = dict(config.dataset_kwargs or {})
+    kwargs.pop("trust_remote_code", None)
+    return config.dataset_path, config.dataset_name, kwargs
+
+
+def place(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Path:
+    """Where a dataset lies; what ``kwargs`` choose of it (files, a revision) has its own folder."""
+    part = name or "default"
+    if kwargs:
+        part += "-" + sha256(json.dumps(kwargs, sort_keys=True).encode()).hexdigest()[:8]
+    return FOLDER / dataset.replace("/", "--") / part
 
 
 def is_local(dataset: str) -> bool:
@@ -38,10 +51,9 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
 
     datasets.disable_progress_bars()
     datasets.disable_caching()  # what a task makes of its documents is not kept beside them
-    kwargs = {key: value for key, value in kwargs.items() if key != "trust_remote_code"}
     if is_local(dataset):
         return load_local(dataset, name, kwargs)
-    folder = place(dataset, name)
+    folder = place(dataset, name, kwargs)
     if not folder.exists():
         with alone(FOLDER / "fetching"):
             if not folder.exists():  # another process may have brought it meanwhile
@@ -108,7 +120,7 @@ def commit(dataset: str, revision: str | None) -> str:
     return found
 
 
-def origin(dataset: str, name: str | None) -> dict[str, Any]:
+def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Where what lies in the folder is from: dataset, name, revision."""
-    content: dict[str, Any] = json.loads((place(dataset, name) / ORIGIN).read_text())
+    content: dict[str, Any] = json.loads((place(dataset, name, kwargs) / ORIGIN).read_text())
     return content

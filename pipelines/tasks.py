@@ -35,6 +35,7 @@ from ftmodel.bounds import mean_and_error
 from pipelines import task_data
 from pipelines.errors import UserError
 from pipelines.files import ROOT
+from pipelines.listing import one_line
 
 OURS = ROOT / "tasks"
 HARNESS = Path(lm_eval.__file__).parent / "tasks"
@@ -106,6 +107,12 @@ def harness_version() -> str:
     return f"lm_eval {version('lm_eval')}"
 
 
+def our_files() -> tuple[str, ...]:
+    """All that our own tasks are made of: prompts, data, code."""
+    files = (path for path in OURS.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return tuple(sorted(map(str, files)))
+
+
 # ---------------------------------------------------------------------------------------- names
 
 
@@ -172,9 +179,10 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
         if callable(self.config.custom_dataset):
             super().download(dataset_kwargs)
         else:
-            self.dataset = task_data.load(
-                self.DATASET_PATH, self.DATASET_NAME, dict(dataset_kwargs or {})
-            )
+            self.dataset = task_data.load(*task_data.source(self.config))
+            split = self.config.test_split or self.config.validation_split
+            if split in self.dataset and not len(self.dataset[split]):
+                raise UserError(f"task {self.config.task}: its split {split} has no documents")
 
     def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> list[str]:
         """Raises UserError if there is nothing to choose from, or nothing in a choice."""
@@ -218,6 +226,8 @@ def load(task: str) -> dict[str, Any]:
             f"{task}: its data are not in {task_data.FOLDER} ({error}); "
             "`python -m pipelines.fetch` brings them there"
         ) from error
+    except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
+        raise Skipped(f"{task}: the harness cannot load it here ({one_line(error)})") from error
 
 
 def check_programs(task: str, run_code: bool) -> None:
@@ -243,6 +253,14 @@ def check_programs(task: str, run_code: bool) -> None:
 def configure(name: str, spec: TaskEntry, loaded: dict[str, Any], seed: int) -> None:
     """Set shots and seed of the tasks; raise UserError for a metric or shots they do not have."""
     metric, _, chosen = spec.key.partition(",")
+    if len(loaded["tasks"]) > 1:
+        group = loaded["groups"].get(spec.task)  # a tag is none
+        common = [each.metric for each in (group and group.aggregate_metric_list) or []]
+        if metric not in common:
+            raise UserError(
+                f"suite.tasks.{name}.key: {spec.task} has no {metric!r} for its "
+                f"{len(loaded['tasks'])} tasks together; name them one by one"
+            )
     for task in loaded["tasks"].values():
         shots = spec.shots if spec.shots is not None else (task.config.num_fewshot or 0)
         task.set_config("num_fewshot", shots)
@@ -269,6 +287,7 @@ def run_task(
 
     Raises Skipped if it cannot be run here, UserError for what is wrong with entry or documents.
     """
+    check_names({name: spec.task})
     check_programs(spec.task, suite.run_code)
     loaded = load(spec.task)
     configure(name, spec, loaded, suite.seed)

@@ -10,7 +10,7 @@ from results import PAPER, arms_of, make_report, run, task, write_experiment, wr
 from test_report import Cells
 
 from pipelines.benchmark_table import benchmarks
-from pipelines.benchmark_words import View, magnitude, notes, percent, views
+from pipelines.benchmark_words import View, magnitude, notes, percent, suite_words, views
 from pipelines.paper_tables import read_tables
 
 ARMS = {
@@ -273,3 +273,13 @@ def test_numbers_in_words() -> None:
         "6,500", "1.2 M", "1.5 B", "47 B", "1 T"
     ]  # fmt: skip
     assert [percent(x) for x in (44.444, -11.93, 0.0)] == ["+44.44 %", "−11.93 %", "+0.00 %"]
+
+
+def test_a_limit_is_one_of_each_part(tmp_path):
+    def words(**parts):
+        found = {"mmlu": task(0.3, **parts), "piqa": task(0.3)}
+        folder = write(tmp_path / str(len(parts)), all_alike(found), limit=5)
+        return suite_words(benchmarks(arms_of(folder)))
+
+    assert ", on at most 5 documents a task." in words()
+    assert "5 documents a task (of mmlu: of each part)." in words(subtasks={"a": 0.2, "b": 0.4})

@@ -52,11 +52,11 @@ class Hub:
             raise HfHubHTTPError(f"404: {dataset}\nis unknown", response=response)
         return SimpleNamespace(sha=f"commit of {dataset}")
 
-    def load(self, dataset, name=None, revision=None, **kwargs):
+    def load(self, dataset, name=None, revision=None, cache_dir=None, **kwargs):
         if dataset == "json":
-            return self.local(dataset, name, **kwargs)
+            return self.local(dataset, name, cache_dir=cache_dir, **kwargs)
         assert revision == f"commit of {dataset}"
-        return self.content[dataset, name]()
+        return self.content[dataset, name](**kwargs)
 
 
 @pytest.fixture
@@ -132,6 +132,17 @@ def test_what_is_there_is_not_asked_for_again(hub, project, capsys):
 def test_a_run_fetches_what_it_needs(hub, project):
     run_task(Scripted(), "piqa", entry("piqa", "acc,none"), settings())
     assert (project / "data/benchmarks/baber--piqa/default/origin.json").exists()
+
+
+def test_two_parts_of_a_dataset_lie_apart(hub, project):
+    hub.content["a/b", None] = lambda data_files: DatasetDict(
+        test=Dataset.from_list([{"file": data_files}])
+    )
+    for _ in range(2):
+        for name in ("x.csv", "y.csv"):
+            found = task_data.load("a/b", None, {"data_files": name})
+            assert found["test"][0] == {"file": name}
+    assert len(hub.asked) == 2
 
 
 def test_a_hub_out_of_reach_is_asked_once(hub, project, capsys):

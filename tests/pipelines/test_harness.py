@@ -344,6 +344,11 @@ def test_a_continuation_ends_at_the_first_stop_string(speller, settings, expecte
     assert continuations(lm, prompts, **settings) == [expected] * 3
 
 
+def test_a_text_that_has_ended_does_not_change_while_others_go_on(speller):
+    made = continuations(speller(SENTENCE), ["The quick dog", "The"], until=[",,", "e,"])
+    assert made == [": Größ", " quick dog: Größ"]
+
+
 def test_max_length_counts_the_prompt(speller):
     lm = speller(SENTENCE)
     ids = lm.tok_encode(SENTENCE)

@@ -22,7 +22,7 @@ def text(part, **more):
 
 @pytest.fixture
 def looked(tmp_path, monkeypatch):
-    """Run the stage on data entries; the files of entries that it leaves."""
+    """Run the stage on data entries; the files it leaves of them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "raw").mkdir()
     for name in ("a.txt", "left.txt", "b.jsonl"):
@@ -32,7 +32,7 @@ def looked(tmp_path, monkeypatch):
     def run(**data):
         (tmp_path / "params.yaml").write_text(yaml.safe_dump({"data": data}))
         inputs.main()
-        files = sorted((tmp_path / "data/inputs").glob("*/*.*"))
+        files = sorted((tmp_path / "data/inputs").glob("*/*.json"))
         return {path.relative_to(tmp_path / "data/inputs").as_posix(): path for path in files}
 
     return run

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from training import tracked_runs, train_run
 
-from pipelines import inputs, suite
+from pipelines import inputs, suite, tasks
 from pipelines.errors import UserError
 from pipelines.files import ROOT
 from pipelines.schema import load_experiment
@@ -138,6 +139,24 @@ def test_what_was_kept_of_other_settings_is_not_taken(trained, calls):
     assert calls[:2] == ["snippets", "snippets_char"]
 
 
+def test_what_was_kept_of_tasks_edited_since_is_not_taken(trained, calls, monkeypatch, tmp_path):
+    calls.fail = {"words": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        score(load_experiment(), RUN)
+    calls.fail, calls[:] = {}, []
+    edited = tmp_path / "edited"
+    shutil.copytree(ROOT / "tasks", edited)
+    monkeypatch.setattr(tasks, "OURS", edited)
+    with open(edited / "mini/snippets.jsonl", "a") as file:
+        file.write("\n")
+    score(load_experiment(), RUN)
+    assert calls[:2] == ["snippets", "snippets_char"]
+
+
+def test_compiled_code_beside_tasks_scores_nothing_again():
+    assert "__pycache__/" in (ROOT / ".dvcignore").read_text().split()
+
+
 def test_a_benchmark_whose_data_are_not_here_is_named_and_the_others_go_on(trained, calls, capsys):
     calls.fail = {"snippets": Skipped("its data are not here; `python -m pipelines.fetch`")}
     score(load_experiment(), RUN)
@@ -205,4 +224,18 @@ def test_fetched_data_are_seen(workspace):
     inputs.FETCHED.parent.mkdir(parents=True)
     inputs.FETCHED.write_text('{"piqa": {"documents": 3}}')
     inputs.main()
+    assert path.read_bytes() == before, "the suite has no such task"
+    params = yaml.safe_load(open("params.yaml"))
+    params["suite"]["tasks"]["words"]["task"] = "piqa"
+    open("params.yaml", "w").write(yaml.safe_dump(params))
+    inputs.main()
     assert json.loads(path.read_bytes())["fetched"] == {"piqa": {"documents": 3}}
+
+
+@pytest.mark.parametrize("content", ["some", {"tasks": [1]}, {"tasks": {"x": {"key": "acc,none"}}}])
+def test_a_malformed_suite_is_named(workspace, content):
+    (workspace / "data").unlink()
+    params = yaml.safe_load(open("params.yaml")) | {"suite": content}
+    open("params.yaml", "w").write(yaml.safe_dump(params))
+    with pytest.raises(UserError, match=r"params\.yaml: suite\.tasks: .*each with its `task`"):
+        inputs.main()

@@ -243,6 +243,34 @@ def test_without_its_data_a_task_is_skipped_with_the_command_to_fetch_them():
         assert "\n" not in str(skipped.value)
 
 
+@pytest.mark.parametrize("error", [ConnectionError("no\nroute"), ModuleNotFoundError("no nltk")])
+def test_a_task_that_gets_its_own_data_and_cannot_is_skipped(monkeypatch, error):
+    def build(*_, **__):
+        raise error
+
+    monkeypatch.setattr(tasks.TaskFactory, "build", build)
+    with pytest.raises(Skipped, match=r"^piqa: the harness cannot load it here \(no (route|nltk)"):
+        run_task(Scripted(), "x", entry("piqa", "acc,none"), settings())
+
+
+def test_tasks_without_a_common_figure_are_named_before_anything_is_scored(given):
+    arc = {"id": "0", "question": "q", "answerKey": "A"}
+    arc["choices"] = {"text": ["a", "b"], "label": ["A", "B"]}
+    given(train=[arc], validation=[arc], test=[arc])
+    model = Scripted()
+    with pytest.raises(
+        UserError, match=r"suite\.tasks\.x\.key: ai2_arc has no 'acc' for its 2 tasks"
+    ):
+        run_task(model, "x", entry("ai2_arc", "acc,none"), settings())
+    assert not model.pairs
+
+
+def test_data_without_documents(given):
+    given(test=[])
+    with pytest.raises(UserError, match="task ft_snippets: its split test has no documents"):
+        run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
+
+
 @pytest.mark.parametrize(
     "choices, message",
     [
@@ -290,6 +318,8 @@ def test_more_shots_than_documents(given):
 def test_an_unknown_task_is_told_near_names(monkeypatch):
     index = tasks.index
     monkeypatch.setattr(tasks, "index", lambda everything=False: index())  # all of it: 15 seconds
+    with pytest.raises(UserError, match=r"suite\.tasks\.x\.task: 'ft_word' .*near.* ft_words"):
+        run_task(Scripted(), "x", entry("ft_word", "acc,none"), settings())
     with pytest.raises(UserError, match=r"suite\.tasks\.hs\.task: 'hellasweg' .*near.* hellaswag"):
         check_names({"boolq": "boolq", "hs": "hellasweg"})
 
