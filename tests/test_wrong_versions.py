@@ -629,6 +629,22 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
+        "frames that tell what called them",
+        "sandbox_child.py",
+        "        del members[name]",
+        "        pass",
+        "test_sandbox.py::test_frames_are_out_of_reach",
+        "pipelines",
+    ),
+    Wrong(
+        "names of the checker within reach of what a program leaves to be freed",
+        "sandbox_child.py",
+        "    globals().clear()",
+        "    pass",
+        "test_sandbox.py::test_what_runs_among_the_checkers_names_finds_nothing_there",
+        "pipelines",
+    ),
+    Wrong(
         "modes of files that a program may change",
         "sandbox_calls.py",
         "exit 60 93 ",
