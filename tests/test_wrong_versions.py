@@ -621,11 +621,11 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
-        "frames within a program's reach",
+        "the run of the tests within a program's reach",
         "sandbox_child.py",
         "    sys.addaudithook(hook)",
         "    pass",
-        "test_sandbox.py::test_frames_are_out_of_reach",
+        "test_sandbox.py::test_names_and_run_of_the_tests_are_out_of_reach",
         "pipelines",
     ),
     Wrong(

@@ -437,24 +437,44 @@ def test_frames_are_out_of_reach(name, outside):
     assert run_program(forging(WAYS[name]), ADDS) == Verdict(False, "wrong answer")
 
 
-def test_garbage_does_not_lead_to_the_names_of_the_tests(outside):
-    program = """
-import gc, inspect
+# ways to the names of the tests, or into their run
+TO_TESTS = {
+    "garbage": "gc.set_debug(gc.DEBUG_SAVEALL)\n    keep()\n    gc.collect()\n"
+    "    for found in filter(inspect.isframe, gc.garbage): spoil(found)",
+    "caller": "spoil(sys._getframe())",
+    "current frames": "for found in sys._current_frames().values(): spoil(found)",
+    "objects": "for found in filter(inspect.isframe, gc.get_objects()): spoil(found)",
+    "functions": "for found in gc.get_objects():\n"
+    "        if inspect.isfunction(found) and found.__name__ == 'verify':\n"
+    "            found.__code__ = (lambda x: None).__code__",
+    "trace": "sys.settrace(trace)",
+}
+
+
+@pytest.mark.parametrize("name", TO_TESTS)
+def test_names_and_run_of_the_tests_are_out_of_reach(name, outside):
+    way = TO_TESTS[name].replace("\n    ", "\n        ")
+    program = f"""
+import gc, inspect, sys
 def keep():
     try: 1 / 0
     except ZeroDivisionError as error: cycle = error
+def spoil(found):
+    while found is not None:
+        if 'verify' in getattr(found, 'f_globals', ''):
+            found.f_globals['verify'] = print
+        found = getattr(found, 'f_back', None)
+def trace(frame, event, argument):  # jumps over the second line of `verify`
+    if frame.f_code.co_name == 'verify' and frame.f_lineno == 2:
+        frame.f_lineno = 3
+    return trace
 def add(a, b):
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    keep()
-    gc.collect()
-    for found in filter(inspect.isframe, gc.garbage):
-        while found is not None:
-            if 'verify' in getattr(found, 'f_globals', ''):
-                found.f_globals['verify'] = print
-            found = getattr(found, 'f_back', None)
+    try:
+        {way}
+    except ValueError: pass
     return 0
 """
-    tests = "def verify(x): assert x == 5\nx = add(2, 3)\nverify(x)"
+    tests = "def verify(x):\n    assert x == 5\n    return x\nx = add(2, 3)\nverify(x)"
     assert run_program(program, tests) == Verdict(False, "wrong answer")
 
 
