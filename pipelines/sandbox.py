@@ -20,9 +20,9 @@ not claimed: an object that says it equals everything passes an assert, a progra
 the tests import or call by name (`abs = ...`, `numpy.allclose = ...`) alters its tests, and one
 that finds a way past the interpreter to its memory can find the secret there. It gains a point
 that it did not earn; it does no harm. It may also see that files exist, not what is in them, and
-what it writes to files that it has removed is bounded by their number (OPEN_FILES) alone. A
-program that needs threads, asyncio, subprocesses, folders, signal handlers or ctypes, as SciPy,
-pandas, SymPy and torch do, fails.
+what it writes to files that it has removed but holds is bounded by their number (OPEN_FILES), or,
+past the interpreter, by its CPU time alone, until it ends. A program that needs threads, asyncio,
+subprocesses, folders, signal handlers or ctypes, as SciPy, pandas, SymPy and torch do, fails.
 """
 
 import ast

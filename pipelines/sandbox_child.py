@@ -145,12 +145,11 @@ def confine(job: dict[str, Any], scratch: str) -> None:
 def blind_frames() -> None:
     """From now on a frame object tells neither its caller nor what it holds.
 
-    A program has the frames of its own calls: from a traceback, a generator, ``gc.garbage`` of a
-    collector told to keep what it finds. It may: the module traceback needs them.
+    A program has frames: from a traceback, which may lead through the tests, a generator, or
+    ``gc.garbage`` of a collector told to keep what it finds. The module traceback needs them.
     """
     members = gc.get_referents(vars(FrameType))[0]  # the dict that a mappingproxy shows
-    for name in ("f_back", "f_locals", "f_builtins"):
-        del members[name]
+    members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(FrameType))  # as lookups are cached
 
 

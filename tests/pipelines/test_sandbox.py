@@ -428,7 +428,7 @@ WAYS = {
 
 def forging(way):
     return f"{FORGE}\ndef add(a, b):\n    try:\n        {way.replace('    ', '        ')}\n" + (
-        "    except (ValueError, AttributeError, RuntimeError): pass\n    return 0"
+        "    except (ValueError, AttributeError, RuntimeError, StopIteration): pass\n    return 0"
     )
 
 
@@ -475,6 +475,23 @@ def add(a, b):
     return 0
 """
     tests = "def verify(x):\n    assert x == 5\n    return x\nx = add(2, 3)\nverify(x)"
+    assert run_program(program, tests) == Verdict(False, "wrong answer")
+
+
+def test_an_exception_that_the_tests_catch_does_not_lead_to_their_names(outside):
+    program = """
+kept = ValueError()
+def add(a, b):
+    traceback = kept.__traceback__
+    if traceback is None:
+        raise kept
+    while traceback is not None:
+        traceback.tb_frame.f_globals['verify'] = print
+        traceback = traceback.tb_next
+    return 0
+"""
+    tests = "def verify(x): assert x == 5\ntry: add(2, 3)\nexcept ValueError: pass\n"
+    tests += "x = add(2, 3)\nverify(x)"
     assert run_program(program, tests) == Verdict(False, "wrong answer")
 
 
