@@ -633,7 +633,7 @@ WRONG = [
         "sandbox_child.py",
         '    members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}',
         "    pass",
-        "test_sandbox.py::test_frames_are_out_of_reach",
+        "test_sandbox.py::test_names_and_run_of_the_tests_are_out_of_reach",
         "pipelines",
     ),
     Wrong(
