@@ -44,9 +44,12 @@ SCORINGS = {
 }
 SCORED = (
     "The log-probability of an answer, log P(answer | prompt), is exact for a baseline and, for a "
-    "Free Transformer, {}. Rolling likelihoods are IWAE-K bounds. Generated text is greedy in its "
+    "Free Transformer, {}. Rolling likelihoods are IWAE-K bounds; of a text "
+    "longer than the context each window is read alone, where the harness lets a baseline’s last one see "
+    "more before it. Generated text is greedy in its "
     "tokens, with z sampled."
 )
+FEW = 30  # documents, below which two standard errors are less than a test at 5 % asks for
 CLOSE = 1.1  # models and trainings whose sizes differ by less are called alike
 
 
@@ -119,10 +122,12 @@ def suite_words(all_found: list[Benchmarks]) -> str:
     suites = [suite(one) for found in all_found for one in found.runs]
     names = listed(dict.fromkeys(one["suite"] for one in suites))
     harness = listed(dict.fromkeys(one["harness"] for one in suites))
-    limits = {one["limit"] for one in suites} - {None}
-    limited = f", on at most {max(limits):,} documents a task" if limits else ""
+    limits = {one["limit"] for one in suites}
+    most = max(limits - {None}, default=0)
+    some = "some runs " if None in limits else ""
+    limited = f", {some}on at most {most:,} documents a task" if most else ""
     groups = [task for one in suites for task, told in one["tasks"].items() if told["subtasks"]]
-    if limits and groups:  # the harness counts them so
+    if most and groups:  # the harness counts them so
         limited += f" (of {listed(dict.fromkeys(groups))}: of each part)"
     return f"Suite {names}, run by {harness}{limited}. ± is one standard error over documents."
 
@@ -153,6 +158,8 @@ def parameters(found: Benchmarks) -> int:
 
 
 def paper_words(found: Benchmarks, paper: Beside | None, tables: list[PaperTable]) -> str:
+    if not found.tasks:
+        return ""
     if paper is None:
         shared = {task.name for task in found.tasks} & {name for t in tables for name in t.final}
         why = "no Free Transformer here has a κ of theirs" if shared else "none of these is in them"
@@ -190,10 +197,16 @@ def other_metrics(found: Benchmarks, paper: Beside | None) -> str:
 
 
 def comparisons(found: Benchmarks) -> str:
-    """How many were made and how many found a difference."""
+    """How many were made and how many found a difference, and how far that goes."""
     made = [*found.compared(), *found.compared(late=True)]
+    if found.tasks and not found.baseline:
+        return (
+            "Nothing is compared here: no plain baseline of this data, model and number of tokens "
+            "was scored."
+        )
     if not made or not found.baseline:
         return ""
+    few = [task.name for task in found.tasks if task.documents < FEW]
     told = sum(score.counts for score in made)
     more = len(found.compared(late=True))
     return (
@@ -202,6 +215,12 @@ def comparisons(found: Benchmarks) -> str:
         + (f" ({more} of them over the last third of training)" if more else "")
         + f", and {told} found a difference; of those between arms without any difference, about "
         "one in twenty finds one all the same."
+        + (f" With fewer than {FEW} documents ({listed(few)}) more do." if few else "")
+        + (
+            " With one seed an arm a difference is one of these models: another seed may undo it."
+            if all(len(arm.runs) == 1 for arm in found.arms)
+            else ""
+        )
     )
 
 

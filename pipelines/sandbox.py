@@ -18,9 +18,11 @@ holds out of the program's reach: neither an early exit nor a message that looks
 a pass. The program runs in the interpreter that tests it, as in HumanEval's own harness, so this is
 not claimed: an object that says it equals everything passes an assert, a program that alters what
 the tests import or call by name (`abs = ...`, `numpy.allclose = ...`) alters its tests, and one
-that finds a way past the interpreter to its memory can find the secret there. It gains a point that
-it did not earn; it does no harm. It may also see that files exist, not what is in them. A program
-that needs threads, asyncio, subprocesses, ctypes, folders or signal handlers fails.
+that finds a way past the interpreter to its memory can find the secret there. It gains a point
+that it did not earn; it does no harm. It may also see that files exist, not what is in them, and
+what it writes to files that it has removed but holds is bounded by their number (OPEN_FILES), or,
+past the interpreter, by its CPU time alone, until it ends. A program that needs threads, asyncio,
+subprocesses, folders, signal handlers or ctypes, as SciPy, pandas, SymPy and torch do, fails.
 """
 
 import ast
@@ -87,7 +89,8 @@ class Verdict:
 
 
 def run_program(program: str, tests: str, limits: Limits | None = None) -> Verdict:
-    """Run ``program``, then ``tests``, which see the names it defined; one Verdict on both.
+    """Run ``program``, then ``tests``, which see the names it defined as they were at its end (a
+    global that a test makes it rebind looks unchanged to the next); one Verdict on both.
 
     The names that the tests define or import are theirs alone: a program that changes a global
     `check`, or uses a module that only its tests import, does not pass.

@@ -4,9 +4,11 @@ It reads its job from stdin, gives up what it may do, runs the program and then 
 writes one word after the job's secret. Nothing of the project is imported: its files can not be
 read from in here, and the start counts once a program.
 
-While the program is in control, the secret stands only in a local variable of ``judge``. An audit
-hook, which Python can not take away again, refuses the ways from the program to that frame, and
-``judge`` uses nothing that the program could have replaced.
+While the program is in control, the secret stands in no variable, only on the stack of ``judge``,
+and no frame tells what called it or what it holds: neither the secret nor the names of the tests
+are to be had from there. An audit hook, which Python can not take away again, refuses tracing and
+the ways to frames that are not the program's. What runs between and after uses nothing that the
+program could have replaced.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from __future__ import annotations
 import builtins
 import ctypes
 import errno
+import gc
 import marshal
 import os
 import resource
 import sys
-from types import ModuleType
+from types import FrameType, ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing would be a third of the start
@@ -139,8 +142,19 @@ def confine(job: dict[str, Any], scratch: str) -> None:
     system("seccomp filters", "prctl", PR_SET_SECCOMP, 2, ctypes.byref(steps), 0, 0)
 
 
+def blind_frames() -> None:
+    """From now on a frame object tells neither its caller nor what it holds.
+
+    A program has frames: from a traceback, which may lead through the tests, a generator, or
+    ``gc.garbage`` of a collector told to keep what it finds. The module traceback needs them.
+    """
+    members = gc.get_referents(vars(FrameType))[0]  # the dict that a mappingproxy shows
+    members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(FrameType))  # as lookups are cached
+
+
 def refuse_ways_to_frames() -> None:
-    """Refuse, from now on, what leads from the program's code to the frames that called it."""
+    """Refuse, from now on, what leads to the frames of other code, and to run code in them."""
     events = {
         "sys._getframe",  # collections, typing and logging go on without it after a ValueError
         "sys._current_frames",
@@ -155,45 +169,36 @@ def refuse_ways_to_frames() -> None:
         "code.__new__",
         "cpython.PyInterpreterState_New",
     }
-    frames = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
     modules = {"_ctypes", "ctypes", "_xxsubinterpreters", "_interpreters", "_testcapi"}
 
     def hook(  # all it uses it holds, as the program may replace what names stand for
         event: str,
         arguments: tuple[Any, ...],
         events: set[str] = events,
-        frames: set[str] = frames,
         modules: set[str] = modules,
         refused: type[Exception] = ValueError,
-        hidden: type[Exception] = AttributeError,
         missing: type[Exception] = ImportError,
     ) -> None:
         if event in events or event.startswith("ctypes."):
             raise refused("not in the sandbox")
-        if event == "object.__getattr__" and arguments[1] in frames:
-            raise hidden("not in the sandbox")
         if event == "import" and arguments[0] in modules:
             raise missing("not in the sandbox")
 
     sys.addaudithook(hook)
 
 
-def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report: int) -> NoReturn:
-    """Run the program, then the tests, and tell how that ended, if nothing ends it before."""
-    secret = job.pop("secret")
-    write, leave, run, copy, join = os.write, os._exit, exec, dict.copy, b"".join
+def outcome(
+    definitions: CodeType,
+    asserts: CodeType,
+    names: dict[str, Any],
+    own_builtins: dict[str, Any],
+) -> bytes:
+    """Run the program, then the tests; the word that says how that ended."""
+    run, copy, told_by = exec, dict.copy, WORDS.get
     failed_assert, exits, no_memory, from_system = AssertionError, SystemExit, MemoryError, OSError
-    everything, told_by = BaseException, WORDS.get
-
-    module = ModuleType("program")
-    names = vars(module)
-    names["__builtins__"] = builtins
-    own_builtins = vars(builtins).copy()
-    for name in [n for n in sys.modules if n.partition(".")[0] in ("ctypes", "_ctypes")]:
-        vars(sys.modules.pop(name)).clear()  # its classes are still to be found, as all are
-    sys.modules["__main__"] = sys.modules["program"] = module
-    sys.path += job["packages"]
-    refuse_ways_to_frames()
+    everything = BaseException
+    # `eval` as an object's `__del__` sees the names of the function that gives the object up: this
+    globals().clear()
 
     word, testing = b"exception", False
     try:
@@ -214,7 +219,26 @@ def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report:
         word = told_by(error.errno, word)
     except everything:
         pass
-    write(report, join((secret, word)))
+    return word
+
+
+def judge(definitions: CodeType, asserts: CodeType, job: dict[str, Any], report: int) -> NoReturn:
+    """Run the program and the tests, and tell how that ended, if nothing ends it before."""
+    write, leave, join = os.write, os._exit, b"".join
+    module = ModuleType("program")
+    names = vars(module)
+    names["__builtins__"] = builtins
+    own_builtins = vars(builtins).copy()
+    blind_frames()
+    for library in (libc, ctypes.pythonapi):
+        vars(library).clear()  # functions that it has looked up are called with no audited event
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("ctypes", "_ctypes")]:
+        vars(sys.modules.pop(name)).clear()  # its classes are still to be found, as all are
+    sys.modules["__main__"] = sys.modules["program"] = module
+    sys.path += job["packages"]
+    refuse_ways_to_frames()
+    # the secret waits on the stack, where no name reaches it, while the call beside it runs
+    write(report, join((job.pop("secret"), outcome(definitions, asserts, names, own_builtins))))
     leave(0)
 
 

@@ -253,6 +253,45 @@ def test_a_suite_of_which_everything_was_skipped_is_said(tmp_path: Path) -> None
     for page in ("index.html", "report.md"):
         assert "another reason (free_k3)" in (made / page).read_text()
 
+    assert found.sentences == []  # nothing of the paper's tables, nor of a baseline
+
+
+def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
+    tasks = {name: {"mbpp": task(0.3, metric="pass@1")} for name in ("free_k1_2", "free_k3")}
+    found = view_of(write(tmp_path, tasks))
+    assert found.sentences[0].startswith("Nothing is compared here: no plain baseline")
+    assert not found.found.compared()
+
+
+def test_how_far_a_comparison_goes_is_said(tmp_path: Path) -> None:
+    seed, few = "another seed may undo it", "With fewer than 30 documents"
+    tasks = {"mbpp": task(0.3), "facts": task(0.3, documents=29)}
+    folder = write(tmp_path / "one", all_alike(tasks))
+    assert seed in view_of(folder).sentences[0]
+    assert f"{few} (facts) more do" in view_of(folder).sentences[0]
+    runs = {name: run("text", seed=number) for number, name in enumerate(("base", "again"))}
+    write_experiment(tmp_path / "two", runs | {"free_k3": ARMS["free_k3"]}, {})
+    for name in ("base", "again", "free_k3"):
+        write_suite(tmp_path / "two", name, {"mbpp": task(0.3, documents=30)})
+    said = view_of(tmp_path / "two").sentences[0]
+    assert "comparison with base was made" in said
+    assert seed not in said and few not in said
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ((None, None, None), "lm_eval 0.4.13. ±"),
+        ((50, 100, 50), "0.4.13, on at most 100 documents a task. ±"),
+        ((50, None, 50), "0.4.13, some runs on at most 50 documents a task. ±"),
+    ],
+)
+def test_the_limit_is_said(limits: tuple[int | None, ...], words: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, all_alike({"mbpp": task(0.3)}))
+    for name, limit in zip(ARMS, limits, strict=True):
+        write_suite(folder, name, {"mbpp": task(0.3)}, limit=limit)
+    assert words in suite_words(benchmarks(arms_of(folder)))
+
 
 def test_arms_scored_in_another_way_are_named(tmp_path: Path) -> None:
     tasks = all_alike({"mbpp": task(0.3)}) | {"free_k3": {"mbpp": task(0.3, shots=5)}}

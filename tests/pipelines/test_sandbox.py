@@ -110,6 +110,8 @@ RIGHT = {
     "    with open('own', 'w') as file:\n        file.write(str(a + b))\n"
     "    with tempfile.TemporaryFile() as file:\n        file.write(b'x')\n"
     "    return int(open('own').read())",
+    "traceback": "import traceback\ndef add(a, b):\n    try: a / 0\n"
+    "    except ZeroDivisionError: assert 'by zero' in traceback.format_exc()\n    return a + b",
     "prints": "def add(a, b):\n    print('sum', a, b)\n    return a + b",
     "main": "def add(a, b): return a + b\nif __name__ == '__main__':\n    raise SystemExit",
     "recursive": "def add(a, b): return a if b == 0 else add(a - 1, b + 1) if b < 0 else "
@@ -397,6 +399,9 @@ def forge(found):
 def failed():
     try: 1 / 0
     except ZeroDivisionError as error: return error.__traceback__
+def keep():
+    try: 1 / 0
+    except ZeroDivisionError as error: cycle = error
 def made():
     yield forge(running.gi_frame)
 async def waits():
@@ -416,18 +421,109 @@ WAYS = {
     "setprofile": "sys.setprofile(lambda frame, *rest: forge(frame))\n    failed()",
     "collector": "[forge(o) for o in gc.get_objects() if inspect.isframe(o)]",
     "referrers": "[forge(o) for o in gc.get_referrers(failed) if inspect.isframe(o)]",
+    "kept garbage": "gc.set_debug(gc.DEBUG_SAVEALL)\n    keep()\n    gc.collect()\n"
+    "    [forge(o) for o in gc.garbage if inspect.isframe(o)]",
 }
 
 
 def forging(way):
     return f"{FORGE}\ndef add(a, b):\n    try:\n        {way.replace('    ', '        ')}\n" + (
-        "    except (ValueError, AttributeError, RuntimeError): pass\n    return 0"
+        "    except (ValueError, AttributeError, RuntimeError, StopIteration): pass\n    return 0"
     )
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_frames_are_out_of_reach(name, outside):
     assert run_program(forging(WAYS[name]), ADDS) == Verdict(False, "wrong answer")
+
+
+# ways to the names of the tests, or into their run
+TO_TESTS = {
+    "garbage": "gc.set_debug(gc.DEBUG_SAVEALL)\n    keep()\n    gc.collect()\n"
+    "    for found in filter(inspect.isframe, gc.garbage): spoil(found)",
+    "caller": "spoil(sys._getframe())",
+    "current frames": "for found in sys._current_frames().values(): spoil(found)",
+    "objects": "for found in filter(inspect.isframe, gc.get_objects()): spoil(found)",
+    "functions": "for found in gc.get_objects():\n"
+    "        if inspect.isfunction(found) and found.__name__ == 'verify':\n"
+    "            found.__code__ = (lambda x: None).__code__",
+    "trace": "sys.settrace(trace)",
+}
+
+
+@pytest.mark.parametrize("name", TO_TESTS)
+def test_names_and_run_of_the_tests_are_out_of_reach(name, outside):
+    way = TO_TESTS[name].replace("\n    ", "\n        ")
+    program = f"""
+import gc, inspect, sys
+def keep():
+    try: 1 / 0
+    except ZeroDivisionError as error: cycle = error
+def spoil(found):
+    while found is not None:
+        if 'verify' in getattr(found, 'f_globals', ''):
+            found.f_globals['verify'] = print
+        found = getattr(found, 'f_back', None)
+def trace(frame, event, argument):  # jumps over the second line of `verify`
+    if frame.f_code.co_name == 'verify' and frame.f_lineno == 2:
+        frame.f_lineno = 3
+    return trace
+def add(a, b):
+    try:
+        {way}
+    except ValueError: pass
+    return 0
+"""
+    tests = "def verify(x):\n    assert x == 5\n    return x\nx = add(2, 3)\nverify(x)"
+    assert run_program(program, tests) == Verdict(False, "wrong answer")
+
+
+def test_an_exception_that_the_tests_catch_does_not_lead_to_their_names(outside):
+    program = """
+kept = ValueError()
+def add(a, b):
+    traceback = kept.__traceback__
+    if traceback is None:
+        raise kept
+    while traceback is not None:
+        traceback.tb_frame.f_globals['verify'] = print
+        traceback = traceback.tb_next
+    return 0
+"""
+    tests = "def verify(x): assert x == 5\ntry: add(2, 3)\nexcept ValueError: pass\n"
+    tests += "x = add(2, 3)\nverify(x)"
+    assert run_program(program, tests) == Verdict(False, "wrong answer")
+
+
+def test_no_function_of_the_c_library_is_left_in_the_garbage(outside):
+    program = "import gc\ngc.set_debug(gc.DEBUG_SAVEALL)\ngc.collect()\n"
+    program += "kept = [o for o in gc.garbage if 'prctl' in getattr(o, '__dict__', ())]"
+    assert run_program(program, "assert kept == []") == PASSED
+
+
+# a built-in function is no frame of its own: what it sees are the names of who gave the object up
+FINALISER = """
+import os
+from functools import partial
+def look(seen):
+    for value in list(seen.values()):
+        if isinstance(value, bytes) and len(value) == 32:
+            for fd in range(3, 64):
+                try: os.write(fd, value + b'passed')
+                except OSError: pass
+            os._exit(0)
+    if 'libc' in seen: os._exit(0)
+class Spy:
+    __hash__ = partial(eval, "__import__('program').look({**globals(), **locals()}) or 0")
+    __del__ = __hash__
+class Carrier(OSError):
+    def __init__(self): self.spy = self.errno = Spy()
+"""
+
+
+@pytest.mark.parametrize("body", ["raise Carrier", "def add(a, b): raise Carrier"])
+def test_what_runs_among_the_checkers_names_finds_nothing_there(body, outside):
+    assert run_program(FINALISER + body, ADDS) == Verdict(False, "exception")
 
 
 @pytest.mark.parametrize(
