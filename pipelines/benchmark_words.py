@@ -44,10 +44,9 @@ SCORINGS = {
 }
 SCORED = (
     "The log-probability of an answer, log P(answer | prompt), is exact for a baseline and, for a "
-    "Free Transformer, {}. Rolling likelihoods are IWAE-K bounds; of a text "
-    "longer than the context each window is read alone, where the harness lets a baseline’s last one see "
-    "more before it. Generated text is greedy in its "
-    "tokens, with z sampled."
+    "Free Transformer, {}. Rolling likelihoods are IWAE-K bounds; of a text longer than the "
+    "context each window is read alone, where the harness lets a baseline’s last one see more "
+    "before it. Generated text is greedy in its tokens, with z sampled."
 )
 FEW = 30  # documents, below which two standard errors are less than a test at 5 % asks for
 CLOSE = 1.1  # models and trainings whose sizes differ by less are called alike

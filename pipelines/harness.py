@@ -69,8 +69,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         batch_tokens: int,
         seed: int,
     ) -> None:
-        """``samples`` is K of ``marginal``; a forward pass reads at most ``batch_tokens``, padding
-        included, and where it scores, on a CPU, at most 2048.
+        """``samples`` is K of ``marginal``; a batch has at most ``batch_tokens``, padding included,
+        and on a CPU at most 2048, or 4096 where it is continued.
 
         Raises UserError if the tokenizer has tokens that the model has not.
         """
@@ -85,8 +85,9 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         self._device = device
         averaged = model.latent is not None and scoring is Scoring.marginal
         self.samples = samples if averaged else 1
-        self.batch_tokens = batch_tokens
-        self.scored_tokens = min(batch_tokens, CPU_TOKENS) if device.type == "cpu" else batch_tokens
+        most = CPU_TOKENS if device.type == "cpu" else batch_tokens
+        self.scored_tokens = min(batch_tokens, most)
+        self.continued_tokens = min(batch_tokens, 2 * most)  # most passes read one a row
         self.seed = seed
         self.max_length = model.config.context
         self.start_task()
@@ -268,7 +269,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             openings.setdefault(opening, []).append(i)
         results = [""] * len(requests)
         with self.progress("continuations", len(requests), disable_tqdm) as progress:
-            for batch in batches_of_openings(list(openings), self.batch_tokens):
+            for batch in batches_of_openings(list(openings), self.continued_tokens):
                 for opening, text in zip(batch, self.continued(batch), strict=True):
                     for i in openings[opening]:
                         results[i] = text
