@@ -597,6 +597,22 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
+        "all files of a dataset of benchmarks in one folder",
+        "task_data.py",
+        "    if kwargs:\n",
+        "    if False:\n",
+        "test_fetch.py::test_two_parts_of_a_dataset_lie_apart",
+        "pipelines",
+    ),
+    Wrong(
+        "a text that has ended grows with its batch",
+        "requests.py",
+        "for row in (~self.ended).nonzero()[:, 0].tolist():",
+        "for row in range(len(self.texts)):",
+        "test_harness.py::test_a_text_that_has_ended_does_not_change_while_others_go_on",
+        "pipelines",
+    ),
+    Wrong(
         "a task's figures with those of the task before",
         "tasks.py",
         "    lm.start_task()\n",
