@@ -223,11 +223,11 @@ def load(task: str) -> dict[str, Any]:
             return dict(manager.load(built if isinstance(built, list) else [built]))
     except task_data.NotHere as error:
         raise Skipped(
-            f"{task}: its data are not in {task_data.FOLDER} ({error}); "
+            f"its data are not in {task_data.FOLDER} ({error}); "
             "`python -m pipelines.fetch` brings them there"
         ) from error
     except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
-        raise Skipped(f"{task}: the harness cannot load it here ({one_line(error)})") from error
+        raise Skipped(f"the harness cannot load it here ({one_line(error)})") from error
 
 
 def check_programs(task: str, run_code: bool) -> None:
@@ -237,17 +237,15 @@ def check_programs(task: str, run_code: bool) -> None:
         return
     if any(OURS not in Path(leaf.yaml_path).parents for leaf in unsafe):
         raise Skipped(
-            f"{task}: the harness would run what a model wrote with no sandbox; "
+            "the harness would run what a model wrote with no sandbox; "
             "ft_human_eval_plus and ft_mbpp have one"
         )
     if not run_code:
-        raise Skipped(
-            f"{task}: programs that a model wrote are run only if asked for: suite.run_code=true"
-        )
+        raise Skipped("programs that a model wrote are run only if asked for: suite.run_code=true")
     from pipelines import sandbox
 
     if reason := sandbox.unavailable():
-        raise Skipped(f"{task}: {reason}")
+        raise Skipped(reason)
 
 
 def configure(name: str, spec: TaskEntry, loaded: dict[str, Any], seed: int) -> None:

@@ -249,7 +249,7 @@ def test_a_task_that_gets_its_own_data_and_cannot_is_skipped(monkeypatch, error)
         raise error
 
     monkeypatch.setattr(tasks.TaskFactory, "build", build)
-    with pytest.raises(Skipped, match=r"^piqa: the harness cannot load it here \(no (route|nltk)"):
+    with pytest.raises(Skipped, match=r"^the harness cannot load it here \(no (route|nltk)"):
         run_task(Scripted(), "x", entry("piqa", "acc,none"), settings())
 
 
