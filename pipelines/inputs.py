@@ -84,21 +84,26 @@ def fetched(tasks: Iterable[str]) -> dict[str, Any]:
 
 
 def note_suite(tasks: Any) -> None:
-    """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, which takes
-    time to find out of a name that is none of ours, so only where they have changed.
+    """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, or it has no
+    such figure. That takes time, so only where they have changed.
     """
     path = INPUTS / "suite.json"
     try:
-        named = {key: str(task["task"]) for key, task in tasks.items()}
+        named = {name: str(task["task"]) for name, task in tasks.items()}
+        keys = {name: str(task["key"]) for name, task in tasks.items()}
     except MALFORMED:
-        raise UserError("params.yaml: suite.tasks: not benchmarks, each with its `task`") from None
-    names = sorted({*named.values()})
+        raise UserError(
+            "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`"
+        ) from None
+    pairs = sorted({f"{named[name]} {keys[name]}" for name in tasks})
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
-    if not {*names} <= {*before["known"]}:
-        from pipelines.tasks import check_names  # imports much
+    if not {*pairs} <= {*before["known"]}:
+        from pipelines.tasks import check_key, check_names  # imports much
 
         check_names(named)
-    found = {"known": names, "fetched": fetched(names)}
+        for name in tasks:
+            check_key(name, named[name], keys[name])
+    found = {"known": pairs, "fetched": fetched({*named.values()})}
     if found != before:
         INPUTS.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:

@@ -28,6 +28,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._factory import TaskFactory  # TaskManager takes no override for a group
 from lm_eval.tasks._index import Entry, Kind
+from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval.utils import handle_non_serializable
 from tqdm import tqdm
 
@@ -150,6 +151,27 @@ def check_names(tasks: Mapping[str, str]) -> None:
             ) from None
 
 
+def check_key(name: str, task: str, key: str) -> None:
+    """Raise UserError if ``task`` has no figure ``key``, as far as its file says: that of a group
+    is looked at when it is loaded, with its data.
+    """
+    entry = entries_of(task)[task]
+    if entry.kind is not Kind.TASK:
+        return
+    config = load_yaml(entry.yaml_path, resolve_func=False, recursive=True)
+    metrics = [str(each["metric"]) for each in config.get("metric_list", [])]
+    if metrics and not any("." in metric for metric in metrics):  # a function has another name
+        refuse_key(name, key, metrics, config.get("filter_list"))
+
+
+def refuse_key(name: str, key: str, metrics: list[str], filters: list[Any] | None) -> None:
+    """Raise UserError unless ``key`` is one of ``metrics`` behind one of ``filters``."""
+    kept = [each["name"] for each in filters or [{"name": "none"}]]
+    known = [f"{metric},{each}" for metric in metrics for each in kept]
+    if key not in known:
+        raise UserError(f"suite.tasks.{name}.key: {key!r} is not one of {', '.join(known)}")
+
+
 def leaves(task: str, entries: Mapping[str, Entry]) -> Iterator[Entry]:
     """The single tasks behind a name, with those of groups and tags."""
     entry = entries[task]
@@ -250,7 +272,7 @@ def check_programs(task: str, run_code: bool) -> None:
 
 def configure(name: str, spec: TaskEntry, loaded: dict[str, Any], seed: int) -> None:
     """Set shots and seed of the tasks; raise UserError for a metric or shots they do not have."""
-    metric, _, chosen = spec.key.partition(",")
+    metric = spec.key.partition(",")[0]
     if len(loaded["tasks"]) > 1:
         group = loaded["groups"].get(spec.task)  # a tag is none
         common = [each.metric for each in (group and group.aggregate_metric_list) or []]
@@ -268,11 +290,7 @@ def configure(name: str, spec: TaskEntry, loaded: dict[str, Any], seed: int) -> 
                 f"suite.tasks.{name}.shots: {shots}, but {task.config.task} has "
                 f"{len(task.sampler.df)} documents for its prompt"
             )
-        metrics = list(task.aggregation())
-        filters = [each["name"] for each in task.config.filter_list or [{"name": "none"}]]
-        if metric not in metrics or chosen not in filters:
-            known = ", ".join(f"{each},{kept}" for each in metrics for kept in filters)
-            raise UserError(f"suite.tasks.{name}.key: {spec.key!r} is not one of {known}")
+        refuse_key(name, spec.key, list(task.aggregation()), task.config.filter_list)
 
 
 # -------------------------------------------------------------------------------------- running

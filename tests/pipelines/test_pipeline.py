@@ -20,6 +20,7 @@ STAGES = {
     "sources",
     *(f"{stage}@{name}" for stage in ("data", "tokenize") for name in ("target", "stdlib")),
     *(f"{stage}@{run}" for stage in ("train", "evaluate") for run in RUNS),
+    "suite@text_free_k1_2",
     "report",
 }
 
@@ -76,6 +77,8 @@ def test_dvc_exp_run_composes_an_experiment(copied):
 def test_metrics_and_plots_show_something(finished):
     shown = json.loads(finished.ok("dvc", "metrics", "show", "--json"))
     files = shown[""]["data"]
+    suite = files.pop("results/smoke/text_free_k1_2/suite_metrics.json")
+    assert {"snippets", "words", "passages"} <= suite["data"].keys()
     assert set(files) == {f"results/smoke/{run}/metrics.json" for run in RUNS}
     assert all("bound_bits_per_token" in shown["data"] for shown in files.values())
     finished.ok("dvc", "plots", "show", "-o", "plots_page")
@@ -99,6 +102,8 @@ def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
         assert {"details.json", "curve.png"} <= artifacts
         assert ("kl_per_bit.png" in artifacts) == free
         assert ("collapsed" in run.data.tags) == free
+        assert ("suite/passages" in figures) == ("suite" in run.data.tags)
+        assert ("suite" in run.data.tags) == (run.info.run_name == "text_free_k1_2")
 
 
 def test_metrics_are_honest(finished):

@@ -214,6 +214,16 @@ def test_an_unknown_benchmark_is_named_before_anything_is_trained(workspace):
         inputs.main()
 
 
+def test_a_figure_that_a_benchmark_has_not_is_named_before_anything_is_trained(workspace):
+    (workspace / "data").unlink()  # the session's
+    for task, key in (("ft_words", "acc_nrm,none"), ("gsm8k", "exact_match,none")):
+        params = yaml.safe_load(open(ROOT / "params.yaml"))
+        params["suite"]["tasks"]["words"] = {"task": task, "key": key}
+        open("params.yaml", "w").write(yaml.safe_dump(params))
+        with pytest.raises(UserError, match=rf"suite\.tasks\.words\.key: '{key}' is not one of "):
+            inputs.main()
+
+
 def test_fetched_data_are_seen(workspace):
     (workspace / "data").unlink()
     inputs.main()

@@ -15,7 +15,7 @@ from datasets import Dataset, DatasetDict
 from pipelines import task_data, tasks
 from pipelines.errors import UserError
 from pipelines.files import ROOT
-from pipelines.tasks import Skipped, check_names, run_task
+from pipelines.tasks import Skipped, check_key, check_names, run_task
 
 MINI = ROOT / "tasks/mini"
 
@@ -343,6 +343,8 @@ def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
     monkeypatch.setattr(tasks, "index", small)
     for name in ("none", "mini", "paper"):
         check_names({key: spec.task for key, spec in suite(name).items()})
+        for key, spec in suite(name).items():
+            check_key(key, spec.task, spec.key)
 
 
 # ------------------------------------------------------------------------------- the paper's
