@@ -117,10 +117,11 @@ def view(found: Benchmarks, all_found: list[Benchmarks], tables: list[PaperTable
 
 
 def suite_words(all_found: list[Benchmarks]) -> str:
-    """Which suite, by which harness, on how much of it."""
+    """Which suite, by which harness, with which seed, on how much of it."""
     suites = [suite(one) for found in all_found for one in found.runs]
     names = listed(dict.fromkeys(one["suite"] for one in suites))
     harness = listed(dict.fromkeys(one["harness"] for one in suites))
+    seeds = listed(dict.fromkeys(str(one["seed"]) for one in suites))
     limits = {one["limit"] for one in suites}
     most = max(limits - {None}, default=0)
     some = "some runs " if None in limits else ""
@@ -128,7 +129,8 @@ def suite_words(all_found: list[Benchmarks]) -> str:
     groups = [task for one in suites for task, told in one["tasks"].items() if told["subtasks"]]
     if most and groups:  # the harness counts them so
         limited += f" (of {listed(dict.fromkeys(groups))}: of each part)"
-    return f"Suite {names}, run by {harness}{limited}. ± is one standard error over documents."
+    how = f"run by {harness} with seed {seeds}{limited}"
+    return f"Suite {names}, {how}. ± is one standard error over documents."
 
 
 def percent(relative: float) -> str:

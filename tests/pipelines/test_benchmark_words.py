@@ -155,7 +155,7 @@ def test_the_papers_figures_stand_beside_ours_at_the_same_threshold(made: Path) 
 def test_what_has_to_be_known_is_said(made: Path, page: str) -> None:
     text = " ".join((made / page).read_text().split())
     for words in (
-        "Suite mini, run by lm_eval 0.4.13.",
+        "Suite mini, run by lm_eval 0.4.13 with seed 0.",
         "10 comparisons with base were made (2 of them over the last third of training), and 5 "
         "found a difference",
         "1,000 parameters and 6,500 tokens here, 1.5 B parameters and 47 B tokens there: the "
@@ -281,9 +281,9 @@ def test_how_far_a_comparison_goes_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ((None, None, None), "lm_eval 0.4.13. ±"),
-        ((50, 100, 50), "0.4.13, on at most 100 documents a task. ±"),
-        ((50, None, 50), "0.4.13, some runs on at most 50 documents a task. ±"),
+        ((None, None, None), "lm_eval 0.4.13 with seed 0. ±"),
+        ((50, 100, 50), "seed 0, on at most 100 documents a task. ±"),
+        ((50, None, 50), "seed 0, some runs on at most 50 documents a task. ±"),
     ],
 )
 def test_the_limit_is_said(limits: tuple[int | None, ...], words: str, tmp_path: Path) -> None:
