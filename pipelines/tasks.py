@@ -248,6 +248,8 @@ def load(task: str) -> dict[str, Any]:
             f"its data are not in {task_data.FOLDER} ({error}); "
             "`python -m pipelines.fetch` brings them there"
         ) from error
+    except UserError as error:  # its first document cannot be used, or there is none
+        raise Skipped(str(error)) from error
     except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
         raise Skipped(f"the harness cannot load it here ({one_line(error)})") from error
 
@@ -301,7 +303,8 @@ def run_task(
 ) -> tuple[TaskFigures, list[dict[str, Any]]]:
     """Figures of ``name``, an entry of suite.tasks, and the harness's log of its samples.
 
-    Raises Skipped if it cannot be run here, UserError for what is wrong with entry or documents.
+    Raises Skipped if it cannot be run here, or one of its documents cannot be scored; UserError for
+    what is wrong with the entry.
     """
     check_names({name: spec.task})
     check_programs(spec.task, suite.run_code)
@@ -312,15 +315,18 @@ def run_task(
     torch.manual_seed(suite.seed)
     lm.start_task()
     begin = perf_counter()
-    with quiet():
-        results = evaluate(
-            lm,
-            loaded,
-            limit=suite.limit,
-            bootstrap_iters=BOOTSTRAP,
-            log_samples=True,
-            confirm_run_unsafe_code=True,  # check_programs has asked for more
-        )
+    try:
+        with quiet():
+            results = evaluate(
+                lm,
+                loaded,
+                limit=suite.limit,
+                bootstrap_iters=BOOTSTRAP,
+                log_samples=True,
+                confirm_run_unsafe_code=True,  # check_programs has asked for more
+            )
+    except UserError as error:  # a document that no model, or not this one, can be asked about
+        raise Skipped(str(error)) from error
     seconds = perf_counter() - begin
     tasks = loaded["tasks"]
     top = spec.task if len(tasks) > 1 else next(iter(tasks))

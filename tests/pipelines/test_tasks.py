@@ -267,7 +267,7 @@ def test_tasks_without_a_common_figure_are_named_before_anything_is_scored(given
 
 def test_data_without_documents(given):
     given(test=[])
-    with pytest.raises(UserError, match="task ft_snippets: its split test has no documents"):
+    with pytest.raises(Skipped, match="task ft_snippets: its split test has no documents"):
         run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
 
 
@@ -282,15 +282,25 @@ def test_data_without_documents(given):
 def test_nothing_to_choose_is_found_before_anything_is_scored(given, choices, message):
     given(**choice_docs(*choices))
     model = Scripted()
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(Skipped, match=message):
         run_task(model, "x", entry("ft_snippets", "acc,none"), settings())
     assert not model.pairs
 
 
 def test_an_empty_text_is_found_before_anything_is_scored(given):
     given(test=[{"text": "a"}, {"text": ""}])
-    with pytest.raises(UserError, match="task ft_passages: document 1: nothing to score"):
+    with pytest.raises(Skipped, match="task ft_passages: document 1: nothing to score"):
         run_task(Scripted(), "x", entry("ft_passages", "bits_per_byte,none"), settings())
+
+
+def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(given):
+    class Small(Scripted):
+        def loglikelihood(self, requests, disable_tqdm=False):
+            raise UserError("the answer 'b' has 3 tokens; the model can score from 1 to 2")
+
+    given(**choice_docs(["a", "b"], ["a", "b"]))
+    with pytest.raises(Skipped, match="the answer 'b' has 3 tokens"):
+        run_task(Small(), "x", entry("ft_snippets", "acc,none"), settings())
 
 
 def test_duplicate_choices_are_scored_as_the_harness_does(given):
