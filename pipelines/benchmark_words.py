@@ -63,15 +63,20 @@ class Beside:
     @property
     def name(self) -> str:
         size, tokens = magnitude(self.table.parameters), magnitude(self.table.tokens)
-        return f"{self.table.name} of the paper ({size} parameters, {tokens} tokens)"
+        late = ", mean of the last third" if self.late else ""
+        return f"{self.table.name} of the paper ({size} parameters, {tokens} tokens{late})"
 
     @property
     def heads(self) -> list[str]:
         return ["baseline", *(f"κ = {fraction(kappa)}" for kappa in self.kappas)]
 
+    @property
+    def all_scores(self) -> dict[str, PaperScores]:
+        return self.table.scores(self.late)
+
     def scores(self, task: Task) -> PaperScores | None:
         """None if the paper has no such benchmark, or by another metric."""
-        found = self.table.scores(self.late).get(task.name)
+        found = self.all_scores.get(task.name)
         return found if found and found.metric == task.metric else None
 
 
@@ -151,6 +156,18 @@ def beside(found: Benchmarks, tables: list[PaperTable], late: bool) -> Beside | 
     names = [task.name for task in found.tasks]
     table = nearest(tables, parameters(found), found.arms[0].trained_tokens, kappas, names, late)
     return Beside(table, sorted(table.kappas(late) & kappas), late) if table else None
+
+
+def whole(views: list[View], tables: list[PaperTable]) -> list[Beside]:
+    """The paper's tables from end to end, if any is put beside a family."""
+    if not any(view.beside for view in views):
+        return []
+    return [
+        Beside(table, sorted(table.kappas(late)), late)
+        for table in tables
+        for late in (False, True)
+        if table.scores(late)
+    ]
 
 
 def parameters(found: Benchmarks) -> int:

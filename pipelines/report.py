@@ -298,8 +298,11 @@ def benchmark_context(found: list[Benchmarks]) -> dict[str, Any]:
     """What the templates of benchmarks are made from; nothing where none were run."""
     if not found:
         return {"benchmarks": []}
+    tables = read_tables()
+    views = benchmark_words.views(found, tables)
     return {
-        "benchmarks": benchmark_words.views(found, read_tables()),
+        "benchmarks": views,
+        "paper_tables": benchmark_words.whole(views, tables),
         "benchmark_suite": benchmark_words.suite_words(found),
         "benchmark_notes": benchmark_words.notes(found),
         "monte_carlo_words": benchmark_words.MONTE_CARLO,

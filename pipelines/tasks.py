@@ -232,7 +232,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
 
 
 def load(task: str) -> dict[str, Any]:
-    """The harness's tasks and groups by name; raises Skipped if their data cannot be had or used."""
+    """The harness's tasks and groups by name; raises Skipped if their data are of no use."""
     entries = entries_of(task)
     entry = entries[task]
     ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))

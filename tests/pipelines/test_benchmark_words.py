@@ -10,7 +10,7 @@ from results import PAPER, arms_of, make_report, run, task, write_experiment, wr
 from test_report import Cells
 
 from pipelines.benchmark_table import benchmarks
-from pipelines.benchmark_words import View, magnitude, notes, percent, suite_words, views
+from pipelines.benchmark_words import View, magnitude, notes, percent, suite_words, views, whole
 from pipelines.paper_tables import read_tables
 
 ARMS = {
@@ -173,12 +173,27 @@ def test_what_has_to_be_known_is_said(made: Path, page: str) -> None:
 
 def test_the_last_third_is_beside_that_of_table_3(made: Path) -> None:
     text = (made / "report.md").read_text()
-    table = text[text.index("mean of the last third of training") :]
+    table = text[text.index("mean of the last third of training") : text.index(", whole")]
     assert "paper, Table 3: κ = 1/2" in table
-    assert "Beside them: Table 3 of the paper (8 B parameters, 1 T tokens)." in table
+    assert "Table 3 of the paper (8 B parameters, 1 T tokens, mean of the last third)." in table
     (row,) = [line for line in table.splitlines() if line.startswith("| mbpp | pass@1 |")]
     assert "0.250 ± 0.010; +0.00 % (no difference) |" in row
     assert row.endswith("| 0.396 | 0.421; +6.08 % |")
+
+
+def test_the_papers_tables_are_there_from_end_to_end(made: Path) -> None:
+    page, text = ((made / name).read_text() for name in ("index.html", "report.md"))
+    titles = re.findall(r"<summary>(.*?), whole</summary>", page)
+    assert [title.partition(" (")[0] for title in titles] == [
+        f"Table {n} of the paper" for n in (1, 2, 3, 3)
+    ]
+    assert [title.count("last third") for title in titles] == [0, 0, 0, 1]
+    (row,) = [
+        line for line in text.splitlines() if line.startswith("| boolq | acc_completion | 0.705")
+    ]
+    assert row.split(" | ")[2:] == [
+        "0.705", "0.632; −10.37 %", "0.632; −10.33 %", "0.687; −2.47 %", "0.671; −4.82 % |"
+    ]  # fmt: skip
 
 
 def test_the_figure_is_on_both_pages(made: Path) -> None:
@@ -214,6 +229,7 @@ def test_the_papers_tables_are_left_out_where_nothing_is_in_common(tmp_path: Pat
     found = view_of(write(tmp_path / "mini", all_alike({"facts": task(0.3)})))
     assert found.beside is None
     assert found.sentences[1].endswith("these benchmarks: none of these is in them.")
+    assert whole([found], read_tables()) == []
     entry = task(0.3, metric="pass@1")
     found = view_of(write(tmp_path / "kappa", {n: {"mbpp": entry} for n in ("base", "free_k3")}))
     assert found.beside is None
