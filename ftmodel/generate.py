@@ -84,31 +84,11 @@ def generate(
         raise ValueError(f"{len(generator)} generators cannot draw the tokens of {b} sequences")
     codes = None
     if bits:
-        if noise is not None:
-            if noise.dim() != 3 or noise.shape[::2] != (b, bits) or noise.shape[1] < p + n_new - 1:
-                raise ValueError(
-                    f"noise must be ({b}, {p} + {n_new}, {bits}), not {tuple(noise.shape)}"
-                )
-        elif isinstance(z, int):
-            seeded = torch.Generator().manual_seed(z)
-            noise = latent_noise(1, p + n_new, bits, seeded).expand(b, -1, -1)
-            if padding is not None:  # the first token's is the seed's first
-                place = torch.arange(p + n_new) - padding.cpu()[:, None]  # (B, P + N)
-                noise = noise[0, place.clamp(min=0)]
-        elif isinstance(generator, Generator):
-            noise = latent_noise(b, p + n_new, bits, generator, share_z)
-        else:
-            raise ValueError("generators of single rows draw tokens: z needs a seed or noise")
-        noise = noise.to(device)
+        noise = noise_of_z(b, p, n_new, bits, generator, z, share_z, noise, padding).to(device)
         codes = pack_bits(noise[:, p:] < 0.5)  # uniform over 0 … 2^H − 1
         noise = noise[:, :p]
         if isinstance(z, Tensor):
-            if z.is_floating_point() or (z.dim() == 2 and z.shape[0] not in (1, b)) or z.dim() > 2:
-                raise ValueError(f"codes must be integers (N,) or ({b}, N), not {tuple(z.shape)}")
-            if z.shape[-1] < n_new - 1:
-                raise ValueError(f"{z.shape[-1]} codes cannot pin {n_new} new tokens")
-            if z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:
-                raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
+            check_codes(z, b, n_new, bits)
             codes = z.to(device).expand(b, -1)
 
     cache = model.new_cache(p + n_new)
@@ -138,6 +118,48 @@ def generate(
                 padding=None if padding is None else padding[running],
             )
     return tokens
+
+
+def noise_of_z(
+    b: int,
+    p: int,
+    n_new: int,
+    bits: int,
+    generator: Generator | Sequence[Generator],
+    z: int | Tensor | None,
+    share_z: int,
+    noise: Tensor | None,
+    padding: Tensor | None,
+) -> Tensor:
+    """Noise (B, P + N, H) that decides every z, but for those given as codes; arguments and
+    ValueErrors are those of ``generate``.
+    """
+    if noise is not None:
+        if noise.dim() != 3 or noise.shape[::2] != (b, bits) or noise.shape[1] < p + n_new - 1:
+            raise ValueError(
+                f"noise must be ({b}, {p} + {n_new}, {bits}), not {tuple(noise.shape)}"
+            )
+        return noise
+    if isinstance(z, int):
+        seeded = torch.Generator().manual_seed(z)
+        drawn = latent_noise(1, p + n_new, bits, seeded)
+        if padding is None:
+            return drawn.expand(b, -1, -1)
+        place = torch.arange(p + n_new) - padding.cpu()[:, None]  # (B, P + N)
+        return drawn[0, place.clamp(min=0)]  # the first token's is the seed's first
+    if isinstance(generator, Generator):
+        return latent_noise(b, p + n_new, bits, generator, share_z)
+    raise ValueError("generators of single rows draw tokens: z needs a seed or noise")
+
+
+def check_codes(z: Tensor, b: int, n_new: int, bits: int) -> None:
+    """Raise ValueError unless ``z`` (N,) or (B, N) are codes of at least N = n_new − 1 tokens."""
+    if z.is_floating_point() or (z.dim() == 2 and z.shape[0] not in (1, b)) or z.dim() > 2:
+        raise ValueError(f"codes must be integers (N,) or ({b}, N), not {tuple(z.shape)}")
+    if z.shape[-1] < n_new - 1:
+        raise ValueError(f"{z.shape[-1]} codes cannot pin {n_new} new tokens")
+    if z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:
+        raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
 
 
 def sample_token(
