@@ -6,6 +6,7 @@ EXPERIMENT ?= quickstart
 SET ?=
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
+TESTS := pytest -n 2 --dist loadfile
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -18,7 +19,7 @@ repro: .venv/installed
 	@cat report/$(EXPERIMENT)/summary.txt
 
 test: .venv/installed-dev
-	pytest -m "not cluster"
+	$(TESTS) -m "not cluster"
 
 test-cluster: .venv/installed-dev
 	pytest -m cluster
@@ -27,7 +28,7 @@ check: .venv/installed-dev
 	ruff format --check .
 	ruff check .
 	mypy
-	pytest -m "not slow and not cluster"
+	$(TESTS) -m "not slow and not cluster"
 
 format: .venv/installed-dev
 	ruff format .
