@@ -6,7 +6,6 @@ them to the MLflow run of the training.
 """
 
 import json
-import os
 import shutil
 from dataclasses import asdict
 from functools import partial
@@ -29,10 +28,11 @@ from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, 
 from pipelines.data_schema import Data, ProcessData
 from pipelines.held_out import held_out
 from pipelines.process_figures import coin_figures, label_figures, target_groups
-from pipelines.schema import Budget, Evaluation, Experiment, Run
+from pipelines.schema import Evaluation, Experiment
 from pipelines.scoring import score
+from pipelines.series import at_budget, in_last_third
 from pipelines.shards import Shards
-from pipelines.stage import argument, load_stage
+from pipelines.stage import argument, here_or_on_a_worker, load_stage
 from pipelines.streams import Purpose, generator
 from pipelines.tracking import Tracking
 
@@ -157,20 +157,9 @@ def smaller_budgets(
     return measured
 
 
-def at_budget(
-    experiment: Experiment, run: Run, budget: Budget, bits: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "tokens": budget.steps * experiment.batch_tokens(run),
-        "listed": budget.listed,
-        "annealed": budget.annealed,
-        **bits,
-    }
-
-
 def last_third(budgets: list[dict[str, Any]]) -> dict[str, float]:
     """The mean bound of the budgets that lie in the last third of the training."""
-    late = [b for b in budgets if 3 * b["tokens"] >= 2 * budgets[-1]["tokens"]]
+    late = in_last_third(budgets)
     units = [unit for unit in UNITS if unit in budgets[-1]]
     return {"n": len(late)} | {
         unit: fmean(b[unit][bound_key(b[unit])]["mean"] for b in late) for unit in units
@@ -232,12 +221,7 @@ def measure(experiment: Experiment, name: str) -> None:
 def main() -> None:
     name = argument("run")
     experiment = load_stage("runs", name)
-    if os.environ.get("RAY_ADDRESS"):
-        from pipelines.cluster import on_a_worker  # one process needs no Ray
-
-        on_a_worker(experiment, partial(measure, experiment, name))
-    else:
-        measure(experiment, name)
+    here_or_on_a_worker(experiment, partial(measure, experiment, name))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""What every stage does first: its argument, its entry in params.yaml."""
+"""What every stage does first: its argument, its entry in params.yaml, the place where it runs."""
 
+import os
 import sys
+from collections.abc import Callable
 
 from pipelines.errors import UserError
 from pipelines.schema import Experiment, load_experiment
@@ -25,3 +27,13 @@ def load_stage(group: str, name: str) -> Experiment:
     if name not in known:
         raise UserError(f"{name!r} is not under {group} in params.yaml: {', '.join(known)}")
     return experiment
+
+
+def here_or_on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
+    """Run a task in this process, or, with RAY_ADDRESS, on a worker of that cluster."""
+    if os.environ.get("RAY_ADDRESS"):
+        from pipelines.cluster import on_a_worker  # one process needs no Ray
+
+        on_a_worker(experiment, task)
+    else:
+        task()

@@ -10,7 +10,6 @@ What a task has given is kept in resume/ until all are done: a stage that was ki
 
 import gzip
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -35,9 +34,10 @@ from pipelines.files import alone, code_hash, replace_file, replace_folder
 from pipelines.harness import FreeTransformerLM
 from pipelines.inputs import fetched
 from pipelines.schema import Budget, Experiment
+from pipelines.series import at_budget, in_last_third
 from pipelines.shards import Shards
-from pipelines.stage import argument, load_stage
-from pipelines.suite_schema import Scoring, Suite, SuiteTask
+from pipelines.stage import argument, here_or_on_a_worker, load_stage
+from pipelines.suite_schema import Suite, SuiteTask
 from pipelines.tasks import Skipped, TaskFigures, harness_version, our_files, run_task
 from pipelines.tracking import Tracking
 
@@ -55,6 +55,7 @@ SCORING = (  # what else than checkpoint, tasks/ and settings decides the figure
     "pipelines/sandbox_child.py",
     "pipelines/task_data.py",
     "pipelines/tasks.py",
+    "pipelines/series.py",
     "pipelines/suite.py",
 )
 SAMPLES = "suite_samples"
@@ -67,7 +68,7 @@ class Scored:
 
     budget: Budget
     card: Card
-    latent: bool
+    samples: int  # of z; 1 for a baseline
     figures: dict[str, TaskFigures]
     logs: dict[str, Log]
     skipped: dict[str, str]  # why
@@ -122,7 +123,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         seed=suite.seed,
     )
     progress = Progress(folder, decisive(suite, card, budget))
-    scored = Scored(budget, card, model.latent is not None, {}, {}, {})
+    scored = Scored(budget, card, lm.samples, {}, {}, {})
     at = f" at {budget.listed:,} tokens" if run.budgets else ""
     for task, spec in suite.tasks.items():
         found = progress.read(task, spec)
@@ -157,22 +158,16 @@ def entry(spec: SuiteTask, figures: TaskFigures) -> dict[str, Any]:
     return {"metric": spec.label, "task": spec.task, **told}
 
 
-def at_budget(scored: Scored, batch_tokens: int) -> dict[str, Any]:
-    return {
-        "tokens": scored.budget.steps * batch_tokens,
-        "listed": scored.budget.listed,
-        "annealed": scored.budget.annealed,
-        "tasks": {
-            name: {"value": one.value, "se": number(one.se)} for name, one in scored.figures.items()
-        },
-    }
+def short(figures: dict[str, TaskFigures]) -> dict[str, Any]:
+    """What the entry of a budget says of the tasks."""
+    return {name: {"value": one.value, "se": number(one.se)} for name, one in figures.items()}
 
 
 def last_third(budgets: list[dict[str, Any]]) -> dict[str, Any]:
     """The mean score of the checkpoints in the last third of the training, as the paper's Table 3
     has it; of the tasks that all of them were scored on.
     """
-    late = [one for one in budgets if 3 * one["tokens"] >= 2 * budgets[-1]["tokens"]]
+    late = in_last_third(budgets)
     names = [name for name in budgets[-1]["tasks"] if all(name in one["tasks"] for one in late)]
     means = {name: fmean(one["tasks"][name]["value"] for one in late) for name in names}
     return {"n": len(late), "tasks": means}
@@ -185,14 +180,17 @@ def results(experiment: Experiment, name: str, series: list[Scored]) -> dict[str
         "suite": suite.name,
         "harness": harness_version(),
         "scoring": suite.scoring.value,
-        "samples": suite.samples if final.latent and suite.scoring is Scoring.marginal else 1,
+        "samples": final.samples,
         "limit": suite.limit,
         "seed": suite.seed,
         "tasks": {task: entry(suite.tasks[task], one) for task, one in final.figures.items()},
         "skipped": final.skipped,
     }
     if run.budgets:
-        budgets = [at_budget(scored, experiment.batch_tokens(run)) for scored in series]
+        budgets = [
+            at_budget(experiment, run, scored.budget, {"tasks": short(scored.figures)})
+            for scored in series
+        ]
         found |= {"budgets": budgets, "last_third": last_third(budgets)}
     return found
 
@@ -246,12 +244,7 @@ def main() -> None:
     experiment = load_stage("runs", name)
     if name not in experiment.suite_runs:
         raise UserError(f"{name!r} is not under suite_runs in params.yaml: no text, or no suite")
-    if os.environ.get("RAY_ADDRESS"):
-        from pipelines.cluster import on_a_worker  # one process needs no Ray
-
-        on_a_worker(experiment, partial(score, experiment, name))
-    else:
-        score(experiment, name)
+    here_or_on_a_worker(experiment, partial(score, experiment, name))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ MEASURING = (  # what else than the checkpoint decides the figures
     "pipelines/held_out.py",
     "pipelines/scoring.py",
     "pipelines/process_figures.py",
+    "pipelines/series.py",
     "pipelines/evaluate.py",
 )
 
