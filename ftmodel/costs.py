@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ftmodel.config import ModelConfig
+from ftmodel.cross_entropy import chunk_rows
 from ftmodel.transformer import FreeTransformer
 
 
@@ -102,7 +103,8 @@ def dense_mapper_flops(config: ModelConfig) -> int:
 
 @dataclass
 class Memory:
-    """Bytes of one GPU when the backward pass begins, which is when most is needed.
+    """Bytes of one GPU when most is needed: when the loss is made, or soon after, when the backward
+    pass enters the last block.
 
     Not counted: the allocator's fragments, buffers of the libraries, the CUDA context.
     """
@@ -113,7 +115,7 @@ class Memory:
     gathered: float  # what a sharded model needs whole for the moment
     weight_copies: float  # bf16 copies of the matrices, which autograd keeps
     activations: float  # with activation checkpointing, one block's are computed again
-    loss: float  # logits and what the cross-entropy makes of them
+    loss: float  # gradients of the read-out; logits of a chunk, or a block's gradients, if more
 
     @property
     def total(self) -> float:
@@ -146,7 +148,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
     heads = w * (d + 3 * k) + w * d + 4 * config.n_heads  # q; k, and k with v unturned; result
     # autocast makes a copy for the query's matrix and another for that of keys and values
     attention = norm + (2 * w * d if half else w * d) + heads
-    last = norm + 16  # ids read and predicted
+    last = norm + 8  # ids
     if not bits:
         return Activations(attention + ffn, 0, 0, last)
     return Activations(
@@ -183,11 +185,18 @@ def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
     return batch * t * max(a.block - 4 * d + reader, a.encoder)
 
 
-def loss_peak(config: ModelConfig, vocab_size: int, batch: int, half: bool) -> int:
-    """Bytes of the loss when its backward pass starts: the read-out's input; log-probabilities,
-    their gradient and that of the logits, (B T, V) each, float32 whatever autocast says.
+def loss_peak(config: ModelConfig, vocab_size: int, batch: int, half: bool, device: str) -> int:
+    """Bytes of the loss: gradients of the read-out's input and matrix, which are made with it, and
+    beside them the more of two: that input with what a chunk of tokens needs, its logits and their
+    softmax (float32 whatever autocast says); or gradients of SwiGLU's gate, up and product.
     """
-    return batch * config.context * ((2 if half else 4) * config.d_model + 12 * vocab_size)
+    d, tokens = config.d_model, batch * config.context
+    rows = min(tokens, chunk_rows(vocab_size, device))
+    chunk = 8 * rows * vocab_size
+    if half:  # logits in bf16 and float32; or the chunk's part of both gradients
+        chunk = 2 * rows * vocab_size + max(chunk, chunk // 2 + 2 * d * (2 * rows + vocab_size))
+    ffn = 3 * (2 if half else 4) * config.ffn_width * tokens
+    return 4 * d * (tokens + vocab_size) + max(4 * d * tokens + chunk, ffn)
 
 
 def memory(
@@ -198,6 +207,7 @@ def memory(
     workers: int = 1,
     sharded: bool = False,
     activation_checkpointing: bool = False,
+    device: str = "cuda",
 ) -> Memory:
     """Memory of each of ``workers`` GPUs that reads ``batch`` sequences at a time.
 
@@ -214,7 +224,7 @@ def memory(
     total, block = elements(model), elements(model.blocks[0])
     rest = total - block * (config.n_layers + (config.latent_bits > 0))
     share = workers if sharded else 1
-    loss = loss_peak(config, vocab_size, batch, half)
+    loss = loss_peak(config, vocab_size, batch, half, device)
     kept = kept_activations(config, batch, half, activation_checkpointing)
     if activation_checkpointing:
         kept += max(0, recomputed_activations(config, batch, half) - loss)

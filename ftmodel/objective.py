@@ -10,6 +10,7 @@ from math import log
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftmodel.cross_entropy import linear_cross_entropy
 from ftmodel.transformer import FreeTransformer
 
 LN2 = log(2.0)
@@ -58,7 +59,7 @@ def training_loss(
     ``documents`` (B, T) tells the documents of a row apart, if attention is to stay within them.
     """
     out = model(inputs, noise, documents=documents)
-    ce = F.linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
+    ce = linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
     if out.bit_logits is None:
         return Loss(ce, ce)
     assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"

@@ -32,6 +32,7 @@ PREFIX = "model."  # of the model's parameters inside the training module
 DECISIVE = (  # with the data and the parameters; stage train depends on them in dvc.yaml
     "ftmodel/config.py",
     "ftmodel/layers.py",
+    "ftmodel/cross_entropy.py",
     "ftmodel/mapper.py",
     "ftmodel/transformer.py",
     "ftmodel/objective.py",

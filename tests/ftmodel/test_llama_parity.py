@@ -28,6 +28,17 @@ def test_baseline_logits_equal_hugging_face_llama(make_model, make_tokens, n_kv_
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
+@torch.no_grad()
+def test_compiled_blocks_turn_queries_and_keys_as_llamas_do(make_model, make_tokens):
+    """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""
+    model = make_model(latent_bits=0, n_kv_heads=2, rope_theta=50.0)
+    tokens = make_tokens(2, 16)
+    expected = to_hugging_face(model)(tokens).logits
+    for block in model.blocks:
+        block.compile(backend="aot_eager")
+    torch.testing.assert_close(model.logits(model(tokens).hidden), expected, atol=1e-5, rtol=1e-5)
+
+
 def count_on_meta(config):
     with torch.device("meta"):
         return sum(p.numel() for p in FreeTransformer(config, 131072).parameters())

@@ -1,0 +1,81 @@
+"""Cross-entropy of a read-out, without ever storing the logits of all tokens.
+
+The gradient of each chunk of tokens is made as soon as its logits are there, in the forward pass;
+then they are no longer needed. F.linear_cross_entropy with its options does the same, but heeds
+no autocast: float32 products, or a loss in bf16.
+
+Shapes: N tokens, D width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+CHUNK_ELEMENTS = 1 << 22  # of the logits of a chunk
+LEAST_ROWS = 512  # of a chunk: each adds to the whole gradient (V, D)
+
+
+def chunk_rows(vocabulary: int, device: str) -> int:
+    """Tokens of a chunk; more on a GPU, whose products are fast next to its memory."""
+    return max(LEAST_ROWS if device == "cpu" else 4 * LEAST_ROWS, CHUNK_ELEMENTS // vocabulary)
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """Mean cross-entropy; see :func:`linear_cross_entropy`."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        device = hidden.device.type
+        dtype = hidden.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        n, rows = len(targets), chunk_rows(len(weight), device)
+        with torch.autocast(device, enabled=False):
+            w = weight.to(dtype)
+            grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+            loss = hidden.new_zeros((), dtype=torch.promote_types(dtype, torch.float32))
+            size = (min(rows, n), len(weight))
+            logits_of = hidden.new_empty(size, dtype=dtype)
+            p_of = hidden.new_empty(size, dtype=loss.dtype)
+            chunks = (hidden.split(rows), targets.split(rows), grad_hidden.split(rows))
+            for x, y, grad_x in zip(*chunks, strict=True):
+                x, y = x.to(dtype), y[:, None]
+                logits = torch.mm(x, w.T, out=logits_of[: len(x)])
+                p = torch.log_softmax(logits, -1, dtype=loss.dtype, out=p_of[: len(x)])
+                loss -= p.gather(1, y).sum()
+                p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))  # softmax − one-hot
+                g = logits.copy_(p) if dtype != p.dtype else p
+                if dtype == grad_x.dtype == grad_weight.dtype:
+                    torch.mm(g, w, out=grad_x)
+                    grad_weight.addmm_(g.T, x)
+                else:
+                    grad_x.copy_(g @ w)
+                    grad_weight += g.T @ x
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.n = n
+        return loss / n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        scale = grad / ctx.n
+        return grad_hidden.mul_(scale), grad_weight.mul_(scale), None  # in place: once only
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Mean over tokens of the cross-entropy of logits ``hidden @ weight.T``, nats, in float32.
+
+    Args:
+        hidden: (N, D). Products have its type, or that of autocast; softmax and loss are float32.
+        weight: the read-out's, (V, D).
+        targets: (N,), integers in 0 … V − 1.
+
+    Can be differentiated once: a second backward pass through one result raises RuntimeError.
+    """
+    if torch.is_grad_enabled() and hidden.requires_grad:
+        return LinearCrossEntropy.apply(hidden, weight, targets)
+    return F.linear_cross_entropy(hidden, weight, targets)

@@ -1,0 +1,98 @@
+"""The chunked cross-entropy against torch's own, which stores all logits."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ftmodel import cross_entropy
+from ftmodel.cross_entropy import linear_cross_entropy
+
+
+def case(dtype=torch.float32, n=37, d=16, v=101):
+    """Hidden states, the read-out's matrix, and targets."""
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(n, d, generator=g), torch.randn(v, d, generator=g)
+    targets = torch.randint(v, (n,), generator=g)
+    return hidden.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_(), targets
+
+
+def value_and_gradients(loss, hidden, weight, targets, scale=1.0, half=False):
+    hidden.grad = weight.grad = None
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        value = loss(hidden, weight, targets)
+    (value * scale).backward()
+    return value.detach(), hidden.grad, weight.grad
+
+
+@pytest.fixture(params=[1, 8, 37, 512], autouse=True)
+def rows(request, monkeypatch):
+    """Chunks of one token, some that do not divide their number, exactly all, and more."""
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", 1)
+    monkeypatch.setattr(cross_entropy, "LEAST_ROWS", request.param)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_value_and_gradients_are_torchs(scale):
+    given = case(torch.float64)
+    found = value_and_gradients(linear_cross_entropy, *given, scale)
+    expected = value_and_gradients(F.linear_cross_entropy, *given, scale)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == torch.float64
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
+
+
+def test_one_pass_of_float32_is_as_exact_as_torchs():
+    given = case()
+    exact = value_and_gradients(F.linear_cross_entropy, *case(torch.float64))
+    found = value_and_gradients(linear_cross_entropy, *given)
+    for a, b in zip(found, exact, strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_under_autocast_products_are_bf16_and_the_loss_is_not():
+    given = case(n=400)
+    found = value_and_gradients(linear_cross_entropy, *given, half=True)
+    expected = value_and_gradients(F.linear_cross_entropy, *given, half=True)
+    assert [a.dtype for a in found] == [torch.float32] * 3
+    assert found[0] != found[0].bfloat16().float()  # a loss in bf16 has three digits
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-6, atol=0)
+    for a, b in zip(found[1:], expected[1:], strict=True):
+        assert (a - b).norm() < 0.01 * b.norm()
+    exact = F.linear_cross_entropy(*case(n=400))
+    assert 1e-5 < (found[0] - exact).abs() < 1e-2 * exact  # products were bf16
+
+
+def test_extreme_logits_stay_finite():
+    hidden, weight, targets = case()
+    hidden = hidden.detach().mul(1e4).requires_grad_()
+    value, *gradients = value_and_gradients(linear_cross_entropy, hidden, weight, targets)
+    torch.testing.assert_close(value, F.linear_cross_entropy(hidden, weight, targets).detach())
+    assert all(g.isfinite().all() for g in gradients)
+
+
+def test_gradients_reach_what_made_the_hidden_state_and_add_up():
+    """As in two micro-batches of one step with a tied matrix."""
+    hidden, weight, targets = case(torch.float64)
+
+    def twice(loss):
+        hidden.grad = weight.grad = None
+        for part in (slice(0, 20), slice(20, None)):
+            loss((hidden @ weight.T @ weight).tanh()[part], weight, targets[part]).div(2).backward()
+        return hidden.grad, weight.grad
+
+    for a, b in zip(twice(linear_cross_entropy), twice(F.linear_cross_entropy), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+
+
+def test_a_second_backward_pass_is_refused():
+    value = linear_cross_entropy(*case())
+    value.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="inplace"):
+        value.backward()
+
+
+def test_without_gradients_it_is_torchs():
+    given = case()
+    with torch.no_grad():
+        assert torch.equal(linear_cross_entropy(*given), F.linear_cross_entropy(*given))
