@@ -2,12 +2,14 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
 
 from benchmarks import __main__ as command
 from pipelines.errors import UserError
+from pipelines.files import ROOT
 
 FAKES = {
     "good": """
@@ -91,3 +93,11 @@ def test_an_unknown_name_is_one_line(run, monkeypatch, tmp_path):
     with pytest.raises(UserError, match=r"no benchmark 'fast'; there are good, "):
         command.main()
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.slow
+def test_the_command_itself(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "tokenize", "--quick", "--turns", "1"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "| stage tokenize |" in (tmp_path / "benchmarks.md").read_text()
