@@ -38,6 +38,7 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "pipelines/token_file.py",
     "pipelines/shards.py",
     "pipelines/streams.py",
+    "pipelines/order.py",
     "pipelines/batches.py",
     "pipelines/module.py",
     "pipelines/speed.py",
