@@ -2,16 +2,18 @@
 # make test    all tests but those of          make check   formatter, linter, types, fast tests
 #              make test-cluster, on Ray
 # make ui      MLflow, on this machine only  make format  apply the formatter
+# make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
 EXPERIMENT ?= quickstart
 SET ?=
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
+BENCHMARKS ?=
 TESTS := pytest -n 2 --dist loadfile
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro test test-cluster check format ui
+.PHONY: repro test test-cluster check format ui bench
 
 repro: .venv/installed
 	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
@@ -37,6 +39,9 @@ format: .venv/installed-dev
 ui: .venv/installed
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $(PORT) --workers 1
 
+bench: .venv/installed-bench
+	PYTHONPATH=$(CURDIR)/.venv/peers python -m benchmarks $(BENCHMARKS)
+
 .venv/bin/pip: # the last file that venv makes
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "error: Python 3.11 or later is needed; name one with PYTHON=…" >&2; exit 2; }
@@ -49,3 +54,9 @@ ui: .venv/installed
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/pip
 	.venv/bin/pip install --quiet --editable '.[dev]'
 	@touch $@ .venv/installed
+
+# peers whose own pins contradict ours: without what they depend on, where nothing else sees them
+.venv/installed-bench: benchmarks/peers.txt .venv/installed-dev
+	.venv/bin/pip install --quiet --editable '.[dev,bench]'
+	.venv/bin/pip install --quiet --no-deps --upgrade --target .venv/peers -r benchmarks/peers.txt
+	@touch $@

@@ -14,6 +14,10 @@ from torch.profiler import ProfilerActivity, profile
 Work = Callable[[], object]
 
 
+class Missing(Exception):
+    """What a benchmark needs and this machine or its environment lacks; says how to get it."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A median with the least and the most of its turns; a ratio may have a target."""
@@ -38,6 +42,14 @@ class Figure:
         if self.at_least is not None:
             return self.median >= self.at_least
         return None if self.at_most is None else self.median <= self.at_most
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing that a benchmark gives among its figures."""
+
+    title: str
+    png: bytes
 
 
 def figure(name: str, values: Sequence[float], unit: str, **target: float) -> Figure:

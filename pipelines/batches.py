@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from pipelines.order import order
 from pipelines.shards import Windows
-from pipelines.streams import Purpose, generator, philox
+from pipelines.streams import Purpose, philox_at
 
 
 def latent_noise(seed: int, step: int, places: range, length: int, bits: int) -> Tensor:
     """Uniform noise (len(places), length, bits) on [0, 1) for z of these rows of a step's batch."""
     noise = np.empty((len(places), length, bits), np.float32)
-    for row, place in zip(noise, places, strict=True):
-        philox(seed, Purpose.NOISE, step, place).random(out=row, dtype=np.float32)
+    for row, stream in zip(noise, philox_at(seed, Purpose.NOISE, step, places), strict=True):
+        stream.random(out=row, dtype=np.float32)
     return torch.from_numpy(noise)
 
 
@@ -60,21 +61,18 @@ class StepBatches(Dataset[dict[str, Tensor]]):
         self.windows, self.batch_size, self.steps, self.seed = windows, batch_size, steps, seed
         self.latent_bits = latent_bits
         self.share = share or Share()
-        self.permutation = lru_cache(maxsize=2)(self._permutation)
-
-    def _permutation(self, epoch: int) -> Tensor:
-        order = generator(self.seed, Purpose.ORDER, epoch)
-        return torch.randperm(len(self.windows), generator=order)
+        self.order = lru_cache(maxsize=2)(lambda epoch: order(len(windows), seed, epoch))
 
     def __len__(self) -> int:
         return self.steps * self.share.accumulate
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        n = len(self.windows)
         step, micro = divmod(index, self.share.accumulate)
         places = self.share.places(self.batch_size, micro)
-        drawn = [step * self.batch_size + place for place in places]
-        windows = torch.stack([self.permutation(i // n)[i % n] for i in drawn])
+        drawn = step * self.batch_size + np.arange(places.start, places.stop)
+        epochs, within = np.divmod(drawn, len(self.windows))
+        parts = [self.order(epoch)(within[epochs == epoch]) for epoch in np.unique(epochs).tolist()]
+        windows = torch.from_numpy(np.concatenate(parts))
         batch = {"tokens": self.windows.batch(windows), "windows": windows}
         if self.latent_bits:
             length = batch["tokens"].shape[1] - 1

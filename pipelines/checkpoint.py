@@ -16,7 +16,6 @@ from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
@@ -40,6 +39,7 @@ DECISIVE = (  # with the data and the parameters; stage train depends on them in
     "pipelines/token_file.py",
     "pipelines/shards.py",
     "pipelines/streams.py",
+    "pipelines/order.py",
     "pipelines/batches.py",
     "pipelines/module.py",
     "pipelines/speed.py",
@@ -105,17 +105,6 @@ def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
 def file_of(worker: int, workers: int) -> str:
     """Name of a worker's file in the folder of a checkpoint in parts."""
     return f"worker-{worker:05d}-of-{workers:05d}.ckpt"
-
-
-def parts_of(value: Any) -> Any:
-    """What a worker writes of a checkpoint: of each tensor that is shared out, its own part."""
-    if isinstance(value, DTensor):
-        return {PART: value.to_local().cpu().clone()}
-    if isinstance(value, dict):
-        return {key: parts_of(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [parts_of(entry) for entry in value]
-    return value
 
 
 def join(parts: list[Any]) -> Any:

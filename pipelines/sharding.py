@@ -17,8 +17,19 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ftmodel.transformer import FreeTransformer
-from pipelines.checkpoint import file_of, load, parts_of, remove, whole, write
+from pipelines.checkpoint import PART, file_of, load, remove, whole, write
 from pipelines.speed import blocks_of
+
+
+def parts_of(value: Any) -> Any:
+    """What a worker writes of a checkpoint: of each tensor that is shared out, its own part."""
+    if isinstance(value, DTensor):
+        return {PART: value.to_local().cpu().clone()}
+    if isinstance(value, dict):
+        return {key: parts_of(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [parts_of(entry) for entry in value]
+    return value
 
 
 def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:

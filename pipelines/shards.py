@@ -28,7 +28,7 @@ from pipelines.token_file import Header, Ids, TokenFile, again
 from pipelines.tokenizer import ByteTokenizer
 
 SPLITS = ("train", "validation")
-CHECKED_AT_ONCE = 1 << 30  # bytes of tokens; of more, each block is checked when first read
+CHECKED_AT_ONCE = 1 << 26  # bytes, a tenth of a second; of more, a block when it is first read
 OPEN_FILES = 256  # kept mapped; a map takes a file descriptor
 
 

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from subprocess import DEVNULL, CalledProcessError, check_output
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 # a server that hangs holds up the sending thread, and the end of a stage, by this long at most
@@ -26,7 +26,6 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 from filelock import FileLock, Timeout
-from matplotlib.figure import Figure
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -39,6 +38,9 @@ from pipelines.checkpoint import Card
 from pipelines.errors import UserError
 from pipelines.record import Record, records
 from pipelines.schema import Experiment
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
 # prints the traceback of what it then raises: of a database that is full or locked
@@ -81,6 +83,27 @@ def one_at_a_time(uri: str) -> Iterator[None]:
         yield
 
 
+def create(path: Path) -> None:
+    """Make a new local store: under another name, as half a one can neither be opened nor mended,
+    and without waiting for the disk at each of MLflow's many steps.
+    """
+    from sqlalchemy import Engine, event
+
+    def hasten(connection: Any, _: Any) -> None:
+        connection.execute("PRAGMA synchronous = OFF")
+
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    event.listen(Engine, "connect", hasten)
+    try:
+        MlflowClient(f"sqlite:///{partial}")
+    finally:
+        event.remove(Engine, "connect", hasten)
+    with open(partial, "rb+") as file:
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
 class Store:
     """An MLflow store, and how to bring it up to what a record says."""
 
@@ -90,6 +113,9 @@ class Store:
         self.seen: set[str] = set()  # ids of runs known to be there
         try:
             with one_at_a_time(uri):
+                local = Path(uri.removeprefix("sqlite:///"))
+                if uri.startswith("sqlite:///") and not local.exists():
+                    create(local)
                 self.client = MlflowClient(uri)
         except MlflowException as error:
             raise UserError(f"MLflow store {uri}: {str(error).splitlines()[0]}") from None
@@ -281,7 +307,7 @@ class Tracking:
         self.record.artifacts.append(path.name)
         self.commit()
 
-    def log_plot(self, figure: Figure, name: str) -> None:
+    def log_plot(self, figure: "Figure", name: str) -> None:
         figure.savefig(self.record.folder / name)
         self.record.artifacts.append(name)
         self.commit()

@@ -703,6 +703,22 @@ WRONG = [
         "test_sandbox.py::test_ways_out_are_forbidden",
         "pipelines",
     ),
+    Wrong(
+        "noise that goes on from the row before",
+        "streams.py",
+        "stream.bit_generator.state = state",
+        'stream.bit_generator.state["state"]["counter"][1] = second',
+        "test_streams.py::test_a_generator_that_is_moved_draws_as_new_ones_do",
+        "pipelines",
+    ),
+    Wrong(
+        "an order with windows that are not there",
+        "order.py",
+        "while len(outside",
+        "if len(outside",
+        "test_order.py::test_without_a_table_every_window_comes_once",
+        "pipelines",
+    ),
 ]
 
 

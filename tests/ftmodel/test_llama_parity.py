@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from hugging_face import to_hugging_face
 
 from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
+from tests.hugging_face import to_hugging_face
 
 PRESETS = {
     "1.5B": ModelConfig(28, 1536, 12, 2, 8960, context=4096, tied=True),

@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 import torch
 from corpora import write_shards
-from hugging_face import to_hugging_face
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from torch.nn import functional as F
@@ -21,6 +20,7 @@ from pipelines.requests import latent_noise
 from pipelines.streams import Purpose
 from pipelines.suite_schema import Scoring
 from pipelines.tokenizer import train_bpe
+from tests.hugging_face import to_hugging_face
 
 END = "<|endoftext|>"
 CONTEXT = 48

@@ -6,7 +6,7 @@ import torch
 
 from pipelines.batches import latent_noise
 from pipelines.held_out import Batch, Piece, noise_of
-from pipelines.streams import Purpose, generator, philox, stream_seed
+from pipelines.streams import Purpose, generator, philox, philox_at, stream_seed
 
 SEEDS = INDICES = range(4)
 
@@ -20,6 +20,17 @@ def test_no_two_streams_coincide():
     counted = [philox(s, p, i, j) for s in SEEDS for p in Purpose for i in INDICES for j in INDICES]
     numbers = {tuple(stream.integers(1 << 60, size=2).tolist()) for stream in counted}
     assert len(numbers) == len(counted)
+
+
+def test_a_generator_that_is_moved_draws_as_new_ones_do():
+    """Whatever of its block of numbers was left at the last place."""
+    for second, moved in zip(
+        (5, 6, 6, 0), philox_at(3, Purpose.NOISE, 7, (5, 6, 6, 0)), strict=True
+    ):
+        new = philox(3, Purpose.NOISE, 7, second)
+        for n in (1, 4, 7):
+            drawn = moved.random(n, dtype=np.float32)
+            assert drawn.tolist() == new.random(n, dtype=np.float32).tolist()
 
 
 @pytest.mark.parametrize("purpose", [Purpose.BOUNDS, Purpose.LABEL])

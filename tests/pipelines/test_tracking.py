@@ -3,6 +3,8 @@
 import shutil
 import socket
 import sqlite3
+import subprocess
+import sys
 from contextlib import contextmanager
 from threading import Thread
 
@@ -13,6 +15,7 @@ from training import RUN, tracked_runs, train_run
 
 from pipelines import tracking
 from pipelines.checkpoint import checkpoint_path, load_model
+from pipelines.files import ROOT
 from pipelines.record import records
 from pipelines.schema import load_experiment
 from pipelines.tracking import Store, Tracking, send_waiting, store_uri
@@ -155,3 +158,32 @@ def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(workspace):
     Store(store_uri()).send(record)
     check_complete(rows)
     assert tracked_runs()[1][0].info.run_id != run.info.run_id
+
+
+KILLED = """
+import os
+from alembic.operations import Operations
+from pipelines.tracking import Store, store_uri
+
+made = []
+def add_column(*arguments, **keywords):
+    made.append(arguments)
+    if len(made) == 3:
+        os._exit(9)
+    return plain(*arguments, **keywords)
+
+plain, Operations.add_column = Operations.add_column, add_column
+Store(store_uri())
+"""
+
+
+def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
+    """MLflow makes its tables in many steps, and cannot go on from any but the last."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True)
+    assert done.returncode == 9, done.stderr
+    assert not (tmp_path / "mlflow.db").exists()
+    assert Store(store_uri()).client.get_experiment("0").name == "Default"
+    assert not list(tmp_path.glob("*.partial*"))

@@ -1,6 +1,6 @@
-"""The adapter beside the harness's own backend.    python -m benchmarks.harness_speed
+"""Requests of lm_eval: our adapter beside the harness's own backend for Hugging Face models.
 
-Both answer the same requests with the same weights, on the same machine in the same run, in turns:
+Both answer the same requests with the same weights:
 
   ours          pipelines/harness.py, a baseline
   backend       lm_eval's HFLM with a Llama of Hugging Face's, at each of several batch sizes, of
@@ -10,19 +10,14 @@ Both answer the same requests with the same weights, on the same machine in the 
 Of four kinds of request: `choices`, four answers to each prompt of 30 to 120 tokens, as of multiple
 choice; `letters`, the same with answers of one token; `single`, one answer to each prompt;
 `generate`, 32 new tokens after each prompt.
-
-Prints requests per second of each, medians over turns, and the ratio of each pair of turns.
 """
 
-import argparse
 import logging
 import os
 import random
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -32,6 +27,7 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.measure import Figure, Work, figure, in_turns, ratio
 from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
 from pipelines.harness import FreeTransformerLM
@@ -95,83 +91,49 @@ def backend(model: FreeTransformer, tokenizer: ByteTokenizer, batch_size: int) -
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--requests", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--batch-tokens", type=int, default=16384)
-    parser.add_argument("--batch-sizes", type=int, nargs="*", default=[8, 16, 32, 64])
-    parser.add_argument("--kinds", nargs="*", default=["choices", "letters", "single", "generate"])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="of this process, for machines that others use too"
-    )
-    options = parser.parse_args()
-    clock = process_time if options.cpu_time else perf_counter
-    torch.set_num_threads(options.threads)
+def measure(turns: int, quick: bool) -> list[Figure]:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     logging.disable(logging.WARNING)
-    tokenizer = train_bpe(texts(), options.vocabulary, END)
-
-    def model(bits: int) -> FreeTransformer:
-        torch.manual_seed(0)
-        shape = dict(n_heads=8, n_kv_heads=8, ffn_width=options.width * 8 // 3, context=1024)
-        config = ModelConfig(options.layers, options.width, latent_bits=bits, **shape)
-        return FreeTransformer(config, tokenizer.vocab_size).eval()
+    layers, width, vocabulary, n = (2, 32, 512, 8) if quick else (6, 256, 8192, 96)
+    tokenizer = train_bpe(texts()[: 10 if quick else None], vocabulary, END)
 
     def ours(bits: int, samples: int = 1) -> FreeTransformerLM:
+        torch.manual_seed(0)
+        shape = dict(n_heads=8, n_kv_heads=8, ffn_width=width * 8 // 3, context=1024)
+        config = ModelConfig(layers, width, latent_bits=bits, **shape)
         return FreeTransformerLM(
-            model(bits),
+            FreeTransformer(config, tokenizer.vocab_size),
             tokenizer,
             torch.device("cpu"),
             scoring=Scoring.marginal,
             samples=samples,
-            batch_tokens=options.batch_tokens,
+            batch_tokens=16_384,
             seed=0,
         )
 
     baseline = ours(0)
-    arms: dict[str, Any] = {"ours": baseline}
-    arms |= {f"backend {n}": backend(baseline.model, tokenizer, n) for n in options.batch_sizes}
-    arms |= {"free, K = 1": ours(16), "free, K = 8": ours(16, 8)}
-    size = sum(p.numel() for p in baseline.model.parameters()) / 1e6
-    print(
-        f"{size:.1f} M parameters, {tokenizer.vocab_size} tokens; {options.threads} threads, load "
-        f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    )
-    for kind in options.kinds:
-        requests = make_requests(kind, options.requests, tokenizer)
-        speeds: dict[str, list[float]] = {name: [] for name in arms}
-        for turn in range(options.turns + 1):  # the first warms up
-            for name in arms if turn % 2 else reversed(arms):
-                if kind == "generate" and name == "free, K = 8":
-                    continue
-                lm = arms[name]
-                ask: Callable[..., Any] = getattr(lm, requests[0].request_type)
-                start = clock()
-                ask(requests, disable_tqdm=True)
-                if turn:
-                    speeds[name].append(len(requests) / (clock() - start))
-        show(kind, speeds)
+    backends = {
+        f"backend {size}": backend(baseline.model, tokenizer, size)
+        for size in ([8] if quick else [8, 16, 32, 64])
+    }
+    free = {"free, K = 1": ours(4 if quick else 16), "free, K = 8": ours(4 if quick else 16, 8)}
+    figures = []
+    for kind in ("choices", "letters", "single", "generate"):
+        asked = make_requests(kind, n, tokenizer)
+        arms = {"ours": baseline, **backends, **free}
+        if kind == "generate":  # which draws z once
+            del arms["free, K = 8"]
+        seconds = in_turns({name: answer(lm, asked) for name, lm in arms.items()}, turns)
+        best = min(backends, key=lambda name: median(seconds[name]))
+        speed = [n / each for each in seconds["ours"]]
+        figures.append(figure(f"{kind}, ours", speed, "requests/s"))
+        figures.append(ratio(f"{kind}, ours ÷ {best}: requests/s", seconds[best], seconds["ours"]))
+        for name in [name for name in free if name in arms]:
+            title = f"{kind}, {name} ÷ ours: requests/s"
+            figures.append(ratio(title, seconds["ours"], seconds[name]))
+    return figures
 
 
-def show(kind: str, speeds: dict[str, list[float]]) -> None:
-    backends = {name: v for name, v in speeds.items() if name.startswith("backend")}
-    best = max(backends, key=lambda name: median(backends[name]))
-    for name, values in speeds.items():
-        if not values:
-            continue
-        beside = "ours" if name.startswith("free") else best
-        ratios = [a / b for a, b in zip(values, speeds[beside], strict=True)]
-        print(
-            f"{kind:9} {name:12} {median(values):8.1f} requests/s; {median(ratios):.2f} of "
-            f"{beside}, from {min(ratios):.2f} to {max(ratios):.2f}",
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()
+def answer(lm: Any, requests: list[Instance]) -> Work:
+    ask = getattr(lm, requests[0].request_type)
+    return lambda: ask(requests, disable_tqdm=True)

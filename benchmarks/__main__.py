@@ -1,0 +1,84 @@
+"""Speed and memory, measured side by side.    python -m benchmarks [names…] [--quick] [--turns N]
+
+Each benchmark runs in a process of its own, so that the memory, threads and compiled code of one do
+not touch the next. What each gives is written at once to benchmarks.json and benchmarks.md, in the
+place of what that benchmark gave before. One that fails is shown with its traceback, the others go
+on, and the exit code is 1; one that lacks something is skipped, and that is no failure.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.alone import alone
+from benchmarks.table import write_table
+from pipelines import errors
+from pipelines.errors import UserError
+from pipelines.files import ROOT, replace_file
+
+PACKAGE = "benchmarks"
+NAMES = (
+    "mapper",
+    "training",
+    "decoding",
+    "data_path",
+    "pipeline",
+    "growth",
+    "harness",
+    "tokenize",
+)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Entries by benchmark, of earlier calls; raises UserError if it is no such file."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise UserError(f"{path} cannot be read: remove it, or name another folder") from None
+
+
+def in_a_line(entry: dict[str, Any]) -> str:
+    if "failure" in entry:
+        return f"failed: {entry['failure'].strip().splitlines()[-1]}"
+    if "skipped" in entry:
+        return f"skipped: {entry['skipped']}"
+    met = [figure["met"] for figure in entry["figures"] if figure["met"] is not None]
+    return f"{len(entry['figures'])} figures, {sum(met)} of {len(met)} targets met"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks", description=(__doc__ or "").partition("    ")[0]
+    )
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; all unless named")
+    parser.add_argument("--turns", type=int, default=5, help="of which a figure is the median")
+    parser.add_argument("--quick", action="store_true", help="tiny shapes: does it run?")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench", metavar="FOLDER")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in NAMES]:
+        raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
+    if options.turns < 1:
+        raise UserError("--turns: at least 1")
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "benchmarks.json"
+    entries = read(path)
+    failed = False
+    for name in options.names or NAMES:
+        entry = alone(f"{PACKAGE}.{name}", options.turns, options.quick, options.out)
+        failed |= "failure" in entry
+        entries[name] = entry
+        with replace_file(path) as file:
+            file.write(json.dumps(entries, indent=1, ensure_ascii=False).encode())
+        with replace_file(path.with_suffix(".md")) as file:
+            file.write(write_table(entries).encode())
+        print(f"{name}: {in_a_line(entry)}; {entry['seconds']:.0f} s", file=sys.stderr, flush=True)
+    print(path.with_suffix(".md"))
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    errors.run(main)

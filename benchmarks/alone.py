@@ -1,0 +1,88 @@
+"""One benchmark in a process of its own, and all that is to be said of it."""
+
+import os
+import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from traceback import format_exception
+from typing import Any
+
+from benchmarks.measure import Figure, Missing, Picture, machine
+from pipelines.files import ROOT, replace_file
+
+PACKAGES = (  # what is measured, or measured beside
+    "torch",
+    "numpy",
+    "lightning",
+    "transformers",
+    "tokenizers",
+    "lm_eval",
+    "dvc",
+    "litgpt",
+    "free-transformer",
+    "x-transformers",
+)
+
+
+def in_this_process(
+    module: str, turns: int, quick: bool
+) -> tuple[str, dict[str, str | int], list[Figure | Picture]]:
+    """What a benchmark compares, the machine before it began, and what it found."""
+    benchmark = import_module(module)
+    before = machine()
+    return benchmark.__doc__ or "", before, benchmark.measure(turns, quick)
+
+
+def alone(module: str, turns: int, quick: bool, folder: Path) -> dict[str, Any]:
+    """The entry of one benchmark, run in a process of its own; pictures lie in the folder."""
+    entry: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="minutes")}
+    entry |= {"commit": commit(), "versions": versions(), "turns": turns, "quick": quick}
+    start = perf_counter()
+    try:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            doc, before, found = pool.submit(in_this_process, module, turns, quick).result()
+    except Missing as lacking:
+        entry["skipped"] = str(lacking)
+    except Exception as error:
+        entry["failure"] = "".join(format_exception(error))
+    else:
+        entry |= {"compares": doc.strip(), "machine": before, "figures": [], "pictures": {}}
+        for each in found:
+            if isinstance(each, Figure):
+                entry["figures"].append(asdict(each) | {"target": each.target, "met": each.met})
+                continue
+            name = f"{module.rpartition('.')[2]}_{len(entry['pictures']) + 1}.png"
+            with replace_file(folder / name) as file:
+                file.write(each.png)
+            entry["pictures"][name] = each.title
+    return entry | {"seconds": perf_counter() - start, "load_after": os.getloadavg()[0]}
+
+
+def commit() -> str | None:
+    """The checkout's, and whether files differ from it; None outside of git."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = bool(git("status", "--porcelain"))
+        return git("rev-parse", "--short", "HEAD") + " with changes" * changed
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "none"
+    return found

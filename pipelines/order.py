@@ -1,0 +1,60 @@
+"""The order of an epoch's windows: a permutation of 0 … n − 1, any part of which may be asked for.
+
+Of many windows no table is made, which would take the longer the larger the corpus is. Their
+permutation is a function: a Feistel network of as few bits as hold n − 1 is a bijection whatever
+its rounds compute, and what it maps outside of 0 … n − 1 it maps again until it is inside (cycle
+walking; Black and Rogaway 2002).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipelines.streams import Purpose, generator, key
+
+TABLE = 1 << 20  # windows of which a table is made, in some 10 ms
+ROUNDS = 8
+
+Places = NDArray[np.int64]
+Order = Callable[[Places], Places]  # places in an epoch → windows
+
+
+def order(n: int, seed: int, epoch: int) -> Order:
+    if n > TABLE:
+        words = key(seed, Purpose.ORDER, epoch).generate_state(ROUNDS, np.uint64)
+        return walked(n, words.astype(np.uint64))
+    table = torch.randperm(n, generator=generator(seed, Purpose.ORDER, epoch)).numpy()
+    return lambda places: table[places]
+
+
+def walked(n: int, keys: NDArray[np.uint64]) -> Order:
+    """The permutation that these keys, one a round, decide."""
+    bits = (n - 1).bit_length()
+    low = np.uint64(bits // 2)
+    masks = np.uint64((1 << bits // 2) - 1), np.uint64((1 << bits - bits // 2) - 1)
+
+    def network(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        halves = [x & masks[0], x >> low]
+        for number, word in enumerate(keys):
+            side = number % 2
+            halves[side] = halves[side] ^ (mixed(halves[1 - side] ^ word) & masks[side])
+        return halves[0] | halves[1] << low
+
+    def windows(places: Places) -> Places:
+        found = network(places.astype(np.uint64))
+        while len(outside := np.flatnonzero(found >= n)):
+            found[outside] = network(found[outside])
+        return found.astype(np.int64)
+
+    return windows
+
+
+def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Every bit of ``x`` in every bit of the result: the finalizer of SplitMix64 (Steele, Lea and
+    Flood 2014).
+    """
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)

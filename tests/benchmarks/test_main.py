@@ -1,0 +1,103 @@
+"""`python -m benchmarks`: what is measured is kept, whatever becomes of the next one."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import __main__ as command
+from pipelines.errors import UserError
+from pipelines.files import ROOT
+
+FAKES = {
+    "good": """
+        from benchmarks.measure import Picture, figure
+        def measure(turns, quick):
+            return [
+                figure("here ÷ there", [1.0, 2.0, 4.0], "ratio", at_least=2.5),
+                figure("all", [34_000.0] * turns, "tokens/s"),
+                figure("mine", [os.getpid()], "process", at_most=2e9),
+                Picture("Growth", b"png"),
+            ]
+    """,
+    "lacking": """
+        from benchmarks.measure import Missing
+        def measure(turns, quick):
+            raise Missing("no GPU")
+    """,
+    "broken": "def measure(turns, quick): return 1 / 0",
+    "killed": "def measure(turns, quick): os._exit(9)",
+    "first": "import nowhere",
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Calls the command with the fakes; gives exit code, entries and page."""
+    package = tmp_path / "fakes"
+    package.mkdir()
+    for name, text in FAKES.items():
+        lines = [line.removeprefix("        ") for line in text.splitlines()]
+        (package / f"{name}.py").write_text(
+            '"""A fake.\n\nMore."""\nimport os\n' + "\n".join(lines)
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(command, "PACKAGE", "fakes")
+    monkeypatch.setattr(command, "NAMES", tuple(FAKES))
+
+    def call(*arguments):
+        out = tmp_path / "bench"
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments, "--out", str(out)])
+        with pytest.raises(SystemExit) as ended:
+            command.main()
+        entries = json.loads((out / "benchmarks.json").read_text())
+        return ended.value.code, entries, (out / "benchmarks.md").read_text()
+
+    return call
+
+
+def test_a_benchmark_is_written_with_where_it_ran(run, tmp_path, capsys):
+    code, entries, page = run("good", "--turns", "3")
+    assert code == 0
+    good = entries["good"]
+    assert [figure["met"] for figure in good["figures"]] == [False, None, True]
+    assert good["versions"]["torch"] == good["machine"]["torch"]
+    assert good["turns"] == 3 and good["seconds"] > 0 and not good["quick"]
+    assert good["figures"][2]["median"] != os.getpid(), "not in a process of its own"
+    assert "| here ÷ there | 2 (1 to 4) | ratio | ≥ 2.5 | no |" in page
+    assert "| all | 34,000 | tokens/s |  |  |" in page
+    assert "A fake.\n" in page and "More." not in page
+    assert (tmp_path / "bench" / "good_1.png").read_bytes() == b"png"
+    assert "![Growth](good_1.png)" in page
+    assert "good: 3 figures, 1 of 2 targets met" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_failure_stops_no_other_and_fails_the_command(run, capsys):
+    assert run("good", "lacking")[0] == 0
+    code, entries, page = run("broken", "killed", "first", "lacking")
+    assert code == 1
+    assert "in measure" in entries["broken"]["failure"]
+    assert "ZeroDivisionError" in page
+    assert "BrokenProcessPool" in entries["killed"]["failure"]
+    assert "No module named 'nowhere'" in entries["first"]["failure"]
+    assert entries["lacking"]["skipped"] == "no GPU" and "no GPU" in page
+    assert "here ÷ there" in page, "what was measured before is lost"
+    assert len(capsys.readouterr().err.splitlines()) == 6
+
+
+def test_an_unknown_name_is_one_line(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "good", "fast", "--out", str(tmp_path / "no")])
+    with pytest.raises(UserError, match=r"no benchmark 'fast'; there are good, "):
+        command.main()
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.slow
+def test_the_command_itself(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "tokenize", "--quick", "--turns", "1"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "| stage tokenize |" in (tmp_path / "benchmarks.md").read_text()
