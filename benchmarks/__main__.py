@@ -21,6 +21,7 @@ from pipelines.files import ROOT, replace_file
 PACKAGE = "benchmarks"
 NAMES = (
     "mapper",
+    "latent",
     "training",
     "decoding",
     "data_path",

@@ -1,0 +1,85 @@
+"""What the latent costs: our Free Transformer beside our baseline, and beside public ones.
+
+A whole training step, same shapes and code paths. Time and memory are ratios to the baseline, whose
+bound is the ratio of FLOPs that the planner counts; memory is the peak with parameters and the
+optimizer's moments, without those of the table (2^H, D) and its gradient, which come apart. The
+public Free Transformers multiply dense one-hot vectors of length 2^H with their table: at H = 16
+they are beside ours with as many blocks, heads and SwiGLU channels.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from benchmarks import steps
+from benchmarks.measure import Figure, figure, in_turns, peak_bytes, ratio
+from ftmodel.config import ModelConfig
+from ftmodel.costs import flops_per_token
+
+VOCABULARY, BATCH = 8192, 8
+SHAPE = ModelConfig(8, 256, 4, 4, 704, context=256)
+QUICK = ModelConfig(2, 32, 2, 2, 48, context=16)
+MIB = 1 << 20
+
+
+def held(model: nn.Module) -> int:
+    """Bytes of parameters and of AdamW's two moments of each."""
+    return 12 * sum(parameter.numel() for parameter in model.parameters())
+
+
+def beside_baseline(
+    where: str, config: ModelConfig, compiled: bool, half: bool, turns: int
+) -> list[Figure]:
+    tokens = torch.randint(VOCABULARY, (BATCH, config.context + 1))
+    configs = {"free": config, "baseline": replace(config, latent_bits=0)}
+    made = {arm: steps.ours(c, VOCABULARY, compiled) for arm, c in configs.items()}
+    arms = {arm: steps.step(made[arm], tokens, half) for arm in made}
+    seconds = in_turns(arms, turns)
+    flops = {arm: flops_per_token(c, VOCABULARY).total for arm, c in configs.items()}
+    bound = flops["free"] / flops["baseline"]
+    table = 4 * config.d_model << config.latent_bits
+    most = {arm: held(made[arm][0]) + peak_bytes(arms[arm]) for arm in made}
+    memory = (most["free"] - 4 * table) / most["baseline"]  # its gradient and its moments too
+    return [
+        figure(f"{where}: FLOPs, Free Transformer ÷ baseline", [bound], "ratio"),
+        ratio(f"{where}: time", seconds["free"], seconds["baseline"], at_most=bound + 0.015),
+        figure(f"{where}: peak memory", [memory], "ratio", at_most=bound + 0.02),
+        figure(f"{where}: table, gradient, moments", [4 * table / MIB], "MiB"),
+        figure(f"{where}: baseline's peak memory", [most["baseline"] / MIB], "MiB"),
+    ]
+
+
+def beside_public(config: ModelConfig, turns: int) -> list[Figure]:
+    tokens = torch.randint(VOCABULARY, (BATCH // 2, config.context + 1))
+    makers = {
+        "ours": steps.ours,
+        "free-transformer": steps.free_transformer,
+        "x-transformers": steps.x_transformers,
+    }
+    arms = {name: steps.step(make(config, VOCABULARY), tokens) for name, make in makers.items()}
+    seconds = in_turns(arms, turns)
+    most = {name: peak_bytes(work) for name, work in arms.items()}
+    bits, found = config.latent_bits, []
+    for name in list(arms)[1:]:
+        where = f"H = {bits}: ours ÷ {name}"
+        found.append(ratio(f"{where}, speed", seconds[name], seconds["ours"], at_least=1.5))
+        found.append(figure(f"{where}, peak of a step", [most["ours"] / most[name]], "ratio"))
+    return found
+
+
+def measure(turns: int, quick: bool) -> list[Figure]:
+    torch.manual_seed(0)
+    shape = QUICK if quick else SHAPE
+    found = []
+    for where, bits, compiled, half in (
+        ("H = 8, float32", 8, False, False),
+        ("H = 8, float32, compiled", 8, True, False),
+        ("H = 8, bf16, compiled", 8, True, True),
+        ("H = 16, float32", 16, False, False),
+    ):
+        if quick and (compiled or bits > 8):
+            continue
+        config = replace(shape, latent_bits=bits)
+        found += beside_baseline(where, config, compiled, half, turns)
+    return found + beside_public(replace(shape, latent_bits=6 if quick else 16), min(turns, 3))
