@@ -3,15 +3,26 @@
 import pytest
 import torch
 
-from ftmodel.generate import generate, latent_noise, sample_token
+from ftmodel.decoding import Decoder
+from ftmodel.generate import generate, latent_noise, sample_token, token_draws
+from ftmodel.transformer import Output
 
 
 @pytest.fixture
-def recorded():
-    """Factory of recordings of a model's passes: a list that fills with one Output a call."""
+def recorded(monkeypatch):
+    """Factory of recordings of a model's passes: a list that fills with one Output for each, be it
+    of the model or of a Decoder.
+    """
 
     def record(model):
-        outputs = []
+        outputs, read = [], Decoder.read
+
+        def read_and_record(self, tokens, codes):
+            hidden = read(self, tokens, codes)
+            outputs.append(Output(hidden[:, None], None if codes is None else codes[:, None]))
+            return hidden
+
+        monkeypatch.setattr(Decoder, "read", read_and_record)
         model.register_forward_hook(lambda _module, _args, out: outputs.append(out))
         return outputs
 
@@ -206,11 +217,11 @@ def test_the_generators_seed_reproduces_everything(make_model, make_tokens):
 def test_tokens_follow_softmax_of_logits_over_temperature(rng, temperature):
     """χ² of 5000 tokens; 18.5 is its 0.999 quantile at 4 degrees of freedom."""
     logits = torch.tensor([0.3, -0.5, 1.0, 0.0, 0.7])
-    tokens = sample_token(logits.expand(5000, -1), temperature, rng)
+    tokens = sample_token(logits.expand(5000, -1), temperature, token_draws(rng, 5000, 1)[:, 0])
     weights = torch.tensor([2.718281828 ** (x / temperature) for x in logits.tolist()])
     expected = 5000 * weights / weights.sum()
-    counts = tokens.flatten().bincount(minlength=5)
-    assert tokens.shape == (5000, 1)
+    counts = tokens.bincount(minlength=5)
+    assert tokens.shape == (5000,)
     assert ((counts - expected) ** 2 / expected).sum() < 18.5
 
 
