@@ -101,10 +101,10 @@ class Decoder:
         self.stream = Stream(embedding, rows, config.norm_eps)
         self.mixed = None if model.latent is None else Stream(embedding, rows, config.norm_eps)
         self.post_sampler = None if model.latent is None else model.latent.post_sampler
-        blocks = [
-            DecodingBlock(block, layer, rows)
-            for block, layer in zip(model.blocks, cache, strict=True)
-        ]
+        blocks = []
+        for block, layer in zip(model.blocks, cache, strict=True):
+            assert isinstance(block, Block), "a module around a block hides its weights"
+            blocks.append(DecodingBlock(block, layer, rows))
         first = config.lower_blocks
         self.lower, self.reader, self.later = blocks[:first], blocks[first], blocks[first + 1 :]
 

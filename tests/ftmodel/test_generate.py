@@ -225,6 +225,54 @@ def test_tokens_follow_softmax_of_logits_over_temperature(rng, temperature):
     assert ((counts - expected) ** 2 / expected).sum() < 18.5
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_draws_spread_evenly_take_each_token_as_often_as_it_is_probable(temperature):
+    """10 000 of them, in float32 and float64 to within two of what is expected."""
+    logits, n = torch.tensor([0.3, -0.5, 1.0, -torch.inf, 0.7]), 10000
+    draws = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    counts = sample_token(logits.expand(n, -1), temperature, draws).bincount(minlength=5)
+    expected = n * (logits.double() / temperature).softmax(-1)
+    torch.testing.assert_close(counts.double(), expected, atol=2, rtol=0)
+
+
+def test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number():
+    """Nor is one outside the vocabulary: the probabilities' sum is 1 but for rounding."""
+    logits = torch.full((3, 5), -torch.inf)
+    logits[:, [1, 3]] = torch.tensor([0.0, 1e-7])
+    draws = torch.tensor([0, 0.5**53, 1 - 0.5**53], dtype=torch.float64)
+    assert sample_token(logits, 1.0, draws).tolist() == [3, 3, 1]
+
+
+def test_each_row_is_drawn_by_its_own_number(rng):
+    logits, draws = torch.randn(50, 7, generator=rng), token_draws(rng, 50, 1)[:, 0]
+    tokens = sample_token(logits, 1.0, draws)
+    for row in range(50):
+        alone = sample_token(logits[row : row + 1], 1.0, draws[row : row + 1])
+        assert tokens[row] == alone
+
+
+def test_the_first_of_equally_probable_tokens_is_taken_at_temperature_0():
+    logits = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 1.0]])
+    assert sample_token(logits, 0, None).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+def test_with_one_generator_too_a_rows_tokens_do_not_depend_on_when_others_end(
+    make_model, make_tokens, bits
+):
+    model, prompt = make_model(latent_bits=bits), make_tokens(3, 4)
+    whole = generate(model, prompt, 8, generator=seeded(1))
+    made = generate(
+        model,
+        prompt,
+        8,
+        generator=seeded(1),
+        until=lambda new: torch.tensor([new.shape[1] == 2, False, False]),
+    )
+    assert torch.equal(made[1:], whole[1:])
+    assert torch.equal(made[0, :6], whole[0, :6]) and (made[0, 6:] == made[0, 5]).all()
+
+
 def test_a_sequence_may_fill_the_context_and_one_token_more(make_model, make_tokens, rng):
     """The last token is never read, so it needs no position."""
     model, prompt = make_model(context=16), make_tokens(1, 6)
