@@ -1,4 +1,4 @@
-"""Decoding: tokens per second of cached generation, and how they fall with the length of a text.
+"""Decoding: tokens per second of cached generation, and what a token costs late in a long text.
 
 Arms, all with float32 weights and prompts of 16 tokens:
 
@@ -8,17 +8,18 @@ Arms, all with float32 weights and prompts of 16 tokens:
                    kind of cache, not compiled; the one that is faster by its median counts
   products         the matrix products of ours alone, each as one `linear`, no attention
 
-At temperature 0 (greedy) and at 1, drawn from the whole vocabulary. Shapes from one where most of a
-step is overhead to one where it is matrix products, which nobody can hurry: `products ÷ …` says
-what part of a step they are.
+At temperature 0 (greedy) and at 1, drawn from the whole vocabulary; prefill counts. Shapes from one
+where half of a step is overhead to one where nearly all of it is matrix products, the same for both
+sides: `products ÷ …` says what part they are, and by how much the rest can be hurried at most.
 """
 
 from functools import partial
 from itertools import pairwise
+from statistics import median
 from time import perf_counter
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 from transformers.utils import logging
@@ -40,19 +41,19 @@ TINY = {"tiny": (2, 32, 2, 64, 64)}
 
 
 def measure(turns: int, quick: bool) -> list[Figure]:
-    figures = []
     logging.set_verbosity_error()
+    figures = []
     for shape, sizes in (TINY if quick else SHAPES).items():
-        baseline, free = (make_model(sizes, bits, 64 if quick else 1024) for bits in (0, 4 * 4))
+        context = 64 if quick else 1024
+        baseline, free = (make_model(sizes, bits, context) for bits in (0, 16))
         reference = to_hugging_face(baseline)
         reference.set_attn_implementation("sdpa")
+        new = {"tiny": 4, "large": 32}.get(shape, 128)
         for rows in (1, 2) if quick else (1, 16):
-            figures += side_by_side(
-                f"{shape}, batch {rows}", baseline, free, reference, rows, 4 if quick else 64, turns
-            )
-        if shape != "large":
-            for rows in (1, 2) if quick else (1, 16):
-                figures += growth(f"{shape}, batch {rows}", free, rows, turns)
+            name = f"{shape}, batch {rows}"
+            figures += side_by_side(name, baseline, free, reference, rows, new, turns)
+            if shape in ("tiny", "middle"):
+                figures += growth(name, free, rows, turns)
     return figures
 
 
@@ -95,7 +96,7 @@ def theirs(
 
 def products(model: FreeTransformer, rows: int, new: int) -> None:
     """Every matrix product with a weight that one position a row asks for, ``new`` times."""
-    modules = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    modules = linears(model)
     inputs = {m.in_features: torch.ones(rows, m.in_features) for m in modules}
     with torch.inference_mode():
         for _ in range(new):
@@ -152,11 +153,12 @@ def side_by_side(
 
 
 def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Figure]:
-    """Time per token in the last eighth of a text as long as the context to that in the first."""
-    new = model.config.context
-    eighth, prompt = new // 8, prompts(model, rows, 1)
+    """A token in the last eighth of a text as long as the context beside one in the first: its
+    time, and what it has to compute and to read, weights once and the cache of every row.
+    """
+    new, prompt = model.config.context, prompts(model, rows, 1)
     nobody, first, last = torch.zeros(rows, dtype=torch.bool), [], []
-    for turn in range(turns + 1):
+    for turn in range(turns):
         times: list[float] = []
 
         def until(_: Tensor, times: list[float] = times) -> Tensor:
@@ -165,27 +167,24 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
 
         rng = torch.Generator().manual_seed(turn)
         generate(model, prompt, new, generator=rng, until=until)
-        each = sorted_median([b - a for a, b in pairwise(times)], eighth)
-        if turn:
-            first.append(each[0])
-            last.append(each[1])
-    config = model.config
-    weights = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
-    if model.latent is not None:  # the encoder reads prompts only
-        encoder = (m for m in model.latent.modules() if isinstance(m, torch.nn.Linear))
-        weights -= sum(m.weight.numel() for m in encoder)
-    early, late = (
-        2 * weights + 4 * config.n_layers * config.d_model * position
-        for position in (new / 16, new * 15 / 16)
-    )
-    title = f"{name}, free, a text of {new} tokens: last eighth ÷ first"
+        each = [after - before for before, after in pairwise(times)]
+        first.append(median(each[: new // 8]))
+        last.append(median(each[-(new // 8) :]))
+    c = model.config
+    encoder = [] if model.latent is None else linears(model.latent)  # it reads prompts only
+    weights = sum(m.weight.numel() for m in linears(model) if m not in encoder)
+    early, late = new / 16, new * 15 / 16  # positions half-way through each eighth
+    scores = 4 * c.n_layers * c.d_model  # FLOPs for each position read
+    cache = rows * 2 * c.n_layers * c.n_kv_heads * (c.d_model // c.n_heads)  # its elements
+    computed = (2 * weights + scores * late) / (2 * weights + scores * early)
+    read = (weights + cache * late) / (weights + cache * early)
+    title = f"{name}, free, {new} tokens, last eighth ÷ first"
     return [
-        ratio(f"{title}, time a token", last, first),
-        figure(f"{title}, FLOPs a token", [late / early], "ratio"),
+        ratio(f"{title}: time a token", last, first, at_most=read),
+        figure(f"{title}: FLOPs a token", [computed], "ratio"),
+        figure(f"{title}: bytes read a step", [read], "ratio"),
     ]
 
 
-def sorted_median(seconds: list[float], eighth: int) -> tuple[float, float]:
-    """Median seconds of a token in the first and in the last eighth: one hiccup counts little."""
-    first, last = (torch.tensor(part).median() for part in (seconds[:eighth], seconds[-eighth:]))
-    return first.item(), last.item()
+def linears(module: nn.Module) -> list[nn.Linear]:
+    return [part for part in module.modules() if isinstance(part, nn.Linear)]
