@@ -84,38 +84,42 @@ def generate(
         raise ValueError("noise fixes every z: z and share_z have nothing left to say")
     if not isinstance(generator, Generator) and len(generator) != b:
         raise ValueError(f"{len(generator)} generators cannot draw the tokens of {b} sequences")
-    codes = None
+    codes = draws = None  # (N, B), of the rows that the model still reads
     if bits:
         noise = noise_of_z(b, p, n_new, bits, generator, z, share_z, noise, padding).to(device)
-        codes = pack_bits(noise[:, p:] < 0.5)  # uniform over 0 … 2^H − 1
+        codes = pack_bits(noise[:, p:] < 0.5).t()  # uniform over 0 … 2^H − 1
         noise = noise[:, :p]
         if isinstance(z, Tensor):
             check_codes(z, b, n_new, bits)
-            codes = z.to(device).expand(b, -1)
-    draws = token_draws(generator, b, n_new).to(device) if temperature else None
+            codes = z.to(device).expand(b, -1).t()
+    if temperature:
+        draws = token_draws(generator, b, n_new).to(device)
 
     cache = model.new_cache(p + n_new)
     tokens = torch.cat((prompt, prompt.new_empty(b, n_new)), dim=1).long()
-    rows = torch.arange(b, device=device)  # that the cache holds and the model still reads
+    rows: Tensor | slice = slice(None)  # those that the model still reads: all, or which
     # prefill: z from the encoder, on the prompt only
     hidden = model(prompt, noise=noise, cache=cache, padding=padding).hidden[:, -1]
     reader = decoder(model, cache, padding)
     for i in range(n_new):
-        draw = None if draws is None else draws[rows, i]
+        draw = None if draws is None else draws[i]
         token = sample_token(model.logits(hidden), temperature, draw)
         tokens[rows, p + i] = token
         if until is not None:
             finished = until(tokens[:, p : p + i + 1]).to(device)[rows]
             if finished.any():
-                tokens[rows[finished], p + i + 1 :] = token[finished, None]
+                read = torch.arange(b, device=device)[rows]
+                tokens[read[finished], p + i + 1 :] = token[finished, None]
                 kept = (~finished).nonzero()[:, 0]
                 if not len(kept):
                     return tokens[:, : p + i + 1]
-                rows, token = rows[kept], token[kept]
+                rows, token = read[kept], token[kept]
+                codes, draws = (None if x is None else x[:, kept] for x in (codes, draws))
+                padding = None if padding is None else padding[kept]
                 cache = [layer.select(kept, p + n_new) for layer in cache]
-                reader = decoder(model, cache, None if padding is None else padding[rows])
+                reader = decoder(model, cache, padding)
         if i + 1 < n_new:
-            hidden = reader.read(token, None if codes is None else codes[rows, i])
+            hidden = reader.read(token, None if codes is None else codes[i])
     return tokens
 
 
@@ -162,11 +166,11 @@ def check_codes(z: Tensor, b: int, n_new: int, bits: int) -> None:
 
 
 def token_draws(generator: Generator | Sequence[Generator], b: int, n_new: int) -> Tensor:
-    """Uniform numbers on [0, 1) (B, N), one for each new token, of one generator or one a row."""
+    """Uniform numbers on [0, 1) (N, B), one for each new token, of one generator or one a row."""
     if isinstance(generator, Generator):
-        return torch.rand(b, n_new, dtype=torch.float64, generator=generator)
+        return torch.rand(n_new, b, dtype=torch.float64, generator=generator)
     each = [torch.rand(n_new, dtype=torch.float64, generator=own) for own in generator]
-    return torch.stack(each)
+    return torch.stack(each, dim=1)
 
 
 def sample_token(logits: Tensor, temperature: float, draws: Tensor | None) -> Tensor:

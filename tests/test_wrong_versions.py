@@ -258,8 +258,8 @@ WRONG = [
     Wrong(
         "pinned codes off by one",
         "generate.py",
-        "codes[rows, i]",
-        "codes[rows, max(i - 1, 0)]",
+        "codes[i]",
+        "codes[max(i - 1, 0)]",
         "test_generate.py::test_given_codes_are_used_in_order",
     ),
     Wrong(
