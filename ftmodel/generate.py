@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.decoding import decoder
+from ftmodel.decoder import decoder
 from ftmodel.mapper import pack_bits
 from ftmodel.transformer import FreeTransformer
 

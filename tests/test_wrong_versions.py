@@ -235,17 +235,17 @@ WRONG = [
     ),
     Wrong(
         "new tokens off by one position",
-        "decoding.py",
+        "decoder.py",
         "rope = self.rope[self.position]",
         "rope = self.rope[self.position - 1]",
         "test_generate.py::test_cached_generation_equals_the_full_forward_pass",
     ),
     Wrong(
         "keys and values of new tokens from r alone",
-        "decoding.py",
+        "decoder.py",
         "out=kv.x).add_(x.x)",
         "out=kv.x)",
-        "test_decoding.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+        "test_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
     ),
     Wrong(
         "a token of probability 0 drawn",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftmodel.decoding import Decoder
+from ftmodel.decoder import Decoder
 from ftmodel.generate import generate, latent_noise, sample_token, token_draws
 from ftmodel.transformer import Output
 

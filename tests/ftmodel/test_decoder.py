@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftmodel.decoding import Decoder, PlainDecoder, decoder
+from ftmodel.decoder import Decoder, PlainDecoder, decoder
 from ftmodel.generate import generate
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
