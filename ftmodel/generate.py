@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.decoder import decoder
 from ftmodel.mapper import pack_bits
 from ftmodel.transformer import FreeTransformer
 
@@ -39,7 +40,8 @@ def generate(
     Args:
         generator: CPU generator of all that is not pinned by ``z`` or ``noise``; or one for each
             row, from which its tokens are drawn whatever the other rows are. Those draw no z: a
-            Free Transformer then needs ``noise`` or a seed as ``z``.
+            Free Transformer then needs ``noise`` or a seed as ``z``. All numbers are drawn at the
+            start, however soon ``until`` ends a row.
         z: None draws z fresh. An integer is a seed: it fixes the z of all positions, the same for
             every row (prompt positions sample the encoder's bits with that seed's noise). A tensor
             of codes (N,) or (B, N), N ≥ n_new − 1, fixes the z of the new positions.
@@ -82,41 +84,42 @@ def generate(
         raise ValueError("noise fixes every z: z and share_z have nothing left to say")
     if not isinstance(generator, Generator) and len(generator) != b:
         raise ValueError(f"{len(generator)} generators cannot draw the tokens of {b} sequences")
-    codes = None
+    codes = draws = None  # (N, B), of the rows that the model still reads
     if bits:
         noise = noise_of_z(b, p, n_new, bits, generator, z, share_z, noise, padding).to(device)
-        codes = pack_bits(noise[:, p:] < 0.5)  # uniform over 0 … 2^H − 1
+        codes = pack_bits(noise[:, p:] < 0.5).t()  # uniform over 0 … 2^H − 1
         noise = noise[:, :p]
         if isinstance(z, Tensor):
             check_codes(z, b, n_new, bits)
-            codes = z.to(device).expand(b, -1)
+            codes = z.to(device).expand(b, -1).t()
+    if temperature:
+        draws = token_draws(generator, b, n_new).to(device)
 
     cache = model.new_cache(p + n_new)
-    tokens = prompt
-    running = torch.arange(b, device=device)  # rows that the cache holds and the model still reads
+    tokens = torch.cat((prompt, prompt.new_empty(b, n_new)), dim=1).long()
+    rows: Tensor | slice = slice(None)  # those that the model still reads: all, or which
     # prefill: z from the encoder, on the prompt only
-    out = model(prompt, noise=noise, cache=cache, padding=padding)
+    hidden = model(prompt, noise=noise, cache=cache, padding=padding).hidden[:, -1]
+    reader = decoder(model, cache, padding)
     for i in range(n_new):
-        token = tokens[:, -1:].to(torch.long, copy=True)
-        token[running] = sample_token(model.logits(out.hidden[:, -1]), temperature, generator)
-        tokens = torch.cat((tokens, token), dim=1)
+        draw = None if draws is None else draws[i]
+        token = sample_token(model.logits(hidden), temperature, draw)
+        tokens[rows, p + i] = token
         if until is not None:
-            going_on = ~until(tokens[:, p:]).to(device)[running]
-            if not going_on.all():
-                kept = going_on.nonzero()[:, 0]
-                running = running[kept]
-                if not len(running):
-                    break
+            finished = until(tokens[:, p : p + i + 1]).to(device)[rows]
+            if finished.any():
+                read = torch.arange(b, device=device)[rows]
+                tokens[read[finished], p + i + 1 :] = token[finished, None]
+                kept = (~finished).nonzero()[:, 0]
+                if not len(kept):
+                    return tokens[:, : p + i + 1]
+                rows, token = read[kept], token[kept]
+                codes, draws = (None if x is None else x[:, kept] for x in (codes, draws))
+                padding = None if padding is None else padding[kept]
                 cache = [layer.select(kept, p + n_new) for layer in cache]
-                if not isinstance(generator, Generator):
-                    generator = [generator[row] for row in kept.tolist()]
+                reader = decoder(model, cache, padding)
         if i + 1 < n_new:
-            out = model(
-                token[running],
-                codes=None if codes is None else codes[running, i : i + 1],
-                cache=cache,
-                padding=None if padding is None else padding[running],
-            )
+            hidden = reader.read(token, None if codes is None else codes[i])
     return tokens
 
 
@@ -162,16 +165,25 @@ def check_codes(z: Tensor, b: int, n_new: int, bits: int) -> None:
         raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
 
 
-def sample_token(
-    logits: Tensor, temperature: float, generator: Generator | Sequence[Generator]
-) -> Tensor:
-    """One token (B, 1) from logits (B, V); drawn on the CPU, so that devices agree."""
-    if temperature == 0:
-        return logits.argmax(-1, keepdim=True)
-    probabilities = (logits.float() / temperature).softmax(-1).cpu()
+def token_draws(generator: Generator | Sequence[Generator], b: int, n_new: int) -> Tensor:
+    """Uniform numbers on [0, 1) (N, B), one for each new token, of one generator or one a row."""
     if isinstance(generator, Generator):
-        tokens = torch.multinomial(probabilities, 1, generator=generator)
-    else:
-        each = zip(probabilities.split(1), generator, strict=True)
-        tokens = torch.cat([torch.multinomial(row, 1, generator=own) for row, own in each])
-    return tokens.to(logits.device)
+        return torch.rand(n_new, b, dtype=torch.float64, generator=generator)
+    each = [torch.rand(n_new, dtype=torch.float64, generator=own) for own in generator]
+    return torch.stack(each, dim=1)
+
+
+def sample_token(logits: Tensor, temperature: float, draws: Tensor | None) -> Tensor:
+    """One token a row, (B,), of logits (B, V): the most probable one at temperature 0, else that
+    at which the distribution function passes the row's ``draws`` (B,), uniform on [0, 1).
+
+    One number a row, in place of one for each of V tokens as ``torch.multinomial`` draws.
+    """
+    if draws is None:
+        return logits.max(-1).indices  # the first of equals, as argmax, but faster on a CPU
+    probabilities = (logits.float() / temperature).softmax(-1)
+    total = probabilities.cumsum(-1, dtype=torch.float64)
+    # 1 − draws is in (0, 1]: what is looked for is at most the last of total, and a token of
+    # probability 0 is never the first to reach it
+    sought = (1 - draws)[:, None] * total[:, -1:]
+    return torch.searchsorted(total, sought)[:, 0]

@@ -76,14 +76,22 @@ class LayerCache:
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add k, v (B, M, T, E); return all keys and values so far, (B, M, length, E) each."""
         if self.keys is None or self.values is None:
-            shape = (k.shape[0], k.shape[1], self.capacity, k.shape[3])
-            self.keys, self.values = k.new_empty(shape), v.new_empty(shape)
+            b, m, _, e = k.shape
+            self.both = k.new_empty(b, 2, m, self.capacity, e)
+            self.keys, self.values = self.both[:, 0], self.both[:, 1]
         end = self.length + k.shape[2]
         assert end <= self.capacity, f"cache of {self.capacity} positions asked to hold {end}"
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def append_one(self, kv: Tensor) -> tuple[Tensor, Tensor]:
+        """As ``append``, for kv (B, 2, M, E) of one position, to a cache that is not empty."""
+        assert self.keys is not None and self.values is not None and self.length < self.capacity
+        self.both.select(3, self.length).copy_(kv)
+        self.length += 1
+        return self.keys.narrow(2, 0, self.length), self.values.narrow(2, 0, self.length)
 
     def select(self, rows: Tensor, capacity: int) -> "LayerCache":
         """A copy that holds ``rows`` (R,) of this cache, in their order, some more than once or not

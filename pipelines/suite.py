@@ -44,6 +44,7 @@ from pipelines.tracking import Tracking
 SCORING = (  # what else than checkpoint, tasks/ and settings decides the figures; see dvc.yaml
     "ftmodel/answers.py",
     "ftmodel/bounds.py",
+    "ftmodel/decoder.py",
     "ftmodel/generate.py",
     "pipelines/streams.py",
     "pipelines/held_out.py",

@@ -41,6 +41,7 @@ DONE, STOPPED, FAILED = "done", "stopped early", "failed"
 MEASURING = (  # what else than the checkpoint decides the figures
     "ftmodel/bounds.py",
     "ftmodel/coin_flip.py",
+    "ftmodel/decoder.py",
     "ftmodel/generate.py",
     "ftmodel/information.py",
     "ftmodel/processes.py",

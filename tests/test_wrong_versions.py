@@ -262,17 +262,39 @@ WRONG = [
         "test_generate.py::test_new_z_is_uniform_over_all_codes",
     ),
     Wrong(
-        "cached generation off by one position",
+        "tokens after a cache off by one position",
         "transformer.py",
         "start, length = cache[0].length if cache else 0, ",
         "start, length = max(cache[0].length - 1, 0) if cache else 0, ",
+        "test_generate.py::test_reading_in_chunks_equals_reading_at_once",
+    ),
+    Wrong(
+        "new tokens off by one position",
+        "decoder.py",
+        "rope = self.rope[self.position]",
+        "rope = self.rope[self.position - 1]",
         "test_generate.py::test_cached_generation_equals_the_full_forward_pass",
+    ),
+    Wrong(
+        "keys and values of new tokens from r alone",
+        "decoder.py",
+        "out=kv.x).add_(x.x)",
+        "out=kv.x)",
+        "test_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "a token of probability 0 drawn",
+        "generate.py",
+        "(1 - draws)[:, None]",
+        "draws[:, None]",
+        "test_generate.py::"
+        "test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number",
     ),
     Wrong(
         "pinned codes off by one",
         "generate.py",
-        "codes[running, i : i + 1]",
-        "codes[running, i + 1 : i + 2]",
+        "codes[i]",
+        "codes[max(i - 1, 0)]",
         "test_generate.py::test_given_codes_are_used_in_order",
     ),
     Wrong(

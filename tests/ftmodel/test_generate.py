@@ -3,15 +3,26 @@
 import pytest
 import torch
 
-from ftmodel.generate import generate, latent_noise, sample_token
+from ftmodel.decoder import Decoder
+from ftmodel.generate import generate, latent_noise, sample_token, token_draws
+from ftmodel.transformer import Output
 
 
 @pytest.fixture
-def recorded():
-    """Factory of recordings of a model's passes: a list that fills with one Output a call."""
+def recorded(monkeypatch):
+    """Factory of recordings of a model's passes: a list that fills with one Output for each, be it
+    of the model or of a Decoder.
+    """
 
     def record(model):
-        outputs = []
+        outputs, read = [], Decoder.read
+
+        def read_and_record(self, tokens, codes):
+            hidden = read(self, tokens, codes)
+            outputs.append(Output(hidden[:, None], None if codes is None else codes[:, None]))
+            return hidden
+
+        monkeypatch.setattr(Decoder, "read", read_and_record)
         model.register_forward_hook(lambda _module, _args, out: outputs.append(out))
         return outputs
 
@@ -206,12 +217,60 @@ def test_the_generators_seed_reproduces_everything(make_model, make_tokens):
 def test_tokens_follow_softmax_of_logits_over_temperature(rng, temperature):
     """χ² of 5000 tokens; 18.5 is its 0.999 quantile at 4 degrees of freedom."""
     logits = torch.tensor([0.3, -0.5, 1.0, 0.0, 0.7])
-    tokens = sample_token(logits.expand(5000, -1), temperature, rng)
+    tokens = sample_token(logits.expand(5000, -1), temperature, token_draws(rng, 5000, 1)[0])
     weights = torch.tensor([2.718281828 ** (x / temperature) for x in logits.tolist()])
     expected = 5000 * weights / weights.sum()
-    counts = tokens.flatten().bincount(minlength=5)
-    assert tokens.shape == (5000, 1)
+    counts = tokens.bincount(minlength=5)
+    assert tokens.shape == (5000,)
     assert ((counts - expected) ** 2 / expected).sum() < 18.5
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_draws_spread_evenly_take_each_token_as_often_as_it_is_probable(temperature):
+    """10 000 of them, in float32 and float64 to within two of what is expected."""
+    logits, n = torch.tensor([0.3, -0.5, 1.0, -torch.inf, 0.7]), 10000
+    draws = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    counts = sample_token(logits.expand(n, -1), temperature, draws).bincount(minlength=5)
+    expected = n * (logits.double() / temperature).softmax(-1)
+    torch.testing.assert_close(counts.double(), expected, atol=2, rtol=0)
+
+
+def test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number():
+    """Nor is one outside the vocabulary: the probabilities' sum is 1 but for rounding."""
+    logits = torch.full((3, 5), -torch.inf)
+    logits[:, [1, 3]] = torch.tensor([0.0, 1e-7])
+    draws = torch.tensor([0, 0.5**53, 1 - 0.5**53], dtype=torch.float64)
+    assert sample_token(logits, 1.0, draws).tolist() == [3, 3, 1]
+
+
+def test_each_row_is_drawn_by_its_own_number(rng):
+    logits, draws = torch.randn(50, 7, generator=rng), token_draws(rng, 50, 1)[0]
+    tokens = sample_token(logits, 1.0, draws)
+    for row in range(50):
+        alone = sample_token(logits[row : row + 1], 1.0, draws[row : row + 1])
+        assert tokens[row] == alone
+
+
+def test_the_first_of_equally_probable_tokens_is_taken_at_temperature_0():
+    logits = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 1.0]])
+    assert sample_token(logits, 0, None).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+def test_with_one_generator_too_a_rows_tokens_do_not_depend_on_when_others_end(
+    make_model, make_tokens, bits
+):
+    model, prompt = make_model(latent_bits=bits), make_tokens(3, 4)
+    whole = generate(model, prompt, 8, generator=seeded(1))
+    made = generate(
+        model,
+        prompt,
+        8,
+        generator=seeded(1),
+        until=lambda new: torch.tensor([new.shape[1] == 2, False, False]),
+    )
+    assert torch.equal(made[1:], whole[1:])
+    assert torch.equal(made[0, :6], whole[0, :6]) and (made[0, 6:] == made[0, 5]).all()
 
 
 def test_a_sequence_may_fill_the_context_and_one_token_more(make_model, make_tokens, rng):

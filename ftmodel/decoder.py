@@ -1,0 +1,153 @@
+"""One more token a row after what a cache holds: the model's forward pass for T = 1, made of as few
+operations as give the same result. At small batches reading the weights takes most of a step, and
+what each operation costs before it starts most of the rest.
+
+Shapes: B rows, D model width, N heads, M key-value heads, E = D / N head width, F width of SwiGLU.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ftmodel.layers import Block, LayerCache, rope_table
+from ftmodel.transformer import FreeTransformer
+
+
+class Stream:
+    """An activation of B rows in a buffer of its own, (B, D), and the product that gives its
+    RMSNorm.
+    """
+
+    def __init__(self, like: Tensor, rows: int, eps: float) -> None:
+        self.x = like.new_empty(rows, like.shape[-1])
+        self.row, self.column = self.x[:, None], self.x[..., None]
+        self.eps = like.new_full((1, 1, 1), eps)
+        self.squares = like.new_empty(rows, 1, 1)
+        self.scale = self.squares[..., 0]
+
+    def normalized(self, gain: Tensor) -> Tensor:
+        """RMSNorm of x: x / √(mean of x² + ε) · gain, (B, D); the mean and + ε are one product."""
+        share = 1 / self.x.shape[1]
+        torch.baddbmm(self.eps, self.row, self.column, alpha=share, out=self.squares).rsqrt_()
+        return (self.x * self.scale).mul_(gain)
+
+
+class DecodingBlock:
+    """A block for one position a row: its weights, its cache and buffers for its projections."""
+
+    def __init__(self, block: Block, cache: LayerCache, rows: int) -> None:
+        attention, ffn = block.attention, block.ffn
+        self.gains = block.attention_norm.weight, block.ffn_norm.weight
+        self.query, self.key_value = attention.query.weight.t(), attention.key_value.weight.t()
+        self.output = attention.output.weight.t()
+        self.gate_up, self.down = ffn.gate_up.weight.t(), ffn.down.weight.t()
+        self.cache = cache
+
+        d, e = self.query.shape[1], attention.head_width
+        kv = self.key_value.shape[1] // 2
+        qkv = self.query.new_empty(rows, d + 2 * kv)
+        self.q, self.kv = qkv[:, :d], qkv[:, d:]  # written by the projections, the rest are views
+        # grouped heads read the same keys: to attention they are queries at several positions
+        self.queries = self.q.unflatten(1, (kv // e, -1, e))  # (B, M, N / M, E)
+        self.new = self.kv.unflatten(1, (2, kv // e, e))  # (B, 2, M, E)
+        pairs = qkv[:, : d + kv].unflatten(1, (-1, e // 2, 2))
+        self.rotated = torch.view_as_complex(pairs)  # (B, N + M, E / 2)
+        self.wide = qkv.new_empty(rows, self.gate_up.shape[1])
+        self.gate, self.up = self.wide.chunk(2, dim=-1)
+
+    def read(self, q: Stream, kv: Stream, rope: Tensor, mask: Tensor | None) -> None:
+        """``Block.forward``, in place on the stream q, which may be kv too.
+
+        ``rope`` (E / 2,) is that of the position, ``mask`` (B, 1, 1, S) is added to scores.
+        """
+        normalized = q.normalized(self.gains[0])
+        torch.mm(normalized, self.query, out=self.q)
+        if kv is not q:
+            normalized = kv.normalized(self.gains[0])
+        torch.mm(normalized, self.key_value, out=self.kv)
+        self.rotated.mul_(rope)
+        keys, values = self.cache.append_one(self.new)
+        y = F.scaled_dot_product_attention(self.queries, keys, values, attn_mask=mask)
+        q.x.addmm_(y.reshape(self.q.shape), self.output)
+        torch.mm(q.normalized(self.gains[1]), self.gate_up, out=self.wide)
+        q.x.addmm_(F.silu(self.gate, inplace=True).mul_(self.up), self.down)
+
+
+class Decoder:
+    """Reads one token a row at a time, after what ``cache`` holds, and adds it there.
+
+    Needs float32 weights, no autocast and no gradients; see ``decoder`` for any others.
+    """
+
+    def __init__(
+        self, model: FreeTransformer, cache: Sequence[LayerCache], padding: Tensor | None = None
+    ) -> None:
+        """``cache``: as a forward pass over the first tokens of B rows left it; ``padding`` (B,) as
+        in ``FreeTransformer.forward``.
+        """
+        assert cache[0].keys is not None, "an empty cache: the first tokens go through the model"
+        rows, _, capacity, width = cache[0].keys.shape
+        config, embedding = model.config, model.embedding.weight
+        self.position = cache[0].length
+        self.rope = rope_table(0, capacity, width, config.rope_theta, embedding.device)
+        self.mask = None  # (B, 1, 1, S), added to scores
+        if padding is not None:
+            unread = torch.arange(capacity, device=embedding.device) < padding[:, None]
+            zeros = torch.zeros_like(unread, dtype=embedding.dtype)
+            self.mask = zeros.masked_fill_(unread, -torch.inf)[:, None, None]
+        self.embedding, self.gain = embedding, model.norm.weight
+        self.stream = Stream(embedding, rows, config.norm_eps)
+        self.mixed = None if model.latent is None else Stream(embedding, rows, config.norm_eps)
+        self.post_sampler = None if model.latent is None else model.latent.post_sampler
+        blocks = []
+        for block, layer in zip(model.blocks, cache, strict=True):
+            assert isinstance(block, Block), "a module around a block hides its weights"
+            blocks.append(DecodingBlock(block, layer, rows))
+        first = config.lower_blocks
+        self.lower, self.reader, self.later = blocks[:first], blocks[first], blocks[first + 1 :]
+
+    def read(self, tokens: Tensor, codes: Tensor | None) -> Tensor:
+        """Read tokens (B,) with z ``codes`` (B,), None for a baseline; returns what
+        ``FreeTransformer.forward`` gives as hidden, (B, D).
+        """
+        rope = self.rope[self.position]
+        self.position += 1
+        mask = None if self.mask is None else self.mask[..., : self.position]
+        x = self.stream
+        torch.index_select(self.embedding, 0, tokens, out=x.x)
+        for block in self.lower:
+            block.read(x, x, rope, mask)
+        kv = x
+        if self.mixed is not None and self.post_sampler is not None:
+            assert codes is not None, "z of new tokens comes as codes"
+            kv = self.mixed
+            torch.index_select(self.post_sampler, 0, codes, out=kv.x).add_(x.x)  # x + r
+        self.reader.read(x, kv, rope, mask)
+        for block in self.later:
+            block.read(x, x, rope, mask)
+        return x.normalized(self.gain)
+
+
+class PlainDecoder:
+    """The same through the model's forward pass: for every precision, and to test Decoder by."""
+
+    def __init__(
+        self, model: FreeTransformer, cache: list[LayerCache], padding: Tensor | None = None
+    ) -> None:
+        self.model, self.cache, self.padding = model, cache, padding
+
+    def read(self, tokens: Tensor, codes: Tensor | None) -> Tensor:
+        codes = None if codes is None else codes[:, None]
+        out = self.model(tokens[:, None], codes=codes, cache=self.cache, padding=self.padding)
+        return out.hidden[:, 0]
+
+
+def decoder(
+    model: FreeTransformer, cache: list[LayerCache], padding: Tensor | None = None
+) -> Decoder | PlainDecoder:
+    """The faster of the two that can run the model as it is."""
+    weight = model.embedding.weight
+    exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
+    return (Decoder if exact else PlainDecoder)(model, cache, padding)

@@ -1,0 +1,125 @@
+"""The decoder of few operations against the model's own forward pass, token by token."""
+
+import pytest
+import torch
+
+from ftmodel.decoder import Decoder, PlainDecoder, decoder
+from ftmodel.generate import generate
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+PADDING = torch.tensor([3, 0, 2])
+SHAPES = [
+    {},
+    {"latent_bits": 0},
+    {"latent_block": 1},
+    {"latent_block": 4},
+    {"n_kv_heads": 4},
+    {"n_kv_heads": 1},
+    {"n_layers": 3, "latent_block": 2, "rope_theta": 50.0, "norm_eps": 0.3, "tied": False},
+]
+
+
+@pytest.fixture
+def started(rng):
+    """Factory of caches of 16 positions in which the first 5 tokens of three rows stand."""
+    tokens, noise = torch.randint(11, (3, 5), generator=rng), torch.rand(3, 5, 3, generator=rng)
+
+    def start(model, padding=None):
+        cache = model.new_cache(16)
+        model(tokens, noise=noise if model.latent else None, cache=cache, padding=padding)
+        return cache
+
+    return start
+
+
+@pytest.mark.parametrize("padding", [None, PADDING], ids=["not padded", "padded"])
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+@torch.inference_mode()
+def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
+    make_model, started, rng, changes, padding
+):
+    model = make_model(**changes)
+    fast = Decoder(model, started(model, padding), padding)
+    plain = PlainDecoder(model, started(model, padding), padding)
+    for _ in range(11):
+        tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
+        z = codes if model.latent else None
+        hidden, expected = fast.read(tokens, z), plain.read(tokens, z)
+        assert expected.std() > 0.5, "activations this small would compare nothing"
+        torch.testing.assert_close(hidden, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("changes", SHAPES[:2], ids=str)
+@torch.inference_mode()
+def test_what_it_leaves_in_the_cache_is_what_the_model_leaves(make_model, started, rng, changes):
+    """So that either may go on where the other stopped."""
+    model = make_model(**changes)
+    caches = [started(model), started(model)]
+    readers = [Decoder(model, caches[0]), PlainDecoder(model, caches[1])]
+    for _ in range(3):
+        tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
+        for reader in readers:
+            reader.read(tokens, codes if model.latent else None)
+    for fast, plain in zip(*caches, strict=True):
+        assert fast.length == plain.length == 8
+        torch.testing.assert_close(fast.keys[:, :, :8], plain.keys[:, :, :8], **CLOSE)
+        torch.testing.assert_close(fast.values[:, :, :8], plain.values[:, :, :8], **CLOSE)
+
+
+@torch.inference_mode()
+def test_an_answer_stays_what_it_was_when_more_is_read(make_model, started, rng):
+    """Buffers are used again for every token; what was returned is no view of them."""
+    model = make_model()
+    reader = Decoder(model, started(model))
+    first = reader.read(torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6]))
+    kept = first.clone()
+    reader.read(torch.tensor([7, 8, 9]), torch.tensor([0, 1, 2]))
+    assert torch.equal(first, kept)
+
+
+@torch.inference_mode()
+def test_what_lies_in_a_new_cache_is_never_read(make_model, started):
+    """Buffers come from memory as it is: a NaN where nothing was written yet must not matter."""
+    model = make_model()
+    cache = started(model, PADDING)
+    for layer in cache:
+        layer.keys[:, :, 5:] = layer.values[:, :, 5:] = torch.nan
+    reader = Decoder(model, cache, PADDING)
+    for _ in range(11):
+        assert reader.read(torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6])).isfinite().all()
+
+
+@torch.inference_mode()
+def test_a_full_cache_takes_no_more(make_model, started):
+    model = make_model(latent_bits=0)
+    reader = Decoder(model, started(model))
+    for _ in range(11):
+        reader.read(torch.tensor([1, 2, 3]), None)
+    with pytest.raises(IndexError):
+        reader.read(torch.tensor([1, 2, 3]), None)
+
+
+def test_other_precisions_are_decoded_by_the_model_itself(make_model, started):
+    model = make_model()
+    with torch.inference_mode():
+        cache = started(model)
+        assert isinstance(decoder(model, cache), Decoder)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert isinstance(decoder(model, cache), PlainDecoder)
+        assert isinstance(decoder(model.double(), cache), PlainDecoder)
+
+
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, bits):
+    """Also in float64, which is decoded by the model: the same weights, z and draws."""
+    model, prompt = make_model(latent_bits=bits), make_tokens(3, 4)
+
+    def made():
+        return generate(model, prompt, 12, generator=torch.Generator().manual_seed(5))
+
+    fast = made()
+    monkeypatch.setattr("ftmodel.generate.decoder", PlainDecoder)
+    assert torch.equal(made(), fast)
+    monkeypatch.undo()
+    model.double()
+    assert torch.equal(made(), fast)
