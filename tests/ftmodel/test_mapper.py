@@ -53,7 +53,7 @@ def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits):
 @pytest.mark.parametrize("chunk", [1, 2**5, 4 * 2**5], ids=["below one row", "1 row", "4 rows"])
 def test_gradients_do_not_depend_on_the_chunk(rng, monkeypatch, chunk):
     """15 tokens: neither chunk of the larger sizes divides them evenly, all must be put back."""
-    monkeypatch.setattr("ftmodel.mapper.CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", chunk)
     inputs = problem(5, rng)
     expected = gradients(dense, *inputs)
     actual = gradients(mapped, *inputs)
@@ -133,7 +133,7 @@ class LargestOutput(TorchDispatchMode):
 
 def test_backward_never_makes_a_tensor_of_all_tokens_by_all_codes(rng, monkeypatch):
     """64 tokens by 1024 codes would be 65536 elements; chunks of 4096 are allowed."""
-    monkeypatch.setattr("ftmodel.mapper.CHUNK_ELEMENTS", 4096)
+    monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", 4096)
     o, noise, table, rho = problem(10, rng, lead=(64,), width=2, dtype=torch.float32)
     loss = (mapped(o, noise, table) * rho).sum()
     with LargestOutput() as largest:
