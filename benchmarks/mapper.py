@@ -1,9 +1,9 @@
 """The binary mapper with its table against the dense straight-through form, forward and backward.
 
   exact    ftmodel/mapper.py: a row look-up; the gradient over all codes in blocks
-  dense    r = (Y + G − detach(G)) W, a one-hot Y and the probabilities G of all 2^H codes, in float32
+  dense    r = (Y + G − detach(G)) W, a one-hot Y and the probabilities G of all 2^H codes
 
-Both take logits, noise and a table, and leave the gradients of logits and table. The dense form is
+Both take float32 logits, noise and a table, and leave the gradients of logits and table. The dense form is
 the fastest of those tried: G as the outer product of the probabilities of both halves of the bits
 (slower: exp of two products with the table of bits, doubling bit by bit), Y scattered into zeros
 (as fast, with more memory: one_hot, which counts in int64).
@@ -70,7 +70,10 @@ def measure(turns: int, quick: bool) -> list[Figure]:
         figures += [
             *(figure(f"{at}, {name}: time", s, "s") for name, s in seconds.items()),
             ratio(f"{at}, dense ÷ exact: time", seconds["dense"], seconds["exact"], at_least=3.0),
-            *(figure(f"{at}, {name}: peak memory", [p / 2**20], "MiB") for name, p in peaks.items()),
+            *(
+                figure(f"{at}, {name}: peak memory", [p / 2**20], "MiB")
+                for name, p in peaks.items()
+            ),
             ratio(f"{at}, dense ÷ exact: peak memory", [peaks["dense"]], [peaks["exact"]]),
             ratio(
                 f"{at}, dense ÷ exact: peak memory beside the table's gradient",

@@ -7,16 +7,17 @@ row look-up and the same gradient is computed without ever storing a (tokens, 2^
 Shapes: … any leading dimensions, N tokens, H bits, D width.
 """
 
-from math import isqrt, prod
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# largest part of the (N, 2^H) product that the backward pass holds at one time, in elements: what
-# stays in a core's cache; on a GPU, what keeps the kernels large and their number small
-CPU_BLOCK, GPU_BLOCK = 1 << 20, 1 << 24
+# largest part of the (N, 2^H) product that the backward pass holds at one time, in elements: the
+# fastest measured on a CPU, where it stays in cache; not measured on a GPU, whose kernels should be
+# large and few
+CPU_BLOCK, GPU_BLOCK = 1 << 21, 1 << 24
 
 
 def bit_table(bits: int, device: torch.device | None = None) -> Tensor:
@@ -58,9 +59,9 @@ def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) ->
     g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])
     over_high, over_low = torch.zeros_like(g_low), torch.empty_like(g_high)
     block = CPU_BLOCK if p.device.type == "cpu" else GPU_BLOCK
-    codes = max(isqrt(block), block // len(p))  # square, but all codes of few tokens
-    high = min(max(1, codes >> low), 1 << (bits - low))
-    rows = max(1, block // (high << low))
+    codes = block // min(len(p), 1024)
+    high = min(max(1, codes >> low), 1 << (bits - low))  # values of the high half in a block
+    rows = max(1, block // (high << low))  # tokens in a block
     rho = rho.to(dtype)
     for first in range(0, 1 << (bits - low), high):
         h = slice(first, first + high)

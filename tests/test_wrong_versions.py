@@ -138,9 +138,18 @@ WRONG = [
     Wrong(
         "gradient through the sampled code only",
         "mapper.py",
-        "g = g.unflatten(",
-        "g = (g * torch.eye(1 << h).to(g)[codes.flatten()]).unflatten(",
+        "logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)",
+        "(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True)"
+        " * code_probabilities(p.flatten(0, -2)).gather(1, codes.flatten()[:, None])"
+        " * (bit_table(p.shape[-1])[codes.flatten()] - p.flatten(0, -2))",
         "test_mapper.py::test_value_and_gradients_equal_the_dense_straight_through_form",
+    ),
+    Wrong(
+        "gradient of low bits through the last block of codes only",
+        "mapper.py",
+        "over_high[n] += ",
+        "over_high[n] = ",
+        "test_mapper.py::test_gradients_do_not_depend_on_the_block",
     ),
     Wrong(
         "gradient detached",
