@@ -42,7 +42,7 @@ def code_probabilities(p: Tensor) -> Tensor:
 
 
 def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
-    """∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h) with g = W ρ; (N, H), in the precision of p.
+    """∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h) with g = W ρ; (N, H).
 
     The code's bits split in a low and a high half, so that G is an outer product of two vectors of
     length 2^{H/2} and the sum over d becomes two small contractions. A block of g, some rows of W
@@ -53,7 +53,8 @@ def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) ->
         rho: ρ = ∂loss/∂r (N, D).
         p: probabilities of the bits (N, H).
         table: W (2^H, D).
-        dtype: of the factors of the product W ρ.
+        dtype: of the factors of the product W ρ; all else is in the precision of p, as a bit that
+            is nearly certain has for its gradient a small difference of large sums.
     """
     bits, low = p.shape[1], p.shape[1] // 2
     g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])
@@ -109,7 +110,8 @@ class BinaryMapper(torch.autograd.Function):
             # Y + G − detach(G) has the value Y: only sampled rows carry a gradient
             grad_table = torch.zeros_like(table).index_add_(0, codes.flatten(), rho.to(table.dtype))
         if ctx.needs_input_grad[0]:
-            grad_o = logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)
+            with torch.autocast(p.device.type, enabled=False):
+                grad_o = logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)
             grad_o = grad_o.view_as(p).to(ctx.o_dtype)
         return grad_o, None, grad_table
 

@@ -173,6 +173,27 @@ WRONG = [
         "test_mapper.py::test_bit_h_of_a_code_is_worth_two_to_the_h",
     ),
     Wrong(
+        "logits of bits rounded to bf16",
+        "transformer.py",
+        "torch.autocast(y.device.type, enabled=False)",
+        "torch.autocast(y.device.type, enabled=torch.is_autocast_enabled('cpu'))",
+        "test_precision.py::test_logits_of_bits_are_float32",
+    ),
+    Wrong(
+        "KL summed in bf16",
+        "objective.py",
+        "kl_per_bit(out.bit_logits).sum(-1)",
+        "kl_per_bit(out.bit_logits).bfloat16().sum(-1).float()",
+        "test_precision.py::test_kl_and_hinge_are_float32",
+    ),
+    Wrong(
+        "sums over codes in the precision of autocast",
+        "mapper.py",
+        "torch.autocast(p.device.type, enabled=False)",
+        "torch.autocast(p.device.type, enabled=torch.is_autocast_enabled('cpu'))",
+        "test_precision.py::test_the_mappers_sums_over_codes_are_float32",
+    ),
+    Wrong(
         "hinge after averaging",
         "objective.py",
         "(kl - kappa_bits * LN2).clamp(min=0).mean()",
