@@ -3,10 +3,10 @@
   exact    ftmodel/mapper.py: a row look-up; the gradient over all codes in blocks
   dense    r = (Y + G − detach(G)) W, a one-hot Y and the probabilities G of all 2^H codes
 
-Both take float32 logits, noise and a table, and leave the gradients of logits and table. The dense form is
-the fastest of those tried: G as the outer product of the probabilities of both halves of the bits
-(slower: exp of two products with the table of bits, doubling bit by bit), Y scattered into zeros
-(as fast, with more memory: one_hot, which counts in int64).
+Both take float32 logits, noise and a table, and leave the gradients of logits and table. The dense
+form is the fastest of those tried: G as the outer product of the probabilities of both halves of
+the bits (slower: exp of two products with the table of bits; doubling bit by bit), Y scattered into
+zeros (as fast, but with more memory: one_hot, which counts in int64).
 
 Memory is the most that a pass holds beyond its inputs, with r and all gradients. The table's
 gradient, (2^H, D), is as large in any form, and is subtracted in the ratio that has the target.
