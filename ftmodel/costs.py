@@ -155,7 +155,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         block=attention + ffn,
         reader=norm + (0 if half else w * d),  # x + r, normalised apart from x
         encoder=(4 + w * d) + heads + ffn,  # ζ's query is no token's; its layout costs a copy
-        rest=last + (norm + w * d) + 12 * bits + 12,
+        rest=last + (norm + 4 * d) + 12 * bits + 12,  # its read-out is in float32
     )
 
 
@@ -224,6 +224,7 @@ def memory(
     total, block = elements(model), elements(model.blocks[0])
     rest = total - block * (config.n_layers + (config.latent_bits > 0))
     share = workers if sharded else 1
+    full = model.latent.readout if model.latent else None  # float32 whatever autocast says
     loss = loss_peak(config, vocab_size, batch, half, device)
     kept = kept_activations(config, batch, half, activation_checkpointing)
     if activation_checkpointing:
@@ -233,7 +234,7 @@ def memory(
         gradients=4 * total / share * (2 if workers > share else 1),
         optimizer=8 * total / share,
         gathered=4 * (2 * rest + 3 * block) if sharded else 0,
-        weight_copies=2 * linear_elements(model) if half else 0,
+        weight_copies=2 * (linear_elements(model) - linear_elements(full)) if half else 0,
         activations=kept,
         loss=loss,
     )

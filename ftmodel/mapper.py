@@ -4,7 +4,7 @@ The paper samples H bits, writes the code as a one-hot vector of length 2^H, and
 (2^H, D) table, with a straight-through gradient over *all* codes. Here the same forward value is a
 row look-up and the same gradient is computed without ever storing a (tokens, 2^H) tensor.
 
-Shapes: … any leading dimensions, H bits, D width.
+Shapes: … any leading dimensions, N tokens, H bits, D width.
 """
 
 from math import prod
@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK_ELEMENTS = 1 << 24  # largest transient (tokens, 2^H) product in the backward pass
+# largest part of the (N, 2^H) product that the backward pass holds at one time, in elements: the
+# fastest measured on a CPU, where it stays in cache; not measured on a GPU, whose kernels should be
+# large and few
+CPU_BLOCK, GPU_BLOCK = 1 << 21, 1 << 24
 
 
 def bit_table(bits: int, device: torch.device | None = None) -> Tensor:
@@ -36,6 +39,45 @@ def code_probabilities(p: Tensor) -> Tensor:
         ph = p[..., h, None]
         g = torch.cat((g * (1 - ph), g * ph), dim=-1)
     return g
+
+
+def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
+    """∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h) with g = W ρ; (N, H).
+
+    The code's bits split in a low and a high half, so that G is an outer product of two vectors of
+    length 2^{H/2} and the sum over d becomes two small contractions. A block of g, some rows of W
+    by some tokens, is used up as soon as it is there; over all blocks W is read once. Four tensors
+    (N, 2^{H/2}) are held beside it.
+
+    Args:
+        rho: ρ = ∂loss/∂r (N, D).
+        p: probabilities of the bits (N, H).
+        table: W (2^H, D).
+        dtype: of the factors of the product W ρ; all else is in the precision of p, as a bit that
+            is nearly certain has for its gradient a small difference of large sums.
+    """
+    bits, low = p.shape[1], p.shape[1] // 2
+    g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])
+    over_high, over_low = torch.zeros_like(g_low), torch.empty_like(g_high)
+    block = CPU_BLOCK if p.device.type == "cpu" else GPU_BLOCK
+    codes = block // min(len(p), 1024)
+    high = min(max(1, codes >> low), 1 << (bits - low))  # values of the high half in a block
+    rows = max(1, block // (high << low))  # tokens in a block
+    rho = rho.to(dtype)
+    for first in range(0, 1 << (bits - low), high):
+        h = slice(first, first + high)
+        weight = table[h.start << low : h.stop << low].to(dtype)
+        for start in range(0, len(p), rows):
+            n = slice(start, start + rows)
+            g = (rho[n] @ weight.T).to(p.dtype)
+            g = g.unflatten(-1, (-1, 1 << low))  # (n, high, low)
+            over_low[n, h] = (g @ g_low[n, :, None]).squeeze(-1)  # Σ over low of g_d G_d / g_high
+            over_high[n] += (g_high[n, None, h] @ g).squeeze(1)
+    over_low *= g_high
+    over_high *= g_low
+    u_low, u_high = (bit_table(k, p.device).to(p.dtype) for k in (low, bits - low))
+    weighted_bits = torch.cat((over_high @ u_low, over_low @ u_high), dim=-1)
+    return weighted_bits - p * over_low.sum(-1, keepdim=True)
 
 
 class BinaryMapper(torch.autograd.Function):
@@ -60,11 +102,7 @@ class BinaryMapper(torch.autograd.Function):
     def backward(
         ctx: Any, rho: Tensor, _codes: Tensor
     ) -> tuple[Tensor | None, None, Tensor | None]:
-        """With ρ = ∂loss/∂r and g = W ρ:  ∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h).
-
-        The code's bits split in a low and a high half, so that G is an outer product of two
-        vectors of length 2^{H/2} and the sum over d becomes two small contractions.
-        """
+        """ρ = ∂loss/∂r in, ∂loss/∂o and ∂loss/∂W out."""
         p, codes, table = ctx.saved_tensors
         rho = rho.flatten(0, -2)  # (N, D)
         grad_o = grad_table = None
@@ -72,22 +110,9 @@ class BinaryMapper(torch.autograd.Function):
             # Y + G − detach(G) has the value Y: only sampled rows carry a gradient
             grad_table = torch.zeros_like(table).index_add_(0, codes.flatten(), rho.to(table.dtype))
         if ctx.needs_input_grad[0]:
-            h = p.shape[-1]
-            low = h // 2
-            u_low = bit_table(low, p.device).to(p.dtype)
-            u_high = bit_table(h - low, p.device).to(p.dtype)
-            weight = table.to(ctx.product_dtype)
-            rows = max(1, CHUNK_ELEMENTS >> h)
-            parts = []
-            for rho_n, p_n in zip(rho.split(rows), p.flatten(0, -2).split(rows), strict=True):
-                g = (rho_n.to(weight.dtype) @ weight.T).to(p.dtype)
-                g = g.unflatten(-1, (1 << (h - low), 1 << low))  # (n, high, low)
-                g_low, g_high = code_probabilities(p_n[:, :low]), code_probabilities(p_n[:, low:])
-                over_low = g_high * torch.einsum("nhl,nl->nh", g, g_low)  # Σ over low of g_d G_d
-                over_high = g_low * torch.einsum("nhl,nh->nl", g, g_high)
-                weighted_bits = torch.cat((over_high @ u_low, over_low @ u_high), dim=-1)
-                parts.append(weighted_bits - p_n * over_low.sum(-1, keepdim=True))
-            grad_o = torch.cat(parts).view_as(p).to(ctx.o_dtype)
+            with torch.autocast(p.device.type, enabled=False):
+                grad_o = logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)
+            grad_o = grad_o.view_as(p).to(ctx.o_dtype)
         return grad_o, None, grad_table
 
 

@@ -42,10 +42,12 @@ class Latent(nn.Module):
 
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
         """Logits o (B, T, H) of the bits of z, every position reading all of x (B, T, D), or all
-        that lies in its document.
+        that lies in its document. Float32 under autocast too, from the norm on: no bit's logit is
+        rounded to bf16.
         """
         y = self.encoder_block(self.zeta, x, positions, causal=False)  # q = zeta, kv = x
-        return self.readout(self.norm(y)).float()
+        with torch.autocast(y.device.type, enabled=False):
+            return self.readout(self.norm(y)).float()
 
 
 class FreeTransformer(nn.Module):

@@ -138,8 +138,10 @@ WRONG = [
     Wrong(
         "gradient through the sampled code only",
         "mapper.py",
-        "g = g.unflatten(",
-        "g = (g * torch.eye(1 << h).to(g)[codes.flatten()]).unflatten(",
+        "logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)",
+        "(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True)"
+        " * code_probabilities(p.flatten(0, -2)).gather(1, codes.flatten()[:, None])"
+        " * (bit_table(p.shape[-1])[codes.flatten()] - p.flatten(0, -2))",
         "test_mapper.py::test_value_and_gradients_equal_the_dense_straight_through_form",
     ),
     Wrong(
@@ -178,6 +180,13 @@ WRONG = [
         "test_llama_parity.py::test_compiled_blocks_turn_queries_and_keys_as_llamas_do",
     ),
     Wrong(
+        "gradient of low bits through the last block of codes only",
+        "mapper.py",
+        "over_high[n] += ",
+        "over_high[n] = ",
+        "test_mapper.py::test_gradients_do_not_depend_on_the_block",
+    ),
+    Wrong(
         "gradient detached",
         "mapper.py",
         "BinaryMapper.apply(o, noise, table)",
@@ -197,6 +206,27 @@ WRONG = [
         "weights = 1 << torch.arange(bits.shape[-1], device=bits.device)",
         "weights = 1 << torch.arange(bits.shape[-1], device=bits.device).flip(0)",
         "test_mapper.py::test_bit_h_of_a_code_is_worth_two_to_the_h",
+    ),
+    Wrong(
+        "logits of bits rounded to bf16",
+        "transformer.py",
+        "torch.autocast(y.device.type, enabled=False)",
+        "torch.autocast(y.device.type, enabled=torch.is_autocast_enabled('cpu'))",
+        "test_precision.py::test_logits_of_bits_are_float32",
+    ),
+    Wrong(
+        "KL summed in bf16",
+        "objective.py",
+        "kl_per_bit(out.bit_logits).sum(-1)",
+        "kl_per_bit(out.bit_logits).bfloat16().sum(-1).float()",
+        "test_precision.py::test_kl_and_hinge_are_float32",
+    ),
+    Wrong(
+        "sums over codes in the precision of autocast",
+        "mapper.py",
+        "torch.autocast(p.device.type, enabled=False)",
+        "torch.autocast(p.device.type, enabled=torch.is_autocast_enabled('cpu'))",
+        "test_precision.py::test_the_mappers_sums_over_codes_are_float32",
     ),
     Wrong(
         "hinge after averaging",

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ftmodel import objective
 from ftmodel.config import ModelConfig
 from ftmodel.costs import (
+    dense_mapper_flops,
     elements,
     flops_per_token,
     kept_activations,
@@ -115,6 +116,8 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
     found, (_total, model) = kept_by(lambda: loss(config, vocab_size, half, checkpointing))
     readout = 4 * config.d_model * (B * config.context + vocab_size)  # gradients, made already
     multiplied = linear_elements(model) - model.readout.weight.numel()  # its copy is gone again
+    if config.latent_bits:
+        multiplied -= linear_elements(model.latent.readout)  # float32 whatever autocast says
     if checkpointing:
         found += 4 * config.context * config.d_model // config.n_heads  # RoPE: hooks do not see it
         multiplied -= sum(linear_elements(m) for m in model.modules() if isinstance(m, Block))
@@ -240,6 +243,33 @@ def test_the_latents_share_at_the_papers_sizes():
         latent, plain = (flops_per_token(c, vocab_size) for c in (config, baseline))
         assert latent.total / plain.total == pytest.approx(ratio, abs=5e-5)
         assert (plain.encoder, plain.mapper) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "block", "exact", "dense"),
+    [
+        (ModelConfig(28, 1536, 12, 2, 8960, 4096, latent_bits=16), 0.036, 0.053, 0.098),
+        (
+            ModelConfig(32, 4096, 32, 8, 14336, 4096, tied=False, latent_bits=16),
+            0.031,
+            0.041,
+            0.065,
+        ),
+    ],
+    ids=["1.5B", "8B"],
+)
+def test_the_latents_share_without_attention(config, block, exact, dense):
+    """Coarser counts that are in use: the paper's, a block over L blocks, 1 / L; and one that
+    leaves attention's pairs of positions out, adds the read-out, and takes the encoder for a whole
+    block, with ζ's query at every token.
+    """
+    flops = flops_per_token(config, 1 << 17)
+    one = flops.blocks / config.n_layers
+    baseline = flops.blocks + flops.readout
+    product = 2 * config.d_model * (1 << config.latent_bits)
+    assert one / flops.blocks == pytest.approx(block, abs=5e-4)
+    assert (one + product) / baseline == pytest.approx(exact, abs=5e-4)
+    assert (one + dense_mapper_flops(config)) / baseline == pytest.approx(dense, abs=5e-4)
 
 
 @pytest.mark.parametrize(

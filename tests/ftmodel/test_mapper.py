@@ -50,10 +50,12 @@ def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits):
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("chunk", [1, 2**5, 4 * 2**5], ids=["below one row", "1 row", "4 rows"])
-def test_gradients_do_not_depend_on_the_chunk(rng, monkeypatch, chunk):
-    """15 tokens: neither chunk of the larger sizes divides them evenly, all must be put back."""
-    monkeypatch.setattr("ftmodel.mapper.CHUNK_ELEMENTS", chunk)
+@pytest.mark.parametrize(
+    "block", [1, 8 * 4, 15 * 12], ids=["1 token, 4 codes", "8 tokens, 4 codes", "15, 12 codes"]
+)
+def test_gradients_do_not_depend_on_the_block(rng, monkeypatch, block):
+    """Of 15 tokens and 32 codes; the larger blocks leave a rest of the one or of the other."""
+    monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", block)
     inputs = problem(5, rng)
     expected = gradients(dense, *inputs)
     actual = gradients(mapped, *inputs)
@@ -131,11 +133,15 @@ class LargestOutput(TorchDispatchMode):
         return out
 
 
-def test_backward_never_makes_a_tensor_of_all_tokens_by_all_codes(rng, monkeypatch):
-    """64 tokens by 1024 codes would be 65536 elements; chunks of 4096 are allowed."""
-    monkeypatch.setattr("ftmodel.mapper.CHUNK_ELEMENTS", 4096)
-    o, noise, table, rho = problem(10, rng, lead=(64,), width=2, dtype=torch.float32)
-    loss = (mapped(o, noise, table) * rho).sum()
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
+def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half):
+    """64 tokens by 1024 codes would be 65536 elements, a copy of the table 16384; blocks of 4096
+    are allowed.
+    """
+    monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", 4096)
+    o, noise, table, rho = problem(10, rng, lead=(64,), width=16, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        loss = (mapped(o, noise, table.detach()) * rho).sum()
     with LargestOutput() as largest:
         loss.backward()
     assert 0 < largest.elements <= 4096

@@ -1,0 +1,75 @@
+"""Under bf16 autocast the logits of bits, the KL and the losses are float32, and not rounded."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ftmodel.mapper import binary_mapper
+from ftmodel.objective import free_bits, kl_per_bit, training_loss
+
+KAPPA = 0.5
+
+
+def rounded(x):
+    """Whether each value of x is one that bf16 has."""
+    return x == x.bfloat16().float()
+
+
+@pytest.fixture
+def run(make_model, make_tokens, rng):
+    """A model, its inputs and noise, and under autocast its output, its loss and the hidden state
+    that the encoder ends with.
+    """
+    model, tokens = make_model(), make_tokens(4, 17)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    noise = torch.rand(4, 16, 3, generator=rng)
+    seen = []
+    hook = model.latent.encoder_block.register_forward_hook(lambda *call: seen.append(call[-1]))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(inputs, noise)
+        loss = training_loss(model, inputs, targets, noise, KAPPA)
+    hook.remove()
+    return model, targets, out, loss, seen[0]
+
+
+def test_logits_of_bits_are_float32(run):
+    """Computed so from the encoder's block on; a logit of ±5 rounded to bf16 is off by 0.01."""
+    model, _, out, _, y = run
+    o = out.bit_logits
+    assert o.dtype == torch.float32
+    assert rounded(o).float().mean() < 0.1
+    torch.testing.assert_close(o, model.latent.readout(model.latent.norm(y.float())))
+
+
+def test_kl_and_hinge_are_float32(run):
+    """Against float64, of the logits as they are: bf16 would be off by 1e-3."""
+    _, _, out, loss, _ = run
+    kl = kl_per_bit(out.bit_logits.double()).sum(-1)
+    for value, exact in ((loss.kl, kl.mean()), (loss.hinge, free_bits(kl, KAPPA))):
+        assert value.dtype == torch.float32
+        assert value.item() == pytest.approx(exact.item(), rel=1e-6)
+
+
+def test_cross_entropy_and_total_are_float32(run):
+    """Of logits that are products in bf16, the losses are not: against float64."""
+    model, targets, out, loss, _ = run
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model.logits(out.hidden)
+    exact = F.cross_entropy(logits.double().flatten(0, 1), targets.flatten()).item()
+    assert loss.ce.dtype == loss.total.dtype == torch.float32
+    assert loss.ce.item() == pytest.approx(exact, rel=1e-6)
+    assert loss.total.item() == pytest.approx(exact + loss.hinge.item(), rel=1e-6)
+
+
+def test_the_mappers_sums_over_codes_are_float32(rng):
+    """Where the backward pass runs under autocast as well: of bits that are nearly certain, the
+    gradient is a small difference of large sums. One entry of W a code, so that g = ρ W, a multiple
+    of 1/8 to begin with, is not rounded in bf16.
+    """
+    o = torch.tensor([6.0, -6.0, 5.0, -5.0]).expand(50, 4).clone().requires_grad_()
+    noise = torch.rand(50, 4, generator=rng)
+    table = 8 + torch.randint(8, (16, 1), generator=rng) / 8
+    (exact,) = torch.autograd.grad(binary_mapper(o, noise, table)[0].sum(), o)
+    with torch.autocast("cpu", torch.bfloat16):
+        (half,) = torch.autograd.grad(binary_mapper(o, noise, table)[0].sum(), o)
+    torch.testing.assert_close(half, exact)
