@@ -208,6 +208,27 @@ class Checkpoints(StepCallback):
         trainer.strategy.barrier()
 
 
+class CompileTime(StepCallback):
+    """Says what compilation costs at the start: what the first step takes beyond the second."""
+
+    def __init__(self, tracking: Tracking, name: str) -> None:
+        self.tracking, self.name = tracking, name
+        self.times: list[float] = []
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        super().on_train_start(trainer, module)
+        self.times = [perf_counter()]
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        if len(self.times) < 3:
+            self.times.append(perf_counter())
+            if len(self.times) == 3:
+                start, first, second = self.times
+                seconds = max(0.0, (first - start) - (second - first))
+                self.tracking.log_figures("time", {"compile_seconds": seconds}, self.step)
+                say(f"{self.name}: blocks compiled in {seconds:.1f} s (compute.compile)")
+
+
 class Progress(StepCallback):
     """One line: steps, time left, loss, KL in bits, tokens per second."""
 

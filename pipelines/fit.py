@@ -13,9 +13,10 @@ from typing import Any
 import lightning as L
 import torch
 
+from ftmodel.costs import flops_per_token
 from ftmodel.transformer import FreeTransformer
 from pipelines.batches import BatchModule, Share, StepBatches
-from pipelines.callbacks import Checkpoints, History, Progress
+from pipelines.callbacks import Checkpoints, CompileTime, History, Progress
 from pipelines.checkpoint import resume_folder
 from pipelines.checkpoint_io import WholeFiles
 from pipelines.errors import UserError
@@ -87,7 +88,8 @@ def fit_leg(
             say(f"{shown}: going on from step {int(newest.stem)}")
     torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
     model = FreeTransformer(config, shards.metadata.vocab_size)
-    speed_up(model, compute)
+    flops = flops_per_token(config, shards.metadata.vocab_size).total * run.tokens
+    compiled = speed_up(model, compute, flops / place.workers)
     batches = StepBatches(
         shards.windows("train", config.context),
         preset.optim.batch_size,
@@ -117,6 +119,7 @@ def fit_leg(
         callbacks=[
             history,
             *([Progress(history, shown, leg.steps)] if tracking else []),
+            *([CompileTime(tracking, shown)] if tracking and compiled else []),
             Checkpoints(folder, CHECKPOINT_SECONDS, leg, history),
         ],
         logger=False,
@@ -187,5 +190,6 @@ def quiet() -> None:
         ".*isinstance.*treespec.*",
         ".*ended before the epoch ended.*",
         ".*exists and is not empty.*",
+        ".*code generation for complex operators.*",  # RoPE's table: blocks only look at it
     ):
         warnings.filterwarnings("ignore", message)

@@ -101,7 +101,7 @@ class Compute:
     """Where and how training runs. But for precision, only memory and speed depend on it."""
 
     precision: Precision = Precision.auto
-    compile: bool = False  # torch.compile, block by block
+    compile: bool | None = None  # torch.compile, block by block; null: of runs that end sooner so
     activation_checkpointing: bool = False  # blocks are computed again in the backward pass
     accumulate: int = 1  # micro-batches a step
     workers: int = 1  # processes that share each batch; more than one run on Ray

@@ -1,6 +1,7 @@
 """What is done for memory and speed changes neither what is trained nor what a checkpoint holds."""
 
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,8 +110,30 @@ def test_memory_and_speed_are_no_part_of_a_runs_specification(workspace):
     assert make_card(experiment, RUN, shards).spec_hash == before
 
 
+def is_compiled(model):
+    return [block._compiled_call_impl is not None for block in blocks_of(model)]
+
+
+@pytest.mark.parametrize(("wanted", "flops"), [(None, 1e20), (True, 1.0), (False, 1e20)])
+def test_long_runs_are_compiled_unless_switched_off(wanted, flops, monkeypatch):
+    monkeypatch.setattr(torch._dynamo.config, "suppress_errors", False)
+    monkeypatch.setenv("CXX", sys.executable)  # something that is there
+    model = make()
+    assert speed_up(model, Compute(compile=wanted), flops) is (wanted is not False)
+    assert all(is_compiled(model)) is any(is_compiled(model)) is (wanted is not False)
+    assert torch._dynamo.config.suppress_errors is (wanted is None)
+
+
+def test_short_runs_are_not_compiled_and_none_without_a_compiler(monkeypatch):
+    model = make()
+    assert not speed_up(model, Compute(), 1e12)
+    monkeypatch.setenv("CXX", "no such compiler")
+    assert not speed_up(model, Compute(), 1e20)
+    assert not any(is_compiled(model))
+
+
 @pytest.mark.slow  # inductor compiles C++
-def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(workspace, monkeypatch):
+def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(workspace, monkeypatch, capsys):
     """Every figure of 20 steps within 1e-4, the last 10 of them in a plain run."""
 
     def stop(self, trainer, *rest):
@@ -128,6 +151,7 @@ def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(workspace, monkey
         patch.setattr(History, "on_train_batch_end", stop)
         with pytest.raises(RuntimeError, match="killed"):
             train_run(compute=compute)
+    assert "blocks compiled in" in capsys.readouterr().out
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 3  # any block, reader, encoder
     resumed, resumed_rows = train_run()
     check_close(resumed_rows, rows)
