@@ -13,7 +13,7 @@ from statistics import median
 
 import matplotlib.figure
 import torch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.measure import Figure, Picture, Work, figure, in_turns, peak_bytes
 from ftmodel.config import ModelConfig
@@ -139,7 +139,9 @@ def draw(points: Points, base: Shape, varied: dict[str, tuple[int, ...]]) -> byt
             axes.xaxis.set_major_locator(FixedLocator(varied[axis]))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
             axes.axvline(getattr(base, axis), color=GREY, lw=0.8, ls=":", zorder=0)
             axes.grid(axis="y", color="#e5e7eb", lw=0.6)
             axes.spines[["top", "right"]].set_visible(False)
