@@ -2,13 +2,16 @@
 
 import os
 import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
+from ctypes import CDLL
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
+from signal import SIGKILL
 from time import perf_counter
 from traceback import format_exception
 from typing import Any
@@ -16,6 +19,7 @@ from typing import Any
 from benchmarks.measure import Figure, Missing, Picture, machine
 from pipelines.files import ROOT, replace_file
 
+PR_SET_PDEATHSIG = 1
 PACKAGES = (  # what is measured, or measured beside
     "torch",
     "numpy",
@@ -34,6 +38,8 @@ def in_this_process(
     module: str, turns: int, quick: bool
 ) -> tuple[str, dict[str, str | int], list[Figure | Picture]]:
     """What a benchmark compares, the machine before it began, and what it found."""
+    if sys.platform == "linux":  # one that is left behind would disturb the next
+        CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
     benchmark = import_module(module)
     before = machine()
     return benchmark.__doc__ or "", before, benchmark.measure(turns, quick)
