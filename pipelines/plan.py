@@ -195,7 +195,7 @@ def main() -> None:
         return
     print(table([costs_row(p) for p in plans]))
     print(f"at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; evaluation is not counted")
-    print("\nGiB of each worker when the backward pass begins")
+    print("\nGiB of each worker when it needs most")
     print(table([memory_row(p, options.memory) for p in plans]))
 
 
