@@ -70,16 +70,19 @@ def beside_public(config: ModelConfig, turns: int) -> list[Figure]:
 
 def measure(turns: int, quick: bool) -> list[Figure]:
     torch.manual_seed(0)
-    shape = QUICK if quick else SHAPE
     found = []
-    for where, bits, compiled, half in (
-        ("H = 8, float32", 8, False, False),
-        ("H = 8, float32, compiled", 8, True, False),
-        ("H = 8, bf16, compiled", 8, True, True),
-        ("H = 16, float32", 16, False, False),
+    wide = replace(SHAPE, d_model=512, n_heads=8, n_kv_heads=8, ffn_width=1408)
+    for where, base, bits, compiled, half in (
+        ("D = 256, H = 8, float32", SHAPE, 8, False, False),
+        ("D = 256, H = 8, float32, compiled", SHAPE, 8, True, False),
+        ("D = 256, H = 8, bf16, compiled", SHAPE, 8, True, True),
+        ("D = 512, H = 8, float32", wide, 8, False, False),
+        ("D = 256, H = 16, float32", SHAPE, 16, False, False),
     ):
-        if quick and (compiled or bits > 8):
-            continue
-        config = replace(shape, latent_bits=bits)
-        found += beside_baseline(where, config, compiled, half, turns)
-    return found + beside_public(replace(shape, latent_bits=6 if quick else 16), min(turns, 3))
+        if quick:
+            where, base, bits = "D = 32, H = 8", QUICK, 8
+        found += beside_baseline(where, replace(base, latent_bits=bits), compiled, half, turns)
+        if quick:
+            break
+    public = replace(QUICK, latent_bits=6) if quick else replace(SHAPE, latent_bits=16)
+    return found + beside_public(public, min(turns, 3))

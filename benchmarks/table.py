@@ -61,5 +61,5 @@ def row(figure: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, and those of a larger number in groups."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    """Four digits, and those of a larger number in groups."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -7,7 +7,7 @@ from tests.benchmarks.checks import quick_figures
 def test_it_runs():
     pytest.importorskip("x_transformers", reason="a peer; `make bench` installs it")
     found = quick_figures(latent)
-    assert found["H = 8, float32: time"].target
+    assert found["D = 32, H = 8: time"].target
     assert "H = 6: ours ÷ free-transformer, speed" in found
 
 
