@@ -21,6 +21,7 @@ from pipelines.files import ROOT, replace_file
 PACKAGE = "benchmarks"
 NAMES = (
     "mapper",
+    "cross_entropy",
     "latent",
     "training",
     "decoding",
