@@ -138,7 +138,7 @@ WRONG = [
     Wrong(
         "gradient through the sampled code only",
         "mapper.py",
-        "logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)",
+        "logit_gradient(rho, p.reshape(-1, p.shape[-1]), table, ctx.product_dtype)",
         "(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True)"
         " * code_probabilities(p.flatten(0, -2)).gather(1, codes.flatten()[:, None])"
         " * (bit_table(p.shape[-1])[codes.flatten()] - p.flatten(0, -2))",
