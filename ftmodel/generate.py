@@ -191,7 +191,7 @@ def sample_token(logits: Tensor, temperature: float, draws: Tensor | None) -> Te
     probabilities = (logits.float() / temperature).softmax(-1)
     total = probabilities.cumsum(-1, dtype=torch.float64)
     # 1 − draws is in (0, 1]: what is looked for is at most the last of total, and a token of
-    # probability 0 is never the first to reach it
+    # probability 0 is never the first to reach it, if sums are made in order, as on a CPU
     sought = (1 - draws)[:, None] * total[:, -1:]
     return torch.searchsorted(total, sought)[:, 0]
 
