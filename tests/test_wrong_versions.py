@@ -321,6 +321,20 @@ WRONG = [
         "test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number",
     ),
     Wrong(
+        "a token outside the vocabulary read where logits are NaN",
+        "generate.py",
+        "token.clamp_(max=vocabulary - 1)",
+        "pass",
+        "test_generate.py::test_nan_logits_are_refused_and_no_token_is_made_of_them",
+    ),
+    Wrong(
+        "wrapped blocks taken for plain ones",
+        "decoder.py",
+        "exact and plain",
+        "exact",
+        "test_decoder.py::test_wrapped_blocks_are_decoded_by_the_model_itself",
+    ),
+    Wrong(
         "pinned codes off by one",
         "generate.py",
         "codes[i]",
