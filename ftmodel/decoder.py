@@ -78,7 +78,7 @@ class DecodingBlock:
 class Decoder:
     """Reads one token a row at a time, after what ``cache`` holds, and adds it there.
 
-    Needs float32 weights, no autocast and no gradients; see ``decoder`` for any others.
+    Needs float32 weights, blocks as they are, no autocast and no gradients; see ``decoder``.
     """
 
     def __init__(
@@ -131,7 +131,9 @@ class Decoder:
 
 
 class PlainDecoder:
-    """The same through the model's forward pass: for every precision, and to test Decoder by."""
+    """The same through the model's forward pass: for every precision, for blocks that something is
+    wrapped around, and to test Decoder by.
+    """
 
     def __init__(
         self, model: FreeTransformer, cache: list[LayerCache], padding: Tensor | None = None
@@ -150,4 +152,5 @@ def decoder(
     """The faster of the two that can run the model as it is."""
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
-    return (Decoder if exact else PlainDecoder)(model, cache, padding)
+    plain = all(type(block) is Block for block in model.blocks)  # not wrapped, nor shared out
+    return (Decoder if exact and plain else PlainDecoder)(model, cache, padding)

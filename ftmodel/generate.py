@@ -59,8 +59,9 @@ def generate(
     Raises:
         ValueError: the result would not fit the model's context, the temperature is negative,
             ``share_z`` does not divide B, ``z`` or ``noise`` is given to a baseline or has the
-            wrong shape, too few codes, or codes outside 0 … 2^H − 1, both are given, or generators
-            of single rows are not one a row or would have to draw z.
+            wrong shape, too few codes, or codes outside 0 … 2^H − 1, both are given, generators of
+            single rows are not one a row or would have to draw z, or no token can be drawn as
+            logits are NaN or, at a temperature above 0, divided by it, +∞ or all −∞.
     """
     b, p = prompt.shape
     device = prompt.device
@@ -96,6 +97,7 @@ def generate(
         draws = token_draws(generator, b, n_new).to(device)
 
     cache = model.new_cache(p + n_new)
+    vocabulary = model.readout.out_features
     tokens = torch.cat((prompt, prompt.new_empty(b, n_new)), dim=1).long()
     rows: Tensor | slice = slice(None)  # those that the model still reads: all, or which
     # prefill: z from the encoder, on the prompt only
@@ -106,6 +108,7 @@ def generate(
         token = sample_token(model.logits(hidden), temperature, draw)
         tokens[rows, p + i] = token
         if until is not None:
+            check_drawn(token, vocabulary)
             finished = until(tokens[:, p : p + i + 1]).to(device)[rows]
             if finished.any():
                 read = torch.arange(b, device=device)[rows]
@@ -119,7 +122,9 @@ def generate(
                 cache = [layer.select(kept, p + n_new) for layer in cache]
                 reader = decoder(model, cache, padding)
         if i + 1 < n_new:
+            token.clamp_(max=vocabulary - 1)  # V is found at the end: to look is to wait for a GPU
             hidden = reader.read(token, None if codes is None else codes[i])
+    check_drawn(tokens[:, p:], vocabulary)
     return tokens
 
 
@@ -175,15 +180,25 @@ def token_draws(generator: Generator | Sequence[Generator], b: int, n_new: int) 
 
 def sample_token(logits: Tensor, temperature: float, draws: Tensor | None) -> Tensor:
     """One token a row, (B,), of logits (B, V): the most probable one at temperature 0, else that
-    at which the distribution function passes the row's ``draws`` (B,), uniform on [0, 1).
+    at which the distribution function passes the row's ``draws`` (B,), uniform on [0, 1). V where
+    there is no such token, for NaN.
 
     One number a row, in place of one for each of V tokens as ``torch.multinomial`` draws.
     """
     if draws is None:
-        return logits.max(-1).indices  # the first of equals, as argmax, but faster on a CPU
+        most, token = logits.max(-1)  # the first of equals, as argmax, but faster on a CPU
+        return token.masked_fill_(most.isnan(), logits.shape[-1])
     probabilities = (logits.float() / temperature).softmax(-1)
     total = probabilities.cumsum(-1, dtype=torch.float64)
     # 1 − draws is in (0, 1]: what is looked for is at most the last of total, and a token of
-    # probability 0 is never the first to reach it
+    # probability 0 is never the first to reach it, if sums are made in order, as on a CPU
     sought = (1 - draws)[:, None] * total[:, -1:]
     return torch.searchsorted(total, sought)[:, 0]
+
+
+def check_drawn(tokens: Tensor, vocabulary: int) -> None:
+    """Raise ValueError unless all ``tokens`` are of the vocabulary; see ``sample_token``."""
+    if (tokens >= vocabulary).any():
+        raise ValueError(
+            "no token can be drawn: logits are NaN or infinite, as they are or over the temperature"
+        )

@@ -25,7 +25,7 @@ def rope_table(start: int, length: int, width: int, theta: float, device: torch.
 
 def rotate(x: Tensor, rope: Tensor) -> Tensor:
     """Apply RoPE to x (B, N, T or 1, E); one row broadcasts to all T positions."""
-    if torch.compiler.is_compiling():  # which makes no code for complex numbers, alone the fastest
+    if torch.compiler.is_compiling():  # inductor has no code for complex numbers, else the fastest
         cos, sin = torch.view_as_real(rope).unbind(-1)  # (T, E / 2)
         a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (B, N, T, E / 2)
         return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).type_as(x)

@@ -104,14 +104,14 @@ class BinaryMapper(torch.autograd.Function):
     ) -> tuple[Tensor | None, None, Tensor | None]:
         """ρ = ∂loss/∂r in, ∂loss/∂o and ∂loss/∂W out."""
         p, codes, table = ctx.saved_tensors
-        rho = rho.flatten(0, -2)  # (N, D)
+        rho = rho.reshape(-1, rho.shape[-1])  # (N, D)
         grad_o = grad_table = None
         if ctx.needs_input_grad[2]:
             # Y + G − detach(G) has the value Y: only sampled rows carry a gradient
             grad_table = torch.zeros_like(table).index_add_(0, codes.flatten(), rho.to(table.dtype))
         if ctx.needs_input_grad[0]:
             with torch.autocast(p.device.type, enabled=False):
-                grad_o = logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)
+                grad_o = logit_gradient(rho, p.reshape(-1, p.shape[-1]), table, ctx.product_dtype)
             grad_o = grad_o.view_as(p).to(ctx.o_dtype)
         return grad_o, None, grad_table
 

@@ -138,7 +138,7 @@ WRONG = [
     Wrong(
         "gradient through the sampled code only",
         "mapper.py",
-        "logit_gradient(rho, p.flatten(0, -2), table, ctx.product_dtype)",
+        "logit_gradient(rho, p.reshape(-1, p.shape[-1]), table, ctx.product_dtype)",
         "(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True)"
         " * code_probabilities(p.flatten(0, -2)).gather(1, codes.flatten()[:, None])"
         " * (bit_table(p.shape[-1])[codes.flatten()] - p.flatten(0, -2))",
@@ -319,6 +319,20 @@ WRONG = [
         "draws[:, None]",
         "test_generate.py::"
         "test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number",
+    ),
+    Wrong(
+        "a token outside the vocabulary shown where logits are NaN",
+        "generate.py",
+        "check_drawn(token, vocabulary)",
+        "pass",
+        "test_generate.py::test_nan_logits_are_refused_and_no_token_is_made_of_them",
+    ),
+    Wrong(
+        "wrapped blocks taken for plain ones",
+        "decoder.py",
+        "exact and plain",
+        "exact",
+        "test_decoder.py::test_wrapped_blocks_are_decoded_by_the_model_itself",
     ),
     Wrong(
         "pinned codes off by one",

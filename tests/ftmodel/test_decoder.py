@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
 
 from ftmodel.decoder import Decoder, PlainDecoder, decoder
 from ftmodel.generate import generate
+from ftmodel.layers import Block
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
@@ -107,6 +111,15 @@ def test_other_precisions_are_decoded_by_the_model_itself(make_model, started):
         with torch.autocast("cpu", torch.bfloat16):
             assert isinstance(decoder(model, cache), PlainDecoder)
         assert isinstance(decoder(model.double(), cache), PlainDecoder)
+
+
+def test_wrapped_blocks_are_decoded_by_the_model_itself(make_model, make_tokens):
+    """As activation checkpointing wraps them."""
+    model, prompt = make_model(), make_tokens(3, 4)
+    plain = generate(model, prompt, 8, generator=torch.Generator().manual_seed(5))
+    apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
+    wrapped = generate(model, prompt, 8, generator=torch.Generator().manual_seed(5))
+    assert torch.equal(wrapped, plain)
 
 
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])

@@ -243,6 +243,34 @@ def test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number()
     assert sample_token(logits, 1.0, draws).tolist() == [3, 3, 1]
 
 
+def never_outside(new):
+    """An ``until`` that ends nothing, for a vocabulary of 11."""
+    assert (new < 11).all(), "a token outside the vocabulary was read"
+    return torch.zeros(len(new), dtype=torch.bool)
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+@pytest.mark.parametrize("new", [1, 3])
+@pytest.mark.parametrize("until", [None, never_outside], ids=["alone", "until"])
+@pytest.mark.parametrize("place", ["embedding", "readout"])
+def test_nan_logits_are_refused_and_no_token_is_made_of_them(
+    make_model, rng, place, temperature, new, until
+):
+    """Of one row of two, by its prompt, or of both."""
+    model = make_model(tied=False, latent_bits=0)
+    with torch.no_grad():
+        getattr(model, place).weight[5] = torch.nan
+    prompt = torch.tensor([[1, 2], [1, 5]])
+    settings = {"generator": rng, "temperature": temperature, "until": until}
+    with pytest.raises(ValueError, match="no token can be drawn"):
+        generate(model, prompt, new, **settings)
+
+
+def test_a_temperature_too_small_to_divide_by_is_refused(make_model, make_tokens, rng):
+    with pytest.raises(ValueError, match="over the temperature"):
+        generate(make_model(), make_tokens(3, 4), 5, generator=rng, temperature=1e-60)
+
+
 def test_each_row_is_drawn_by_its_own_number(rng):
     logits, draws = torch.randn(50, 7, generator=rng), token_draws(rng, 50, 1)[0]
     tokens = sample_token(logits, 1.0, draws)

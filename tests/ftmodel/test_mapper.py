@@ -62,6 +62,18 @@ def test_gradients_do_not_depend_on_the_block(rng, monkeypatch, block):
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("lead", [(), (1,), (2, 1, 3)], ids=str)
+def test_leading_dimensions_are_any_or_none(rng, lead):
+    inputs = problem(3, rng, lead)
+    torch.testing.assert_close(gradients(mapped, *inputs), gradients(dense, *inputs))
+
+
+def test_logits_need_not_be_contiguous(rng):
+    o, *rest = problem(3, rng)
+    o = o.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    torch.testing.assert_close(gradients(mapped, o, *rest), gradients(dense, o, *rest))
+
+
 def test_each_input_gets_its_gradient_alone(rng):
     """A frozen table, or logits without gradient, must not disturb the other gradient."""
     o, noise, table, rho = problem(4, rng)
