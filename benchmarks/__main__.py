@@ -36,10 +36,12 @@ NAMES = (
 def read(path: Path) -> dict[str, Any]:
     """Entries by benchmark, of earlier calls; raises UserError if it is no such file."""
     try:
-        return dict(json.loads(path.read_bytes()))
+        entries: dict[str, Any] = json.loads(path.read_bytes())
+        write_table(entries)
+        return entries
     except FileNotFoundError:
         return {}
-    except ValueError:
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise UserError(f"{path} cannot be read: remove it, or name another folder") from None
 
 
@@ -65,7 +67,10 @@ def main() -> None:
         raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
     if options.turns < 1:
         raise UserError("--turns: at least 1")
-    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {options.out}: {error.strerror}") from None
     path = options.out / "benchmarks.json"
     entries = read(path)
     failed = False

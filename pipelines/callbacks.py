@@ -213,20 +213,23 @@ class CompileTime(StepCallback):
 
     def __init__(self, tracking: Tracking, name: str) -> None:
         self.tracking, self.name = tracking, name
+        self.began = 0.0  # a step; what lies between two, such as a checkpoint, is of neither
         self.times: list[float] = []
 
-    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        super().on_train_start(trainer, module)
-        self.times = [perf_counter()]
+    def on_train_batch_start(
+        self, trainer: L.Trainer, module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.began = self.began or perf_counter()
 
     def on_step(self, trainer: L.Trainer) -> None:
-        if len(self.times) < 3:
-            self.times.append(perf_counter())
-            if len(self.times) == 3:
-                start, first, second = self.times
-                seconds = max(0.0, (first - start) - (second - first))
-                self.tracking.log_figures("time", {"compile_seconds": seconds}, self.step)
-                say(f"{self.name}: blocks compiled in {seconds:.1f} s (compute.compile)")
+        if len(self.times) == 2:
+            return
+        self.times.append(perf_counter() - self.began)
+        self.began = 0.0
+        if len(self.times) == 2:
+            seconds = max(0.0, self.times[0] - self.times[1])
+            self.tracking.log_figures("time", {"compile_seconds": seconds}, self.step)
+            say(f"{self.name}: blocks compiled in {seconds:.1f} s (compute.compile)")
 
 
 class Progress(StepCallback):

@@ -47,9 +47,9 @@ def speed_up(model: FreeTransformer, compute: Compute, flops: float = 0) -> bool
             check_fn=lambda module: isinstance(module, Block),
         )
     compiled = compute.compile
+    torch._dynamo.config.suppress_errors = compiled is None  # unasked for, it must not fail
     if compiled is None:
         compiled = worth_compiling(flops)
-        torch._dynamo.config.suppress_errors = compiled  # nobody asked for it: it must not fail
     if compiled:
         for block in blocks_of(model):  # one by one: alike, they share what is compiled
             block.compile()

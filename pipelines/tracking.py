@@ -113,7 +113,7 @@ class Store:
         self.seen: set[str] = set()  # ids of runs known to be there
         try:
             with one_at_a_time(uri):
-                local = Path(uri.removeprefix("sqlite:///"))
+                local = Path(uri.removeprefix("sqlite:///").partition("?")[0])
                 if uri.startswith("sqlite:///") and not local.exists():
                     create(local)
                 self.client = MlflowClient(uri)

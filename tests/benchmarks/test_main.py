@@ -95,6 +95,20 @@ def test_an_unknown_name_is_one_line(run, monkeypatch, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("content", ["{", "[1]", "5", '{"good": 3}', '{"good": {"figures": []}}'])
+def test_another_file_of_that_name_is_one_line_before_anything_is_measured(run, tmp_path, content):
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/benchmarks.json").write_text(content)
+    with pytest.raises(UserError, match=r"benchmarks\.json cannot be read"):
+        run("good")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(run, tmp_path):
+    (tmp_path / "bench").write_text("a file")
+    with pytest.raises(UserError, match=r"--out .*: File exists"):
+        run("good")
+
+
 @pytest.mark.slow
 def test_the_command_itself(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "tokenize", "--quick", "--turns", "1"]

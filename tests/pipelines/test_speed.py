@@ -4,6 +4,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from ftmodel.config import ModelConfig
 from ftmodel.costs import kept_activations
 from ftmodel.objective import training_loss
 from ftmodel.transformer import FreeTransformer
+from pipelines import callbacks
 from pipelines.callbacks import History
 from pipelines.checkpoint import checkpoint_path, load_model, make_card
 from pipelines.schema import Compute, Precision, load_experiment
@@ -119,7 +121,7 @@ def test_long_runs_are_compiled_unless_switched_off(wanted, flops, monkeypatch):
     """A failure of the compiler then means a run that is not compiled, but not if asked for."""
     monkeypatch.setenv("CXX", sys.executable)  # something that is there
     model = make()
-    with torch._dynamo.config.patch(suppress_errors=False):
+    with torch._dynamo.config.patch(suppress_errors=wanted is not None):  # as of a run before
         assert speed_up(model, Compute(compile=wanted), flops) is (wanted is not False)
         assert torch._dynamo.config.suppress_errors is (wanted is None)
     assert all(is_compiled(model)) is any(is_compiled(model)) is (wanted is not False)
@@ -131,6 +133,26 @@ def test_short_runs_are_not_compiled_and_none_without_a_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no such compiler")
     assert not speed_up(model, Compute(), 1e20)
     assert not any(is_compiled(model))
+
+
+def test_a_checkpoint_after_the_first_step_is_no_part_of_what_compilation_takes(monkeypatch):
+    """Nor is the loader, and a step is all of its micro-batches. 30 s in two micro-batches, a
+    checkpoint of 7 s, then steps of 4 s.
+    """
+    clock, trainer, tracking = [0.0], MagicMock(global_step=5), MagicMock()
+    monkeypatch.setattr(callbacks, "perf_counter", lambda: clock[0])
+    compile_time = callbacks.CompileTime(tracking, "run")
+    compile_time.on_train_start(trainer, None)
+    for loaded, micro, after in ((1, 15, 7), (2, 2, 0), (3, 2, 0)):
+        for index in range(2):
+            clock[0] += loaded
+            compile_time.on_train_batch_start(trainer, None, {}, index)
+            clock[0] += micro
+            trainer.global_step += index
+            compile_time.on_train_batch_end(trainer, None, {}, {}, index)
+        clock[0] += after
+    # the second micro-batch of a step is loaded in it: 31 s and 6 s
+    tracking.log_figures.assert_called_once_with("time", {"compile_seconds": 25.0}, 7)
 
 
 @pytest.mark.slow  # inductor compiles C++

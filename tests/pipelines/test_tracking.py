@@ -177,6 +177,13 @@ Store(store_uri())
 """
 
 
+def test_a_new_local_store_may_be_named_with_options(tmp_path):
+    """As of SQLite's driver: how long it waits for a lock."""
+    store = Store(f"sqlite:///{tmp_path}/new.db?timeout=30")
+    assert store.client.get_experiment("0").name == "Default"
+    assert (tmp_path / "new.db").exists()
+
+
 def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
     """MLflow makes its tables in many steps, and cannot go on from any but the last."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
