@@ -35,7 +35,7 @@ def beside_baseline(
     tokens = torch.randint(VOCABULARY, (BATCH, config.context + 1))
     configs = {"free": config, "baseline": replace(config, latent_bits=0)}
     made = {arm: steps.ours(c, VOCABULARY, compiled) for arm, c in configs.items()}
-    arms = {arm: steps.step(made[arm], tokens, half) for arm in made}
+    arms = {arm: steps.step(made[arm], tokens, half, steps.IN_A_ROW) for arm in made}
     seconds = in_turns(arms, turns)
     flops = {arm: flops_per_token(c, VOCABULARY).total for arm, c in configs.items()}
     bound = flops["free"] / flops["baseline"]

@@ -29,6 +29,7 @@ from pipelines.speed import blocks_of
 
 Loss = Callable[[Tensor], Tensor]  # of tokens (B, T + 1)
 KAPPA = 1.0  # bits
+IN_A_ROW = 3  # steps of a turn: the first finds caches and allocator as another arm left them
 INSTALL = "`make bench` installs it"
 
 
@@ -149,19 +150,20 @@ def x_transformers(c: ModelConfig, vocabulary: int) -> tuple[nn.Module, Loss]:
     return model, model
 
 
-def step(made: tuple[nn.Module, Loss], tokens: Tensor, half: bool = False) -> Work:
-    """A training step on ``tokens`` (B, T + 1), under bf16 autocast if ``half``."""
+def step(made: tuple[nn.Module, Loss], tokens: Tensor, half: bool = False, steps: int = 1) -> Work:
+    """Training steps on ``tokens`` (B, T + 1), under bf16 autocast if ``half``."""
     model, loss = made
     model.train()
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
     def work() -> None:
-        with torch.autocast("cpu", torch.bfloat16) if half else nullcontext():
-            value = loss(tokens)
-        value.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        for _ in range(steps):
+            with torch.autocast("cpu", torch.bfloat16) if half else nullcontext():
+                value = loss(tokens)
+            value.backward()
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
 
     return work

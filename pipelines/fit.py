@@ -13,7 +13,6 @@ from typing import Any
 import lightning as L
 import torch
 
-from ftmodel.costs import flops_per_token
 from ftmodel.transformer import FreeTransformer
 from pipelines.batches import BatchModule, Share, StepBatches
 from pipelines.callbacks import Checkpoints, CompileTime, History, Progress
@@ -88,8 +87,8 @@ def fit_leg(
             say(f"{shown}: going on from step {int(newest.stem)}")
     torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
     model = FreeTransformer(config, shards.metadata.vocab_size)
-    flops = flops_per_token(config, shards.metadata.vocab_size).total * run.tokens
-    compiled = speed_up(model, compute, flops / place.workers)
+    elements = run.tokens * config.d_model * config.n_layers
+    compiled = speed_up(model, compute, elements / place.workers)
     batches = StepBatches(
         shards.windows("train", config.context),
         preset.optim.batch_size,

@@ -24,21 +24,22 @@ def blocks_of(model: FreeTransformer) -> list[Module]:
     return [*model.blocks, *([model.latent.encoder_block] if model.latent else [])]
 
 
-def worth_compiling(flops: float) -> bool:
-    """Whether a worker that has so many FLOPs before it ends sooner with compiled blocks, if there
-    is a compiler.
+def worth_compiling(elements: float) -> bool:
+    """Whether a worker ends sooner with compiled blocks, if there is a compiler, when its whole
+    run has ``elements`` of the residual stream, tokens × D × L: what fused code saves grows so.
 
-    On a CPU compilation takes 10 to 20 s and saves 10 to 25 % of a step (LOG.md, 2026-11-21). What
-    it saves on a GPU was not measured: there the bound is a guess, minutes of training.
+    On a CPU it saves 1.4 to 2.5 × 10⁻⁸ s of a thread an element, and takes 15 s to compile (LOG.md,
+    2026-11-21). On a GPU nothing was measured: the bound there is a guess.
     """
     if which(os.environ.get("CXX", "g++")) is None:
         return False
-    return flops >= (1e17 if torch.cuda.is_available() else 5e12 * torch.get_num_threads())
+    return elements >= (3e12 if torch.cuda.is_available() else 1e9 * torch.get_num_threads())
 
 
-def speed_up(model: FreeTransformer, compute: Compute, flops: float = 0) -> bool:
+def speed_up(model: FreeTransformer, compute: Compute, elements: float = 0) -> bool:
     """Have blocks computed again in the backward pass, and compiled, as ``compute`` says; where it
-    leaves that open, by the FLOPs before this worker. Returns whether they are compiled.
+    leaves that open, if a worker's run has enough ``elements`` (see worth_compiling). Returns
+    whether they are compiled.
     """
     if compute.activation_checkpointing:
         apply_activation_checkpointing(
@@ -49,7 +50,7 @@ def speed_up(model: FreeTransformer, compute: Compute, flops: float = 0) -> bool
     compiled = compute.compile
     torch._dynamo.config.suppress_errors = compiled is None  # unasked for, it must not fail
     if compiled is None:
-        compiled = worth_compiling(flops)
+        compiled = worth_compiling(elements)
     if compiled:
         for block in blocks_of(model):  # one by one: alike, they share what is compiled
             block.compile()

@@ -10,7 +10,7 @@ def test_it_runs():
     pytest.importorskip("litgpt", reason="a peer; `make bench` installs it")
     found = quick_figures(training)
     assert found["float32, not compiled: ours ÷ the faster"].target == "≥ 1"
-    assert found["bf16: ours, share of it"].median < 1
+    assert found["bf16, fastest: ours, share of it"].median < 1
 
 
 def test_the_first_compiled_step_finds_nothing_of_earlier_runs(monkeypatch, tmp_path):

@@ -87,10 +87,7 @@ def test_what_decides_the_weights_is_what_dvc_retrains_for():
     stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["train"]["do"]
     assert {*DECISIVE, "pipelines/train.py"} == {d for d in stage["deps"] if d.endswith(".py")}
     unconcerned = {  # what they show, name, check or keep
-        *(
-            f"ftmodel/{name}.py"
-            for name in ("coin_flip", "costs", "processes", "reviews", "target_task")
-        ),
+        *(f"ftmodel/{name}.py" for name in ("coin_flip", "processes", "reviews", "target_task")),
         *(
             f"pipelines/{name}.py"
             for name in (
