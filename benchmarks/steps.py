@@ -66,20 +66,9 @@ def ours(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple
 
 
 def llama(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple[nn.Module, Loss]:
-    transformers = package("transformers")
-    config = transformers.LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=c.d_model,
-        intermediate_size=c.ffn_width,
-        num_hidden_layers=c.n_layers,
-        num_attention_heads=c.n_heads,
-        num_key_value_heads=c.n_kv_heads,
-        max_position_embeddings=c.context,
-        tie_word_embeddings=c.tied,
-        attn_implementation="sdpa",
-        use_cache=False,
-    )
-    model = transformers.LlamaForCausalLM(config)
+    model = package("tests.hugging_face").to_hugging_face(FreeTransformer(c, vocabulary))
+    model.set_attn_implementation("sdpa")
+    model.config.use_cache = False
     if compile_blocks:
         compiled(model.model.layers)
     return model, lambda tokens: plain_cross_entropy(model(tokens[:, :-1]).logits, tokens)
