@@ -26,6 +26,7 @@ from transformers.utils import logging
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
 from ftmodel.config import ModelConfig
+from ftmodel.costs import linear_elements
 from ftmodel.generate import generate
 from ftmodel.transformer import FreeTransformer
 from tests.hugging_face import to_hugging_face
@@ -96,7 +97,7 @@ def theirs(
 
 def products(model: FreeTransformer, rows: int, new: int) -> None:
     """Every matrix product with a weight that one position a row asks for, ``new`` times."""
-    modules = linears(model)
+    modules = [module for module in model.modules() if isinstance(module, nn.Linear)]
     inputs = {m.in_features: torch.ones(rows, m.in_features) for m in modules}
     with torch.inference_mode():
         for _ in range(new):
@@ -171,8 +172,7 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
         first.append(median(each[: new // 8]))
         last.append(median(each[-(new // 8) :]))
     c = model.config
-    encoder = [] if model.latent is None else linears(model.latent)  # it reads prompts only
-    weights = sum(m.weight.numel() for m in linears(model) if m not in encoder)
+    weights = linear_elements(model) - linear_elements(model.latent)  # which reads prompts only
     early, late = new / 16, new * 15 / 16  # positions half-way through each eighth
     scores = 4 * c.n_layers * c.d_model  # FLOPs for each position read
     cache = rows * 2 * c.n_layers * c.n_kv_heads * (c.d_model // c.n_heads)  # its elements
@@ -184,7 +184,3 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
         figure(f"{title}: FLOPs a token", [computed], "ratio"),
         figure(f"{title}: bytes read a step", [read], "ratio"),
     ]
-
-
-def linears(module: nn.Module) -> list[nn.Linear]:
-    return [part for part in module.modules() if isinstance(part, nn.Linear)]

@@ -1,6 +1,6 @@
 """How a training step grows with its shape, beside what the planner says of it.
 
-A step is forward pass, backward pass and AdamW on the CPU in float32, of a baseline and of a Free
+A step is a whole one (benchmarks/steps.py) on the CPU in float32, of a baseline and of a Free
 Transformer. Around one shape T, D, L, B and H are varied, one at a time.
 
   time     beside ftmodel.costs.flops_per_token, in proportion: the line goes through the base shape
@@ -15,11 +15,10 @@ import matplotlib.figure
 import torch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from benchmarks.measure import Figure, Picture, Work, figure, in_turns, peak_bytes
+from benchmarks import steps
+from benchmarks.measure import Figure, Picture, figure, in_turns, peak_bytes
 from ftmodel.config import ModelConfig
-from ftmodel.costs import flops_per_token, memory, parameters
-from ftmodel.objective import training_loss
-from ftmodel.transformer import FreeTransformer
+from ftmodel.costs import flops_per_token, memory
 from pipelines.plots import COLOURS, GREY
 
 VOCABULARY = 2048
@@ -45,7 +44,7 @@ class Shape:
         return self.B * self.T * flops_per_token(self.config(arm), VOCABULARY).total
 
     def bytes(self, arm: str) -> float:
-        return memory(self.config(arm), VOCABULARY, self.B, half=False).total
+        return memory(self.config(arm), VOCABULARY, self.B, half=False, device="cpu").total
 
 
 @dataclass
@@ -75,35 +74,16 @@ QUICKLY = {"T": (8, 16), "D": (32, 64), "L": (2, 4), "B": (1, 2), "H": (2, 4)}
 Points = dict[tuple[Shape, str], Point]  # by shape and arm
 
 
-def step(shape: Shape, arm: str) -> Work:
-    torch.manual_seed(0)
-    model = FreeTransformer(shape.config(arm), VOCABULARY)
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    tokens = torch.randint(VOCABULARY, (shape.B, shape.T + 1))
-    latent = {} if arm == "baseline" else {"kappa_bits": 0.5}
-    noise = None if arm == "baseline" else torch.rand(shape.B, shape.T, shape.H)
-
-    def work() -> None:
-        training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, **latent).total.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return work
-
-
 def point(shape: Shape, turns: int) -> dict[str, Point]:
     """Both arms, in turns."""
-    work = {arm: step(shape, arm) for arm in ARMS}
+    torch.manual_seed(0)
+    tokens = torch.randint(VOCABULARY, (shape.B, shape.T + 1))
+    made = {arm: steps.ours(shape.config(arm), VOCABULARY) for arm in ARMS}
+    work = {arm: steps.step(made[arm], tokens) for arm in ARMS}
     seconds = in_turns(work, turns)
     return {
-        arm: Point(seconds[arm], parameters_and_moments(shape, arm) + peak_bytes(work[arm]))
-        for arm in ARMS
+        arm: Point(seconds[arm], steps.held(made[arm][0]) + peak_bytes(work[arm])) for arm in ARMS
     }
-
-
-def parameters_and_moments(shape: Shape, arm: str) -> int:
-    """Their bytes, which are there before a step; gradients come and go with it."""
-    return 12 * parameters(shape.config(arm), VOCABULARY).total
 
 
 def line(points: Points, base: Shape, shape: Shape, arm: str) -> float:

@@ -11,22 +11,14 @@ and SwiGLU channels.
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from benchmarks import steps
 from benchmarks.measure import Figure, figure, in_turns, peak_bytes, ratio
+from benchmarks.steps import BATCH, QUICK, SHAPE, VOCABULARY
 from ftmodel.config import ModelConfig
 from ftmodel.costs import flops_per_token
 
-VOCABULARY, BATCH = 8192, 8
-SHAPE = ModelConfig(8, 256, 4, 4, 704, context=256)
-QUICK = ModelConfig(2, 32, 2, 2, 48, context=16)
 MIB = 1 << 20
-
-
-def held(model: nn.Module) -> int:
-    """Bytes of parameters and of AdamW's two moments of each."""
-    return 12 * sum(parameter.numel() for parameter in model.parameters())
 
 
 def beside_baseline(
@@ -40,7 +32,7 @@ def beside_baseline(
     flops = {arm: flops_per_token(c, VOCABULARY).total for arm, c in configs.items()}
     bound = flops["free"] / flops["baseline"]
     table = 4 * config.d_model << config.latent_bits
-    most = {arm: held(made[arm][0]) + peak_bytes(arms[arm]) for arm in made}
+    most = {arm: steps.held(made[arm][0]) + peak_bytes(arms[arm]) for arm in made}
     memory = (most["free"] - 3 * table) / most["baseline"]  # its moments too
     return [
         figure(f"{where}: FLOPs, Free Transformer ÷ baseline", [bound], "ratio"),

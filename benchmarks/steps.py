@@ -28,6 +28,9 @@ from ftmodel.transformer import FreeTransformer
 from pipelines.speed import blocks_of
 
 Loss = Callable[[Tensor], Tensor]  # of tokens (B, T + 1)
+VOCABULARY, BATCH = 8192, 8
+SHAPE = ModelConfig(8, 256, 4, 4, 704, context=256)
+QUICK = ModelConfig(2, 32, 2, 2, 48, context=16)
 KAPPA = 1.0  # bits
 IN_A_ROW = 3  # steps of a turn: the first finds caches and allocator as another arm left them
 INSTALL = "`make bench` installs it"
@@ -137,6 +140,11 @@ def x_transformers(c: ModelConfig, vocabulary: int) -> tuple[nn.Module, Loss]:
         ff_mult=c.ffn_width / c.d_model,
     )
     return model, model
+
+
+def held(model: nn.Module) -> int:
+    """Bytes of parameters and of AdamW's two moments of each, which are there before a step."""
+    return 12 * sum(parameter.numel() for parameter in model.parameters())
 
 
 def step(made: tuple[nn.Module, Loss], tokens: Tensor, half: bool = False, steps: int = 1) -> Work:

@@ -14,13 +14,10 @@ from torch._inductor.utils import fresh_cache
 
 from benchmarks import steps
 from benchmarks.measure import Figure, figure, in_turns, ratio
-from ftmodel.config import ModelConfig
+from benchmarks.steps import BATCH, QUICK, SHAPE, VOCABULARY
 from ftmodel.costs import flops_per_token
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
-VOCABULARY, BATCH = 8192, 8
-SHAPE = ModelConfig(8, 256, 4, 4, 704, context=256)
-QUICK = ModelConfig(2, 32, 2, 2, 48, context=16)
 
 
 def peak(dtype: torch.dtype, size: int) -> float:
@@ -40,9 +37,10 @@ def measure(turns: int, quick: bool) -> list[Figure]:
     torch.manual_seed(0)
     tokens = torch.randint(VOCABULARY, (BATCH, config.context + 1))
     makers = {"ours": steps.ours, "Llama": steps.llama, "litgpt": steps.litgpt}
+    modes = (False,) if quick else (False, True)  # compiled
     arms, found = {}, []
     for precision in DTYPES:
-        for compiled in (False,) if quick else (False, True):
+        for compiled in modes:
             for peer, make in makers.items():
                 made = make(config, VOCABULARY, compiled)
                 arms[precision, compiled, peer] = steps.step(
@@ -58,7 +56,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
     read = steps.IN_A_ROW * tokens[:, 1:].numel()
     flops = flops_per_token(config, VOCABULARY).total * read
     for precision, dtype in DTYPES.items():
-        for compiled in (False,) if quick else (False, True):
+        for compiled in modes:
             here = f"{precision}, {'compiled' if compiled else 'not compiled'}"
             mine = seconds[precision, compiled, "ours"]
             both = [seconds[precision, compiled, peer] for peer in ("Llama", "litgpt")]
@@ -73,7 +71,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
         found.append(figure(f"{precision}: peak of products", [best / 1e9], "GFLOP/s"))
         share = [flops / each / best for each in fast]
         found.append(figure(f"{precision}, fastest: ours, share of it", share, ""))
-    for compiled in (False,) if quick else (False, True):
+    for compiled in modes:
         over, under = (seconds[precision, compiled, "ours"] for precision in ("float32", "bf16"))
         name = f"{'compiled' if compiled else 'not compiled'}: bf16 ÷ float32, speed of ours"
         found.append(ratio(name, over, under))

@@ -8,9 +8,9 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 )
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.measure import peak_bytes
 from ftmodel import objective
 from ftmodel.config import ModelConfig
 from ftmodel.costs import (
@@ -192,16 +192,13 @@ def allocator_peak(config, vocab_size, half, checkpointing=False):
         parameter.grad = torch.zeros_like(parameter)
     tokens = torch.randint(vocab_size, (B, config.context + 1))
     noise = torch.rand(B, config.context, bits) if bits else None
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+
+    def step():
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             total = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total
         total.backward()
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    allocated = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        allocated += event.nbytes()
-        peak = max(peak, allocated)
-    return peak
+
+    return peak_bytes(step)
 
 
 def test_parameters_are_counted_once_when_tied():
