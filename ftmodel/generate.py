@@ -48,7 +48,8 @@ def generate(
         share_z: that many neighbouring rows share their z where it is not pinned by ``z``.
         noise: (B, P + N, H), N ≥ n_new − 1, uniform on [0, 1), fixes the z of all positions: the
             encoder's bits of the prompt are sampled with it, new ones are [noise < 0.5]. In place
-            of ``z`` and ``share_z``. What stands at padding does not matter.
+            of ``z`` and ``share_z``. What stands at padding does not matter. −1 sets a bit and 1
+            clears it, the prompt's too, whatever the encoder says.
         temperature: of the token distribution; 0 takes the most probable token.
         padding: (B,), how many of the first positions of each prompt are padding, fewer than P, so
             that prompts may differ in length; what stands there does not matter.

@@ -30,15 +30,21 @@ def decode(tokens: Tensor) -> str:
     return "".join(ALPHABET[i] for i in tokens.tolist())
 
 
-def sample_sequences(n: int, generator: Generator) -> Tensor:
-    """n sequences (n, 66) of token ids drawn from the process."""
+def sample_with_starts(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """n sequences (n, 66) of token ids drawn from the process, and where the target of each starts,
+    (n,), 0 … 56 characters after the prompt.
+    """
     letter = torch.randint(len(LETTERS), (n, 1), generator=generator)
     start = torch.randint(STARTS, (n, 1), generator=generator)
     offset = torch.arange(LENGTH) - start  # (n, 64)
     clean = torch.where((offset >= 0) & (offset < TARGET), letter, BLANK)
     noisy = torch.rand(n, LENGTH, generator=generator) < NOISE
     body = torch.where(noisy, BANG, clean)
-    return torch.cat((letter, torch.full_like(letter, ARROW), body), dim=1)
+    return torch.cat((letter, torch.full_like(letter, ARROW), body), dim=1), start[:, 0]
+
+
+def sample_sequences(n: int, generator: Generator) -> Tensor:
+    return sample_with_starts(n, generator)[0]
 
 
 def exact_log_probability(sequences: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from pipelines.arms import read_curve
 from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_folder
 from pipelines.data_schema import Data, ProcessData
 from pipelines.held_out import held_out
+from pipelines.latent_figures import latent_figures
 from pipelines.process_figures import coin_figures, label_figures, target_groups
 from pipelines.schema import Evaluation, Experiment
 from pipelines.scoring import score
@@ -59,12 +60,12 @@ def text_samples(
 
 
 def flatten(figures: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """Nested figures as {"a/b": number}; lists are left out."""
+    """Nested figures as {"a/b": number}; lists, and what could not be measured, are left out."""
     flat: dict[str, float] = {}
     for key, value in figures.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}/")
-        elif not isinstance(value, list):
+        elif value is not None and not isinstance(value, list):
             flat[prefix + key] = float(value)
     return flat
 
@@ -133,6 +134,13 @@ def evaluate(
             groups = target_groups(model, settings, device)
             metrics |= {kind: asdict(score_groups(made)) for kind, made in groups.items()}
             details["groups"] = {kind: made[:2] for kind, made in groups.items()}
+        if model.latent is not None:
+            loose = scores.nats["elbo"] - scores.nats["exact"]
+            metrics["elbo_gap_nats_per_token"] = mean_and_error(loose, scores.tokens)
+            if data.source == "target":
+                metrics["latent"], details["latent"] = latent_figures(model, settings, device)
+                at_most = loose.mean().item() / LN2
+                metrics["latent"]["aggregate_bits"]["at_most"] = at_most
         if process.sample_labelled and model.latent is not None:
             metrics["label"] = label_figures(model, shards, data, settings, device)
         if data.source == "coin":

@@ -141,6 +141,7 @@ class Evaluation:
     iwae_samples: int = 16  # K
     groups: int = 64  # of generations that share a prompt
     group_size: int = 8
+    probe_sequences: int = 16_384  # that a probe learns from what z says of the target's place
     seed: int = 0
 
     def validate(self) -> None:
@@ -150,6 +151,7 @@ class Evaluation:
             ("iwae_samples", 1),
             ("groups", 2),
             ("group_size", 5),
+            ("probe_sequences", 1),
         ):
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name}: {value} must be at least {least}")

@@ -44,6 +44,7 @@ MEASURING = (  # what else than the checkpoint decides the figures
     "ftmodel/decoder.py",
     "ftmodel/generate.py",
     "ftmodel/information.py",
+    "ftmodel/probe.py",
     "ftmodel/processes.py",
     "ftmodel/reviews.py",
     "ftmodel/target_scores.py",
@@ -52,6 +53,7 @@ MEASURING = (  # what else than the checkpoint decides the figures
     "pipelines/held_out.py",
     "pipelines/scoring.py",
     "pipelines/process_figures.py",
+    "pipelines/latent_figures.py",
     "pipelines/series.py",
     "pipelines/evaluate.py",
 )

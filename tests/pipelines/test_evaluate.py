@@ -24,7 +24,9 @@ from pipelines.schema import Evaluation, load_experiment
 from pipelines.shards import Shards
 from pipelines.trial import MEASURING
 
-SETTINGS = Evaluation(tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5)
+SETTINGS = Evaluation(
+    tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5, probe_sequences=32
+)
 CPU = torch.device("cpu")
 TARGET = ProcessData("target", train_sequences=2000, validation_sequences=64)
 TEXT = TextData()

@@ -1,0 +1,144 @@
+"""What z alone tells: channels whose information is known in closed form, and what is not there."""
+
+from itertools import product
+from math import comb, log2, prod
+
+import pytest
+import torch
+
+from ftmodel.probe import ask, mean_by_offset, shares_by_label
+
+N = 8192
+
+
+def drawn(p, rng):
+    return (torch.rand(p.shape, generator=rng) < p).long()
+
+
+def entropy(probabilities):
+    return -sum(p * log2(p) for p in probabilities if p)
+
+
+def channel(n, rng, encode, values):
+    """Labels, and bits of z (n, T, 1) drawn with the probabilities that ``encode`` gives them; and
+    what the probe makes of it, learned from other labels and probabilities.
+    """
+    learned, asked = (torch.randint(values, (n,), generator=rng) for _ in range(2))
+    shares = shares_by_label(encode(learned)[..., None], learned, values)
+    return ask(shares, drawn(encode(asked)[..., None], rng), asked)
+
+
+def test_a_label_written_out_is_known_digit_by_digit_and_not_before(rng):
+    """One of 8, its binary digits at the tokens 1, 2 and 4, the others fair: q(z) is uniform."""
+
+    def encode(labels):
+        p = torch.full((len(labels), 6), 0.5)
+        for digit, t in enumerate((1, 2, 4)):
+            p[:, t] = labels >> digit & 1
+        return p
+
+    told = channel(N, rng, encode, 8)
+    assert told.label == pytest.approx([0, 1, 2, 2, 3, 3], abs=0.02)
+    assert told.next == pytest.approx([0] * 6, abs=0.01)
+    assert told.aggregate == pytest.approx(0, abs=0.01)
+
+
+def test_a_bit_that_is_said_again_is_known_from_the_first_time_on(rng):
+    told = channel(N, rng, lambda labels: labels[:, None].expand(-1, 4).double(), 2)
+    assert told.label == pytest.approx([1] * 4, abs=0.01)
+    assert told.next == pytest.approx([0, 1, 1, 1], abs=0.01)
+    assert told.aggregate == pytest.approx(3, abs=0.02)
+
+
+@pytest.mark.parametrize("wide", [0.0, 0.2])
+def test_a_noisy_channel_used_again_and_again(rng, wide):
+    """A fair label sent through a channel that errs one time in five; also if the encoder errs one
+    time in 2.5 at half the tokens, and never at the others.
+    """
+
+    def encode(labels):
+        right = torch.where(torch.rand(len(labels), 6, generator=rng) < 0.5, 0.8 - wide, 0.8 + wide)
+        return torch.where(labels[:, None] == 1, right, 1 - right)
+
+    told = channel(4 * N, rng, encode, 2)
+    of_z = [0.0]  # entropy of z_0 … z_t
+    for n in range(1, 7):
+        each = [(0.8**k * 0.2 ** (n - k) + 0.2**k * 0.8 ** (n - k)) / 2 for k in range(n + 1)]
+        of_z.append(-sum(comb(n, k) * p * log2(p) for k, p in enumerate(each)))
+    error = entropy((0.2, 0.8))
+    assert told.label == pytest.approx([of_z[n] - n * error for n in range(1, 7)], abs=0.02)
+    assert told.next == pytest.approx([1 + a - b for a, b in zip(of_z, of_z[1:])], abs=0.02)  # noqa: B905
+    assert told.aggregate == pytest.approx(6 - of_z[-1], abs=0.05)
+
+
+def test_nothing_is_known_from_what_does_not_depend_on_the_label(rng):
+    """Even from z so sure that few sequences seem to say much: at most what they do say."""
+    for n in (100, N):
+        labels = torch.randint(57, (n,), generator=rng)
+        shares = shares_by_label(drawn(torch.full((n, 9, 4), 0.5), rng), labels, 57)
+        told = ask(shares, drawn(torch.full((N, 9, 4), 0.5), rng), torch.randint(57, (N,)))
+        assert told.label[-1] == told.aggregate == 0
+
+
+def test_bits_that_lean_to_one_side_are_no_news_of_the_label_but_of_the_prior(rng):
+    p = torch.full((N, 5, 2), 0.9)
+    labels = torch.randint(7, (N,), generator=rng)
+    told = ask(shares_by_label(p, labels, 7), drawn(p, rng), labels)
+    lean = 2 * (1 - entropy((0.1, 0.9)))
+    assert told.label == pytest.approx([0] * 5, abs=1e-6)
+    assert told.next == pytest.approx([lean] * 5, abs=0.05)
+    assert told.aggregate == pytest.approx(5 * lean, abs=0.1)
+
+
+def test_a_label_that_was_never_seen_and_a_bit_that_was_always_set_are_not_impossible():
+    shares = shares_by_label(torch.ones(3, 2, 1), torch.tensor([0, 0, 1]), 3)
+    assert ((shares > 0) & (shares < 1)).all()
+    assert shares[:, 0, 0].tolist() == pytest.approx([(2 + 7 / 8) / 3, (1 + 7 / 8) / 2, 7 / 8])
+
+
+def test_means_by_offset():
+    """Origins 1 and 2 of rows of 3: offsets −1, 0, 1 and −2, −1, 0."""
+    values = torch.tensor([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])
+    found = mean_by_offset(values, torch.tensor([1, 2]))
+    assert found == ([-2, -1, 0, 1], [10, (1 + 20) / 2, (2 + 30) / 2, 3], [1, 2, 2, 1])
+
+
+def test_the_gap_of_the_elbo_is_never_less_than_the_aggregates_kl(rng):
+    """By enumeration, of random tables of x and z (three bits) given a first token c: the gap is
+    what the module says, to the last digit, and the probe's bound, of z drawn there, the least.
+    """
+    letters, texts, bits = range(3), range(5), list(product((0, 1), repeat=3))
+    data = torch.rand(3, 5, generator=rng, dtype=torch.float64).softmax(1)  # p(x | c)
+    model = 2 * torch.rand(3, 8, 5, generator=rng, dtype=torch.float64)
+    model = model.log_softmax(2)  # log p(x | z, c)
+    p = torch.rand(3, 5, 3, generator=rng, dtype=torch.float64)
+    encoder = torch.tensor(
+        [
+            [[prod((p if b else 1 - p) for p, b in zip(p[c, x], z)) for z in bits] for x in texts]  # noqa: B905
+            for c in letters
+        ],
+        dtype=torch.float64,
+    )  # q(z | x, c)
+    elbo_gap = exact = 0.0
+    for c, x, z in product(letters, texts, range(8)):
+        weight = data[c, x] * encoder[c, x, z] / 3
+        bound = encoder[c, x, z].log2() - log2(1 / 8) - model[c, z, x] / torch.tensor(2.0).log()
+        elbo_gap += weight * (bound + data[c, x].log2())
+        z_given_c = (data[c] * encoder[c, :, z]).sum()
+        x_given_z = data[c, x] * encoder[c, x, z] / z_given_c
+        wrong = x_given_z.log2() - model[c, z, x] / torch.tensor(2.0).log()
+        exact += weight * (z_given_c.log2() - log2(1 / 8) + wrong)
+    aggregate = (data[..., None] * encoder).sum(1).mean(0)  # q(z)
+    kl = 3 - entropy(aggregate.tolist())
+    assert elbo_gap.item() == pytest.approx(exact.item(), rel=1e-12)
+    assert kl < elbo_gap
+
+    def draw(n):
+        c = torch.randint(3, (n,), generator=rng)
+        x = torch.multinomial(data[c], 1, generator=rng)[:, 0]
+        return p[c, x][..., None], x
+
+    seen, labels = draw(N)
+    asked, of_asked = draw(N)
+    told = ask(shares_by_label(seen, labels, 5), drawn(asked, rng), of_asked)
+    assert 0.1 * kl < told.aggregate < kl + 0.02
