@@ -2,16 +2,21 @@
 
 It is naive Bayes: given the label S, here where the target starts, it takes all bits of all tokens
 as independent, bit h of z_t being 1 with the mean of the encoder's own probabilities over sequences
-of that label. So it is a mixture with a weight for each label, q(S, z) = q(S) Π q(z_t | S), and
-tells both the label and what comes next, q(z_t | z_0 … z_{t−1}). As a cross-entropy is never less
-than the entropy, whoever guesses,
+of that label. Where they are not independent such a guess is too sure of itself, so what it has
+read counts with an exponent ≤ 1, chosen at each t by cross-validation (as a temperature is: Guo et
+al. 2017, On Calibration of Modern Neural Networks):
+
+    q(S | z_0 … z_t) ∝ Π_{τ ≤ t} q(z_τ | S)^a
+    q(z_t | z_0 … z_{t−1}) = Σ_S q(S | z_0 … z_{t−1}) q(z_t | S)
+
+As a cross-entropy is never less than the entropy, whoever guesses,
 
     I(S; z_0 … z_t)          ≥ H(S) − E[−log q(S | z_0 … z_t)]       (Barber & Agakov 2003)
     KL(q(z) ‖ uniform) = T H − H(z)  ≥ T H − E[−Σ_t log q(z_t | z_0 … z_{t−1})]
 
 where q(z) = E_x q(z | x) is the aggregate posterior, of the whole sequence of z. Both are lower
 bounds, up to the error of sampling, if other sequences are asked about than were learned from. How
-far below the truth they are is not known: what only bits together say is missed.
+far below the truth they are is not known: of what several bits say only together little is found.
 
 From above the second is bounded by the decoder. The data's entropy being H(X),
 
@@ -27,12 +32,15 @@ Shapes: n sequences, T tokens, H latent bits, S values of the label.
 """
 
 from dataclasses import dataclass
-from math import log, log2
+from math import log2
 
 import torch
 from torch import Tensor
 
 from ftmodel.objective import LN2
+
+EXPONENTS = (0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
+CHUNK = 256  # sequences asked about at once
 
 
 @dataclass
@@ -59,22 +67,46 @@ def shares_by_label(p: Tensor, labels: Tensor, values: int) -> Tensor:
 
 
 def ask(shares: Tensor, bits: Tensor, labels: Tensor) -> Told:
-    """What the probe of ``shares`` (S, T, H) is told by bits of z (n, T, H), 0 or 1, of sequences
-    whose ``labels`` (n,) are drawn uniformly.
+    """What the probe of ``shares`` (S, T, H) is told by bits of z (n, T, H), 0 or 1, of n ≥ 2
+    sequences whose ``labels`` (n,) are drawn uniformly.
     """
-    zero, one = (-shares).log1p(), shares.log()
-    of_z = torch.einsum("nth,sth->nts", bits.double(), one - zero) + zero.sum(-1).T
-    joint = of_z.cumsum_(1).sub_(log(len(shares)))  # log q(S, z_0 … z_t), (n, T, S)
-    seen = joint.logsumexp(-1)  # log q(z_0 … z_t), (n, T)
-    at_label = labels[:, None, None].expand(-1, joint.shape[1], 1)
-    guessed = (joint.gather(2, at_label)[..., 0] - seen).mean(0) / LN2
-    following = seen.diff(dim=1, prepend=torch.zeros_like(seen[:, :1])).mean(0) / LN2
-    over_uniform = bits.shape[-1] + following
+    parts = zip(bits.split(CHUNK), labels.split(CHUNK), strict=True)
+    of_label, of_next = zip(*(guesses(shares, *part) for part in parts), strict=True)
+    label = log2(len(shares)) + chosen(torch.cat(of_label, dim=1)) / LN2
+    over_uniform = bits.shape[-1] + chosen(torch.cat(of_next, dim=1)) / LN2
     return Told(
-        label=(log2(len(shares)) + guessed).clamp(min=0).tolist(),
+        label=label.clamp(min=0).tolist(),
         next=over_uniform.clamp(min=0).tolist(),
         aggregate=max(0.0, over_uniform.sum().item()),
     )
+
+
+def guesses(shares: Tensor, bits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """log q(S | z_0 … z_t) of the true label and log q(z_t | z_0 … z_{t−1}), (K, n, T) both, for
+    each of the K exponents; arguments as of ``ask``.
+    """
+    zero, one = (-shares).log1p(), shares.log()
+    of_z = (
+        torch.einsum("nth,sth->nts", bits.double(), one - zero) + zero.sum(-1).T
+    )  # log q(z_t | S)
+    read = of_z.cumsum(1)
+    at_label = labels[:, None, None].expand(-1, read.shape[1], 1)
+    of_label, of_next = [], []
+    for exponent in EXPONENTS:
+        known = (exponent * read).log_softmax(-1)
+        before = (exponent * (read - of_z)).log_softmax(-1)
+        of_label.append(known.gather(2, at_label)[..., 0])
+        of_next.append((before + of_z).logsumexp(-1))
+    return torch.stack(of_label), torch.stack(of_next)
+
+
+def chosen(log_q: Tensor) -> Tensor:
+    """Means (T,) of log q (K, n, T), each half of the sequences with the exponents that are best in
+    the other half.
+    """
+    halves = torch.stack((log_q[:, 0::2].mean(1), log_q[:, 1::2].mean(1)))  # (2, K, T)
+    best = halves.flip(0).argmax(1, keepdim=True)
+    return halves.gather(1, best).mean((0, 1))
 
 
 def mean_by_offset(values: Tensor, origins: Tensor) -> tuple[list[int], list[float], list[int]]:

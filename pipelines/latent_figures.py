@@ -49,7 +49,7 @@ def latent_figures(
     shares = shares_by_label(probabilities, starts, STARTS)
 
     rng = generator(settings.seed, Purpose.LATENT, 1)
-    rows, starts = sample_with_starts(max(1, settings.probe_sequences // ASKED), rng)
+    rows, starts = sample_with_starts(max(2, settings.probe_sequences // ASKED), rng)
     o = bit_logits(model, rows, settings, device)
     bits = (torch.rand(o.shape, generator=rng) < o.sigmoid()).long()
     told = ask(shares, bits, starts)

@@ -5,6 +5,7 @@ import torch
 
 from ftmodel.decoder import Decoder
 from ftmodel.generate import generate, latent_noise, sample_token, token_draws
+from ftmodel.mapper import pack_bits
 from ftmodel.transformer import Output
 
 
@@ -413,6 +414,16 @@ def test_noise_fixes_z_of_all_positions(make_model, make_tokens, recorded, rng):
     given = generate(model, prompt, 8, generator=rng, noise=noise, temperature=0)
     assert torch.equal(drawn, given)
     assert torch.equal(codes_of(outputs[:8]), codes_of(outputs[8:]))
+
+
+def test_noise_below_and_above_all_probabilities_gives_any_codes(
+    peaked, make_tokens, recorded, rng
+):
+    """At the prompt's positions too, of an encoder that is sure of others."""
+    bits = torch.randint(2, (5, 11, 3), generator=rng)
+    outputs = recorded(peaked)
+    generate(peaked, make_tokens(5, 4), 8, generator=rng, noise=1 - 2 * bits.float())
+    assert torch.equal(codes_of(outputs), pack_bits(bits))
 
 
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])

@@ -1,6 +1,6 @@
 """What z alone tells: channels whose information is known in closed form, and what is not there."""
 
-from itertools import product
+from itertools import pairwise, product
 from math import comb, log2, prod
 
 import pytest
@@ -67,7 +67,7 @@ def test_a_noisy_channel_used_again_and_again(rng, wide):
         of_z.append(-sum(comb(n, k) * p * log2(p) for k, p in enumerate(each)))
     error = entropy((0.2, 0.8))
     assert told.label == pytest.approx([of_z[n] - n * error for n in range(1, 7)], abs=0.02)
-    assert told.next == pytest.approx([1 + a - b for a, b in zip(of_z, of_z[1:])], abs=0.02)  # noqa: B905
+    assert told.next == pytest.approx([1 + a - b for a, b in pairwise(of_z)], abs=0.02)
     assert told.aggregate == pytest.approx(6 - of_z[-1], abs=0.05)
 
 
@@ -88,6 +88,21 @@ def test_bits_that_lean_to_one_side_are_no_news_of_the_label_but_of_the_prior(rn
     assert told.label == pytest.approx([0] * 5, abs=1e-6)
     assert told.next == pytest.approx([lean] * 5, abs=0.05)
     assert told.aggregate == pytest.approx(5 * lean, abs=0.1)
+
+
+def test_a_channel_that_repeats_itself_is_believed_once(rng):
+    """A bit that errs one time in five, and seven copies of it: as one bit, where a guess that took
+    them for eight would be surely wrong one time in five. Of each copy all is known in advance.
+    """
+
+    def copies():
+        labels = torch.randint(2, (4 * N,), generator=rng)
+        errs = (torch.rand(4 * N, generator=rng) < 0.2).long()
+        return (labels ^ errs)[:, None, None].expand(-1, 8, 1), labels
+
+    told = ask(shares_by_label(*copies(), 2), *copies())
+    assert told.label == pytest.approx([1 - entropy((0.2, 0.8))] * 8, abs=0.02)
+    assert 0.2 < told.next[-1] < 1
 
 
 def test_a_label_that_was_never_seen_and_a_bit_that_was_always_set_are_not_impossible():

@@ -12,6 +12,7 @@ from ftmodel.target_task import (
     encode,
     exact_log_probability,
     sample_sequences,
+    sample_with_starts,
 )
 
 
@@ -53,6 +54,12 @@ def test_sampled_sequences_could_come_from_the_process(rng):
 def test_without_noise_a_sequence_is_its_target(clean, rng):
     for text in map(decode, sample_sequences(100, rng)):
         assert text == blank(text[0], text.index(text[0], 2) - 2)
+
+
+def test_starts_are_where_the_targets_are(clean, rng):
+    sequences, starts = sample_with_starts(300, rng)
+    for text, start in zip(map(decode, sequences), starts.tolist(), strict=True):
+        assert text == blank(text[0], start)
 
 
 def test_starts_and_letters_are_uniform(clean, rng):

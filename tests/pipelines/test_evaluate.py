@@ -84,7 +84,8 @@ def test_target_figures_of_a_baseline(target):
     assert list(details["groups"]) == ["fresh"]
     assert sum(details["bound_bits"]) / 1300 == pytest.approx(bits["nll"]["mean"], abs=1e-5)
     assert details["document_tokens"] == [65] * 20
-    assert not {"bits_per_byte", "iwae_by_samples", "label"} & metrics.keys()
+    absent = {"bits_per_byte", "iwae_by_samples", "label", "latent", "elbo_gap_nats_per_token"}
+    assert not absent & metrics.keys() and "latent" not in details
 
 
 def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
@@ -96,6 +97,13 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
         (bits["iwae"]["mean"] - bits["exact"]["mean"]) * math.log(2), rel=1e-4
     )
     assert sum(details["bound_bits"]) / 1300 == pytest.approx(bits["iwae"]["mean"], abs=1e-5)
+    loose = bits["elbo"]["mean"] - bits["exact"]["mean"]
+    assert metrics["elbo_gap_nats_per_token"]["mean"] == pytest.approx(loose * math.log(2))
+    assert metrics["latent"]["aggregate_bits"]["at_most"] == pytest.approx(65 * loose)
+    assert metrics["latent"].keys() == {
+        "start_bits", "start_entropy", "aggregate_bits", "reconstruction"
+    }  # fmt: skip
+    assert [len(details["latent"][known]) for known in ("start_bits", "next_bits")] == [65, 65]
     assert list(metrics["iwae_by_samples"]) == ["1", "2"]
     assert metrics["iwae_by_samples"]["2"] == pytest.approx(bits["iwae"])
     assert len(details["kl_per_bit"]) == 3
@@ -180,7 +188,8 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     data = ProcessData("coin", train_sequences=1, validation_sequences=40)
     model = tiny(shards, bits, 64)
     metrics, details = figures(model, shards, data, SETTINGS)
-    assert ("label" in metrics) == bool(bits)
+    assert ("label" in metrics) == ("elbo_gap_nats_per_token" in metrics) == bool(bits)
+    assert "latent" not in metrics
     known = {"".join("^01"[t] for t in row[1:].tolist()): i for i, row in enumerate(rows)}
     assert details["coin"]["epsilon"] == 0.2 and len(details["coin"]["sequences"]) == 3
     for shown in details["coin"]["sequences"]:
@@ -236,7 +245,7 @@ def test_what_decides_the_figures_is_what_dvc_evaluates_again_for():
 
 
 def test_flatten_joins_keys_and_leaves_lists_out():
-    nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": True, "f": [1, 2]}
+    nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": True, "f": [1, 2], "g": None}
     assert flatten(nested) == {"a/b": 1, "a/c/d": 2.5, "e": 1}
 
 

@@ -1,0 +1,149 @@
+"""What z does, of encoders and decoders whose answers are known."""
+
+import json
+from math import comb, log2
+
+import pytest
+import torch
+
+from ftmodel import target_task
+from ftmodel.config import ModelConfig
+from ftmodel.generate import generate
+from ftmodel.target_task import ALPHABET, BANG, LETTERS, PROMPT, STARTS, sample_with_starts
+from ftmodel.transformer import FreeTransformer
+from pipelines.latent_figures import bit_logits, latent_figures, reconstruction
+from pipelines.schema import Evaluation
+
+CPU = torch.device("cpu")
+SURE = 30.0  # a logit
+
+
+def tiny(latent_bits=1):
+    torch.manual_seed(0)
+    return FreeTransformer(ModelConfig(2, 16, 2, 1, 32, 65, latent_bits=latent_bits), 29).eval()
+
+
+@pytest.fixture
+def encoded_by(monkeypatch):
+    """Factory of models whose encoder gives logits (n, T, H) of the tokens (n, T) that it reads."""
+
+    def make(encode, latent_bits=1):
+        model = tiny(latent_bits)
+        monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens)
+        monkeypatch.setattr(model.latent, "encode", lambda x, positions: encode(x).float())
+        monkeypatch.setattr("pipelines.latent_figures.reconstruction", lambda *_: {})
+        return model
+
+    return make
+
+
+def marks_the_start(tokens):
+    """A bit that is set where the target's first character is next, and fair at all other places;
+    of tokens without '!'.
+    """
+    first = (tokens[:, PROMPT:] < len(LETTERS)).long().argmax(1) + PROMPT
+    o = torch.zeros(*tokens.shape, 1)
+    o[torch.arange(len(tokens)), first - 1] = SURE
+    return o
+
+
+def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch):
+    """Enumerated: at its turn a clear bit rules a start out, a set one makes it twice as likely."""
+    monkeypatch.setattr(target_task, "NOISE", 0.0)
+    figures, details = latent_figures(
+        encoded_by(marks_the_start), Evaluation(probe_sequences=8192), CPU
+    )
+
+    def log2_weight(others, own, unsaid):
+        """E log2 of the weight of all starts, ``others`` of which have had their turn."""
+        ways = ((k, comb(others, k) / 2**others) for k in range(others + 1))
+        return sum(p * log2(own + unsaid + 2 * k) for k, p in ways)
+
+    known = []
+    for said in (min(t, STARTS) for t in range(65)):  # starts whose turn has been at t
+        unsaid = STARTS - said
+        doubt = unsaid * log2_weight(said, 0, unsaid) if unsaid else 0.0
+        doubt += said * (log2_weight(said - 1, 2, unsaid) - 1) if said else 0.0
+        known.append(log2(STARTS) - doubt / STARTS)
+    assert details["start_bits"] == pytest.approx(known, abs=0.05)
+    assert figures["start_bits"] == details["start_bits"][-1] > 0.9
+    assert figures["start_entropy"] == pytest.approx(5.8329, abs=1e-4)
+    found = details["from_start"]
+    assert found["offset"] == list(range(-57, 64)) and sum(found["n"]) == 2048 * 65
+    assert found["n"][57] == 2048  # offset 0
+    assert found["kl_bits"] == pytest.approx([float(i == 57) for i in range(121)], abs=1e-4)
+    assert len(details["next_bits"]) == 65
+    json.dumps((figures, details), allow_nan=False)
+
+
+def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encoded_by):
+    """z is a name of the letter and of what is '!', and says nothing of the start; with four
+    sequences of each start to learn from, the same ones would be told apart by it.
+    """
+
+    def names(tokens):
+        n = (tokens[:, :1] + 1) * (1 + (tokens == BANG).sum(1, keepdim=True))
+        return SURE * torch.sin(n * (1 + torch.arange(65)) ** 2.0)[..., None]
+
+    figures, details = latent_figures(encoded_by(names), Evaluation(probe_sequences=228), CPU)
+    assert figures["start_bits"] == 0
+    assert max(details["start_bits"]) < 0.3
+
+
+def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng):
+    model = tiny(3)
+    rows, _ = sample_with_starts(7, rng)
+    o = bit_logits(model, rows, Evaluation(batch_tokens=130), CPU)
+    expected = model(rows[:, :-1], noise=torch.rand(7, 65, 3)).bit_logits
+    torch.testing.assert_close(o, expected.detach())
+
+
+def spoken(tokens, ahead=1):
+    """Bits (n, 65, 5) that spell the next token, or the one ``ahead`` places on."""
+    shifted = torch.nn.functional.pad(tokens, (0, ahead - 1), value=ALPHABET.index("_"))
+    return shifted[:, ahead : ahead + 65, None] >> torch.arange(5) & 1
+
+
+def speaks(model, prompt, n, *, generator, noise):
+    """In place of generation: each token is what the z before it spells."""
+    codes = ((noise < 0.5).long() << torch.arange(5)).sum(-1)
+    return torch.cat((prompt[:, :1], codes), dim=1)
+
+
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_sequences_come_back_from_their_z(monkeypatch, rng, ahead):
+    """As they were; or, of a decoder that runs ahead, all of it so many places too early."""
+    monkeypatch.setattr("pipelines.latent_figures.generate", speaks)
+    rows, starts = sample_with_starts(300, rng)
+    if ahead > 1:  # the target may not run out
+        rows = rows[starts >= ahead]
+    found = reconstruction(tiny(5), rows, spoken(rows, ahead), rng, CPU)
+    assert found["valid"] == 1
+    assert found["distance"] == pytest.approx(ahead - 1, abs=1e-6)
+    assert found["noise"] == 1 if ahead == 1 else found["noise"] < 0.15
+
+
+def test_what_no_sequence_has_is_null(monkeypatch, rng):
+    """Neither a letter nor a '!' in any of the sequences, as they were and as they came back."""
+    blank = torch.full((2, 66), ALPHABET.index("_"))
+    blank[:, 0], blank[:, 1] = 0, ALPHABET.index(">")
+    monkeypatch.setattr("pipelines.latent_figures.generate", speaks)
+    found = reconstruction(tiny(5), blank, spoken(blank), rng, CPU)
+    assert found == {"valid": 0, "distance": None, "noise": None}
+
+
+def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
+    passed = {}
+
+    def record(*args, **kwargs):
+        passed.update(kwargs)
+        return generate(*args, **kwargs)
+
+    monkeypatch.setattr("pipelines.latent_figures.generate", record)
+    rows, _ = sample_with_starts(3, rng)
+    bits = torch.randint(2, (3, 65, 3), generator=rng)
+    found = reconstruction(tiny(3), rows, bits, rng, CPU)
+    assert torch.equal(passed["noise"] < 0, bits == 1) and torch.equal(
+        passed["noise"] >= 1, bits == 0
+    )
+    assert 0 <= found["valid"] <= 1
