@@ -86,10 +86,8 @@ def guesses(shares: Tensor, bits: Tensor, labels: Tensor) -> tuple[Tensor, Tenso
     each of the K exponents; arguments as of ``ask``.
     """
     zero, one = (-shares).log1p(), shares.log()
-    of_z = (
-        torch.einsum("nth,sth->nts", bits.double(), one - zero) + zero.sum(-1).T
-    )  # log q(z_t | S)
-    read = of_z.cumsum(1)
+    of_z = torch.einsum("nth,sth->nts", bits.double(), one - zero) + zero.sum(-1).T
+    read = of_z.cumsum(1)  # log q(z_0 … z_t | S), of_z that of z_t alone
     at_label = labels[:, None, None].expand(-1, read.shape[1], 1)
     of_label, of_next = [], []
     for exponent in EXPONENTS:

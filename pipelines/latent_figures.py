@@ -43,12 +43,11 @@ def latent_figures(
     """``latent`` of evaluation.json, without the upper bound that the ELBO gives, and of
     details.json; all information in bits.
     """
-    rng = generator(settings.seed, Purpose.LATENT, 0)
+    rng = generator(settings.seed, Purpose.LATENT)
     rows, starts = sample_with_starts(settings.probe_sequences, rng)
     probabilities = bit_logits(model, rows, settings, device).sigmoid()
     shares = shares_by_label(probabilities, starts, STARTS)
 
-    rng = generator(settings.seed, Purpose.LATENT, 1)
     rows, starts = sample_with_starts(max(2, settings.probe_sequences // ASKED), rng)
     o = bit_logits(model, rows, settings, device)
     bits = (torch.rand(o.shape, generator=rng) < o.sigmoid()).long()

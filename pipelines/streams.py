@@ -26,7 +26,7 @@ class Purpose(IntEnum):
     COIN = 8  # z of the coin's figure
     ANSWERS = 9  # z of benchmarks' prompts, answers and texts
     GENERATION = 10  # z and tokens of benchmarks' generations
-    LATENT = 11  # sequences of the target task and their z, index 0 to learn from, 1 to ask about
+    LATENT = 11  # sequences of the target task and their z, for a probe of what z says
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

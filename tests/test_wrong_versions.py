@@ -785,6 +785,44 @@ WRONG = [
         "test_order.py::test_without_a_table_every_window_comes_once",
         "pipelines",
     ),
+    Wrong(
+        "a probe that has read the z after",
+        "probe.py",
+        "read = of_z.cumsum(1)",
+        "read = of_z.cumsum(1).roll(-1, 1)",
+        "test_probe.py::test_a_label_written_out_is_known_digit_by_digit_and_not_before",
+    ),
+    Wrong(
+        "a z that is expected by one who has read it",
+        "probe.py",
+        "(exponent * (read - of_z))",
+        "(exponent * read)",
+        "test_probe.py::test_a_label_written_out_is_known_digit_by_digit_and_not_before",
+    ),
+    Wrong(
+        "a probe asked about what it learned from",
+        "latent_figures.py",
+        "sample_with_starts(max(2, settings.probe_sequences // ASKED), rng)",
+        "(rows[::ASKED], starts[::ASKED])",
+        "test_latent_figures.py::test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing",
+        "pipelines",
+    ),
+    Wrong(
+        "offsets from the target's first character as it is read",
+        "latent_figures.py",
+        "PROMPT - 1 + starts",
+        "PROMPT + starts",
+        "test_latent_figures.py::test_the_start_is_known_from_z_as_soon_as_it_is_said",
+        "pipelines",
+    ),
+    Wrong(
+        "a reconstruction whose prompt has a z of its own",
+        "latent_figures.py",
+        "noise = 1 - 2 * bits.float()",
+        "noise = torch.cat((0.5 + 0 * bits[:, :2], 1 - 2 * bits[:, 2:].float()), 1)",
+        "test_latent_figures.py::test_the_decoder_is_given_these_codes_at_every_position",
+        "pipelines",
+    ),
 ]
 
 
