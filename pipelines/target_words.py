@@ -32,12 +32,12 @@ LOSES = (
     "Generation draws z from the uniform prior; the decoder was trained with z that an encoder "
     "drew for a text. Reconstructions have such z, of held-out sequences, and are set against "
     "those by the distance of the two targets and the overlap (Jaccard) of the places of !. Where "
-    "they are valid and generations are not, the decoder is not at fault: the prior draws z of a "
-    "kind that it seldom met. How far the two are apart is the KL of the aggregate posterior, "
-    "the distribution over all texts of a whole sequence of z, from the prior; it is known between "
-    "two bounds. Figures are means, ± is the spread over seeds. Valid shares are compared by the "
-    "rule for arms, once for each Free Transformer; these are not among the comparisons counted "
-    "above."
+    "they are valid and generations are not, the decoder can do its part, and z is at fault: the "
+    "prior draws such as it seldom met. How far the two are apart is the KL of the aggregate "
+    "posterior, the distribution over all texts of a whole sequence of z, from the prior; it is "
+    "known between two bounds. Figures are means, ± is the spread over seeds. Valid shares are "
+    "compared by the rule for arms, once for each Free Transformer; these are not among the "
+    "comparisons counted above."
 )
 
 

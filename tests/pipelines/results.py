@@ -117,7 +117,9 @@ def write_results(
     latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
     with open(folder / "curve.csv", "w", newline="") as file:
         rows = [
-            {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i} | latent
+            {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i}
+            | latent
+            | {"tokens_per_second": 32.5 * i}
             for i in (1, 2, 4)
         ]
         writer = csv.DictWriter(file, list(rows[0]))
