@@ -785,6 +785,30 @@ WRONG = [
         "test_order.py::test_without_a_table_every_window_comes_once",
         "pipelines",
     ),
+    Wrong(
+        "scores of the first seed in place of means",
+        "paper.py",
+        "mean_figures([figures_of(*run_scores(one.metrics)) for one in arm.runs])",
+        "mean_figures([figures_of(*run_scores(one.metrics)) for one in arm.runs[:1]])",
+        "test_paper.py::test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios",
+        "pipelines",
+    ),
+    Wrong(
+        "generations called worse within what seeds differ by",
+        "target_words.py",
+        'if c.verdict == "lower"',
+        "if c.mean < 0",
+        "test_target_words.py::test_within_the_seeds_no_difference_is_claimed",
+        "pipelines",
+    ),
+    Wrong(
+        "free bits of one position too few",
+        "target_plots.py",
+        "kappa * (t + 1)",
+        "kappa * t",
+        "test_target_plots.py::test_free_bits_have_paid_for_at_most_kappa_a_position",
+        "pipelines",
+    ),
 ]
 
 

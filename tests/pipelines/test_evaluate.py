@@ -14,6 +14,7 @@ from ftmodel import coin_flip
 from ftmodel.config import ModelConfig
 from ftmodel.processes import PROCESSES
 from ftmodel.transformer import FreeTransformer
+from pipelines import checkpoint, origin
 from pipelines.checkpoint import Card, check_vocabulary
 from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
@@ -217,6 +218,16 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace):
     client, (tracked,) = tracked_runs()
     history = client.get_metric_history(tracked.info.run_id, "eval/bits_per_token/iwae/mean")
     assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), bounds, strict=True))
+
+
+def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace, monkeypatch):
+    monkeypatch.setenv("GIT_REVISION", "abc123")
+    train_run()
+    monkeypatch.setenv("GIT_REVISION", "another")
+    monkeypatch.setattr(origin, "device_name", lambda: "another")
+    measure(load_experiment(), RUN)
+    details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
+    assert details["training"] == {"git_revision": "abc123", "device": checkpoint.device_name()}
 
 
 def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():

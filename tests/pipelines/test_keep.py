@@ -17,14 +17,21 @@ RUNS = {"base": run(), "free": run(kappa=0.125)}
 TRAINING = {"git_revision": "abc123", "device": "A Processor, 2 threads"}
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished report, in the folder where the command is typed."""
-    write_experiment(tmp_path, RUNS, {})
-    write_latent(tmp_path, "free")
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a finished report; tests must not change it."""
+    folder = write_experiment(tmp_path_factory.mktemp("finished"), RUNS, {})
+    write_latent(folder, "free")
     for name in RUNS:
-        change(tmp_path, name, "details.json", training=TRAINING)
-    make_report(tmp_path)
+        change(folder, name, "details.json", training=TRAINING)
+    make_report(folder)
+    return folder
+
+
+@pytest.fixture
+def project(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its copy, where the command is typed."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["keep", "docs/figure4"])
     return tmp_path
@@ -46,12 +53,12 @@ def test_report_figures_numbers_and_their_origin_are_kept(project: Path) -> None
     assert "| free | 0 | 6,500 | 0:00:04 |" in text
 
 
-def test_nothing_kept_names_this_machine_or_a_place_outside(project: Path) -> None:
+def test_nothing_kept_names_this_machine_or_a_place_outside(project: Path, finished: Path) -> None:
     keep.main()
     folder = project / "docs/figure4"
     for name in ("index.html", "figure4.csv", "README.md"):
         text = (folder / name).read_text()
-        assert str(project) not in text and str(ROOT) not in text and str(Path.home()) not in text
+        assert not any(str(place) in text for place in (project, finished, ROOT, Path.home()))
         assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", text)
     links = re.findall(r"\]\((.*?)\)", (folder / "README.md").read_text())
     assert links and all((folder / link).exists() and "/" not in link for link in links)
