@@ -33,7 +33,7 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         colour, kappa = style[arm.name]["color"], arm.run.kappa_bits or 0.0
         known = lines(arm, "start_bits")
         draw(start, known, colour)
-        paid = {t: min(START_BITS, kappa * (t + 1)) for t in known[0]}
+        paid = {t: min(START_BITS, kappa * (t + 1)) for t in (known[0] if known else ())}
         start.plot(list(paid), list(paid.values()), ":", lw=1.2, color=colour)
         draw(around, from_start(arm), colour)
         if kappa:

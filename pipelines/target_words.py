@@ -19,6 +19,7 @@ LATENT = {  # places of figures in metrics["latent"], by the names that they hav
     "reconstruction_distance": ("reconstruction", "distance"),
     "reconstruction_noise": ("reconstruction", "noise"),
 }
+LITTLE = 0.1  # bits: of less, no half is told
 SAYS = (
     "z is read from the encoder on held-out sequences. Top: how many bits of where the target "
     "starts are known from z of the input positions 0 to t alone, without decoder and text. It is "
@@ -123,15 +124,24 @@ def start_sentence(arm: Arm) -> list[str]:
     known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
     if not known or not entropy:
         return []
-    curves = [one.details.get("latent", {}).get("start_bits") for one in arm.runs]
     said = f"{arm.name}: z alone tells at least {fmean(known):.2f} of the {entropy[0]:.2f} bits "
     said += "of where the target starts"
-    if all(curves) and fmean(known) > 0.1:
-        mean = [fmean(values) for values in zip(*curves, strict=True)]
-        half = next((t for t, bits in enumerate(mean) if bits >= mean[-1] / 2), len(mean) - 1)
+    half = half_known(arm)
+    if half is not None and fmean(known) > LITTLE:
         said += f", half of that by position {half}"
     several = f" (mean of {len(known)} seeds, spread {stdev(known):.2f})" if len(known) > 1 else ""
     return [f"{said}{several}."]
+
+
+def half_known(arm: Arm) -> int | None:
+    """The first position by which half of what all z tell of the start is known, by the mean over
+    seeds; None if some seed lacks a figure.
+    """
+    curves = [one.details.get("latent", {}).get("start_bits") or [None] for one in arm.runs]
+    if any(bits is None for curve in curves for bits in curve):
+        return None
+    means = [fmean(values) for values in zip(*curves, strict=True)]
+    return next(t for t, bits in enumerate(means) if bits >= means[-1] / 2)
 
 
 def prior_sentences(arms: list[Arm]) -> list[str]:

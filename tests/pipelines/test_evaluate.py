@@ -14,13 +14,13 @@ from ftmodel import coin_flip
 from ftmodel.config import ModelConfig
 from ftmodel.processes import PROCESSES
 from ftmodel.transformer import FreeTransformer
-from pipelines import checkpoint, origin
 from pipelines.checkpoint import Card, check_vocabulary
 from pipelines.data_schema import ProcessData, TextData
 from pipelines.errors import UserError
 from pipelines.evaluate import evaluate, flatten, last_third, measure
 from pipelines.files import ROOT
 from pipelines.held_out import held_out
+from pipelines.origin import device_name
 from pipelines.schema import Evaluation, load_experiment
 from pipelines.shards import Shards
 from pipelines.trial import MEASURING
@@ -224,10 +224,9 @@ def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace,
     monkeypatch.setenv("GIT_REVISION", "abc123")
     train_run()
     monkeypatch.setenv("GIT_REVISION", "another")
-    monkeypatch.setattr(origin, "device_name", lambda: "another")
     measure(load_experiment(), RUN)
     details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
-    assert details["training"] == {"git_revision": "abc123", "device": checkpoint.device_name()}
+    assert details["training"] == {"git_revision": "abc123", "device": device_name()}
 
 
 def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():

@@ -71,3 +71,13 @@ def test_arms_are_in_the_legend_with_their_colours(drawn: Figure) -> None:
     thick = [line for line in drawn.axes[0].lines if line.get_linewidth() == 2]
     colours = [line.get_color() for line in thick]
     assert [handle.get_color() for handle in legend.legend_handles][:2] == colours
+
+
+def test_an_arm_of_which_nothing_could_be_measured_draws_nothing(tmp_path: Path) -> None:
+    write_experiment(tmp_path, {"one": run(kappa=1.0)}, {})
+    write_latent(tmp_path, "one")
+    arms = arms_of(tmp_path)
+    nothing = {"start_bits": None, "next_bits": None, "from_start": None}
+    arms[0].first.details["latent"] = nothing
+    figure = what_z_says(arms, styles(["one"]))
+    assert [len(axes.lines) for axes in figure.axes] == [3, 2, 1]  # levels, and lines of no point

@@ -32,6 +32,12 @@ def test_of_next_to_nothing_no_half_is_told(tmp_path: Path) -> None:
     assert said == "free: z alone tells at least 0.05 of the 5.83 bits of where the target starts."
 
 
+def test_where_a_position_was_not_measured_no_half_is_told(tmp_path: Path) -> None:
+    free = arms(tmp_path, [1.0], [1.0])[1]
+    free.first.details["latent"]["start_bits"][1] = None
+    assert start_sentence(free)[0].endswith("bits of where the target starts.")
+
+
 def test_worse_beyond_the_seeds_comes_with_the_gap(tmp_path: Path) -> None:
     (said,) = prior_sentences(arms(tmp_path, [0.5, 0.52, 0.48], [0.98, 0.99, 0.97])[1:])
     assert said.startswith(
