@@ -44,6 +44,7 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right",
                transform=start.get_yaxis_transform())  # fmt: skip
     start.set_ylim(min(0.0, start.get_ylim()[0]), START_BITS + 0.55)
+    start.set_yticks(range(6))
     around.axvspan(-0.5, TARGET - 0.5, color=GREY, alpha=0.12, lw=0)
     decades(around)
     foreseen.set_yscale("symlog", linthresh=0.1)  # 0 is what the prior has
