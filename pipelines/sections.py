@@ -51,7 +51,9 @@ def what_z_tells(arms: list[Arm], style: dict[str, plots.Style]) -> Section:
     found = []
     for data, group in by_data(arms).items():
         if told := [a for a in explained(group) if all("latent" in r.details for r in a.runs)]:
-            alt = f"The target’s start as known from z, KL around it, and z from z, on {data}"
+            alt = (
+                f"The target’s start as known from z, KL around it, and z from fair bits, on {data}"
+            )
             figures[f"latent_{data}"] = (what_z_says(told, style), alt)
             found += [sentence for arm in told for sentence in start_sentence(arm)]
     return Section("What z says of the target", SAYS, figures, first=True, findings=found)

@@ -23,12 +23,13 @@ Line = dict[int, float]
 
 def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     """Of Free Transformers whose details have "latent": the start known from z, bits against
-    positions; KL against the place relative to the target; what of z is foreseeable from z before.
+    positions; KL against the place relative to the target; how far z is from fair bits,
+    given the z before it.
     """
     figure = Figure(figsize=(11, 8.6))
     grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1))
     start = figure.add_subplot(grid[0, :])
-    around, foreseen = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[1, 1])
+    around, unfair = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[1, 1])
     for arm in arms:
         colour, kappa = style[arm.name]["color"], arm.run.kappa_bits or 0.0
         known = lines(arm, "start_bits")
@@ -38,7 +39,7 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         draw(around, from_start(arm), colour)
         if kappa:
             around.axhline(kappa, ls=":", lw=1.2, color=colour)
-        draw(foreseen, lines(arm, "next_bits"), colour)
+        draw(unfair, lines(arm, "next_bits"), colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
     words = f"all there is to know: {START_BITS:.2f} bits"
     start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right",
@@ -47,8 +48,8 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     start.set_yticks(range(6))
     around.axvspan(-0.5, TARGET - 0.5, color=GREY, alpha=0.12, lw=0)
     decades(around)
-    foreseen.set_yscale("symlog", linthresh=0.1)  # 0 is what the prior has
-    plain_ticks(foreseen)
+    unfair.set_yscale("symlog", linthresh=0.1)  # 0 is what the prior has
+    plain_ticks(unfair)
     plain(
         start,
         "Known of the target’s start from z of positions 0 … t",
@@ -56,7 +57,7 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         "bits, at least",
     )
     plain(around, "KL around the target (dotted: κ)", "position, from the target’s start", "bits")
-    plain(foreseen, "Of z, foreseeable from the z before it", "position", "bits")
+    plain(unfair, "z from fair bits, the z before it known", "position", "bits, at least")
     handles = [Line2D([], [], lw=2, color=style[arm.name]["color"], label=arm.name) for arm in arms]
     handles.append(Line2D([], [], ls=":", color=GREY, label="κ (t + 1): free bits’ share"))
     below(figure, handles, 5)

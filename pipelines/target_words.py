@@ -21,22 +21,24 @@ LATENT = {  # places of figures in metrics["latent"], by the names that they hav
 }
 LITTLE = 0.1  # bits: of less, no half is told
 SAYS = (
-    "z is read from the encoder on held-out sequences. Top: how many bits of where the target "
-    "starts are known from z of the input positions 0 to t alone, without decoder and text. It is "
-    "a lower bound: a probe guesses the start from z, and z may say more in a way that it does not "
-    "read. Dotted is κ (t + 1), what free bits alone can have paid for; what lies above it was "
-    "paid for by KL beyond κ. Left: the KL relative to the position, 0, that predicts the target’s "
-    "first character; the target is shaded. Right: how many bits of z the z before it foretells; "
-    "of z from the prior, none. Thin lines are seeds, thick ones their means."
+    "z is drawn from the encoder for sequences made anew by the process. Top: how many bits of "
+    "where the target starts are known from z of the input positions 0 to t alone, without decoder "
+    "and text. It is a lower bound: a probe guesses the start from z, and z may say more in a way "
+    "that it does not read. Dotted is κ (t + 1), what free bits alone can have paid for; what lies "
+    "above it was paid for by KL beyond κ. Left: the KL relative to the position, 0, that predicts "
+    "the target’s first character; the target is shaded. Right: how far the z of a position is "
+    "from fair bits to one who has read the z before it, a lower bound, too; under the prior it is "
+    "0. Thin lines are seeds, thick ones their means."
 )
 LOSES = (
     "Generation draws z from the uniform prior; the decoder was trained with z that an encoder "
-    "drew for a text. Reconstructions have such z, of held-out sequences, and are set against "
+    "drew for a text. Reconstructions have such z, of sequences made anew, and are set against "
     "those by the distance of the two targets and the overlap (Jaccard) of the places of !. Where "
     "they are valid and generations are not, the decoder can do its part, and z is at fault: the "
     "prior draws such as it seldom met. How far the two are apart is the KL of the aggregate "
-    "posterior, the distribution over all texts of a whole sequence of z, from the prior; it is "
-    "known between two bounds. Figures are means, ± is the spread over seeds. Valid shares are "
+    "posterior, the distribution over all texts of a whole sequence of z, from the prior: at least "
+    "what the probe tells from fair bits, at most the gap of the ELBO bound to the exact NLL, "
+    "summed over a sequence. Figures are means, ± is the spread over seeds. Valid shares are "
     "compared by the rule for arms, once for each Free Transformer; these are not among the "
     "comparisons counted above."
 )
@@ -76,7 +78,8 @@ def cell(values: list[float], decimals: int) -> str:
     if not values:
         return "–"
     spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else ""
-    return f"{fmean(values):.{decimals}f}{spread}".replace("-", "−")
+    mean = round(fmean(values), decimals) or 0.0  # not −0.00
+    return f"{mean:.{decimals}f}{spread}".replace("-", "−")
 
 
 def estimate_cell(found: Estimate | None) -> str:
@@ -124,10 +127,10 @@ def start_sentence(arm: Arm) -> list[str]:
     known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
     if not known or not entropy:
         return []
-    said = f"{arm.name}: z alone tells at least {fmean(known):.2f} of the {entropy[0]:.2f} bits "
+    bits = max(0.0, fmean(known))  # information is never less
+    said = f"{arm.name}: z alone tells at least {bits:.2f} of the {entropy[0]:.2f} bits "
     said += "of where the target starts"
-    half = half_known(arm)
-    if half is not None and fmean(known) > LITTLE:
+    if bits > LITTLE and (half := half_known(arm)) is not None:
         said += f", half of that by position {half}"
     several = f" (mean of {len(known)} seeds, spread {stdev(known):.2f})" if len(known) > 1 else ""
     return [f"{said}{several}."]
@@ -141,7 +144,7 @@ def half_known(arm: Arm) -> int | None:
     if any(bits is None for curve in curves for bits in curve):
         return None
     means = [fmean(values) for values in zip(*curves, strict=True)]
-    return next(t for t, bits in enumerate(means) if bits >= means[-1] / 2)
+    return next((t for t, bits in enumerate(means) if bits >= means[-1] / 2), None)
 
 
 def prior_sentences(arms: list[Arm]) -> list[str]:

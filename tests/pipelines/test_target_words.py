@@ -32,6 +32,13 @@ def test_of_next_to_nothing_no_half_is_told(tmp_path: Path) -> None:
     assert said == "free: z alone tells at least 0.05 of the 5.83 bits of where the target starts."
 
 
+def test_an_estimate_below_zero_is_said_as_it_is(tmp_path: Path) -> None:
+    """Sampling may bring a lower bound of next to nothing there."""
+    both = arms(tmp_path, [1.0], [1.0], start=-0.004)
+    assert start_sentence(both[1])[0].startswith("free: z alone tells at least 0.00 of the 5.83")
+    assert target_table(both)[6][1:] == ["–", "0.00"]
+
+
 def test_where_a_position_was_not_measured_no_half_is_told(tmp_path: Path) -> None:
     free = arms(tmp_path, [1.0], [1.0])[1]
     free.first.details["latent"]["start_bits"][1] = None
