@@ -43,6 +43,12 @@ def test_a_row_a_run_then_the_papers(made: Path) -> None:
     assert rows[0]["start_bits"] == rows[0]["kl_bits_per_token"] == rows[0]["ratio"] == ""
 
 
+def test_arms_have_the_gap_of_the_elbo(made: Path) -> None:
+    with open(made / "arms.csv", newline="") as file:
+        found = [row["elbo_gap_nats_per_token"] for row in csv.DictReader(file)]
+    assert found == ["", "0.2"]
+
+
 def test_the_papers_are_those_of_its_sequences(made: Path) -> None:
     found = {float(row["kappa_bits"]): row for row in rows_of(made)[4:]}
     for kappa, panel in read_paper(SAMPLES).items():
