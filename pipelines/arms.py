@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from math import isnan, nan
 from pathlib import Path
 from statistics import fmean, stdev
@@ -84,14 +85,6 @@ class Measured:
         return "–" if self.run.kappa_bits is None else fraction(self.run.kappa_bits)
 
     @property
-    def title(self) -> str:
-        """Name and κ, in words."""
-        if self.run.kappa_bits is None:
-            return f"{self.name}: no latent"
-        unit = "bit" if self.run.kappa_bits <= 1 else "bits"
-        return f"{self.name}: κ = {self.kappa} {unit} per token"
-
-    @property
     def collapsed(self) -> bool:
         return bool(self.metrics.get("collapsed"))
 
@@ -113,10 +106,9 @@ class Measured:
         """The figure to compare: the exact NLL of a baseline, else its IWAE upper bound."""
         return Estimate(**self.metrics[unit][self.bound_key])
 
-    @property
-    def gap(self) -> Estimate | None:
-        """Bound minus the exact entropy, nats per token, where the process is known."""
-        found = self.metrics.get("gap_nats_per_token")
+    def estimate(self, key: str) -> Estimate | None:
+        """A figure in a unit of its own, or None if this run has none."""
+        found = self.metrics.get(key)
         return Estimate(**found) if found else None
 
     def document_bits(self) -> Tensor:
@@ -161,6 +153,14 @@ class Arm:
         return f"baseline + {extra} block{'s' * (extra > 1)}" if extra else "baseline"
 
     @property
+    def title(self) -> str:
+        """Name and κ, in words."""
+        if self.baseline:
+            return f"{self.name}: no latent"
+        unit = "bit" if (self.run.kappa_bits or 0) <= 1 else "bits"
+        return f"{self.name}: κ = {self.first.kappa} {unit} per token"
+
+    @property
     def unit(self) -> str:
         return self.first.unit
 
@@ -193,10 +193,20 @@ class Arm:
     def bound(self, unit: str | None = None) -> Estimate:
         return over_seeds([one.bound(unit or self.unit) for one in self.runs])
 
+    def estimate(self, key: str) -> Estimate | None:
+        """A figure in a unit of its own over the seeds that have it, or None if none has."""
+        found = [estimate for one in self.runs if (estimate := one.estimate(key))]
+        return over_seeds(found) if found else None
+
     @cached_property
     def gap(self) -> Estimate | None:
-        gaps = [one.gap for one in self.runs if one.gap]
-        return over_seeds(gaps) if gaps else None
+        """Bound minus the exact entropy, nats per token, where the process is known."""
+        return self.estimate("gap_nats_per_token")
+
+    @cached_property
+    def elbo_gap(self) -> Estimate | None:
+        """The same of the ELBO bound, of a Free Transformer."""
+        return self.estimate("elbo_gap_nats_per_token")
 
     @property
     def tokens_per_second(self) -> float:
@@ -226,6 +236,15 @@ def read_curve(path: Path) -> Curve:
 def training_bits(row: dict[str, float]) -> float:
     """The training bound of a curve's row: CE for a baseline, CE + KL for a Free Transformer."""
     return row["ce_nats"] / LN2 + row.get("kl_bits", 0.0)
+
+
+def training_seconds(curve: Curve) -> float:
+    """What the steps of a training took, without what stood still between two of its processes."""
+    tokens = [0.0, *(row["tokens"] for row in curve)]
+    return sum(
+        (after - before) / row["tokens_per_second"]
+        for (before, after), row in zip(pairwise(tokens), curve, strict=True)
+    )
 
 
 def read_runs(experiment: Experiment) -> list[Measured]:

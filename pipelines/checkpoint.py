@@ -21,6 +21,7 @@ from ftmodel.config import ModelConfig
 from ftmodel.transformer import FreeTransformer
 from pipelines.errors import UserError
 from pipelines.files import code_hash, replace_file
+from pipelines.origin import device_name, git_revision
 from pipelines.schema import Experiment
 from pipelines.shards import Shards
 
@@ -62,6 +63,8 @@ class Card:
     data_hash: str
     spec_hash: str
     mlflow_run_id: str | None = None
+    git_revision: str = ""  # of the process that wrote the checkpoint; "" in early ones
+    device: str = ""  # that it ran on
 
 
 def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
@@ -91,14 +94,19 @@ def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
         data_hash=shards.metadata.hash,
         spec_hash="",
     )
+    described = asdict(card)
+    del described["git_revision"], described["device"]
     decisive = (
-        asdict(card),
+        described,
         asdict(preset.optim),
         experiment.compute.precision.value,
         torch.__version__,
         code_hash(DECISIVE),
     )
     card.spec_hash = sha256(dumps(decisive).encode()).hexdigest()[:16]
+    workers = experiment.compute.workers
+    card.git_revision = git_revision()
+    card.device = (f"{workers} × " if workers > 1 else "") + device_name()
     return card
 
 

@@ -193,6 +193,7 @@ def measure(experiment: Experiment, name: str) -> None:
         final = at_budget(experiment, run, experiment.budgets(run)[-1], bits)
         metrics["budgets"] = [*smaller, final]
         metrics["last_third"] = last_third(metrics["budgets"])
+    details["training"] = {"git_revision": card.git_revision, "device": card.device}
     metrics["trained_tokens"] = int(curve[-1]["tokens"])
     metrics["parameters"] = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:

@@ -4,13 +4,16 @@ Fresh z: every sequence of a group has a z of its own (blue in the paper). Pinne
 of a group share one (green), so what stays the same among them is what z decides.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from math import isnan, nan
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from ftmodel.target_scores import Scores, score_groups
 from ftmodel.target_task import PROMPT
-from pipelines.arms import Measured
+from pipelines.arms import Arm
 
 SAMPLES = Path("docs/paper/figure4_samples.txt")
 PINNED_GROUPS, GROUP_SIZE = 2, 5  # shown, as in the paper
@@ -20,40 +23,66 @@ def number(value: float, decimals: int) -> str:
     return "–" if isnan(value) else f"{value:.{decimals}f}"
 
 
-@dataclass
+@dataclass(frozen=True)
+class Figures:
+    """Scores of generated groups, of a run or means over seeds; NaN where there is none to have.
+
+    Shares of valid sequences, standard deviations of the target's place in characters, overlaps
+    of noise: see target_scores.py.
+    """
+
+    valid_fresh: float
+    valid_pinned: float
+    spread_fresh: float
+    spread_pinned: float
+    ratio: float  # of the spreads, pinned over fresh; 1 if z decides nothing
+    noise_fresh: float
+    noise_pinned: float
+
+
+def figures_of(fresh: Scores, pinned: Scores | None) -> Figures:
+    other = pinned or Scores(nan, nan, nan, 0, 0)
+    ratio = other.spread / fresh.spread if fresh.spread else nan
+    return Figures(
+        *(fresh.valid, other.valid, fresh.spread, other.spread, ratio, fresh.noise, other.noise)
+    )
+
+
+def mean_figures(found: list[Figures]) -> Figures:
+    """Means over runs, each figure over those that have it; ``ratio`` is the mean of ratios."""
+    rows = map(astuple, found)
+    columns = ([v for v in column if not isnan(v)] for column in zip(*rows, strict=True))
+    return Figures(*(fmean(column) if column else nan for column in columns))
+
+
+@dataclass(frozen=True)
 class Panel:
     """Sequences as Figure 4 shows them, with the scores of all that were generated."""
 
     fresh: list[list[str]]  # one group
     pinned: list[list[str]]  # two groups; none for a baseline, which has no z
-    fresh_scores: Scores
-    pinned_scores: Scores | None
-
-    @property
-    def ratio(self) -> float:
-        """Spread of the target with pinned z over that with fresh z; 1 if z decides nothing."""
-        if self.pinned_scores is None or not self.fresh_scores.spread:
-            return nan
-        return self.pinned_scores.spread / self.fresh_scores.spread
+    figures: Figures
+    groups: str  # how many groups of how many sequences were scored, fresh and pinned
+    note: str = ""  # of which seeds all this is
 
     @property
     def summary(self) -> str:
         """The scores in one line; of spread, with fresh and then with pinned z."""
-        fresh, pinned = self.fresh_scores, self.pinned_scores
-        if pinned is None:
-            return f"valid {fresh.valid:.2f}  ·  spread {number(fresh.spread, 1)}"
-        return (
-            f"valid {fresh.valid:.2f}  ·  spread {number(fresh.spread, 1)} → "
-            f"{number(pinned.spread, 1)}  ·  pinned noise {number(pinned.noise, 2)}"
-        )
+        found = self.figures
+        parts = [f"valid {found.valid_fresh:.2f}", f"spread {number(found.spread_fresh, 1)}"]
+        if self.pinned:
+            parts[1] += f" → {number(found.spread_pinned, 1)}"
+            parts.append(f"pinned noise {number(found.noise_pinned, 2)}")
+        return "  ·  ".join(parts + [self.note] * bool(self.note))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Row:
-    """A run of this experiment and, where the paper has samples of its κ, the paper's."""
+    """An arm of this experiment and, where the paper has samples of its κ, the paper's."""
 
-    run: Measured
-    ours: Panel
+    arm: Arm
+    ours: Panel  # sequences of the first seed, means over all of them
+    seeds: list[Figures]  # of each run
     paper: Panel | None
 
 
@@ -67,29 +96,54 @@ def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
             current.append([])
         elif not line.startswith("#"):
             current[-1].append(line)
-    return {
-        kappa: Panel(found[:1], found[1:], score_groups(found[:1]), score_groups(found[1:]))
-        for kappa, found in groups.items()
-    }
+    return {kappa: paper_panel(found[:1], found[1:]) for kappa, found in groups.items()}
 
 
-def our_panel(run: Measured) -> Panel:
-    groups, pinned = run.details["groups"], run.metrics.get("pinned")
+def paper_panel(fresh: list[list[str]], pinned: list[list[str]]) -> Panel:
+    scores = score_groups(fresh), score_groups(pinned)
+    return Panel(fresh, pinned, figures_of(*scores), groups_in_words(*scores))
+
+
+def groups_in_words(fresh: Scores, pinned: Scores | None) -> str:
+    return f"{fresh.groups}{f' + {pinned.groups}' if pinned else ''} × {fresh.group_size}"
+
+
+def scores_of(found: Mapping[str, Any] | None) -> Scores | None:
+    """Scores as evaluation left them, where what cannot be measured may be null."""
+    if found is None:
+        return None
+    known: dict[str, Any] = {key: nan if value is None else value for key, value in found.items()}
+    return Scores(**known)
+
+
+def run_scores(metrics: Mapping[str, Any]) -> tuple[Scores, Scores | None]:
+    """Scores of a run on the target task, with fresh and with pinned z."""
+    fresh = scores_of(metrics["fresh"])
+    assert fresh is not None
+    return fresh, scores_of(metrics.get("pinned"))
+
+
+def our_panel(arm: Arm) -> Panel:
+    """The sequences of the arm's first seed with the mean scores of all its seeds."""
+    groups = arm.first.details["groups"]
+    several = f"means of {len(arm.runs)} seeds; seed {arm.run.seed} shown"
     return Panel(
         [groups["fresh"][0][:GROUP_SIZE]],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
-        Scores(**run.metrics["fresh"]),
-        Scores(**pinned) if pinned else None,
+        mean_figures([figures_of(*run_scores(one.metrics)) for one in arm.runs]),
+        groups_in_words(*run_scores(arm.first.metrics)),
+        several if len(arm.runs) > 1 else "",
     )
 
 
-def figure4_rows(runs: list[Measured], paper: dict[float, Panel]) -> list[Row]:
-    """A row for each run on the target task: baselines first, then by κ."""
+def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
+    """A row for each arm on the target task: baselines first, then by κ."""
     rows = []
-    for one in runs:
-        if one.on_target:
-            kappa = -1.0 if one.run.kappa_bits is None else one.run.kappa_bits
-            rows.append((kappa, Row(one, our_panel(one), paper.get(kappa))))
+    for arm in arms:
+        if arm.first.on_target:
+            kappa = -1.0 if arm.run.kappa_bits is None else arm.run.kappa_bits
+            seeds = [figures_of(*run_scores(one.metrics)) for one in arm.runs]
+            rows.append((kappa, Row(arm, our_panel(arm), seeds, paper.get(kappa))))
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 

@@ -167,7 +167,7 @@ KEY = (
 
 
 def figure4(rows: list[Row]) -> Figure:
-    """The sequences of each run beside the paper's: fresh z boxed in blue, pinned z in green."""
+    """The sequences of each arm beside the paper's: fresh z boxed in blue, pinned z in green."""
     height = HEADER + sum(row_height(row) for row in rows)
     figure = Figure(figsize=(PAGE, height), dpi=115)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, PAGE), ylim=(height, 0))
@@ -177,7 +177,7 @@ def figure4(rows: list[Row]) -> Figure:
     axes.text(COLUMNS[0], 0.68, KEY, fontsize=10.5, color=GREY)
     top = HEADER - 0.15
     for row in rows:
-        axes.text(COLUMNS[0], top + 0.25, row.run.title, fontsize=12.5, fontweight="bold")
+        axes.text(COLUMNS[0], top + 0.25, row.arm.title, fontsize=12.5, fontweight="bold")
         draw_panel(axes, COLUMNS[0], top + 0.4, row.ours)
         if row.paper:
             draw_panel(axes, COLUMNS[1], top + 0.4, row.paper)

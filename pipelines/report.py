@@ -2,7 +2,7 @@
 
 Reads results/<experiment>/<run>/ of every run in params.yaml, and what data/tokens/ says of the
 data, and writes report/<experiment>/: index.html (one self-contained page), report.md, figures/,
-curves.csv, arms.csv (means over seeds), runs.csv and summary.txt.
+curves.csv, arms.csv (means over seeds), runs.csv, figure4.csv and summary.txt.
 """
 
 import base64
@@ -35,6 +35,7 @@ from pipelines.benchmark_table import Benchmarks, benchmarks
 from pipelines.benchmark_words import percent
 from pipelines.budget_table import budget_table
 from pipelines.compare import Comparison, compare
+from pipelines.figure4_csv import figure4_csv
 from pipelines.files import replace_folder
 from pipelines.findings import (
     BUDGETS,
@@ -183,6 +184,7 @@ def arm_row(arm: Arm) -> dict[str, Any]:
         for column in (*COLUMNS, "exact"):
             row |= estimate_row(f"{column}_{unit}", arm.figure(column, unit))
     row |= estimate_row("gap_nats_per_token", arm.gap)
+    row |= estimate_row("elbo_gap_nats_per_token", arm.elbo_gap)
     row |= {"parameters": arm.parameters, "trained_tokens": arm.trained_tokens}
     row |= {"tokens_per_second": arm.tokens_per_second}
     row |= estimate_row("last_third", over_seeds(arm.last_third) if arm.last_third else None)
@@ -248,8 +250,7 @@ def summary(arms: list[Arm], iwae_samples: int, page: Path) -> str:
 
 def summary_row(arm: Arm) -> dict[str, str]:
     kl, bound = arm.figure("kl", "bits_per_token"), arm.bound()
-    panel = our_panel(arm.first) if arm.first.on_target else None
-    pinned = panel.pinned_scores if panel else None
+    figures = our_panel(arm).figures if arm.first.on_target else None
     spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
     return {
         "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),
@@ -260,9 +261,9 @@ def summary_row(arm: Arm) -> dict[str, str]:
         "bits/token": str(arm.bound("bits_per_token")),
         "KL bits": f"{kl.mean:.4f}" if kl else "–",
         "gap": f"{arm.gap.mean:.4f}" if arm.gap else "–",
-        "valid": f"{panel.fresh_scores.valid:.2f}" if panel else "–",
-        "pinned": number(panel.ratio, 2) if panel else "–",
-        "noise": number(pinned.noise, 2) if pinned else "–",
+        "valid": f"{figures.valid_fresh:.2f}" if figures else "–",
+        "pinned": number(figures.ratio, 2) if figures else "–",
+        "noise": number(figures.noise_pinned, 2) if figures else "–",
     }
 
 
@@ -325,11 +326,11 @@ def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> 
     arms = group_by_seed(runs)
     scored = benchmarks(arms)
     on_benchmarks = benchmark_context(scored)
-    rows = figure4_rows(runs, read_paper())
-    shown = [row for row in rows if any(row.run is arm.first for arm in arms)]
+    paper = read_paper()
+    rows = figure4_rows(arms, paper)
     groups, comparisons, made = by_data(arms), compare(arms), sections(arms)
     figures = {name: figure for section in made for name, (figure, _) in section.figures.items()}
-    figures |= {"figure4": plots.figure4(shown)} if shown else {}
+    figures |= {"figure4": plots.figure4(rows)} if rows else {}
     figures |= benchmark_figures(on_benchmarks["benchmarks"], arms)
     context = {
         "experiment": experiment,
@@ -351,7 +352,6 @@ def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> 
         "notes": NOTES,
         "budget_words": BUDGETS,
         "figure4": rows,
-        "figure4_shown": shown,
         "sections": made,
         "images": save_figures(figures, folder / "figures"),
         **on_benchmarks,
@@ -363,6 +363,7 @@ def write_report(experiment: Experiment, runs: list[Measured], folder: Path) -> 
     write_table(folder / "curves.csv", curve_rows(runs))
     write_table(folder / "arms.csv", [arm_row(arm) for arm in arms])
     write_table(folder / "runs.csv", [run_row(one) for one in runs])
+    write_table(folder / "figure4.csv", figure4_csv(rows, paper))
     index = report_folder(experiment) / "index.html"
     text = summary(arms, experiment.evaluation.iwae_samples, index)
     (folder / "summary.txt").write_text(text)

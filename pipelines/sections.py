@@ -8,6 +8,15 @@ from pipelines import arm_plots, plots
 from pipelines.arms import Arm, by_data, families
 from pipelines.coin_plot import coin_flip
 from pipelines.label_words import label_sentence, label_table
+from pipelines.target_plots import what_z_says
+from pipelines.target_words import (
+    LOSES,
+    SAYS,
+    explained,
+    prior_sentences,
+    start_sentence,
+    target_table,
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,8 @@ def sections(arms: list[Arm]) -> list[Section]:
     """Those with something to draw; an arm has the same colour in all of them."""
     style = plots.styles(arm.name for arm in arms)
     made = [
+        what_z_tells(arms, style),
+        prior_and_posterior(arms),
         against_kappa(arms),
         by_budget(arms, style),
         by_samples(arms, style),
@@ -32,7 +43,32 @@ def sections(arms: list[Arm]) -> list[Section]:
         curves(arms, style),
         kl_per_bit(arms),
     ]
-    return [section for section in made if section.figures]
+    return [section for section in made if section.figures or section.table]
+
+
+def what_z_tells(arms: list[Arm], style: dict[str, plots.Style]) -> Section:
+    figures = {}
+    found = []
+    for data, group in by_data(arms).items():
+        if told := [a for a in explained(group) if all("latent" in r.details for r in a.runs)]:
+            alt = (
+                f"The target’s start as known from z, KL around it, and z from fair bits, on {data}"
+            )
+            figures[f"latent_{data}"] = (what_z_says(told, style), alt)
+            found += [sentence for arm in told for sentence in start_sentence(arm)]
+    return Section("What z says of the target", SAYS, figures, first=True, findings=found)
+
+
+def prior_and_posterior(arms: list[Arm]) -> Section:
+    shown, found = list[Arm](), list[str]()
+    for group in by_data(arms).values():
+        if told := explained(group):
+            shown += [arm for arm in group if arm.baseline or arm in told]
+            found += prior_sentences(told)
+    table = target_table(shown) if shown else []
+    return Section(
+        "z from the prior, z from a text", LOSES, {}, first=True, findings=found, table=table
+    )
 
 
 def against_kappa(arms: list[Arm]) -> Section:

@@ -39,6 +39,7 @@ from pipelines.cluster import (
 from pipelines.compose import write_params
 from pipelines.errors import UserError
 from pipelines.files import alone
+from pipelines.origin import git_revision
 from pipelines.record import Record, records
 from pipelines.schema import Compute, Experiment
 from pipelines.sweep_schema import Plan, compose_plan, known_sweeps
@@ -46,7 +47,6 @@ from pipelines.tracking import (
     AWAY,
     KEY,
     Tracking,
-    git_revision,
     now,
     say,
     send_waiting,

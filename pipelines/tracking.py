@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from subprocess import DEVNULL, CalledProcessError, check_output
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from tqdm import tqdm
 from pipelines import errors
 from pipelines.checkpoint import Card
 from pipelines.errors import UserError
+from pipelines.origin import git_revision
 from pipelines.record import Record, records
 from pipelines.schema import Experiment
 
@@ -56,21 +56,6 @@ def store_uri() -> str:
 
 def now() -> int:
     return int(time() * 1000)
-
-
-def git_revision() -> str:
-    """HEAD, with "+changes" if tracked files differ from it.
-
-    Outside git what GIT_REVISION says, which whoever submits a job may set, or "unknown".
-    """
-    try:
-        head = check_output(["git", "rev-parse", "HEAD"], text=True, stderr=DEVNULL).strip()
-        changes = check_output(
-            ["git", "status", "--porcelain", "--untracked-files=no"], text=True, stderr=DEVNULL
-        )
-    except (CalledProcessError, FileNotFoundError):
-        return os.environ.get("GIT_REVISION", "unknown")
-    return head + ("+changes" if changes.strip() else "")
 
 
 @contextmanager
@@ -366,6 +351,7 @@ def new_record(uri: str, card: Card, experiment: Experiment) -> Record:
         **{f"architecture.{key}": value for key, value in card.architecture.items()},
         **{f"optim.{key}": value for key, value in optim.items()},
         "precision": experiment.compute.precision.value,
+        "device": card.device,
         "vocab_size": card.vocab_size,
         "steps": experiment.steps(experiment.runs[card.run_name]),
         "git_revision": git_revision(),

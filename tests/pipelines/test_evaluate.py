@@ -20,6 +20,7 @@ from pipelines.errors import UserError
 from pipelines.evaluate import evaluate, flatten, last_third, measure
 from pipelines.files import ROOT
 from pipelines.held_out import held_out
+from pipelines.origin import device_name
 from pipelines.schema import Evaluation, load_experiment
 from pipelines.shards import Shards
 from pipelines.trial import MEASURING
@@ -228,6 +229,15 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace):
     client, (tracked,) = tracked_runs()
     history = client.get_metric_history(tracked.info.run_id, "eval/bits_per_token/iwae/mean")
     assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), bounds, strict=True))
+
+
+def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace, monkeypatch):
+    monkeypatch.setenv("GIT_REVISION", "abc123")
+    train_run()
+    monkeypatch.setenv("GIT_REVISION", "another")
+    measure(load_experiment(), RUN)
+    details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
+    assert details["training"] == {"git_revision": "abc123", "device": device_name()}
 
 
 def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():

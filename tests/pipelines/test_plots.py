@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
 from pipelines import plots
-from pipelines.arms import Measured
+from pipelines.arms import Arm, Measured
 from pipelines.paper import Row, read_paper
 from pipelines.schema import Run
 
@@ -89,8 +89,11 @@ def test_heat_map_shows_each_bit_of_runs_with_different_h():
 @pytest.fixture(scope="module")
 def figure4_of_the_paper():
     paper = read_paper(ROOT / "docs/paper/figure4_samples.txt")
-    run = {k: Measured(f"k{k}", Run(kappa_bits=k), 8, "target", {}, {}, []) for k in paper}
-    rows = [Row(run[k], panel, panel if k != 8 else None) for k, panel in paper.items()]
+    arms = {
+        k: Arm(f"k{k}", [Measured(f"k{k}", Run(kappa_bits=k), 8, "target", {}, {}, [])])
+        for k in paper
+    }
+    rows = [Row(arms[k], panel, [], panel if k != 8 else None) for k, panel in paper.items()]
     return rows, plots.figure4(rows)
 
 

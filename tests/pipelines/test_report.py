@@ -83,7 +83,9 @@ class Cells(HTMLParser):
 def test_every_output_is_written(made: Path) -> None:
     outputs = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
     names = ("figure4", "curves_target", "curves_text", "kl_per_bit")
-    assert outputs == {*TEXTS, "curves.csv", "runs.csv"} | {f"figures/{name}.png" for name in names}
+    assert outputs == {*TEXTS, "curves.csv", "runs.csv", "figure4.csv"} | {
+        f"figures/{name}.png" for name in names
+    }
 
 
 def test_page_stands_alone(made: Path) -> None:
@@ -261,7 +263,7 @@ def test_paper_has_three_groups_of_five_at_four_thresholds() -> None:
 def test_scores_of_the_paper_are_those_of_its_sequences() -> None:
     panel = read_paper(SAMPLES)[0.125]
     assert panel.summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
-    assert panel.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
+    assert panel.figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
 
 
 def test_kinds_of_characters() -> None:

@@ -92,8 +92,8 @@ def test_what_decides_the_weights_is_what_dvc_retrains_for():
             f"pipelines/{name}.py"
             for name in (
                 *("checkpoint", "checkpoint_io", "cluster", "data_schema", "errors"),
-                *("files", "listing", "record", "schema", "stage", "suite_schema", "tokenizer"),
-                *("tracking", "train"),
+                *("files", "listing", "origin", "record", "schema", "stage", "suite_schema"),
+                *("tokenizer", "tracking", "train"),
             )
         ),
     }
@@ -227,7 +227,13 @@ def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(worksp
     client, (run,) = tracked_runs()
     wanted = {"run.kappa_bits": "0.125", "run.tokens": "10400", "run.seed": "0"}
     assert wanted.items() <= run.data.params.items()
-    assert {"git_revision", "data_hash", "config_hash", "optim.lr"} <= run.data.params.keys()
+    assert {
+        "git_revision",
+        "device",
+        "data_hash",
+        "config_hash",
+        "optim.lr",
+    } <= run.data.params.keys()
     for metric in ("ce_nats", "kl_bits", "hinge_nats", "learning_rate"):
         by_step = client.get_metric_history(run.info.run_id, f"train/{metric}")
         by_tokens = client.get_metric_history(run.info.run_id, f"train_by_tokens/{metric}")

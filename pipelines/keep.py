@@ -1,0 +1,133 @@
+"""Keep a finished report on the target task for the repository.
+
+    python -m pipelines.keep docs/figure4
+
+Reads params.yaml, results/<experiment>/ and report/<experiment>/, and writes into the folder
+index.html (the whole report), figure4.png and what is drawn of z, figure4.csv, and README.md: the
+command, the commit, the device and the time that made them.
+"""
+
+import shutil
+from datetime import UTC, datetime
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from pipelines import errors
+from pipelines.arms import Measured, read_runs, training_seconds
+from pipelines.compose import compose_config
+from pipelines.errors import UserError
+from pipelines.report import report_folder
+from pipelines.schema import PARAMS, Experiment, load_experiment
+from pipelines.stage import argument
+
+FILES = ("index.html", "figure4.csv", "figures/figure4.png")  # of a report, and what z says
+UNKNOWN = "not recorded"
+README = """\
+# Figure 4, experiment `{name}`
+
+![Generated sequences, fresh z in blue and pinned z in green, beside the paper's](figure4.png)
+
+[The whole report](index.html) · [its numbers, a row a run](figure4.csv){drawn}
+
+- Command: `{command}`, then `python -m pipelines.keep`, on {day}
+- Commit of the trainings: {commits}
+- Device: {devices}
+- Time: {total} of training steps in {count} runs (h:mm:ss)
+
+| run | seed | tokens | training steps, h:mm:ss |
+|---|---|---|---|
+{rows}
+"""
+
+
+def report_files(report: Path) -> list[Path]:
+    """What of a report is kept; raises UserError if something is missing."""
+    files = [report / name for name in FILES]
+    for path in files:
+        if not path.exists():
+            raise UserError(
+                f"{path} is missing: `dvc repro report` makes it, of runs on the target task"
+            )
+    return files + sorted(report.glob("figures/latent_*.png"))
+
+
+def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+    """A nested mapping by dotted keys."""
+    if not isinstance(node, dict) or not node:
+        return {prefix.removesuffix("."): node}
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        found |= leaves(value, f"{prefix}{key}.")
+    return found
+
+
+def command(experiment: str) -> str:
+    """What composes params.yaml, with the settings in which it differs from conf/, and runs it."""
+    made = f"make repro EXPERIMENT={experiment}"
+    try:
+        plain = leaves(OmegaConf.to_container(compose_config([f"experiment={experiment}"])))
+    except UserError:
+        return f"{made} (conf/ has no experiment of this name)"
+    params = leaves(OmegaConf.to_container(OmegaConf.load(PARAMS)))
+    changes = [
+        f"{key}={dumps(value).replace(' ', '')}"
+        for key, value in params.items()
+        if key not in plain or plain[key] != value
+    ]
+    return f"{made} SET='{' '.join(changes)}'" if changes else made
+
+
+def origins(runs: list[Measured], key: str) -> str:
+    """What the trainings have noted of themselves; of which runs, unless it is the same of all."""
+    found: dict[str, list[str]] = {}
+    for one in runs:
+        value = one.details.get("training", {}).get(key) or UNKNOWN
+        found.setdefault(value, []).append(one.name)
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join(f"{value} ({', '.join(names)})" for value, names in found.items())
+
+
+def hours(seconds: float) -> str:
+    """h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def readme(experiment: Experiment, runs: list[Measured], drawn: list[str]) -> str:
+    seconds = [training_seconds(one.curve) for one in runs]
+    rows = [
+        f"| {one.name} | {one.run.seed} | {one.run.tokens:,} | {hours(took)} |"
+        for one, took in zip(runs, seconds, strict=True)
+    ]
+    return README.format(
+        name=experiment.name,
+        drawn="".join(f" · [what z says of the target]({name})" for name in drawn),
+        command=command(experiment.name),
+        day=datetime.now(UTC).date(),
+        commits=origins(runs, "git_revision"),
+        devices=origins(runs, "device"),
+        total=hours(sum(seconds)),
+        count=len(runs),
+        rows="\n".join(rows),
+    )
+
+
+def main() -> None:
+    target = Path(argument("folder"))
+    experiment = load_experiment()
+    files = report_files(report_folder(experiment))
+    runs = read_runs(experiment)
+    target.mkdir(parents=True, exist_ok=True)
+    for path in files:
+        shutil.copyfile(path, target / path.name)
+    drawn = [path.name for path in files[len(FILES) :]]
+    (target / "README.md").write_text(readme(experiment, runs, drawn))
+    print(target / "README.md")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,116 @@
+"""What is kept of a report stands alone, and says what made it."""
+
+import re
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from results import ROOT, change, make_report, run, write_experiment, write_latent
+
+from pipelines import keep
+from pipelines.compose import compose_config, write_params
+from pipelines.errors import UserError
+
+RUNS = {"base": run(), "free": run(kappa=0.125)}
+TRAINING = {"git_revision": "abc123", "device": "A Processor, 2 threads"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a finished report; tests must not change it."""
+    folder = write_experiment(tmp_path_factory.mktemp("finished"), RUNS, {})
+    write_latent(folder, "free")
+    for name in RUNS:
+        change(folder, name, "details.json", training=TRAINING)
+    make_report(folder)
+    return folder
+
+
+@pytest.fixture
+def project(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its copy, where the command is typed."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["keep", "docs/figure4"])
+    return tmp_path
+
+
+def test_report_figures_numbers_and_their_origin_are_kept(project: Path) -> None:
+    keep.main()
+    folder, report = project / "docs/figure4", project / "report/tiny"
+    assert {path.name for path in folder.iterdir()} == {
+        "index.html", "figure4.png", "figure4.csv", "latent_target.png", "README.md"
+    }  # fmt: skip
+    assert (folder / "index.html").read_bytes() == (report / "index.html").read_bytes()
+    assert (folder / "figure4.png").read_bytes() == (report / "figures/figure4.png").read_bytes()
+    text = (folder / "README.md").read_text()
+    assert "make repro EXPERIMENT=tiny" in text
+    assert "- Commit of the trainings: abc123\n" in text
+    assert "- Device: A Processor, 2 threads\n" in text
+    assert "- Time: 0:00:08 of training steps in 2 runs" in text  # 65 / 32.5 + 1 + 1 s a run
+    assert "| free | 0 | 6,500 | 0:00:04 |" in text
+
+
+def test_nothing_kept_names_this_machine_or_a_place_outside(project: Path, finished: Path) -> None:
+    keep.main()
+    folder = project / "docs/figure4"
+    for name in ("index.html", "figure4.csv", "README.md"):
+        text = (folder / name).read_text()
+        assert not any(str(place) in text for place in (project, finished, ROOT, Path.home()))
+        assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", text)
+    links = re.findall(r"\]\((.*?)\)", (folder / "README.md").read_text())
+    assert links and all((folder / link).exists() and "/" not in link for link in links)
+    page = (folder / "index.html").read_text()
+    assert not re.search(r"https?:|file:|url\(|@import|src=\"(?!data:)", page)
+
+
+def test_what_is_unlike_among_the_runs_is_said_of_each(project: Path) -> None:
+    change(project, "base", "details.json", training={})
+    keep.main()
+    text = (project / "docs/figure4/README.md").read_text()
+    assert "- Commit of the trainings: not recorded (base); abc123 (free)" in text
+
+
+def test_it_can_be_kept_again(project: Path) -> None:
+    """Over what was kept before; other files in the folder stay."""
+    keep.main()
+    (project / "docs/figure4/note.md").write_text("mine")
+    (project / "docs/figure4/index.html").write_text("old")
+    keep.main()
+    assert (project / "docs/figure4/note.md").exists()
+    assert "<html" in (project / "docs/figure4/index.html").read_text()
+
+
+def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
+    shutil.rmtree(project / "report")
+    with pytest.raises(UserError, match=r"report/tiny/index.html is missing: `dvc repro report`"):
+        keep.main()
+    assert not (project / "docs/figure4").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ([], "make repro EXPERIMENT=smoke"),
+        (
+            ["evaluation.groups=5", "models.target_small.optim.lr=0.5"],
+            "make repro EXPERIMENT=smoke "
+            "SET='evaluation.groups=5 models.target_small.optim.lr=0.5'",
+        ),
+    ],
+)
+def test_the_command_names_what_was_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str], command: str
+) -> None:
+    """And, typed, it composes the same again."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
+    write_params(compose_config(["experiment=smoke", *changes]))
+    found = keep.command("smoke")
+    assert found == command
+    settings = found.partition("SET='")[2].rstrip("'").split()
+    assert compose_config(["experiment=smoke", *settings]) == compose_config(
+        ["experiment=smoke", *changes]
+    )

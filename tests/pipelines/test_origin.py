@@ -1,0 +1,46 @@
+"""What a training notes of where it ran, and that nothing depends on it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines import checkpoint, origin
+from pipelines.checkpoint import make_card
+from pipelines.schema import load_experiment
+from pipelines.shards import Shards
+
+
+def test_a_processor_is_named_with_its_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    table = tmp_path / "cpuinfo"
+    table.write_text("processor\t: 0\nmodel name\t: Some Processor @ 2 GHz\nflags\t: fpu\n")
+    monkeypatch.setattr(origin, "PROCESSOR", table)
+    assert origin.device_name() == "Some Processor @ 2 GHz, 3 threads"
+    table.unlink()
+    assert origin.device_name() == f"{origin.platform.machine()}, 3 threads"
+
+
+def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
+    assert origin.device_name() == "Some GPU"
+
+
+def test_a_card_says_where_it_was_made_and_is_the_same_run_elsewhere(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = load_experiment()
+    name, run = next(iter(experiment.runs.items()))
+    shards = Shards(Path("data/tokens") / run.data)
+    here = make_card(experiment, name, shards)
+    monkeypatch.setattr(checkpoint, "device_name", lambda: "Some GPU")
+    monkeypatch.setattr(checkpoint, "git_revision", lambda: "abc123")
+    there = make_card(experiment, name, shards)
+    assert (there.device, there.git_revision) == ("Some GPU", "abc123")
+    assert here.spec_hash == there.spec_hash
+    experiment.compute.workers = 4
+    assert make_card(experiment, name, shards).device == "4 × Some GPU"
