@@ -1,5 +1,6 @@
 """What a training notes of where it ran, and that nothing depends on it."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,25 @@ def test_a_card_says_where_it_was_made_and_is_the_same_run_elsewhere(
     assert here.spec_hash == there.spec_hash
     experiment.compute.workers = 4
     assert make_card(experiment, name, shards).device == "4 × Some GPU"
+
+
+def test_a_revision_has_changes_where_code_differs_but_not_where_params_were_composed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "code.py"):
+        Path(name).write_text("first\n")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    head = origin.git_revision()
+    assert len(head) == 40
+    Path("params.yaml").write_text("another experiment\n")
+    Path("new.py").write_text("not tracked\n")
+    assert origin.git_revision() == head
+    Path("code.py").write_text("changed\n")
+    assert origin.git_revision() == f"{head}+changes"
