@@ -123,6 +123,10 @@ def run_scores(metrics: Mapping[str, Any]) -> tuple[Scores, Scores | None]:
     return fresh, scores_of(metrics.get("pinned"))
 
 
+def figures_by_seed(arm: Arm) -> list[Figures]:
+    return [figures_of(*run_scores(one.metrics)) for one in arm.runs]
+
+
 def our_panel(arm: Arm) -> Panel:
     """The sequences of the arm's first seed with the mean scores of all its seeds."""
     groups = arm.first.details["groups"]
@@ -130,7 +134,7 @@ def our_panel(arm: Arm) -> Panel:
     return Panel(
         [groups["fresh"][0][:GROUP_SIZE]],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
-        mean_figures([figures_of(*run_scores(one.metrics)) for one in arm.runs]),
+        mean_figures(figures_by_seed(arm)),
         groups_in_words(*run_scores(arm.first.metrics)),
         several if len(arm.runs) > 1 else "",
     )
@@ -142,8 +146,8 @@ def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
     for arm in arms:
         if arm.first.on_target:
             kappa = -1.0 if arm.run.kappa_bits is None else arm.run.kappa_bits
-            seeds = [figures_of(*run_scores(one.metrics)) for one in arm.runs]
-            rows.append((kappa, Row(arm, our_panel(arm), seeds, paper.get(kappa))))
+            row = Row(arm, our_panel(arm), figures_by_seed(arm), paper.get(kappa))
+            rows.append((kappa, row))
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 

@@ -518,8 +518,8 @@ WRONG = [
     Wrong(
         "scores of the first seed in place of means",
         "paper.py",
-        "mean_figures([figures_of(*run_scores(one.metrics)) for one in arm.runs])",
-        "mean_figures([figures_of(*run_scores(one.metrics)) for one in arm.runs[:1]])",
+        "mean_figures(figures_by_seed(arm))",
+        "mean_figures(figures_by_seed(arm)[:1])",
         "test_paper.py::test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios",
         "pipelines",
     ),
