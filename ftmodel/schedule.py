@@ -1,6 +1,6 @@
-"""Learning-rate schedules, as factors of the top rate; steps count optimizer steps from 0.
+"""Schedules, as factors of the top learning rate and of κ; steps count optimizer steps from 0.
 
-Both would reach 0 one step after the last one.
+Both of the learning rate would reach 0 one step after the last one.
 """
 
 from math import cos, pi, sqrt
@@ -29,3 +29,12 @@ def wsd(step: int, warmup: int, decay: float, steps: int) -> float:
         return (step + 1) / warmup
     start = decay_start(decay, steps)
     return 1 - sqrt(max(0, step - start) / (steps - start))
+
+
+def threshold(step: int, warmup: int) -> float:
+    """Of κ: linear to 1 over ``warmup`` steps; without any 1 throughout, as in the paper.
+
+    While κ is small, z can only say what is worth most and must say it briefly; with all of κ from
+    the start the first code that helps stays, however unlike the prior's z it is.
+    """
+    return min(1.0, (step + 1) / warmup) if warmup else 1.0

@@ -60,9 +60,16 @@ class TrainingModule(L.LightningModule):
             assert self.end_of_text is not None, "rows are documents already"
             documents = inputs.eq(self.end_of_text).cumsum(1)
         noise = batch.get("noise")
-        loss = training_loss(self.model, inputs, targets, noise, self.kappa_bits, documents)
+        loss = training_loss(self.model, inputs, targets, noise, self.threshold(), documents)
         parts = {"loss": loss.total, **vars(loss)}  # Lightning divides "loss" by micro-batches
         return {name: value for name, value in parts.items() if value is not None}
+
+    def threshold(self) -> float | None:
+        """κ at the coming optimizer step, in bits per token."""
+        if self.kappa_bits is None:
+            return None
+        warmup = self.optim.kappa_warmup_steps
+        return self.kappa_bits * schedule.threshold(self.global_step, warmup)
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """By norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing.

@@ -39,6 +39,7 @@ class Optim:
     batch_size: int = MISSING  # sequences
     lr: float = MISSING  # at the top of the schedule
     warmup_steps: int = 100
+    kappa_warmup_steps: int = 0  # over which κ rises from 0; the paper has none
     schedule: Schedule = Schedule.cosine
     decay: float = 0.2  # of a budget, that it decays for under wsd
     weight_decay: float = 0.01  # on matrices, not on norms
@@ -56,7 +57,7 @@ class Optim:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is outside 0 … 1")
-        for name in ("warmup_steps", "weight_decay"):
+        for name in ("warmup_steps", "kappa_warmup_steps", "weight_decay"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
         if not 0 < self.decay < 1:
@@ -346,6 +347,12 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
             f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
             f"{least.steps} steps, whose decay begins at {start}, before the end of "
             f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
+        )
+    if run.kappa_bits is not None and optim.kappa_warmup_steps > least.steps:
+        raise ValueError(
+            f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
+            f"{least.steps} steps, too few for κ to be reached: "
+            f"models.{run.model}.optim.kappa_warmup_steps is {optim.kappa_warmup_steps}"
         )
     data = experiment.data[run.data]
     if isinstance(data, ProcessData):

@@ -1,10 +1,10 @@
-"""Learning-rate schedules in closed form."""
+"""Schedules in closed form."""
 
 from math import cos, pi, sqrt
 
 import pytest
 
-from ftmodel.schedule import cosine, decay_start, wsd
+from ftmodel.schedule import cosine, decay_start, threshold, wsd
 
 WARMUP, STEPS = 10, 110
 
@@ -43,3 +43,8 @@ def test_up_to_its_decay_a_budget_shares_the_schedule_of_all_larger_ones(steps):
 )
 def test_the_decay_is_its_share_of_whole_steps_and_at_least_one(decay, steps, start):
     assert decay_start(decay, steps) == start
+
+
+def test_the_threshold_is_whole_at_the_last_step_of_its_warm_up_and_without_any_from_the_first():
+    assert [threshold(s, 4) for s in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert [threshold(s, 0) for s in range(3)] == [1, 1, 1]

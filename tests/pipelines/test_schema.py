@@ -97,6 +97,7 @@ def test_the_papers_third_experiment_has_the_arms_of_table_3_and_its_last_third(
 
 RUN = "runs.free_k1_8"
 ARCHITECTURE = "models.target_small.architecture"
+OPTIM = "models.target_small.optim"
 PART = "data.stdlib.parts.stdlib"
 MISTAKES = [
     (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
@@ -170,10 +171,9 @@ MISTAKES = [
     ("compute.max_failures=-1", "compute.max_failures", "at least 0"),
     ("evaluation.groups=1", "evaluation.groups", "at least 2"),
     ("name=a.b", "name", "lower-case"),
+    (f"+{OPTIM}.kappa_warmup_steps=-1", f"{OPTIM}.kappa_warmup_steps", "-1 is negative"),
+    (f"+{OPTIM}.kappa_warmup_steps=21", f"{RUN}.tokens", "20 steps, too few for κ to be reached"),
 ]
-
-
-OPTIM = "models.target_small.optim"
 
 
 @pytest.mark.parametrize(

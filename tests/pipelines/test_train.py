@@ -74,6 +74,37 @@ def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypa
     assert [point.step for point in history] == list(range(1, 21))
 
 
+def test_kappa_rises_with_the_optimizer_steps_also_of_a_resumed_run(workspace, monkeypatch):
+    """And not with the micro-batches, two a step; a baseline has none."""
+
+    def record(*arguments):
+        seen.append(arguments[4])
+        return training_loss(*arguments)
+
+    def die(self, trainer, *rest):
+        inherited(self, trainer, *rest)
+        if trainer.global_step == 7:
+            trainer.save_checkpoint("resume/smoke/free_k1_8/00000007.ckpt")
+            raise RuntimeError("killed")
+
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["models"]["target_small"]["optim"]["kappa_warmup_steps"] = 10
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.setattr(module, "training_loss", record)
+    inherited = History.on_train_batch_end
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "on_train_batch_end", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_run(compute={"accumulate": 2})
+    train_run(compute={"accumulate": 2})
+    kappas = [0.125 * min(1, step / 10) for step in range(1, 21)]
+    assert seen == pytest.approx([kappa for kappa in kappas for _ in range(2)])
+    seen.clear()
+    train_run("baseline")
+    assert set(seen) == {None}
+
+
 def test_a_checkpoint_of_another_specification_is_not_resumed(workspace, capsys):
     train_run(seed=1)
     weights, _ = train_run(seed=0)
