@@ -278,6 +278,13 @@ WRONG = [
         "test_schedule.py::test_warm_up_is_linear_and_zero_would_be_reached_one_step_after_the_last",
     ),
     Wrong(
+        "κ = 0 at the first step of its warm-up",
+        "schedule.py",
+        "min(1.0, (step + 1) / warmup)",
+        "min(1.0, step / warmup)",
+        "test_schedule.py::test_the_threshold_is_whole_at_the_last_step_of_its_warm_up_and_without_any_from_the_first",
+    ),
+    Wrong(
         "z of the prompt from the prior",
         "generate.py",
         "model(prompt, noise=noise, cache",
