@@ -278,7 +278,8 @@ def group_by_seed(runs: list[Measured]) -> list[Arm]:
     ordered: list[list[Measured]] = []
     for one in runs:
         run = one.run
-        same = groups[run.data, run.model, run.kappa_bits, run.extra_blocks, run.tokens]
+        recipe = (run.kappa_bits, run.kappa_warmup_steps, run.extra_blocks, run.tokens)
+        same = groups[run.data, run.model, *recipe]
         for group in same:
             if all(other.run.seed != run.seed for other in group):
                 group.append(one)

@@ -135,6 +135,7 @@ def fit_leg(
                 run.kappa_bits,
                 leg.steps,
                 end_of_text=shards.metadata.end_of_text,
+                kappa_warmup=run.kappa_warmup_steps,
             ),
             datamodule=BatchModule(batches),
             ckpt_path=newest,

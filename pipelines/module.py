@@ -38,12 +38,13 @@ class TrainingModule(L.LightningModule):
         kappa_bits: float | None,
         steps: int,
         end_of_text: int | None = None,
+        kappa_warmup: int = 0,
     ) -> None:
         """``end_of_text``, the id that every document starts with, is for a model that tells
         documents apart.
         """
         super().__init__()
-        self.end_of_text = end_of_text
+        self.end_of_text, self.kappa_warmup = end_of_text, kappa_warmup
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
         self.windows: list[int] = []  # ids of those that the coming optimizer step has seen
 
@@ -68,8 +69,7 @@ class TrainingModule(L.LightningModule):
         """κ at the coming optimizer step, in bits per token."""
         if self.kappa_bits is None:
             return None
-        warmup = self.optim.kappa_warmup_steps
-        return self.kappa_bits * schedule.threshold(self.global_step, warmup)
+        return self.kappa_bits * schedule.threshold(self.global_step, self.kappa_warmup)
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """By norm. Lightning's own refuses a fused optimizer under bf16, which scales nothing.

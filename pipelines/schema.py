@@ -39,7 +39,6 @@ class Optim:
     batch_size: int = MISSING  # sequences
     lr: float = MISSING  # at the top of the schedule
     warmup_steps: int = 100
-    kappa_warmup_steps: int = 0  # over which κ rises from 0; the paper has none
     schedule: Schedule = Schedule.cosine
     decay: float = 0.2  # of a budget, that it decays for under wsd
     weight_decay: float = 0.01  # on matrices, not on norms
@@ -57,7 +56,7 @@ class Optim:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is outside 0 … 1")
-        for name in ("warmup_steps", "kappa_warmup_steps", "weight_decay"):
+        for name in ("warmup_steps", "weight_decay"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
         if not 0 < self.decay < 1:
@@ -79,6 +78,7 @@ class Run:
     data: str = MISSING  # a name under `data`
     model: str = MISSING  # a name under `models`
     kappa_bits: float | None = MISSING  # κ in bits per token; null is the baseline
+    kappa_warmup_steps: int = 0  # over which κ rises from 0; the paper has none, nor a baseline
     tokens: int = MISSING  # budget, exact to one batch
     # smaller ones in tokens, whose models are kept and measured too; another list is another run
     budgets: list[int] = field(default_factory=list)
@@ -348,11 +348,10 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
             f"{least.steps} steps, whose decay begins at {start}, before the end of "
             f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
         )
-    if run.kappa_bits is not None and optim.kappa_warmup_steps > least.steps:
+    if not 0 <= run.kappa_warmup_steps <= least.steps:
         raise ValueError(
-            f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
-            f"{least.steps} steps, too few for κ to be reached: "
-            f"models.{run.model}.optim.kappa_warmup_steps is {optim.kappa_warmup_steps}"
+            f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "
+            f"the steps of {least.listed} tokens"
         )
     data = experiment.data[run.data]
     if isinstance(data, ProcessData):

@@ -23,7 +23,7 @@ from pipelines.errors import UserError
 from pipelines.schema import NAME, Experiment, Optim, Run, parse
 
 GROUPS: dict[str, type] = {"run": Run, "architecture": ModelConfig, "optim": Optim}
-LATENT = "architecture.latent_"  # settings that mean nothing to a baseline
+LATENT = ("architecture.latent_", "run.kappa_warmup_")  # settings that mean nothing to a baseline
 GRID = "grid"
 DRAWN = ("choice", "uniform", "loguniform")
 DIGITS = 4  # significant ones of a number drawn at random, so that names are readable
@@ -279,14 +279,17 @@ def trial_experiment(
 def identity(experiment: Experiment, name: str) -> str:
     """What tells runs apart; H, say, does not where there is no latent."""
     run = experiment.runs[name]
-    architecture = asdict(experiment.model_config(run))
+    parts = {
+        "run": run,
+        "architecture": experiment.model_config(run),
+        "optim": experiment.models[run.model].optim,
+    }
+    settings = {
+        f"{g}.{key}": value for g, part in parts.items() for key, value in vars(part).items()
+    }
     if run.kappa_bits is None:
-        architecture = {
-            key: value
-            for key, value in architecture.items()
-            if not f"architecture.{key}".startswith(LATENT)
-        }
-    return repr((asdict(run), architecture, asdict(experiment.models[run.model].optim)))
+        settings = {key: value for key, value in settings.items() if not key.startswith(LATENT)}
+    return repr(settings)
 
 
 def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:

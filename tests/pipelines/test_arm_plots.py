@@ -28,6 +28,13 @@ def family(tmp_path: Path) -> list[Arm]:
     return arms_of(write_experiment(tmp_path, runs, bounds))
 
 
+def test_seeds_of_another_recipe_are_another_arm(tmp_path: Path) -> None:
+    """Not a mean over both, which the same name but for the seed would suggest."""
+    runs = {"free_s0": run(kappa=0.5), "free_s1": run(kappa=0.5, kappa_warmup_steps=1, seed=1)}
+    arms = arms_of(write_experiment(tmp_path, runs, {}))
+    assert [arm.name for arm in arms] == ["free_s0", "free_s1"]
+
+
 def dots(axes: Any) -> list[tuple[float, ...]]:
     return [tuple(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "None"]
 

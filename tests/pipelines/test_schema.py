@@ -171,8 +171,8 @@ MISTAKES = [
     ("compute.max_failures=-1", "compute.max_failures", "at least 0"),
     ("evaluation.groups=1", "evaluation.groups", "at least 2"),
     ("name=a.b", "name", "lower-case"),
-    (f"+{OPTIM}.kappa_warmup_steps=-1", f"{OPTIM}.kappa_warmup_steps", "-1 is negative"),
-    (f"+{OPTIM}.kappa_warmup_steps=21", f"{RUN}.tokens", "20 steps, too few for κ to be reached"),
+    (f"+{RUN}.kappa_warmup_steps=-1", f"{RUN}.kappa_warmup_steps", "-1 is outside 0 … 20"),
+    (f"+{RUN}.kappa_warmup_steps=21", f"{RUN}.kappa_warmup_steps", "the steps of 10400 tokens"),
 ]
 
 

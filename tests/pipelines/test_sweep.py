@@ -190,10 +190,17 @@ def test_loguniform_is_uniform_in_the_logarithm():
     assert 160 < sum(draw < 1e-2 for draw in draws) < 240
 
 
-@pytest.mark.parametrize(("key", "values"), [("latent_bits", [4, 8]), ("latent_std", [0.1, 0.2])])
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("architecture.latent_bits", [4, 8]),
+        ("architecture.latent_std", [0.1, 0.2]),
+        ("run.kappa_warmup_steps", [0, 9]),
+    ],
+)
 def test_a_baseline_is_not_trained_once_for_each_latent(in_root, key, values):
-    plan = plan_of(f"space.architecture.{key}.grid={values}".replace(" ", ""), "~space.run.seed")
-    kinds = [(s["run.kappa_bits"], s[f"architecture.{key}"]) for s in plan.settings.values()]
+    plan = plan_of(f"+space.{key}.grid={values}".replace(" ", ""), "~space.run.seed")
+    kinds = [(s["run.kappa_bits"], s[key]) for s in plan.settings.values()]
     assert kinds == [(None, values[0]), (0.5, values[0]), (0.5, values[1])]
 
 

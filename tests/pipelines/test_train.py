@@ -87,21 +87,18 @@ def test_kappa_rises_with_the_optimizer_steps_also_of_a_resumed_run(workspace, m
             trainer.save_checkpoint("resume/smoke/free_k1_8/00000007.ckpt")
             raise RuntimeError("killed")
 
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    params["models"]["target_small"]["optim"]["kappa_warmup_steps"] = 10
-    Path("params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.setattr(module, "training_loss", record)
     inherited = History.on_train_batch_end
     seen = []
     with monkeypatch.context() as patch:
         patch.setattr(History, "on_train_batch_end", die)
         with pytest.raises(RuntimeError, match="killed"):
-            train_run(compute={"accumulate": 2})
-    train_run(compute={"accumulate": 2})
+            train_run(compute={"accumulate": 2}, kappa_warmup_steps=10)
+    train_run(compute={"accumulate": 2}, kappa_warmup_steps=10)
     kappas = [0.125 * min(1, step / 10) for step in range(1, 21)]
     assert seen == pytest.approx([kappa for kappa in kappas for _ in range(2)])
     seen.clear()
-    train_run("baseline")
+    train_run("baseline", kappa_warmup_steps=10)
     assert set(seen) == {None}
 
 
