@@ -153,6 +153,12 @@ class Arm:
         return f"baseline + {extra} block{'s' * (extra > 1)}" if extra else "baseline"
 
     @property
+    def warmup(self) -> str:
+        """How many steps it took κ to rise from 0, in words; empty if it did not."""
+        steps = 0 if self.baseline else self.run.kappa_warmup_steps
+        return f"κ rose from 0 over {steps:,} steps" if steps else ""
+
+    @property
     def title(self) -> str:
         """Name and κ, in words."""
         if self.baseline:

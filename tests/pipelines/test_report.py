@@ -283,7 +283,7 @@ SEEDED = {
         "base": run("text"),
         "plus": run("text", extra_blocks=1),
         "free_1": run("text", kappa=1.0),
-        "free_2": run("text", kappa=2.0),
+        "free_2": run("text", kappa=2.0, kappa_warmup_steps=3),
     }.items()
     for seed in (0, 1)
 }
@@ -340,6 +340,12 @@ def test_arms_have_mean_spread_and_n(seeded: Path) -> None:
     assert float(free["iwae_bits_per_token_spread"]) == pytest.approx(0.06 / sqrt(2))
     with open(seeded / "runs.csv", newline="") as file:
         assert [row["run"] for row in csv.DictReader(file)] == list(SEEDED)
+
+
+def test_where_kappa_rose_the_table_of_arms_says_so(seeded: Path) -> None:
+    """Of one arm, in the tables of bits per byte and per token."""
+    for name in ("index.html", "report.md"):
+        assert (seeded / name).read_text().count("κ rose from 0 over 3 steps") == 2
 
 
 def test_single_runs_stay_visible(seeded: Path) -> None:
