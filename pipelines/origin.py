@@ -8,18 +8,20 @@ from subprocess import DEVNULL, CalledProcessError, check_output
 import torch
 
 PROCESSOR = Path("/proc/cpuinfo")
-STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/params.yaml")
+WRITTEN = ("params.yaml", "dvc.lock")  # by whoever composes and runs an experiment
+STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/")
 
 
 def git_revision() -> str:
-    """HEAD, with "+changes" if tracked files differ from it, but for params.yaml: what is run is
-    kept with each run, and composing an experiment writes that file.
+    """HEAD, with "+changes" if tracked files differ from it, but for those that composing and
+    running an experiment write: what is run is kept with each run.
 
     Outside git what GIT_REVISION says, which whoever submits a job may set, or "unknown".
     """
     try:
         head = check_output(["git", "rev-parse", "HEAD"], text=True, stderr=DEVNULL).strip()
-        changes = check_output(STATUS, text=True, stderr=DEVNULL)
+        status = (*STATUS, *(f":!/{name}" for name in WRITTEN))
+        changes = check_output(status, text=True, stderr=DEVNULL)
     except (CalledProcessError, FileNotFoundError):
         return os.environ.get("GIT_REVISION", "unknown")
     return head + ("+changes" if changes.strip() else "")

@@ -47,7 +47,7 @@ def test_a_card_says_where_it_was_made_and_is_the_same_run_elsewhere(
     assert make_card(experiment, name, shards).device == "4 × Some GPU"
 
 
-def test_a_revision_has_changes_where_code_differs_but_not_where_params_were_composed(
+def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*words: str) -> None:
@@ -64,6 +64,8 @@ def test_a_revision_has_changes_where_code_differs_but_not_where_params_were_com
     assert len(head) == 40
     Path("params.yaml").write_text("another experiment\n")
     Path("new.py").write_text("not tracked\n")
+    Path("dvc.lock").write_text("what DVC stages after the first stage\n")
+    git("add", "dvc.lock")
     assert origin.git_revision() == head
     Path("code.py").write_text("changed\n")
     assert origin.git_revision() == f"{head}+changes"
