@@ -97,7 +97,6 @@ def test_the_papers_third_experiment_has_the_arms_of_table_3_and_its_last_third(
 
 RUN = "runs.free_k1_8"
 ARCHITECTURE = "models.target_small.architecture"
-OPTIM = "models.target_small.optim"
 PART = "data.stdlib.parts.stdlib"
 MISTAKES = [
     (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
@@ -174,6 +173,9 @@ MISTAKES = [
     (f"+{RUN}.kappa_warmup_steps=-1", f"{RUN}.kappa_warmup_steps", "-1 is outside 0 … 20"),
     (f"+{RUN}.kappa_warmup_steps=21", f"{RUN}.kappa_warmup_steps", "the steps of 10400 tokens"),
 ]
+
+
+OPTIM = "models.target_small.optim"
 
 
 @pytest.mark.parametrize(
