@@ -34,7 +34,7 @@ def wsd(step: int, warmup: int, decay: float, steps: int) -> float:
 def threshold(step: int, warmup: int) -> float:
     """Of κ: linear to 1 over ``warmup`` steps; without any 1 throughout, as in the paper.
 
-    While κ is small, z can only say what is worth most and must say it briefly; with all of κ from
-    the start the first code that helps stays, however unlike the prior's z it is.
+    Meant to let the decoder learn the task before it has z, and to make z say briefly what is
+    worth most; what it did, and with which seeds it did not: LOG.md, 2026-11-22.
     """
     return min(1.0, (step + 1) / warmup) if warmup else 1.0

@@ -278,14 +278,18 @@ def read_run(experiment: Experiment, name: str) -> Measured:
     )
 
 
+def recipe(run: Run) -> dict[str, Any]:
+    """What the runs of an arm have in common; smaller budgets are measured on the way to one."""
+    return {key: value for key, value in vars(run).items() if key not in ("seed", "budgets")}
+
+
 def group_by_seed(runs: list[Measured]) -> list[Arm]:
     """The arms, in order. A run that repeats a seed tells nothing new: an arm of its own."""
     groups: dict[Any, list[list[Measured]]] = defaultdict(list)
     ordered: list[list[Measured]] = []
     for one in runs:
         run = one.run
-        recipe = (run.kappa_bits, run.kappa_warmup_steps, run.extra_blocks, run.tokens)
-        same = groups[run.data, run.model, *recipe]
+        same = groups[tuple(recipe(run).items())]
         for group in same:
             if all(other.run.seed != run.seed for other in group):
                 group.append(one)

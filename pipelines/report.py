@@ -28,6 +28,7 @@ from pipelines.arms import (
     group_by_seed,
     over_seeds,
     read_runs,
+    recipe,
     training_bits,
 )
 from pipelines.benchmark_summary import aligned, summary_lines
@@ -177,8 +178,7 @@ def flat_figures(figures: dict[str, Any], outer: str = "") -> dict[str, Any]:
 
 def arm_row(arm: Arm) -> dict[str, Any]:
     """Mean and spread over seeds of everything measured on an arm, at full precision."""
-    run = {key: value for key, value in vars(arm.run).items() if key not in ("seed", "budgets")}
-    row = {"arm": arm.name, **run, "latent_bits": arm.first.latent_bits}
+    row = {"arm": arm.name, **recipe(arm.run), "latent_bits": arm.first.latent_bits}
     row |= {"seeds": " ".join(map(str, arm.seeds)), "n": len(arm.runs)}
     for unit in UNITS:
         for column in (*COLUMNS, "exact"):
