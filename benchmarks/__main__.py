@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks.alone import alone
 from benchmarks.table import write_table
-from pipelines import errors
-from pipelines.errors import UserError
-from pipelines.files import ROOT, replace_file
+from pipelines.common import errors
+from pipelines.common.atomic_files import ROOT, replace_file
+from pipelines.common.errors import UserError
 
 PACKAGE = "benchmarks"
 NAMES = (

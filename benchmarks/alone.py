@@ -17,7 +17,7 @@ from traceback import format_exception
 from typing import Any
 
 from benchmarks.measure import Figure, Missing, Picture, machine
-from pipelines.files import ROOT, replace_file
+from pipelines.common.atomic_files import ROOT, replace_file
 
 PR_SET_PDEATHSIG = 1
 PACKAGES = (  # what is measured, or measured beside

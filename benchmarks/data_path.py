@@ -17,15 +17,16 @@ from types import SimpleNamespace
 from zlib import crc32
 
 from lightning.pytorch.profilers import SimpleProfiler
+from tests.pipelines.project_copy import Project
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
-from pipelines.batches import BatchModule, StepBatches
-from pipelines.checkpoint import resume_folder
-from pipelines.fit import Place, fit
-from pipelines.schema import Experiment, load_experiment
-from pipelines.shards import Metadata, Shard, Shards, Split, write_metadata
-from pipelines.token_file import BLOCK, CHECK, HEADER, MAGIC, VERSION, Header
-from tests.pipelines.project_copy import Project
+from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.tokens.shards import Metadata, Shard, Shards, Split, write_metadata
+from pipelines.artifacts.tokens.token_file import BLOCK, CHECK, HEADER, MAGIC, VERSION, Header
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Experiment
+from pipelines.train.core.batches import BatchModule, StepBatches
+from pipelines.train.core.trainer import Place, fit
 
 DATA, MODEL = "target", "target_small"
 # run, latent bits, and steps of training in a turn

@@ -25,11 +25,11 @@ from transformers import LlamaForCausalLM
 from transformers.utils import logging
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
-from ftmodel.config import ModelConfig
 from ftmodel.costs import linear_elements
-from ftmodel.generate import generate
-from ftmodel.transformer import FreeTransformer
-from tests.hugging_face import to_hugging_face
+from ftmodel.inference.generate import generate
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from tests.support.hugging_face import to_hugging_face
 
 PROMPT = 16
 # L, D, heads, SwiGLU's width, V: widths of 8 D / 3 rounded up to a multiple of 64

@@ -17,9 +17,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from benchmarks import steps
 from benchmarks.measure import Figure, Picture, figure, in_turns, peak_bytes
-from ftmodel.config import ModelConfig
 from ftmodel.costs import flops_per_token, memory
-from pipelines.plots import COLOURS, GREY
+from ftmodel.model.config import ModelConfig
+from pipelines.report.plots import COLOURS, GREY
 
 VOCABULARY = 2048
 ARMS = {"baseline": (COLOURS[0], "o"), "Free Transformer": (COLOURS[1], "s")}

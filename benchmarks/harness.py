@@ -28,12 +28,12 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.measure import Figure, Work, figure, in_turns, ratio
-from ftmodel.config import ModelConfig
-from ftmodel.transformer import FreeTransformer
-from pipelines.harness import FreeTransformerLM
-from pipelines.suite_schema import Scoring
-from pipelines.tokenizer import ByteTokenizer, train_bpe
-from tests.hugging_face import to_hugging_face
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, train_bpe
+from pipelines.config.suite import Scoring
+from pipelines.suite.lm import FreeTransformerLM
+from tests.support.hugging_face import to_hugging_face
 
 END = "<|endoftext|>"
 NEW = 32  # tokens of a continuation

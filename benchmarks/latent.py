@@ -15,8 +15,8 @@ import torch
 from benchmarks import steps
 from benchmarks.measure import Figure, figure, in_turns, peak_bytes, ratio
 from benchmarks.steps import BATCH, QUICK, SHAPE, VOCABULARY
-from ftmodel.config import ModelConfig
 from ftmodel.costs import flops_per_token
+from ftmodel.model.config import ModelConfig
 
 MIB = 1 << 20
 

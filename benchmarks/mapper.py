@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import Figure, figure, in_turns, peak_bytes, ratio
-from ftmodel.mapper import binary_mapper, code_probabilities, pack_bits
+from ftmodel.model.mapper import binary_mapper, code_probabilities, pack_bits
 
 Mapper = Callable[[Tensor, Tensor, Tensor], Tensor]
 

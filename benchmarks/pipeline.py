@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.measure import Figure, Work, figure, in_turns
-from pipelines.files import ROOT
 from tests.pipelines.project_copy import Project
+
+from benchmarks.measure import Figure, Work, figure, in_turns
+from pipelines.common.atomic_files import ROOT
 
 # of each stage its arguments and its first useful work, in place of which its process ends
 STAGES = {

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.measure import Missing, Work
-from ftmodel.config import ModelConfig
-from ftmodel.objective import training_loss
-from ftmodel.transformer import FreeTransformer
-from pipelines.speed import blocks_of
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.train.core.acceleration import blocks_of
 
 Loss = Callable[[Tensor], Tensor]  # of tokens (B, T + 1)
 VOCABULARY, BATCH = 8192, 8

@@ -19,12 +19,12 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
-from pipelines import corpus
-from pipelines.encode import Task, tokenize_parts
-from pipelines.overlap import find_overlap
-from pipelines.token_file import TokenFile
-from pipelines.tokenize import training_sample
-from pipelines.tokenizer import ByteTokenizer, stretches, train_bpe
+from pipelines.artifacts import corpus
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches, train_bpe
+from pipelines.artifacts.tokens.token_file import TokenFile
+from pipelines.tokenize.build import training_sample
+from pipelines.tokenize.encode import Task, tokenize_parts
+from pipelines.tokenize.overlap import find_overlap
 
 END = "<|endoftext|>"
 

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import nn
 
-from ftmodel.config import ModelConfig
-from ftmodel.cross_entropy import chunk_rows
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.cross_entropy import chunk_rows
+from ftmodel.model.transformer import FreeTransformer
 
 
 def meta_model(config: ModelConfig, vocab_size: int) -> FreeTransformer:

@@ -15,9 +15,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipelines import errors
-from pipelines.errors import UserError
-from pipelines.schema import PARAMS, parse
+from pipelines.common import errors
+from pipelines.common.errors import UserError
+from pipelines.config.load import PARAMS, parse
 
 CONF = Path("conf")
 REFUSED = (HydraException, OmegaConfBaseException, yaml.YAMLError)

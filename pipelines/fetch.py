@@ -15,12 +15,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from pipelines import errors, task_data, tasks
+from pipelines.common import errors
+from pipelines.common.atomic_files import alone, replace_file
+from pipelines.common.errors import UserError
+from pipelines.common.file_listing import one_line
 from pipelines.compose import CONF
-from pipelines.errors import UserError
-from pipelines.files import alone, replace_file
-from pipelines.listing import one_line
-from pipelines.schema import PARAMS
+from pipelines.config.load import PARAMS
+from pipelines.suite import datasets as task_data
+from pipelines.suite import tasks
 
 USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
 

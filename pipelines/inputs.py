@@ -1,18 +1,19 @@
-"""Stage `sources`: what each data entry is made from, as it lies there now.
+"""Stage `sources`: what each data entry is made from, and the code, as they are now.
 
     python -m pipelines.inputs
 
-Writes data/inputs/<name>/text.json (for stage data: paths, sizes and times of the files that the
-entry's parts name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the
-tokenizer.json it names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are
-here). DVC runs this at every `dvc repro`, and those stages again if their file has changed. So it
+Writes data/inputs/code/ (the code that decides results; see common/source_code.py),
+data/inputs/<name>/text.json (for stage data: paths, sizes and times of the files that the entry's
+parts name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the tokenizer.json
+it names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are here). DVC runs
+this at every `dvc repro`, and the other stages again if what they depend on has changed. So it
 opens no text, asks no network, and imports little; what is wrong with an entry is for stage data to
 say. But a benchmark that no one knows is named here, before anything is trained.
 """
 
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -20,13 +21,14 @@ from typing import Any
 
 import yaml
 
-from pipelines import errors
-from pipelines.errors import UserError
-from pipelines.files import replace_file
-from pipelines.listing import Fingerprint, Folder, local_files
+from pipelines.common import errors
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
+from pipelines.common.file_listing import Fingerprint, Folder, local_files
+from pipelines.common.source_code import CODE, mirror
+from pipelines.suite.datasets import fetched
 
 INPUTS = Path("data/inputs")
-FETCHED = Path("data/benchmarks/fetched.json")  # by pipelines.fetch
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
 
 
@@ -77,12 +79,6 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
             file.write(content)
 
 
-def fetched(tasks: Iterable[str]) -> dict[str, Any]:
-    """What pipelines.fetch has brought for ``tasks``."""
-    there = loads(FETCHED.read_bytes()) if FETCHED.exists() else {}
-    return {task: there[task] for task in sorted(tasks) if task in there}
-
-
 def note_suite(tasks: Any) -> None:
     """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, or it has no
     such figure. That takes time, so only where they have changed.
@@ -98,7 +94,7 @@ def note_suite(tasks: Any) -> None:
     pairs = sorted({f"{named[name]} {keys[name]}" for name in tasks})
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not {*pairs} <= {*before["known"]}:
-        from pipelines.tasks import check_key, check_names  # imports much
+        from pipelines.suite.tasks import check_key, check_names  # imports much
 
         check_names(named)
         for name in tasks:
@@ -110,6 +106,19 @@ def note_suite(tasks: Any) -> None:
             file.write(dumps(found, indent=1).encode() + b"\n")
 
 
+def note_code() -> None:
+    """Bring the copy of the code up to date, and say what in it is new."""
+    before, known = CODE.exists(), INPUTS.exists()
+    changed = mirror(CODE)
+    if before and changed:
+        print(f"code changed: {', '.join(sorted(changed))}")
+    elif known and not before:
+        print(
+            f"{CODE} is new: results here were made by a version of the project that did not keep "
+            "its code there, so every stage runs once more"
+        )
+
+
 def main() -> None:
     try:
         params = yaml.safe_load(Path("params.yaml").read_bytes())
@@ -119,11 +128,12 @@ def main() -> None:
         raise UserError("params.yaml: no entries under data") from None
     suite = params.get("suite")
     note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {})
+    note_code()
     for name, data in entries.items():
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
         note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
     for folder in INPUTS.iterdir():
-        if folder.is_dir() and folder.name not in names:
+        if folder.is_dir() and folder.name not in {*names, CODE.name}:
             shutil.rmtree(folder)
 
 

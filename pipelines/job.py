@@ -13,9 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines import errors
-from pipelines.errors import UserError
-from pipelines.files import alone
+from pipelines.common import errors
+from pipelines.common.atomic_files import alone
+from pipelines.common.errors import UserError
 
 USAGE = "usage: python -m pipelines.job <folder that all nodes share> -- <command> [<argument> …]"
 BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone

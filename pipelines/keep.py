@@ -15,13 +15,14 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipelines import errors
-from pipelines.arms import Measured, read_runs, training_seconds
+from pipelines.artifacts.results import Measured, read_runs, training_seconds
+from pipelines.common import errors
+from pipelines.common.console import argument
+from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.errors import UserError
-from pipelines.report import report_folder
-from pipelines.schema import PARAMS, Experiment, load_experiment
-from pipelines.stage import argument
+from pipelines.config.load import PARAMS, load_experiment
+from pipelines.config.schema import Experiment
+from pipelines.report.page import report_folder
 
 FILES = ("index.html", "figure4.csv", "figures/figure4.png")  # of a report, and what z says
 UNKNOWN = "not recorded"

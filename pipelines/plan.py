@@ -17,15 +17,16 @@ from typing import Any, NoReturn
 
 from tokenizers import Tokenizer
 
-from ftmodel.config import ModelConfig
 from ftmodel.costs import Memory, flops_per_token, memory, parameters
-from ftmodel.processes import PROCESSES
-from pipelines import errors
+from ftmodel.model.config import ModelConfig
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.common import errors
+from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.data_schema import ProcessData
-from pipelines.errors import UserError
-from pipelines.legs import legs, steps_taken
-from pipelines.schema import Experiment, Precision, Run, Strategy, parse
+from pipelines.config.data import ProcessData
+from pipelines.config.load import parse
+from pipelines.config.schema import Experiment, Precision, Run, Strategy
+from pipelines.train.core.segments import legs, steps_taken
 
 GIB = 1 << 30
 H100 = 989e12  # FLOP/s in dense bf16 products, by its data sheet

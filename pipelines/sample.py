@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
-from ftmodel.generate import generate
-from ftmodel.target_task import LENGTH, PROMPT
-from pipelines import errors
-from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model
-from pipelines.errors import UserError
-from pipelines.shards import Shards
-from pipelines.stage import load_stage
+from ftmodel.inference.generate import generate
+from ftmodel.synthetic.target_task import LENGTH, PROMPT
+from pipelines.artifacts.checkpoint import check_vocabulary, checkpoint_path, load_model
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common import errors
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_stage
 
 BLUE, GREEN, RED, FAINT, BOLD, END = (f"\033[{n}m" for n in (34, 32, 31, 2, 1, 0))
 

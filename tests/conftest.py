@@ -7,8 +7,11 @@ import pytest
 import torch
 
 import ftmodel
-from ftmodel.config import ModelConfig
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from tests.support.workspace import tokenized, workspace
+
+__all__ = ["tokenized", "workspace"]
 
 torch.set_num_threads(1)
 

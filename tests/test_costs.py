@@ -11,8 +11,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measure import peak_bytes
-from ftmodel import objective
-from ftmodel.config import ModelConfig
 from ftmodel.costs import (
     dense_mapper_flops,
     elements,
@@ -25,9 +23,11 @@ from ftmodel.costs import (
     recomputed_activations,
     utilisation,
 )
-from ftmodel.layers import Block
-from ftmodel.objective import training_loss
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model import objective
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.layers import Block
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
 
 B = 3
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.objective import LN2
+from ftmodel.model.objective import LN2
 
 PERMUTATIONS = 1000
 

@@ -18,9 +18,9 @@ from math import log, nan, sqrt
 import torch
 from torch import Tensor
 
-from ftmodel.layers import LayerCache
-from ftmodel.mapper import binary_mapper, pack_bits
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.layers import LayerCache
+from ftmodel.model.mapper import binary_mapper, pack_bits
+from ftmodel.model.transformer import FreeTransformer
 
 READ_OUT_ELEMENTS = 1 << 25  # of logits (tokens, V) held at once, but for one answer's
 

@@ -15,15 +15,15 @@ Shapes: B rows, T tokens, H latent bits, K samples, S pieces.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, nan
+from math import log
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.mapper import pack_bits
-from ftmodel.objective import LN2
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.objective import LN2
+from ftmodel.model.transformer import FreeTransformer
 
 NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
 
@@ -39,23 +39,6 @@ class Bounds:
     prior: Tensor | None  # None where it was not asked for
     kl_bits: Tensor
     log_weights: Tensor  # (K, S): log p(x | z_k) p(z_k) / q(z_k | x)
-
-
-def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, float]:
-    """Σ totals / Σ sizes and its standard error, of n documents with a total and a size (n,) each;
-    sizes are 1 where none are given. The error is NaN for n = 1.
-
-    It is the ratio estimator's, from the spread of the residuals (delta method; Cochran 1977,
-    Sampling Techniques, § 6.3): documents are independent of each other, their tokens are not.
-    """
-    totals = totals.double()
-    sizes = torch.ones_like(totals) if sizes is None else sizes.double()
-    n, mean = len(totals), totals.sum() / sizes.sum()
-    if n == 1:
-        return {"mean": mean.item(), "se": nan}
-    residuals = totals - mean * sizes
-    error = (n / (n - 1) * residuals.square().sum()).sqrt() / sizes.sum()
-    return {"mean": mean.item(), "se": error.item()}
 
 
 def importance_bound(log_weights: Tensor, k: int) -> Tensor:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.layers import Block, LayerCache, rope_table
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.layers import Block, LayerCache, rope_table
+from ftmodel.model.transformer import FreeTransformer
 
 
 class Stream:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.decoder import decoder
-from ftmodel.mapper import pack_bits
-from ftmodel.transformer import FreeTransformer
+from ftmodel.inference.fast_decoder import decoder
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.transformer import FreeTransformer
 
 
 def latent_noise(rows: int, length: int, bits: int, generator: Generator, share: int = 1) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ftmodel.config import ModelConfig
+from ftmodel.model.config import ModelConfig
 
 
 def rope_table(start: int, length: int, width: int, theta: float, device: torch.device) -> Tensor:

@@ -10,8 +10,8 @@ from math import log
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.cross_entropy import linear_cross_entropy
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.cross_entropy import linear_cross_entropy
+from ftmodel.model.transformer import FreeTransformer
 
 LN2 = log(2.0)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ftmodel.config import ModelConfig
-from ftmodel.layers import (
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.layers import (
     Block,
     LayerCache,
     Positions,
@@ -17,7 +17,7 @@ from ftmodel.layers import (
     rope_table,
     within_documents,
 )
-from ftmodel.mapper import binary_mapper
+from ftmodel.model.mapper import binary_mapper
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from ftmodel import coin_flip, reviews, target_task
+from ftmodel.synthetic import coin_flip, reviews, target_task
 
 
 @dataclass(frozen=True)

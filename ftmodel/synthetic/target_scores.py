@@ -9,7 +9,7 @@ from itertools import combinations
 from math import nan
 from statistics import fmean, pstdev
 
-from ftmodel.target_task import LENGTH, STARTS, TARGET
+from ftmodel.synthetic.target_task import LENGTH, STARTS, TARGET
 
 
 def is_valid(body: str, letter: str) -> bool:

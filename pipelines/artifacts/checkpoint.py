@@ -7,9 +7,7 @@ tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 
 import pickle
 import shutil
-from dataclasses import asdict, dataclass
-from hashlib import sha256
-from json import dumps
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -17,38 +15,16 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch import Tensor
 
-from ftmodel.config import ModelConfig
-from ftmodel.transformer import FreeTransformer
-from pipelines.errors import UserError
-from pipelines.files import code_hash, replace_file
-from pipelines.origin import device_name, git_revision
-from pipelines.schema import Experiment
-from pipelines.shards import Shards
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
 PART = "part"  # marks what a worker has of a tensor
 PREFIX = "model."  # of the model's parameters inside the training module
-DECISIVE = (  # with the data and the parameters; stage train depends on them in dvc.yaml
-    "ftmodel/config.py",
-    "ftmodel/layers.py",
-    "ftmodel/cross_entropy.py",
-    "ftmodel/mapper.py",
-    "ftmodel/transformer.py",
-    "ftmodel/objective.py",
-    "ftmodel/schedule.py",
-    "pipelines/token_file.py",
-    "pipelines/shards.py",
-    "pipelines/streams.py",
-    "pipelines/order.py",
-    "pipelines/batches.py",
-    "pipelines/module.py",
-    "pipelines/speed.py",
-    "pipelines/sharding.py",
-    "pipelines/legs.py",
-    "pipelines/callbacks.py",
-    "pipelines/fit.py",
-)
 
 
 @dataclass
@@ -79,35 +55,6 @@ def resume_folder(experiment: str, run: str) -> Path:
     it runs a stage (those marked to persist it keeps, but then it caches no earlier run).
     """
     return Path("resume") / experiment / run
-
-
-def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
-    """The card of a run about to be trained; its hash covers all that decides the weights."""
-    run = experiment.runs[name]
-    preset = experiment.models[run.model]
-    card = Card(
-        experiment=experiment.name,
-        run_name=name,
-        run=asdict(run),
-        architecture=asdict(experiment.model_config(run)),
-        vocab_size=shards.metadata.vocab_size,
-        data_hash=shards.metadata.hash,
-        spec_hash="",
-    )
-    described = asdict(card)
-    del described["git_revision"], described["device"]
-    decisive = (
-        described,
-        asdict(preset.optim),
-        experiment.compute.precision.value,
-        torch.__version__,
-        code_hash(DECISIVE),
-    )
-    card.spec_hash = sha256(dumps(decisive).encode()).hexdigest()[:16]
-    workers = experiment.compute.workers
-    card.git_revision = git_revision()
-    card.device = (f"{workers} × " if workers > 1 else "") + device_name()
-    return card
 
 
 def file_of(worker: int, workers: int) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.errors import UserError
-from pipelines.files import replace_file
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
 
 SPLITS = ("train", "validation")
 PART_BYTES = 32 << 20  # of text, at which a part ends

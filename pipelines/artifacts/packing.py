@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.shards import Shards
-from pipelines.streams import Purpose, philox
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.rng_streams import Purpose, philox
 
 
 @dataclass

@@ -6,10 +6,7 @@ checkpoints to it, from which training goes on when workers or nodes are lost.
 
 import logging
 import os
-import re
-import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -22,36 +19,20 @@ import ray.train
 import ray.train.torch
 from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
-from ray.train import (
-    ControllerError,
-    FailureConfig,
-    RunConfig,
-    ScalingConfig,
-    TrainingFailedError,
-    WorkerGroupError,
-)
-from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
-from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
     PlacementGroupSchedulingStrategy,
 )
 
-from pipelines.checkpoint import resume_folder
-from pipelines.errors import UserError
-from pipelines.files import ROOT
-from pipelines.fit import Place, fit_leg
-from pipelines.legs import Start, find_start
-from pipelines.schema import Compute, Experiment, Strategy
-from pipelines.sharding import ShardedStrategy
-from pipelines.tracking import Tracking, say
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.config.schema import Compute, Experiment
 
 CHATTY = (  # of Ray Train; what it would say of errors comes from here
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER",
 )
-GONE = re.compile("gloo|nccl|connection|process group|socket", re.IGNORECASE)  # in RuntimeErrors
 NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Train waits for one
 PASSED_ON = (
     "MLFLOW_",
@@ -59,7 +40,6 @@ PASSED_ON = (
     "RAY_ADDRESS",
 )  # of the environment, to workers on other nodes
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
-PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
 
 
 def connect() -> None:
@@ -211,142 +191,3 @@ def check_shared(folder: Path) -> None:
                     f"{folder}: node {node['NodeManagerAddress']} does not see it as it is here; "
                     "the project's folder must lie on storage that all nodes share"
                 )
-
-
-@dataclass
-class Job:
-    """What every worker is told."""
-
-    root: Path
-    experiment: Experiment
-    name: str
-    start: Start
-    report: bool
-
-
-def work(config: dict[str, Any]) -> None:
-    """A worker's life, in a process of its own."""
-    job: Job = config["job"]
-    os.chdir(job.root)
-    context = ray.train.get_context()
-    worker, workers = context.get_world_rank(), context.get_world_size()
-    device = ray.train.torch.get_device()
-    sharded = job.experiment.compute.strategy is Strategy.fsdp
-    place = Place(
-        worker,
-        workers,
-        trainer={
-            "accelerator": "cpu" if device.type == "cpu" else "gpu",
-            "devices": "auto",
-            "strategy": ShardedStrategy(device, workers) if sharded else RayDDPStrategy(),
-        },
-        plugins=[RayLightningEnvironment()],
-    )
-    watch = ray.train.report if job.report else None
-    fit_leg(job.experiment, job.name, place, job.start, watch)
-
-
-def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = None) -> None:
-    """Train a run on ``compute.workers`` workers, through the loss of some of them.
-
-    ``callbacks`` hear of every row of the training curve. Raises UserError as fit() does, and if
-    the cluster cannot hold the workers or loses more of them than ``compute.max_failures``.
-    """
-    connect()
-    compute = experiment.compute
-    worker = worker_of(compute)
-    await_nodes(worker, compute.workers, PATIENCE)
-    check_shared(Path.cwd())
-    say(f"{name}: on Ray, {compute.workers} workers of {worker}")
-    losses, ended = 0, False
-    while not ended:
-        start = find_start(experiment, name)
-        try:
-            launch(Job(Path.cwd(), experiment, name, start, bool(callbacks)), worker, callbacks)
-            ended = start.leg.last
-        except TrainingFailedError as error:
-            lost = explain(error)
-            losses += 1
-            if losses > compute.max_failures:
-                raise UserError(
-                    f"{name}: {lost}; this is loss {losses}, compute.max_failures is "
-                    f"{compute.max_failures}"
-                ) from None
-            say(f"{name}: {lost} (loss {losses} of at most {compute.max_failures}); going on")
-            if not os.environ.get("RAY_ADDRESS"):
-                restart()
-            await_nodes(worker, compute.workers, PATIENCE_AFTER_LOSS)
-
-
-def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
-    """One attempt; raises TrainingFailedError, and ends the MLflow run that worker 0 has begun."""
-    compute = job.experiment.compute
-    storage = (resume_folder(job.experiment.name, job.name) / "ray").resolve()
-    shutil.rmtree(storage, ignore_errors=True)
-    trainer = TorchTrainer(
-        work,
-        train_loop_config={"job": job},
-        torch_config=TorchConfig(backend="nccl" if worker.gpus else "gloo"),
-        scaling_config=ScalingConfig(
-            num_workers=compute.workers,
-            use_gpu=bool(worker.gpus),
-            resources_per_worker=worker.resources(),
-        ),
-        run_config=RunConfig(
-            name=job.name,
-            storage_path=str(storage),
-            callbacks=callbacks,
-            # losses are counted in fit_on_ray, which looks for the newest checkpoint each time
-            failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),  # type: ignore[call-arg]
-        ),
-    )
-    try:
-        trainer.fit()
-    except BaseException as error:
-        with suppress(UserError):  # a full disk, say: ``error`` says more
-            tracking = Tracking(job.experiment.name)
-            tracking.start(job.start.card, job.experiment, go_on=True)
-            tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
-        raise
-    finally:
-        shutil.rmtree(storage, ignore_errors=True)
-
-
-def restart() -> None:
-    """Start Ray of this machine anew, if this process has started it: of workers that are lost
-    while they start, Ray keeps what they had taken.
-    """
-    if ray.get_runtime_context().worker.mode == ray.SCRIPT_MODE:
-        ray.shutdown()
-        connect()
-
-
-def explain(error: TrainingFailedError) -> str:
-    """Words on workers that were lost.
-
-    An error of the user's that a worker has met is raised here instead, and so is a bug: any that
-    is neither Ray's nor of a collective operation whose other workers are gone.
-    """
-    if isinstance(error, WorkerGroupError):
-        failures = {f"worker {rank}": e for rank, e in sorted(error.worker_failures.items())}
-    elif isinstance(error, ControllerError):  # of a worker that is lost while all of them start
-        failures = {"a worker": error.controller_failure}
-    else:
-        failures = {"workers": error}
-    for failure in failures.values():
-        if isinstance(failure, UserError):
-            raise failure from None
-    if not any(map(is_loss, failures.values())):
-        raise error
-    words = [
-        f"{who} ({str(failure).partition('. ')[0].splitlines()[-1][:200]})"
-        for who, failure in failures.items()
-    ]
-    return f"lost {', '.join(words)}"
-
-
-def is_loss(failure: BaseException) -> bool:
-    """Whether a worker, or one that it was talking to, is gone."""
-    if type(failure).__module__.startswith("ray."):
-        return True
-    return isinstance(failure, RuntimeError) and bool(GONE.search(str(failure)))

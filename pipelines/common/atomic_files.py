@@ -4,14 +4,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -73,12 +71,3 @@ def replace_folder(target: Path, keep: bool = False) -> Iterator[Path]:
             raise
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
-
-
-@cache  # what is edited while a run is under way is not what it runs
-def code_hash(names: tuple[str, ...]) -> str:
-    """Hash of source files, which are named from the project's folder."""
-    digest = sha256()
-    for name in names:
-        digest.update((ROOT / name).read_bytes())
-    return digest.hexdigest()

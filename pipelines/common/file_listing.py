@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fsspec.utils import glob_translate
 
-from pipelines.errors import UserError
+from pipelines.common.errors import UserError
 
 BUILDERS = ("arrow", "csv", "json", "parquet", "text")  # of `datasets`, for files named one by one
 

@@ -10,9 +10,9 @@ from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ftmodel.processes import PROCESSES
-from pipelines.errors import UserError
-from pipelines.listing import BUILDERS, compile_exclude
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.common.errors import UserError
+from pipelines.common.file_listing import BUILDERS, compile_exclude
 
 MAX_VOCABULARY = 1 << 17  # the paper's
 FORMATS = ("text", "jsonl", "parquet")

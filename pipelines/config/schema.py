@@ -1,29 +1,22 @@
-"""The typed schema of an experiment, and its validation: every mistake is one line with its key.
+"""The typed schema of an experiment.
 
 ``conf/`` is composed into ``params.yaml`` (see compose.py); every stage reads it through
-:func:`load_experiment`, which checks the whole of it before any work starts.
+:func:`pipelines.config.load.load_experiment`, which checks all of it before any work starts.
 """
 
 import re
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from itertools import pairwise
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING
 
-from ftmodel.config import ModelConfig
-from ftmodel.processes import PROCESSES
-from ftmodel.schedule import decay_start
-from pipelines.data_schema import ProcessData, TextData, merge_data
-from pipelines.errors import UserError
-from pipelines.suite_schema import Suite
+from ftmodel.model.config import ModelConfig
+from pipelines.config import derived
+from pipelines.config.derived import Budget
+from pipelines.config.suite import Suite
 
-PARAMS = Path("params.yaml")
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
@@ -160,15 +153,6 @@ class Evaluation:
             raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
 
 
-@dataclass(frozen=True)
-class Budget:
-    """A token budget of a run, at whose end its model is kept and measured."""
-
-    listed: int  # tokens, as configured
-    steps: int  # optimizer steps that it pays for, whole batches
-    annealed: bool  # whether the learning rate has come down to its end by then
-
-
 @dataclass
 class Experiment:
     name: str = MISSING
@@ -184,186 +168,16 @@ class Experiment:
 
     def model_config(self, run: Run) -> ModelConfig:
         """The architecture of a run: its preset's, without its latent for a baseline."""
-        architecture = self.models[run.model].architecture
-        if run.kappa_bits is not None:
-            return architecture
-        blocks = architecture.n_layers + run.extra_blocks
-        changes = {"n_layers": blocks, "latent_bits": 0, "latent_block": None}
-        return ModelConfig(**{**vars(architecture), **changes})
+        return derived.model_config(self, run)
 
     def steps(self, run: Run) -> int:
         """Optimizer steps that the token budget pays for."""
-        return run.tokens // self.batch_tokens(run)
+        return self.budgets(run)[-1].steps
 
     def batch_tokens(self, run: Run) -> int:
         """Tokens that an optimizer step predicts."""
-        preset = self.models[run.model]
-        return preset.optim.batch_size * preset.architecture.context
+        return derived.batch_tokens(self, run)
 
     def budgets(self, run: Run) -> list[Budget]:
-        """The budgets of a run as they rise, the whole run's last.
-
-        Under wsd each has a decay of its own; under the cosine the smaller ones are snapshots on
-        the way of the whole run's.
-        """
-        wsd = self.models[run.model].optim.schedule is Schedule.wsd
-        batch = self.batch_tokens(run)
-        return [
-            *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
-            Budget(run.tokens, run.tokens // batch, annealed=True),
-        ]
-
-
-def load_experiment(path: Path = PARAMS) -> Experiment:
-    """Read and validate ``params.yaml``; raises UserError naming the file and the dotted key."""
-    try:
-        node = OmegaConf.load(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: `make repro` composes it from conf/") from None
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}") from None
-    if not isinstance(node, DictConfig):
-        raise UserError(f"{path}: not a mapping")
-    return parse(node, str(path))
-
-
-def parse(node: DictConfig, source: str) -> Experiment:
-    """Validate a composed configuration; raises UserError naming ``source`` and the dotted key."""
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(Experiment), node)
-        OmegaConf.resolve(merged)
-        data = {
-            name: merge_data(source, f"data.{name}", entry) for name, entry in merged.data.items()
-        }
-        merged.data = {}
-        if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise UserError(f"{source}: {missing[0]} is missing")
-        experiment = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        key = f"{error.full_key}: " if error.full_key else ""
-        raise UserError(f"{source}: {key}{str(error).splitlines()[0]}") from None
-    assert isinstance(experiment, Experiment)
-    experiment.data = data
-    try:
-        check(experiment)
-    except ValueError as error:
-        raise UserError(f"{source}: {error}") from None
-    return experiment
-
-
-def check_part(key: str, part: Any) -> None:
-    try:
-        part.validate()
-    except ValueError as error:
-        raise ValueError(f"{key}.{error}") from None
-
-
-def check_names(group: str, entries: dict[str, Any]) -> None:
-    for name in entries:
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ValueError(
-                f"{group}.{name}: a name is lower-case letters, digits and single underscores "
-                "(DVC and the overrides give the dot a meaning of its own)"
-            )
-
-
-def check(experiment: Experiment) -> None:
-    """All checks that types cannot make; raises ValueError starting with the dotted key."""
-    for group in ("data", "models", "arms", "runs"):
-        entries = getattr(experiment, group)
-        if not entries and group != "arms":
-            raise ValueError(f"{group}: empty; an experiment needs at least one entry")
-        check_names(group, entries)
-    for name, data in experiment.data.items():
-        if isinstance(data, TextData):
-            check_names(f"data.{name}.parts", data.parts)
-    if not NAME.fullmatch(experiment.name):
-        raise ValueError(
-            f"name: {experiment.name!r} is not lower-case letters, digits, underscores"
-        )
-    for name, data in experiment.data.items():
-        check_part(f"data.{name}", data)
-    check_part("compute", experiment.compute)
-    check_part("evaluation", experiment.evaluation)
-    check_names("suite.tasks", experiment.suite.tasks)
-    check_part("suite", experiment.suite)
-    for name, preset in experiment.models.items():
-        check_part(f"models.{name}.architecture", preset.architecture)
-        check_part(f"models.{name}.optim", preset.optim)
-    for name in experiment.suite_runs:
-        if name not in experiment.runs:
-            raise ValueError(f"suite_runs.{name}: not under runs; conf/config.yaml makes this list")
-    for group in ("arms", "runs"):  # arms first: a mistake is where it was made
-        for name, run in getattr(experiment, group).items():
-            check_run(experiment, f"{group}.{name}", run)
-
-
-def check_run(experiment: Experiment, key: str, run: Run) -> None:
-    for group, wanted in (("data", run.data), ("models", run.model)):
-        if wanted not in (known := getattr(experiment, group)):
-            field_name = group.removesuffix("s")
-            raise ValueError(f"{key}.{field_name}: {wanted!r} is not one of {', '.join(known)}")
-    preset = experiment.models[run.model]
-    if run.kappa_bits is not None:
-        bits = preset.architecture.latent_bits
-        if not bits:
-            raise ValueError(
-                f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
-                f"models.{run.model}.architecture.latent_bits is 0; null makes a baseline"
-            )
-        if not 0 <= run.kappa_bits <= bits:
-            raise ValueError(
-                f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
-                f"models.{run.model}"
-            )
-    compute, rows = experiment.compute, preset.optim.batch_size
-    if rows % (compute.accumulate * compute.workers):
-        what = "workers" if rows % compute.workers else "accumulate"
-        times = "" if rows % getattr(compute, what) else f" × compute.workers {compute.workers}"
-        raise ValueError(
-            f"compute.{what}: {getattr(compute, what)}{times} does not divide "
-            f"models.{run.model}.optim.batch_size {rows}"
-        )
-    batch = preset.optim.batch_size * preset.architecture.context
-    if run.tokens < batch:
-        raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
-    if not 0 <= run.seed < 1 << 32:
-        raise ValueError(f"{key}.seed: {run.seed} is outside 0 … 2^32 − 1")
-    if run.extra_blocks and (run.extra_blocks < 0 or run.kappa_bits is not None):
-        raise ValueError(
-            f"{key}.extra_blocks: {run.extra_blocks}; a baseline may have some, a Free Transformer "
-            "has its encoder"
-        )
-    steps = [0, *(budget // batch for budget in run.budgets), run.tokens // batch]
-    if any(later <= earlier for earlier, later in pairwise(steps)):
-        raise ValueError(
-            f"{key}.budgets: {run.budgets} do not rise from one batch of {batch} tokens to less "
-            f"than the run's {run.tokens}"
-        )
-    optim, least = preset.optim, experiment.budgets(run)[0]
-    start = decay_start(optim.decay, least.steps)
-    if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
-        raise ValueError(
-            f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
-            f"{least.steps} steps, whose decay begins at {start}, before the end of "
-            f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
-        )
-    if not 0 <= run.kappa_warmup_steps <= least.steps:
-        raise ValueError(
-            f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "
-            f"the steps of {least.listed} tokens"
-        )
-    data = experiment.data[run.data]
-    if isinstance(data, ProcessData):
-        if preset.architecture.document_mask:
-            raise ValueError(
-                f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
-                "rows, each a document already"
-            )
-        predicted = PROCESSES[data.source].row - 1
-        if preset.architecture.context != predicted:
-            raise ValueError(
-                f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
-                f"fit the {data.source} task of {key}, whose sequences have {predicted} predicted "
-                "tokens"
-            )
+        """The budgets of a run as they rise, the whole run's last."""
+        return derived.budgets(self, run)

@@ -21,18 +21,18 @@ import pyarrow as pa
 import torch
 from tqdm import tqdm
 
-from ftmodel.processes import PROCESSES
-from pipelines import errors
-from pipelines.corpus import SPLITS, PartWriter, part_path
-from pipelines.data_schema import ProcessData, TextData
-from pipelines.errors import UserError
-from pipelines.files import alone, code_hash, replace_folder
-from pipelines.ledger import UNUSABLE, Ledger, primary
-from pipelines.sources import Source, open_source
-from pipelines.stage import argument, load_stage
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.artifacts.corpus import SPLITS, PartWriter, part_path
+from pipelines.common import errors
+from pipelines.common.atomic_files import alone, replace_folder
+from pipelines.common.console import argument
+from pipelines.common.errors import UserError
+from pipelines.common.source_code import code_version
+from pipelines.config.data import ProcessData, TextData
+from pipelines.config.load import load_stage
+from pipelines.data.ledger import UNUSABLE, Ledger, primary
+from pipelines.data.sources import Source, open_source
 
-# modules that decide what a part holds
-DECISIVE = ("data", "sources", "listing", "corpus", "ledger")
 DRAWN = 4096  # sequences of a process at once
 REPEATED = 0.01  # share of held-out ones among those drawn, above which they may be in training
 
@@ -129,8 +129,7 @@ def specification(data: TextData) -> str:
     for part in entry["parts"].values():
         for name in ("pattern", "exclude"):
             part.pop(name, None)
-    code = code_hash(tuple(f"pipelines/{module}.py" for module in DECISIVE))
-    return sha256(dumps([entry, code, pa.__version__]).encode()).hexdigest()
+    return sha256(dumps([entry, code_version("data"), pa.__version__]).encode()).hexdigest()
 
 
 def open_ledger(work: Path, spec: str) -> Ledger:
@@ -327,7 +326,3 @@ def main() -> None:
         make_process(name, data, target)
     else:
         make_text(name, data, target)
-
-
-if __name__ == "__main__":
-    errors.run(main)

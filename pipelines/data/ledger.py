@@ -14,8 +14,8 @@ from os import strerror
 from pathlib import Path
 from typing import Any
 
-from pipelines.corpus import Document
-from pipelines.errors import UserError
+from pipelines.artifacts.corpus import Document
+from pipelines.common.errors import UserError
 
 UNUSABLE = (  # as it is damaged, or no ledger: what SQLite says on other errors may pass
     sqlite3.SQLITE_CORRUPT,

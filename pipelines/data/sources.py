@@ -17,11 +17,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import listing
-from pipelines.corpus import Document
-from pipelines.data_schema import Files, Hub, Part
-from pipelines.errors import UserError
-from pipelines.listing import Entry, Fingerprint, Folder, local_files, one_line
+from pipelines.artifacts.corpus import Document
+from pipelines.common import file_listing as listing
+from pipelines.common.errors import UserError
+from pipelines.common.file_listing import Entry, Fingerprint, Folder, local_files, one_line
+from pipelines.config.data import Files, Hub, Part
 
 MAX_DOCUMENT = 256 << 20  # bytes; a document is held in memory, several times while tokenised
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ftmodel.bounds import exact_nll, importance_bound, latent_bounds, mean_and_error
-from ftmodel.objective import LN2
-from ftmodel.processes import Process
-from ftmodel.transformer import FreeTransformer
-from pipelines.errors import UserError
-from pipelines.held_out import Batch, held_out, noise_of, packed
-from pipelines.schema import Evaluation
-from pipelines.shards import Shards
-from pipelines.streams import Purpose
+from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
+from ftmodel.model.objective import LN2
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic.registry import Process
+from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose
+from pipelines.config.schema import Evaluation
 
 Figures = dict[str | int, Tensor]  # by name, or, of IWAE, by the number of samples
 

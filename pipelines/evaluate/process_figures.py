@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ftmodel import coin_flip
-from ftmodel.generate import generate
-from ftmodel.information import label_information, told_by
-from ftmodel.processes import PROCESSES
-from ftmodel.target_task import ARROW, LENGTH, LETTERS, decode
-from ftmodel.transformer import FreeTransformer
-from pipelines.data_schema import ProcessData
-from pipelines.errors import UserError
-from pipelines.held_out import held_out, noise_of, packed
-from pipelines.schema import Evaluation
-from pipelines.shards import Shards
-from pipelines.streams import Purpose, generator
+from ftmodel.analysis.label_information import label_information, told_by
+from ftmodel.inference.generate import generate
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic import coin_flip
+from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic.target_task import ARROW, LENGTH, LETTERS, decode
+from pipelines.artifacts.packing import held_out, noise_of, packed
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import ProcessData
+from pipelines.config.schema import Evaluation
 
 COIN_SEQUENCES, COIN_Z = 3, 4  # shown; draws of z for each, from the encoder and from the prior
 

@@ -16,26 +16,31 @@ from typing import Any
 
 import torch
 
-from ftmodel.bounds import mean_and_error
-from ftmodel.generate import generate
-from ftmodel.objective import LN2, collapsed
-from ftmodel.processes import PROCESSES
-from ftmodel.target_scores import score_groups
-from ftmodel.transformer import FreeTransformer
-from pipelines import errors, plots
-from pipelines.arms import read_curve
-from pipelines.checkpoint import check_vocabulary, checkpoint_path, load_model, resume_folder
-from pipelines.data_schema import Data, ProcessData
-from pipelines.held_out import held_out
-from pipelines.latent_figures import latent_figures
-from pipelines.process_figures import coin_figures, label_figures, target_groups
-from pipelines.schema import Evaluation, Experiment
-from pipelines.scoring import score
-from pipelines.series import at_budget, in_last_third
-from pipelines.shards import Shards
-from pipelines.stage import argument, here_or_on_a_worker, load_stage
-from pipelines.streams import Purpose, generator
-from pipelines.tracking import Tracking
+from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.inference.generate import generate
+from ftmodel.model.objective import LN2, collapsed
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic.target_scores import score_groups
+from pipelines.artifacts.checkpoint import (
+    check_vocabulary,
+    checkpoint_path,
+    load_model,
+    resume_folder,
+)
+from pipelines.artifacts.packing import held_out
+from pipelines.artifacts.results import at_budget, in_last_third, read_curve
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.cluster.dispatch import here_or_on_a_worker
+from pipelines.common.console import argument
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import Data, ProcessData
+from pipelines.config.load import load_stage
+from pipelines.config.schema import Evaluation, Experiment
+from pipelines.evaluate.bounds import score
+from pipelines.evaluate.process_figures import coin_figures, label_figures, target_groups
+from pipelines.evaluate.target_latent import latent_figures
+from pipelines.tracking.run import Tracking
 
 UNITS = ("bits_per_token", "bits_per_byte")
 TEXT_PROMPT, TEXT_NEW, TEXT_SAMPLES = 32, 96, 3  # tokens of prompt, of continuation; how many
@@ -218,9 +223,6 @@ def measure(experiment: Experiment, name: str) -> None:
     if "collapsed" in metrics:
         tracking.tag("collapsed", "yes" if metrics["collapsed"] else "no")
     tracking.log_artifact(folder / "details.json")
-    tracking.log_plot(plots.curves({name: curve}), "curve.png")
-    if details["kl_per_bit"]:
-        tracking.log_plot(plots.kl_per_bit({name: details["kl_per_bit"]}), "kl_per_bit.png")
     tracking.finish()
     bounds = metrics["bits_per_token"]
     shown = ", ".join(f"{key} {value['mean']:.4f}" for key, value in bounds.items())
@@ -231,7 +233,3 @@ def main() -> None:
     name = argument("run")
     experiment = load_stage("runs", name)
     here_or_on_a_worker(experiment, partial(measure, experiment, name))
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.generate import generate
-from ftmodel.objective import LN2, kl_per_bit
-from ftmodel.probe import ask, mean_by_offset, shares_by_label
-from ftmodel.target_scores import is_valid, mean_position, noise_overlap
-from ftmodel.target_task import LENGTH, PROMPT, STARTS, decode, sample_with_starts
-from ftmodel.transformer import FreeTransformer
-from pipelines.schema import Evaluation
-from pipelines.streams import Purpose, generator
+from ftmodel.analysis.latent_probe import ask, mean_by_offset, shares_by_label
+from ftmodel.inference.generate import generate
+from ftmodel.model.objective import LN2, kl_per_bit
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic.target_scores import is_valid, mean_position, noise_overlap
+from ftmodel.synthetic.target_task import LENGTH, PROMPT, STARTS, decode, sample_with_starts
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.schema import Evaluation
 
 ASKED = 4  # sequences that the probe learns from for each that it is asked about
 RECONSTRUCTED = 512  # at most

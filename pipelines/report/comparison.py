@@ -21,8 +21,9 @@ from statistics import fmean, stdev, variance
 import torch
 from scipy.stats import t
 
-from ftmodel.bounds import mean_and_error
-from pipelines.arms import Arm, Estimate, baselines, by_data, families
+from ftmodel.analysis.statistics import mean_and_error
+from pipelines.artifacts.results import Estimate
+from pipelines.report.arms import Arm, baselines, by_data, families
 
 
 @dataclass(frozen=True)

@@ -17,28 +17,31 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from ftmodel.objective import LN2
-from pipelines import benchmark_plots, benchmark_words, errors, plots
-from pipelines.arms import (
-    UNITS,
-    Arm,
-    Estimate,
-    Measured,
-    by_data,
-    group_by_seed,
-    over_seeds,
-    read_runs,
-    recipe,
-    training_bits,
+from ftmodel.model.objective import LN2
+from pipelines.artifacts.results import UNITS, Estimate, Measured, read_runs, training_bits
+from pipelines.common.atomic_files import replace_folder
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Experiment
+from pipelines.report import plots
+from pipelines.report.arms import Arm, by_data, group_by_seed, over_seeds, recipe
+from pipelines.report.benchmarks import plot as benchmark_plots
+from pipelines.report.benchmarks import text as benchmark_words
+from pipelines.report.benchmarks.paper_tables import read_tables
+from pipelines.report.benchmarks.table import Benchmarks, benchmarks
+from pipelines.report.benchmarks.terminal import aligned, summary_lines
+from pipelines.report.benchmarks.text import percent
+from pipelines.report.comparison import Comparison, compare
+from pipelines.report.sections.all_sections import sections
+from pipelines.report.sections.budgets import budget_table
+from pipelines.report.sections.figure4 import (
+    character_kinds,
+    figure4_rows,
+    number,
+    our_panel,
+    read_paper,
 )
-from pipelines.benchmark_summary import aligned, summary_lines
-from pipelines.benchmark_table import Benchmarks, benchmarks
-from pipelines.benchmark_words import percent
-from pipelines.budget_table import budget_table
-from pipelines.compare import Comparison, compare
-from pipelines.figure4_csv import figure4_csv
-from pipelines.files import replace_folder
-from pipelines.findings import (
+from pipelines.report.sections.figure4_csv import figure4_csv
+from pipelines.report.verdicts import (
     BUDGETS,
     NOTES,
     caveat,
@@ -48,12 +51,9 @@ from pipelines.findings import (
     introduction,
     signed,
 )
-from pipelines.paper import character_kinds, figure4_rows, number, our_panel, read_paper
-from pipelines.paper_tables import read_tables
-from pipelines.schema import Experiment, load_experiment
-from pipelines.sections import sections
 
 TOKENS = Path("data/tokens")
+TEMPLATES = Path(__file__).with_name("templates")
 COLUMNS = ("nll", "elbo", "iwae", "prior", "kl", "ce")
 
 
@@ -272,9 +272,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
-def templates() -> Environment:
+def templates(folder: Path = TEMPLATES) -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader([folder, TEMPLATES]),
         autoescape=lambda name: "html" in (name or ""),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -376,7 +376,3 @@ def main() -> None:
     with replace_folder(target) as folder:
         write_report(experiment, runs, folder)
     print(target / "index.html")
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -11,9 +11,9 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy import full, nan
 
-from ftmodel.objective import LN2
-from pipelines.arms import Curve, training_bits
-from pipelines.paper import Panel, Row, character_kinds
+from ftmodel.model.objective import LN2
+from pipelines.artifacts.results import Curve, training_bits
+from pipelines.report.sections.figure4 import Panel, Row, character_kinds
 
 # Okabe and Ito's palette, told apart by colour-blind readers, with Tol's wine for its yellow; from
 # the ninth run on with markers

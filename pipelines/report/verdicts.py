@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import isnan
 
-from pipelines.arms import UNITS, Arm, by_data, families
-from pipelines.benchmark_table import Benchmarks, benchmarks
-from pipelines.budget_table import budget_table
-from pipelines.compare import Comparison, compare
+from pipelines.artifacts.results import UNITS
+from pipelines.report.arms import Arm, by_data, families
+from pipelines.report.benchmarks.table import Benchmarks, benchmarks
+from pipelines.report.comparison import Comparison, compare
+from pipelines.report.sections.budgets import budget_table
 
 VERDICTS = {
     "lower": "Lower bound than {}",

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.streams import Purpose, generator, philox
+from pipelines.common.rng_streams import Purpose, generator, philox
 
 Ids = tuple[int, ...]  # of tokens
 

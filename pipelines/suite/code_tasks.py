@@ -32,7 +32,7 @@ def mbpp(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]
 
 def verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
     """PASSED, or what went wrong, of each program with its tests."""
-    from pipelines import sandbox
+    from pipelines.suite.sandbox import run as sandbox
 
     found = sandbox.run_programs(programs)
     return [[PASSED if verdict.passed else verdict.failure] for verdict in found]

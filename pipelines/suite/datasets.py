@@ -5,12 +5,13 @@ data/benchmarks/<dataset>/<configuration>/ holds the splits as Arrow files and w
 
 import json
 import tempfile
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pipelines.files import ROOT, alone, replace_folder
-from pipelines.listing import BUILDERS, one_line
+from pipelines.common.atomic_files import ROOT, alone, replace_folder
+from pipelines.common.file_listing import BUILDERS, one_line
 
 FOLDER = Path("data/benchmarks")
 ORIGIN = "origin.json"
@@ -124,3 +125,12 @@ def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, 
     """Where what lies in the folder is from: dataset, name, revision."""
     content: dict[str, Any] = json.loads((place(dataset, name, kwargs) / ORIGIN).read_text())
     return content
+
+
+FETCHED = Path("data/benchmarks/fetched.json")  # by pipelines.fetch
+
+
+def fetched(tasks: Iterable[str]) -> dict[str, Any]:
+    """What pipelines.fetch has brought for ``tasks``."""
+    there = json.loads(FETCHED.read_bytes()) if FETCHED.exists() else {}
+    return {task: there[task] for task in sorted(tasks) if task in there}

@@ -17,13 +17,16 @@ from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_tex
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
-from ftmodel.answers import log_mean_exp, monte_carlo_error, score_answers
-from ftmodel.bounds import latent_bounds
-from ftmodel.generate import generate
-from ftmodel.transformer import FreeTransformer
-from pipelines.errors import UserError
-from pipelines.held_out import Piece, noise_of, packed, pieces
-from pipelines.requests import (
+from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
+from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.generate import generate
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.packing import Piece, noise_of, packed, pieces
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
+from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose
+from pipelines.config.suite import Scoring
+from pipelines.suite.batching import (
     Decoding,
     Ending,
     Ids,
@@ -37,9 +40,6 @@ from pipelines.requests import (
     padded,
     token_generator,
 )
-from pipelines.streams import Purpose
-from pipelines.suite_schema import Scoring
-from pipelines.tokenizer import ByteTokenizer
 
 NEW_TOKENS = 256  # of a continuation, where the task does not say: the harness's own number
 ENCODED_AT_ONCE = 1000  # requests

@@ -21,44 +21,29 @@ from typing import Any
 
 import torch
 
-from pipelines import errors
-from pipelines.checkpoint import (
+from pipelines.artifacts.checkpoint import (
     Card,
     check_vocabulary,
     checkpoint_path,
     load_model,
     resume_folder,
 )
-from pipelines.errors import UserError
-from pipelines.files import alone, code_hash, replace_file, replace_folder
-from pipelines.harness import FreeTransformerLM
-from pipelines.inputs import fetched
-from pipelines.schema import Budget, Experiment
-from pipelines.series import at_budget, in_last_third
-from pipelines.shards import Shards
-from pipelines.stage import argument, here_or_on_a_worker, load_stage
-from pipelines.suite_schema import Suite, SuiteTask
-from pipelines.tasks import Skipped, TaskFigures, harness_version, our_files, run_task
-from pipelines.tracking import Tracking
+from pipelines.artifacts.results import at_budget, in_last_third
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.cluster.dispatch import here_or_on_a_worker
+from pipelines.common.atomic_files import alone, replace_file, replace_folder
+from pipelines.common.console import argument
+from pipelines.common.errors import UserError
+from pipelines.common.source_code import code_version, hash_of
+from pipelines.config.derived import Budget
+from pipelines.config.load import load_stage
+from pipelines.config.schema import Experiment
+from pipelines.config.suite import Suite, SuiteTask
+from pipelines.suite.datasets import fetched
+from pipelines.suite.lm import FreeTransformerLM
+from pipelines.suite.tasks import Skipped, TaskFigures, harness_version, our_files, run_task
+from pipelines.tracking.run import Tracking
 
-SCORING = (  # what else than checkpoint, tasks/ and settings decides the figures; see dvc.yaml
-    "ftmodel/answers.py",
-    "ftmodel/bounds.py",
-    "ftmodel/decoder.py",
-    "ftmodel/generate.py",
-    "pipelines/streams.py",
-    "pipelines/held_out.py",
-    "pipelines/requests.py",
-    "pipelines/harness.py",
-    "pipelines/programs.py",
-    "pipelines/sandbox.py",
-    "pipelines/sandbox_calls.py",
-    "pipelines/sandbox_child.py",
-    "pipelines/task_data.py",
-    "pipelines/tasks.py",
-    "pipelines/series.py",
-    "pipelines/suite.py",
-)
 SAMPLES = "suite_samples"
 Log = list[dict[str, Any]]  # of samples, as the harness keeps it
 
@@ -102,7 +87,7 @@ def decisive(suite: Suite, card: Card, budget: Budget) -> str:
     """All that the figures of a checkpoint depend on, but for the task."""
     settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
     brought = fetched({task.task for task in suite.tasks.values()})
-    code = code_hash((*SCORING, *our_files()))
+    code = code_version("suite"), hash_of(our_files())
     return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {brought}"
 
 
@@ -246,7 +231,3 @@ def main() -> None:
     if name not in experiment.suite_runs:
         raise UserError(f"{name!r} is not under suite_runs in params.yaml: no text, or no suite")
     here_or_on_a_worker(experiment, partial(score, experiment, name))
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -32,11 +32,11 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval.utils import handle_non_serializable
 from tqdm import tqdm
 
-from ftmodel.bounds import mean_and_error
-from pipelines import task_data
-from pipelines.errors import UserError
-from pipelines.files import ROOT
-from pipelines.listing import one_line
+from ftmodel.analysis.statistics import mean_and_error
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.common.file_listing import one_line
+from pipelines.suite import datasets as task_data
 
 OURS = ROOT / "tasks"
 HARNESS = Path(lm_eval.__file__).parent / "tasks"
@@ -266,7 +266,7 @@ def check_programs(task: str, run_code: bool) -> None:
         )
     if not run_code:
         raise Skipped("programs that a model wrote are run only if asked for: suite.run_code=true")
-    from pipelines import sandbox
+    from pipelines.suite.sandbox import run as sandbox
 
     if reason := sandbox.unavailable():
         raise Skipped(reason)

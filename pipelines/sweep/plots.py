@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipelines.plots import COLOURS, GREY
-from pipelines.scale import Scale, scale
+from pipelines.report.plots import COLOURS, GREY
+from pipelines.report.scale import Scale, scale
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,18 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from pipelines import sweep_plots
-from pipelines.arms import UNITS, Arm, Estimate, Measured, fraction, training_bits
-from pipelines.compare import over_documents
-from pipelines.files import replace_folder
-from pipelines.findings import NOTES, collapses, count, signed
-from pipelines.report import run_row, save_figures, templates, write_table
-from pipelines.sweep_schema import LATENT, Plan, Settings
-from pipelines.trial import DONE, FAILED, STOPPED, Result
+from pipelines.artifacts.results import UNITS, Estimate, Measured, fraction, training_bits
+from pipelines.common.atomic_files import replace_folder
+from pipelines.report.arms import Arm
+from pipelines.report.comparison import over_documents
+from pipelines.report.page import run_row, save_figures, templates, write_table
+from pipelines.report.verdicts import NOTES, collapses, count, signed
+from pipelines.sweep import plots as sweep_plots
+from pipelines.sweep.schema import LATENT, Plan, Settings
+from pipelines.sweep.trial import DONE, FAILED, STOPPED, Result
 
 KAPPA, SEED = "run.kappa_bits", "run.seed"
+TEMPLATES = Path(__file__).with_name("templates")
 LABELS = {
     KAPPA: "κ, bits per token",
     "architecture.latent_bits": "H, latent bits",
@@ -347,7 +349,7 @@ def write(plan: Plan, results: dict[str, Result]) -> Path:
     with replace_folder(target) as folder:
         images = save_figures(draw(plan, results), folder / "figures")
         for template, name in (("sweep.html.jinja", "index.html"), ("sweep.md.jinja", "report.md")):
-            page = templates().get_template(template).render(**context, images=images)
+            page = templates(TEMPLATES).get_template(template).render(**context, images=images)
             (folder / name).write_text(page)
         write_table(folder / "trials.csv", trial_rows(plan, results))
         (folder / "summary.txt").write_text(summary(plan, results, target / "index.html"))

@@ -16,11 +16,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ftmodel.config import ModelConfig
+from ftmodel.model.config import ModelConfig
+from pipelines.common.errors import UserError
 from pipelines.compose import CONF, REFUSED, compose_config, one_line
-from pipelines.data_schema import ProcessData
-from pipelines.errors import UserError
-from pipelines.schema import NAME, Experiment, Optim, Run, parse
+from pipelines.config.data import ProcessData
+from pipelines.config.load import parse
+from pipelines.config.schema import NAME, Experiment, Optim, Run
 
 GROUPS: dict[str, type] = {"run": Run, "architecture": ModelConfig, "optim": Optim}
 LATENT = ("architecture.latent_", "run.kappa_warmup_")  # settings that mean nothing to a baseline

@@ -17,46 +17,25 @@ from typing import Any
 from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from pipelines.arms import Curve, Measured, read_run, training_bits
-from pipelines.checkpoint import (
-    Card,
-    checkpoint_path,
-    make_card,
-    read_checkpoint,
-    resume_folder,
-)
-from pipelines.cluster import fit_on_ray, on_a_worker
-from pipelines.errors import UserError
-from pipelines.evaluate import measure
-from pipelines.files import alone, code_hash, replace_file
-from pipelines.fit import Place, fit
-from pipelines.schema import Experiment
-from pipelines.shards import Shards
-from pipelines.tracking import Tracking, find_record, store_uri
-from pipelines.train import publish
+from pipelines.artifacts.checkpoint import Card, checkpoint_path, read_checkpoint, resume_folder
+from pipelines.artifacts.results import Curve, Measured, read_run, training_bits
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.cluster.connection import on_a_worker
+from pipelines.common.atomic_files import alone, replace_file
+from pipelines.common.errors import UserError
+from pipelines.common.source_code import code_version
+from pipelines.config.schema import Experiment
+from pipelines.evaluate.stage import measure
+from pipelines.tracking.run import Tracking, find_record
+from pipelines.tracking.store import store_uri
+from pipelines.train.core.manifest import make_card
+from pipelines.train.core.trainer import Place, fit
+from pipelines.train.distributed import fit_on_ray
+from pipelines.train.stage import publish
 
 DOCUMENTS = ("bound_bits", "document_tokens", "document_bytes")  # kept of details.json
 FRACTION, BOUND = "fraction", "training_bound_bits"  # what Tune hears of a trial
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
-MEASURING = (  # what else than the checkpoint decides the figures
-    "ftmodel/bounds.py",
-    "ftmodel/coin_flip.py",
-    "ftmodel/decoder.py",
-    "ftmodel/generate.py",
-    "ftmodel/information.py",
-    "ftmodel/probe.py",
-    "ftmodel/processes.py",
-    "ftmodel/reviews.py",
-    "ftmodel/target_scores.py",
-    "ftmodel/target_task.py",
-    "pipelines/streams.py",
-    "pipelines/held_out.py",
-    "pipelines/scoring.py",
-    "pipelines/process_figures.py",
-    "pipelines/latent_figures.py",
-    "pipelines/series.py",
-    "pipelines/evaluate.py",
-)
 
 
 @dataclass
@@ -94,7 +73,7 @@ def card_of(experiment: Experiment, name: str) -> Card:
 def trial_hash(experiment: Experiment, name: str) -> str:
     """Hash of all that decides a trial's result: its training, and how it is measured."""
     spec = card_of(experiment, name).spec_hash
-    decisive = (spec, asdict(experiment.evaluation), code_hash(MEASURING))
+    decisive = (spec, asdict(experiment.evaluation), code_version("evaluate"))
     return sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 

@@ -26,9 +26,8 @@ from omegaconf import OmegaConf
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from pipelines import errors, sweep_report
-from pipelines.arms import training_bits
-from pipelines.cluster import (
+from pipelines.artifacts.results import training_bits
+from pipelines.cluster.connection import (
     PATIENCE,
     await_nodes,
     check_shared,
@@ -36,22 +35,15 @@ from pipelines.cluster import (
     nodes,
     worker_of,
 )
+from pipelines.common.atomic_files import alone
+from pipelines.common.console import say
+from pipelines.common.errors import UserError
+from pipelines.common.provenance import git_revision
 from pipelines.compose import write_params
-from pipelines.errors import UserError
-from pipelines.files import alone
-from pipelines.origin import git_revision
-from pipelines.record import Record, records
-from pipelines.schema import Compute, Experiment
-from pipelines.sweep_schema import Plan, compose_plan, known_sweeps
-from pipelines.tracking import (
-    AWAY,
-    KEY,
-    Tracking,
-    now,
-    say,
-    send_waiting,
-)
-from pipelines.trial import (
+from pipelines.config.schema import Compute, Experiment
+from pipelines.sweep import report as sweep_report
+from pipelines.sweep.schema import Plan, compose_plan, known_sweeps
+from pipelines.sweep.trial import (
     BOUND,
     DONE,
     FAILED,
@@ -63,6 +55,9 @@ from pipelines.trial import (
     settle,
     trial_hash,
 )
+from pipelines.tracking.outbox import Record, records
+from pipelines.tracking.run import Tracking
+from pipelines.tracking.store import AWAY, KEY, now, send_waiting
 
 # it misses files of the loggers that are off
 logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
@@ -308,7 +303,3 @@ def main() -> None:
     make_tokens(plan)
     with alone(Path("sweeps") / plan.name):
         sweep_once(plan)
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -18,24 +18,23 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from pipelines import corpus, errors
-from pipelines.encode import Task, tokenize_parts
-from pipelines.errors import UserError
-from pipelines.files import code_hash, replace_file, replace_folder
-from pipelines.overlap import find_overlap
-from pipelines.token_file import Header, TokenFile, token_dtype
-from pipelines.tokenizer import ByteTokenizer, adopt, symbol_tokenizer, train_bpe
+from pipelines.artifacts import corpus
+from pipelines.artifacts.tokens.byte_tokenizer import (
+    ByteTokenizer,
+    adopt,
+    symbol_tokenizer,
+    train_bpe,
+)
+from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
+from pipelines.common.atomic_files import replace_file, replace_folder
+from pipelines.common.errors import UserError
+from pipelines.common.source_code import code_version
+from pipelines.tokenize.encode import Task, tokenize_parts
+from pipelines.tokenize.overlap import find_overlap
 
 if TYPE_CHECKING:
-    from pipelines.data_schema import Data, TextData
+    from pipelines.config.data import Data, TextData
 
-DECISIVE = (  # for what is in a token file
-    "pipelines/tokenize.py",
-    "pipelines/encode.py",
-    "pipelines/tokenizer.py",
-    "pipelines/token_file.py",
-    "pipelines/corpus.py",
-)
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
 
 
@@ -108,13 +107,13 @@ def tokenize(name: str, data: "Data", source: Path, target: Path, cores: int) ->
     """Make token shards of the corpus in ``source``; raises UserError, or OSError if the disk is
     full. What does not depend on ``cores`` is everything but the time it takes.
     """
-    from ftmodel.processes import PROCESSES
-    from pipelines.data_schema import TextData
-    from pipelines.shards import Metadata, Shard, Split, write_metadata
+    from ftmodel.synthetic.registry import PROCESSES
+    from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
+    from pipelines.config.data import TextData
 
     parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
     digests = {part: content(part) for split in corpus.SPLITS for part in parts[split]}
-    code = code_hash(DECISIVE)
+    code = code_version("tokenize")
     with replace_folder(target, keep=True) as folder:
         path = folder / "tokenizer.json"
         end_of_text = row = None
@@ -185,13 +184,10 @@ def tokenize(name: str, data: "Data", source: Path, target: Path, cores: int) ->
 
 
 def main() -> None:
-    from pipelines.stage import argument, load_stage
+    from pipelines.common.console import argument
+    from pipelines.config.load import load_stage
 
     name = argument("dataset")
     data = load_stage("data", name).data[name]
     cores = len(os.sched_getaffinity(0))
     tokenize(name, data, Path("data/corpus") / name, Path("data/tokens") / name, cores)
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines import corpus
-from pipelines.errors import UserError
-from pipelines.token_file import Header, Ids, write_tokens
-from pipelines.tokenizer import ByteTokenizer, pieces
+from pipelines.artifacts import corpus
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, pieces
+from pipelines.artifacts.tokens.token_file import Header, Ids, write_tokens
+from pipelines.common.errors import UserError
 
 BATCH = 1 << 20  # bytes encoded at once, at least
 FEW = 2  # token files that this process writes before others would have started
@@ -141,7 +141,7 @@ def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header
         yield from ((task, tokenize_part(task)) for task in tasks)
         return
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipelines.encode"])
+    context.set_forkserver_preload(["pipelines.tokenize.encode"])
     pool = ProcessPoolExecutor(workers, context, start_worker, (cores // workers,))
     try:
         futures = {pool.submit(tokenize_part, task): task for task in tasks}

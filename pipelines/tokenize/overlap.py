@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.token_file import Ids, TokenFile
+from pipelines.artifacts.tokens.token_file import Ids, TokenFile
 
 N = 13  # tokens
 HELD_OUT = 1 << 23  # tokens of the held-out part that are looked up, at most

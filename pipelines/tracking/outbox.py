@@ -12,8 +12,8 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from pipelines.errors import UserError
-from pipelines.files import replace_file
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
 
 RECORDS = Path("tracking")
 SAVING = Lock()  # the stage and its sending thread save the same record

@@ -15,22 +15,22 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from pipelines import errors
-from pipelines.checkpoint import (
+from pipelines.artifacts.checkpoint import (
     ENTRY,
     HISTORY,
     checkpoint_path,
-    make_card,
     read_checkpoint,
     resume_folder,
     whole,
 )
-from pipelines.files import alone, replace_folder
-from pipelines.fit import Place, fit
-from pipelines.legs import kept_path, newest_checkpoint
-from pipelines.schema import Experiment
-from pipelines.shards import Shards
-from pipelines.stage import argument, load_stage
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.atomic_files import alone, replace_folder
+from pipelines.common.console import argument
+from pipelines.config.load import load_stage
+from pipelines.config.schema import Experiment
+from pipelines.train.core.manifest import make_card
+from pipelines.train.core.segments import kept_path, newest_checkpoint
+from pipelines.train.core.trainer import Place, fit
 
 
 def publish(experiment: Experiment, name: str) -> None:
@@ -81,13 +81,9 @@ def main() -> None:
     experiment = load_stage("runs", name)
     with alone(resume_folder(experiment.name, name)):
         if experiment.compute.workers > 1 or os.environ.get("RAY_ADDRESS"):
-            from pipelines.cluster import fit_on_ray  # one process needs no Ray
+            from pipelines.train.distributed import fit_on_ray
 
             fit_on_ray(experiment, name)
         else:
             fit(experiment, name, Place())
         publish(experiment, name)
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -5,7 +5,7 @@ from math import log2
 import pytest
 import torch
 
-from ftmodel.information import (
+from ftmodel.analysis.label_information import (
     bits_of_sequences,
     guess,
     label_information,

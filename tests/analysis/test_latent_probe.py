@@ -6,7 +6,7 @@ from math import comb, log2, prod
 import pytest
 import torch
 
-from ftmodel.probe import ask, mean_by_offset, shares_by_label
+from ftmodel.analysis.latent_probe import ask, mean_by_offset, shares_by_label
 
 N = 8192
 

@@ -18,9 +18,8 @@ from tokenizers import (
 )
 from tokenizers import pre_tokenizers as pre
 
-from pipelines import tokenizer as tokenizer_module
-from pipelines.errors import UserError
-from pipelines.tokenizer import (
+from pipelines.artifacts.tokens import byte_tokenizer as tokenizer_module
+from pipelines.artifacts.tokens.byte_tokenizer import (
     CHARACTERS,
     ByteTokenizer,
     adopt,
@@ -29,6 +28,7 @@ from pipelines.tokenizer import (
     symbol_tokenizer,
     train_bpe,
 )
+from pipelines.common.errors import UserError
 
 END = "<|endoftext|>"
 LLAMA_3 = (

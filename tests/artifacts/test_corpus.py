@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import corpus
-from pipelines.corpus import PartWriter, documents, parts
-from pipelines.errors import UserError
+from pipelines.artifacts import corpus
+from pipelines.artifacts.corpus import PartWriter, documents, parts
+from pipelines.common.errors import UserError
 
 
 def write(folder, content):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel.bounds import exact_nll, latent_bounds
-from ftmodel.config import ModelConfig
-from ftmodel.transformer import FreeTransformer
-from pipelines.held_out import held_out, noise_of, packed, pieces
-from pipelines.schema import Evaluation
-from pipelines.scoring import sample_counts, score
-from pipelines.streams import Purpose
+from ftmodel.inference.bounds import exact_nll, latent_bounds
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.packing import held_out, noise_of, packed, pieces
+from pipelines.common.rng_streams import Purpose
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate.bounds import sample_counts, score
 
 CPU = torch.device("cpu")
 CONTEXT, VOCABULARY, END = 16, 50, 0

@@ -7,13 +7,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from corpora import END, write_shards
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import shards as shards_module
-from pipelines.errors import UserError
-from pipelines.shards import Shards, read_metadata
+from pipelines.artifacts.tokens import shards as shards_module
+from pipelines.artifacts.tokens.shards import Shards, read_metadata
+from pipelines.common.errors import UserError
+from tests.support.corpora import END, write_shards
 
 FILES = [[0, *range(1, 40)], [0, 41, 42], [], [0, *range(43, 90), 0, 90]]
 RUNNING = [i for ids in FILES for i in ids]

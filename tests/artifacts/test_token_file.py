@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import token_file
-from pipelines.errors import UserError
-from pipelines.token_file import HEADER, LAYOUT, TokenFile, read_header, token_dtype, write_tokens
+from pipelines.artifacts.tokens import token_file
+from pipelines.artifacts.tokens.token_file import (
+    HEADER,
+    LAYOUT,
+    TokenFile,
+    read_header,
+    token_dtype,
+    write_tokens,
+)
+from pipelines.common.errors import UserError
 
 IDS = np.arange(100, dtype=np.uint32) * 7
 

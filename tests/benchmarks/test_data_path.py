@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks import data_path
-from pipelines.shards import Shards
+from pipelines.artifacts.tokens.shards import Shards
 from tests.benchmarks.checks import quick_figures
 
 

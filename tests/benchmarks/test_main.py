@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from benchmarks import __main__ as command
-from pipelines.errors import UserError
-from pipelines.files import ROOT
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
 
 FAKES = {
     "good": """

@@ -1,5 +1,5 @@
 from benchmarks import tokenize
-from pipelines import corpus
+from pipelines.artifacts import corpus
 from tests.benchmarks.checks import quick_figures
 
 

@@ -11,21 +11,23 @@ from types import SimpleNamespace
 import pytest
 import ray
 import torch
-from conftest import enter
 from ray.cluster_utils import Cluster
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 from ray.util.placement_group import placement_group, remove_placement_group
-from test_budgets import change, published
-from training import RUN, check_close, losses, outcome, same, tracked_runs, train_run
 
-from pipelines import cluster
-from pipelines import fit as fit_module
-from pipelines.batches import StepBatches
-from pipelines.cluster import check_shared, connect, explain, fit_on_ray
-from pipelines.errors import UserError
-from pipelines.schema import Strategy, load_experiment
-from pipelines.train import publish
+from pipelines.cluster import connection as cluster
+from pipelines.cluster.connection import check_shared, connect
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Strategy
+from pipelines.train.core import trainer as fit_module
+from pipelines.train.core.batches import StepBatches
+from pipelines.train.distributed import explain, fit_on_ray
+from pipelines.train.stage import publish
+from tests.support.training import RUN, check_close, losses, outcome, same, tracked_runs, train_run
+from tests.support.workspace import enter
+from tests.train.test_budgets import change, published
 
 KEPT = 10  # the step of the one checkpoint that a run of 20 steps on Ray writes on its way
 STOPPED = "stopped here"
@@ -90,7 +92,9 @@ def life(what, step, *arguments):
     def work(config):
         import ray.train
 
-        from pipelines import callbacks, cluster, fit
+        from pipelines.cluster import connection as cluster
+        from pipelines.train.core import callbacks
+        from pipelines.train.core import trainer as fit
 
         fit.CHECKPOINT_SECONDS = 0.0
         inherited = callbacks.Checkpoints.on_step
@@ -109,7 +113,7 @@ def life(what, step, *arguments):
 
 def make_stop():
     def stop(rank, checkpoints, trainer):
-        from pipelines.errors import UserError
+        from pipelines.common.errors import UserError
 
         checkpoints.save(trainer)
         raise UserError("stopped here")
@@ -282,7 +286,8 @@ def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_worke
     joined, monkeypatch
 ):
     def work(config):
-        from pipelines import cluster, module
+        from pipelines.cluster import connection as cluster
+        from pipelines.train.core import module
 
         inherited = module.training_loss
 

@@ -7,15 +7,16 @@ from types import SimpleNamespace
 import datasets
 import pytest
 import yaml
-from benchmark_models import Scripted, entry, settings
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from pipelines import fetch, task_data
-from pipelines.errors import UserError
-from pipelines.files import ROOT
-from pipelines.tasks import Skipped, run_task
+from pipelines import fetch
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.suite import datasets as task_data
+from pipelines.suite.tasks import Skipped, run_task
+from tests.support.benchmark_models import Scripted, entry, settings
 
 PIQA = Features(
     goal=Value("string"),

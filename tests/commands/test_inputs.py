@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pipelines import inputs
-from pipelines.data_schema import Hub
+from pipelines.config.data import Hub
 
 FOLDER = {"source": "files", "root": "raw", "pattern": "*.txt", "exclude": ["left.txt"]}
 BUILDER = {"source": "hub", "dataset": "json", "data_files": ["raw/*.jsonl"]}

@@ -11,10 +11,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from project_copy import Project, wait_for
 
-from pipelines.errors import UserError
+from pipelines.common.errors import UserError
 from pipelines.job import arguments, bring
+from tests.support.project_copy import Project, wait_for
 
 
 def free_ports(count):

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from results import ROOT, change, make_report, run, write_experiment, write_latent
 
 from pipelines import keep
+from pipelines.common.errors import UserError
 from pipelines.compose import compose_config, write_params
-from pipelines.errors import UserError
+from tests.support.results import ROOT, change, make_report, run, write_experiment, write_latent
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
 TRAINING = {"git_revision": "abc123", "device": "A Processor, 2 threads"}

@@ -8,9 +8,9 @@ import pytest
 
 from ftmodel.costs import flops_per_token, memory
 from pipelines import plan
+from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.errors import UserError
-from pipelines.schema import parse
+from pipelines.config.load import parse
 
 ROOT = Path(__file__).parents[2]
 

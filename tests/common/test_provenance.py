@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines import checkpoint, origin
-from pipelines.checkpoint import make_card
-from pipelines.schema import load_experiment
-from pipelines.shards import Shards
+from pipelines.artifacts import checkpoint
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common import provenance as origin
+from pipelines.config.load import load_experiment
+from pipelines.train.core.manifest import make_card
 
 
 def test_a_processor_is_named_with_its_threads(

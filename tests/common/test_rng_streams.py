@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.batches import latent_noise
-from pipelines.held_out import Batch, Piece, noise_of
-from pipelines.streams import Purpose, generator, philox, philox_at, stream_seed
+from pipelines.artifacts.packing import Batch, Piece, noise_of
+from pipelines.common.rng_streams import Purpose, generator, philox, philox_at, stream_seed
+from pipelines.train.core.batches import latent_noise
 
 SEEDS = INDICES = range(4)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ftmodel.config import ModelConfig
 from ftmodel.costs import parameters
-from pipelines.schema import Preset
+from ftmodel.model.config import ModelConfig
+from pipelines.config.schema import Preset
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((ROOT / "conf/model").glob("*.yaml"))

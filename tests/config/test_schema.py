@@ -6,11 +6,11 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.data_schema import TextData
-from pipelines.errors import UserError
-from pipelines.schema import load_experiment, parse
+from pipelines.config.data import TextData
+from pipelines.config.load import load_experiment, parse
 
 ROOT = Path(__file__).parents[2]
 DATA = sorted(p.stem for p in (ROOT / "conf/data").glob("*.yaml"))

@@ -18,17 +18,19 @@ import torch
 from filelock import FileLock, Timeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_full_disk import small_disk
 
-from ftmodel.processes import PROCESSES, Process
-from ftmodel.target_task import exact_log_probability
-from pipelines import corpus, errors, ledger
-from pipelines import data as stage
-from pipelines.corpus import SPLITS, documents, parts
-from pipelines.data import make_parts, make_process, make_text, process_texts
-from pipelines.data_schema import Files, Hub, ProcessData, TextData
-from pipelines.errors import UserError
-from pipelines.ledger import Ledger
+from ftmodel.synthetic.registry import PROCESSES, Process
+from ftmodel.synthetic.target_task import exact_log_probability
+from pipelines.artifacts import corpus
+from pipelines.artifacts.corpus import SPLITS, documents, parts
+from pipelines.common import errors
+from pipelines.common.errors import UserError
+from pipelines.config.data import Files, Hub, ProcessData, TextData
+from pipelines.data import build as stage
+from pipelines.data import ledger
+from pipelines.data.build import make_parts, make_process, make_text, process_texts
+from pipelines.data.ledger import Ledger
+from tests.train.test_full_disk import small_disk
 
 
 def process_split(source="target", **changes):
@@ -282,7 +284,7 @@ def test_work_that_fits_no_more_is_dropped(tmp_path, small_parts, monkeypatch, c
     elif change == "ledger":
         (work / "ledger.sqlite").write_bytes(b"not SQLite" * 100)
     else:
-        monkeypatch.setattr(stage, "code_hash", lambda names: "other")
+        monkeypatch.setattr(stage, "code_version", lambda stage: "other")
     capsys.readouterr()
     make_text("x", data, target)
     said = capsys.readouterr().out

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines import sources
-from pipelines.data_schema import Files, Hub
-from pipelines.errors import UserError
-from pipelines.sources import open_source
+from pipelines.common.errors import UserError
+from pipelines.config.data import Files, Hub
+from pipelines.data import sources
+from pipelines.data.sources import open_source
 
 KEY = "data.x.parts.p"
 TEXTS = ["eins\n", "", "zwei ≠ 2\r\n\t", "\x00 drei", "日本語 🎲" * 50, " "] * 30

@@ -8,13 +8,14 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from ftmodel.config import ModelConfig
 from ftmodel.costs import dense_mapper_flops, flops_per_token, utilisation
+from ftmodel.model.config import ModelConfig
 from pipelines import plan
 from pipelines.compose import compose_config
-from pipelines.schema import Experiment, parse
+from pipelines.config.load import parse
+from pipelines.config.schema import Experiment
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/cluster.md").read_text()
 COMMANDS = re.findall(r"^\$ python -m pipelines\.plan (.*)\n((?:.*\n)*?)```", PAGE, re.MULTILINE)
 VOCABULARY = 1 << 17

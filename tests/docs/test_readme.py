@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^    ((?:make|python|dvc) .*?)(?:  +#.*)?$", README, re.MULTILINE)
 

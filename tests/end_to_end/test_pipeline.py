@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 from mlflow import MlflowClient
-from project_copy import Project
+
+from tests.support.project_copy import Project
 
 pytestmark = pytest.mark.slow
 
@@ -99,8 +100,7 @@ def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
         bound = "iwae" if free else "nll"
         assert f"eval/bits_per_token/{bound}/mean" in figures
         artifacts = {a.path for a in client.list_artifacts(run.info.run_id)}
-        assert {"details.json", "curve.png"} <= artifacts
-        assert ("kl_per_bit.png" in artifacts) == free
+        assert "details.json" in artifacts
         assert ("collapsed" in run.data.tags) == free
         assert ("suite/passages" in figures) == ("suite" in run.data.tags)
         assert ("suite" in run.data.tags) == (run.info.run_name == "text_free_k1_2")

@@ -7,23 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from corpora import write_shards
-from training import RUN, tracked_runs, train_run
 
-from ftmodel import coin_flip
-from ftmodel.config import ModelConfig
-from ftmodel.processes import PROCESSES
-from ftmodel.transformer import FreeTransformer
-from pipelines.checkpoint import Card, check_vocabulary
-from pipelines.data_schema import ProcessData, TextData
-from pipelines.errors import UserError
-from pipelines.evaluate import evaluate, flatten, last_third, measure
-from pipelines.files import ROOT
-from pipelines.held_out import held_out
-from pipelines.origin import device_name
-from pipelines.schema import Evaluation, load_experiment
-from pipelines.shards import Shards
-from pipelines.trial import MEASURING
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic import coin_flip
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.artifacts.checkpoint import Card, check_vocabulary
+from pipelines.artifacts.packing import held_out
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.common.provenance import device_name
+from pipelines.config.data import ProcessData, TextData
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate.stage import evaluate, flatten, last_third, measure
+from tests.support.corpora import write_shards
+from tests.support.training import RUN, tracked_runs, train_run
 
 SETTINGS = Evaluation(
     tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5, probe_sequences=32
@@ -246,12 +245,6 @@ def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():
         for t, v in ((100, 9.0), (199, 7.0), (200, 3.0), (300, 1.0))
     ]
     assert last_third(entries) == {"n": 2, "bits_per_token": 2.0, "bits_per_byte": 2.0}
-
-
-def test_what_decides_the_figures_is_what_dvc_evaluates_again_for():
-    """In DVC's graph, and in the hash by which a sweep knows a trial's result."""
-    stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["evaluate"]["do"]
-    assert sorted(MEASURING) == sorted(d for d in stage["deps"] if d.endswith(".py"))
 
 
 def test_flatten_joins_keys_and_leaves_lists_out():

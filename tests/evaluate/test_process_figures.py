@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel import coin_flip
-from ftmodel.information import told_by
-from pipelines.data_schema import ProcessData
-from pipelines.process_figures import coin_figures
-from pipelines.schema import Evaluation
+from ftmodel.analysis.label_information import told_by
+from ftmodel.synthetic import coin_flip
+from pipelines.config.data import ProcessData
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate.process_figures import coin_figures
 
 N = 300
 DATA = ProcessData("coin", train_sequences=1, validation_sequences=N)

@@ -6,13 +6,20 @@ from math import comb, log2
 import pytest
 import torch
 
-from ftmodel import target_task
-from ftmodel.config import ModelConfig
-from ftmodel.generate import generate
-from ftmodel.target_task import ALPHABET, BANG, LETTERS, PROMPT, STARTS, sample_with_starts
-from ftmodel.transformer import FreeTransformer
-from pipelines.latent_figures import bit_logits, latent_figures, reconstruction
-from pipelines.schema import Evaluation
+from ftmodel.inference.generate import generate
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic import target_task
+from ftmodel.synthetic.target_task import (
+    ALPHABET,
+    BANG,
+    LETTERS,
+    PROMPT,
+    STARTS,
+    sample_with_starts,
+)
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate.target_latent import bit_logits, latent_figures, reconstruction
 
 CPU = torch.device("cpu")
 SURE = 30.0  # a logit

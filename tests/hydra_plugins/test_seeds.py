@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.errors import UserError
-from pipelines.schema import parse
+from pipelines.config.load import parse
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,11 +6,11 @@ from math import log
 import pytest
 import torch
 
-import ftmodel.answers
-from ftmodel.answers import log_mean_exp, monte_carlo_error, score_answers
-from ftmodel.config import ModelConfig
-from ftmodel.mapper import bit_table, pack_bits
-from ftmodel.transformer import FreeTransformer
+import ftmodel.inference.answers
+from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.mapper import bit_table, pack_bits
+from ftmodel.model.transformer import FreeTransformer
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 SHAPES = [{}, {"latent_bits": 0}, {"latent_block": 1}, {"latent_block": 4, "n_kv_heads": 4}]

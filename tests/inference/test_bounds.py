@@ -10,18 +10,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel import coin_flip
-from ftmodel.bounds import (
-    exact_nll,
-    importance_bound,
-    latent_bounds,
-    mean_and_error,
-    sampled_probability,
-)
-from ftmodel.config import ModelConfig
-from ftmodel.objective import LN2, kl_per_bit, training_loss
-from ftmodel.processes import PROCESSES
-from ftmodel.transformer import FreeTransformer
+from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import LN2, kl_per_bit, training_loss
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic import coin_flip
+from ftmodel.synthetic.registry import PROCESSES
 
 STEPS = 500  # of training, seconds
 ROWS = 4096  # copies of one sequence: each row of a batch draws its own z

@@ -6,9 +6,9 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
 )
 
-from ftmodel.decoder import Decoder, PlainDecoder, decoder
-from ftmodel.generate import generate
-from ftmodel.layers import Block
+from ftmodel.inference.fast_decoder import Decoder, PlainDecoder, decoder
+from ftmodel.inference.generate import generate
+from ftmodel.model.layers import Block
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from ftmodel.decoder import Decoder
-from ftmodel.generate import generate, latent_noise, sample_token, token_draws
-from ftmodel.mapper import pack_bits
-from ftmodel.transformer import Output
+from ftmodel.inference.fast_decoder import Decoder
+from ftmodel.inference.generate import generate, latent_noise, sample_token, token_draws
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.transformer import Output
 
 
 @pytest.fixture

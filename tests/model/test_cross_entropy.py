@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel import cross_entropy
-from ftmodel.cross_entropy import linear_cross_entropy
+from ftmodel.model import cross_entropy
+from ftmodel.model.cross_entropy import linear_cross_entropy
 
 
 def case(dtype=torch.float32, n=37, d=16, v=101):

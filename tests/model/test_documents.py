@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftmodel.objective import training_loss
+from ftmodel.model.objective import training_loss
 
 LENGTHS = (5, 1, 7, 3)
 SHAPES = [

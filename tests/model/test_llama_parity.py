@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ftmodel.config import ModelConfig
-from ftmodel.transformer import FreeTransformer
-from tests.hugging_face import to_hugging_face
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
+from tests.support.hugging_face import to_hugging_face
 
 PRESETS = {
     "1.5B": ModelConfig(28, 1536, 12, 2, 8960, context=4096, tied=True),

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ftmodel.mapper import binary_mapper
+from ftmodel.model.mapper import binary_mapper
 
 
 def dense(o, noise, table):

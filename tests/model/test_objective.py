@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.objective import collapsed, free_bits, kl_per_bit, training_loss
+from ftmodel.model.objective import collapsed, free_bits, kl_per_bit, training_loss
 
 LN2 = log(2)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftmodel.layers import LayerCache
+from ftmodel.model.layers import LayerCache
 
 PADDING = (3, 0, 6)
 SHAPES = [{}, {"latent_bits": 0}, {"n_kv_heads": 4}, {"latent_block": 1}]

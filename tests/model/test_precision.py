@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.mapper import binary_mapper
-from ftmodel.objective import free_bits, kl_per_bit, training_loss
+from ftmodel.model.mapper import binary_mapper
+from ftmodel.model.objective import free_bits, kl_per_bit, training_loss
 
 KAPPA = 0.5
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.config import ModelConfig
-from ftmodel.transformer import FreeTransformer
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.transformer import FreeTransformer
 
 
 class Reference:

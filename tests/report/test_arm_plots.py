@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import CE, arms_of, run, write_experiment
 
-from pipelines import arm_plots
-from pipelines.arms import Arm
-from pipelines.plots import styles
+from pipelines.report.arms import Arm
+from pipelines.report.plots import styles
+from pipelines.report.sections import arm_plots
+from tests.support.results import CE, arms_of, run, write_experiment
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import arms_of, run, task, write_experiment, write_suite
 
-from pipelines.benchmark_plots import during_training, with_budgets
-from pipelines.benchmark_table import Benchmarks, benchmarks
-from pipelines.plots import styles
+from pipelines.report.benchmarks.plot import during_training, with_budgets
+from pipelines.report.benchmarks.table import Benchmarks, benchmarks
+from pipelines.report.plots import styles
+from tests.support.results import arms_of, run, task, write_experiment, write_suite
 
 TASKS = ["mbpp", "race_high", "loss", "mmlu", "piqa"]
 VALUES = {1_000_000: 0.1, 2_000_000: 0.2, 4_000_000: 0.5}

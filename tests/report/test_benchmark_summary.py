@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from results import arms_of, run, task, write_experiment, write_suite
-
-from pipelines.benchmark_summary import summary_lines
-from pipelines.benchmark_table import benchmarks
+from pipelines.report.benchmarks.table import benchmarks
+from pipelines.report.benchmarks.terminal import summary_lines
+from tests.support.results import arms_of, run, task, write_experiment, write_suite
 
 
 def test_many_arms_are_folded_to_the_width_of_a_terminal(tmp_path: Path) -> None:

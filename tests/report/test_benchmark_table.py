@@ -6,12 +6,12 @@ from statistics import stdev
 from typing import Any
 
 import pytest
-from results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
-from pipelines.arms import Arm
-from pipelines.benchmark_table import Benchmarks, Score, benchmarks
-from pipelines.compare import compare
-from pipelines.findings import caveat, findings
+from pipelines.report.arms import Arm
+from pipelines.report.benchmarks.table import Benchmarks, Score, benchmarks
+from pipelines.report.comparison import compare
+from pipelines.report.verdicts import caveat, findings
+from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
 Tasks = dict[str, dict[str, Any]]
 Documents = dict[str, list[float]]

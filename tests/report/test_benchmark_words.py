@@ -6,12 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import PAPER, arms_of, make_report, run, task, write_experiment, write_suite
-from test_report import Cells
 
-from pipelines.benchmark_table import benchmarks
-from pipelines.benchmark_words import View, magnitude, notes, percent, suite_words, views, whole
-from pipelines.paper_tables import read_tables
+from pipelines.report.benchmarks.paper_tables import read_tables
+from pipelines.report.benchmarks.table import benchmarks
+from pipelines.report.benchmarks.text import (
+    View,
+    magnitude,
+    notes,
+    percent,
+    suite_words,
+    views,
+    whole,
+)
+from tests.report.test_report import Cells
+from tests.support.results import (
+    PAPER,
+    arms_of,
+    make_report,
+    run,
+    task,
+    write_experiment,
+    write_suite,
+)
 
 ARMS = {
     "base": run("text"),

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from results import arms_of, run, write_experiment
 
-from pipelines.arms import Arm
-from pipelines.budget_table import BudgetTable, budget_table
-from pipelines.compare import compare
-from pipelines.findings import caveat
+from pipelines.report.arms import Arm
+from pipelines.report.comparison import compare
+from pipelines.report.sections.budgets import BudgetTable, budget_table
+from pipelines.report.verdicts import caveat
+from tests.support.results import arms_of, run, write_experiment
 
 HALF, FULL, LATE = "3,000 tokens", "6,500 tokens", "mean of the last third"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.coin_plot import LINES, coin_flip
+from pipelines.report.sections.coin import LINES, coin_flip
 
 SHOWN = {"flips": "101", "side": 1, "ones": [0, 1, 1], "exact": [0.5, 0.7, 0.5], "given_side": 0.8}
 BASELINE = SHOWN | {"model": [0.5, 0.6, 0.4]}

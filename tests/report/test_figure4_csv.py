@@ -5,9 +5,9 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from results import SAMPLES, make_report, run, write_experiment, write_latent
 
-from pipelines.paper import read_paper
+from pipelines.report.sections.figure4 import read_paper
+from tests.support.results import SAMPLES, make_report, run, write_experiment, write_latent
 
 RUNS = {
     f"{name}_s{seed}": run(kappa=kappa, seed=seed)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.label_words import HEAD, label_sentence, label_table
+from pipelines.report.sections.label import HEAD, label_sentence, label_table
 
 
 def label(p, whole_p=0.9, bits=0.5):

@@ -4,10 +4,17 @@ from math import isnan, nan
 from pathlib import Path
 
 import pytest
-from results import arms_of, change, run, write_experiment
 
-from ftmodel.target_scores import Scores
-from pipelines.paper import Figures, figure4_rows, figures_of, mean_figures, our_panel, scores_of
+from ftmodel.synthetic.target_scores import Scores
+from pipelines.report.sections.figure4 import (
+    Figures,
+    figure4_rows,
+    figures_of,
+    mean_figures,
+    our_panel,
+    scores_of,
+)
+from tests.support.results import arms_of, change, run, write_experiment
 
 
 def scores(valid: float, spread: float, noise: float | None = 0.5) -> dict[str, float | None]:

@@ -1,9 +1,15 @@
 """Tables 1 to 3 of the paper, as they are read and as they are chosen."""
 
 import pytest
-from results import PAPER
 
-from pipelines.paper_tables import PaperScores, PaperTable, nearest, paper_name, read_tables
+from pipelines.report.benchmarks.paper_tables import (
+    PaperScores,
+    PaperTable,
+    nearest,
+    paper_name,
+    read_tables,
+)
+from tests.support.results import PAPER
 
 TABLES = read_tables(PAPER)
 COLUMNS = {

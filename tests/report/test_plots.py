@@ -9,10 +9,11 @@ from dvc_render.vega import VegaRenderer
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
-from pipelines import plots
-from pipelines.arms import Arm, Measured
-from pipelines.paper import Row, read_paper
-from pipelines.schema import Run
+from pipelines.artifacts.results import Measured
+from pipelines.config.schema import Run
+from pipelines.report import plots
+from pipelines.report.arms import Arm
+from pipelines.report.sections.figure4 import Row, read_paper
 
 ROOT = Path(__file__).parents[2]
 BASE = [{"tokens": 1e6 * i, "ce_nats": log(2) / i} for i in (1, 2, 4)]

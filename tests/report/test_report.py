@@ -3,8 +3,6 @@
 import csv
 import json
 import re
-import subprocess
-import sys
 from html import unescape
 from html.parser import HTMLParser
 from math import sqrt
@@ -12,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from results import (
+
+from pipelines.artifacts.results import fraction
+from pipelines.common.errors import UserError
+from pipelines.report import page as report
+from pipelines.report.sections.figure4 import character_kinds, read_paper
+from pipelines.report.verdicts import findings, introduction
+from tests.support.results import (
     CE,
     GROUP,
-    ROOT,
     SAMPLES,
     arms_of,
     make_report,
@@ -26,12 +28,6 @@ from results import (
     write_results,
     write_suite,
 )
-
-from pipelines import report
-from pipelines.arms import fraction
-from pipelines.errors import UserError
-from pipelines.findings import findings, introduction
-from pipelines.paper import character_kinds, read_paper
 
 TEXTS = ("index.html", "report.md", "summary.txt", "arms.csv")
 RUNS = {
@@ -429,29 +425,3 @@ def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
     (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
     words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
     assert report.overlap_words(tmp_path).startswith(words)
-
-
-def test_what_decides_the_pages_is_what_dvc_makes_them_anew_for() -> None:
-    """The modules and templates that the report runs through, but for those named here."""
-    deps = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["report"]["deps"])
-    unconcerned = {
-        # of the model, whose results are made anew with them; `bounds` and `schema` import them
-        *(f"ftmodel/{name}.py" for name in ("config", "layers", "mapper", "cross_entropy")),
-        *(
-            f"ftmodel/{name}.py"
-            for name in ("transformer", "schedule", "processes", "coin_flip", "reviews")
-        ),
-        # what they check, name or keep
-        *(f"pipelines/{name}.py" for name in ("data_schema", "errors", "files")),
-        *(f"pipelines/{name}.py" for name in ("listing", "schema", "stage", "suite_schema")),
-    }
-    code = "import pipelines.report, sys; print(*sys.modules)"
-    modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
-    ours = {
-        m.replace(".", "/") + ".py" for m in modules if m.startswith(("ftmodel.", "pipelines."))
-    }
-    assert ours - unconcerned == {dep for dep in deps if dep.endswith(".py")}
-    assert not {"pipelines/sweep.py", "pipelines/sweep_plots.py"} & ours
-    names = ("report.html", "report.md", "benchmarks.html", "benchmarks.md", "style.css")
-    pages = {f"pipelines/{name}.jinja" for name in names}
-    assert pages == {dep for dep in deps if dep.endswith(".jinja")}

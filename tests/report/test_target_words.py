@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import pytest
-from results import arms_of, change, make_report, run, write_experiment, write_latent
 
-from pipelines.arms import Arm
-from pipelines.target_words import explained, prior_sentences, start_sentence, target_table
+from pipelines.report.arms import Arm
+from pipelines.report.sections.target_latent import (
+    explained,
+    prior_sentences,
+    start_sentence,
+    target_table,
+)
+from tests.support.results import arms_of, change, make_report, run, write_experiment, write_latent
 
 
 def arms(folder: Path, prior: list[float], valid: list[float], start: float = 4.0) -> list[Arm]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from results import arms_of, run, write_experiment
 from scipy.stats import ttest_ind
 
-from pipelines.arms import Arm
-from pipelines.compare import compare, contrast, over_documents, spread_within
-from pipelines.findings import caveat, findings, introduction, trend
+from pipelines.report.arms import Arm
+from pipelines.report.comparison import compare, contrast, over_documents, spread_within
+from pipelines.report.verdicts import caveat, findings, introduction, trend
+from tests.support.results import arms_of, run, write_experiment
 
 VERDICTS = [
     (0.40, "Lower bound than base"),

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.requests import (
+from pipelines.common.rng_streams import Purpose
+from pipelines.suite.batching import (
     Decoding,
     Ending,
     Opening,
@@ -15,7 +16,6 @@ from pipelines.requests import (
     left_padded,
     padded,
 )
-from pipelines.streams import Purpose
 
 lengths = st.integers(1, 30)
 questions = st.lists(st.tuples(lengths, st.lists(lengths, min_size=1, max_size=5)), max_size=20)

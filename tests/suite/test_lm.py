@@ -8,19 +8,19 @@ from itertools import pairwise
 
 import pytest
 import torch
-from corpora import write_shards
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from torch.nn import functional as F
 
-from ftmodel.bounds import latent_bounds
-from pipelines.errors import UserError
-from pipelines.harness import FreeTransformerLM
-from pipelines.requests import latent_noise
-from pipelines.streams import Purpose
-from pipelines.suite_schema import Scoring
-from pipelines.tokenizer import train_bpe
-from tests.hugging_face import to_hugging_face
+from ftmodel.inference.bounds import latent_bounds
+from pipelines.artifacts.tokens.byte_tokenizer import train_bpe
+from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose
+from pipelines.config.suite import Scoring
+from pipelines.suite.batching import latent_noise
+from pipelines.suite.lm import FreeTransformerLM
+from tests.support.corpora import write_shards
+from tests.support.hugging_face import to_hugging_face
 
 END = "<|endoftext|>"
 CONTEXT = 48

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import sandbox
-from pipelines.errors import UserError
-from pipelines.sandbox import Limits, Verdict, run_program, run_programs, unavailable
-from pipelines.sandbox_calls import BY_ARGUMENT, OPENING, numbers
+from pipelines.common.errors import UserError
+from pipelines.suite.sandbox import run as sandbox
+from pipelines.suite.sandbox.run import Limits, Verdict, run_program, run_programs, unavailable
+from pipelines.suite.sandbox.syscalls import BY_ARGUMENT, OPENING, numbers
 
 # asked here once more, as a sandbox that fails its own trial must fail these tests
 pytestmark = pytest.mark.skipif(
@@ -562,7 +562,7 @@ def test_many_programs_keep_their_order(outside):
 
 def test_a_program_dies_with_its_parent(tmp_path):
     script = """if True:
-        from pipelines import sandbox
+        from pipelines.suite.sandbox import run as sandbox
         watch = sandbox.watch
         def watched(process, scratch, limits):
             def look(*arguments):
@@ -640,7 +640,7 @@ def test_an_unprivileged_user_has_the_same_sandbox(monkeypatch):
     if python is None or subprocess.run([python, "-c", current]).returncode:
         pytest.skip("needs a Python that all users may run")
     script = """if True:
-        from pipelines.sandbox import run_programs, unavailable
+        from pipelines.suite.sandbox.run import run_programs, unavailable
         assert unavailable() is None, unavailable()
         programs = "x = 1", "import os; os.fork()", "open('/etc/passwd')", "x = bytearray(1 << 40)"
         for verdict in run_programs([(program, "assert x == 1") for program in programs]):

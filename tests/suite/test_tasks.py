@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from benchmark_models import Scripted, by_length, entry, hashed, settings
 from datasets import Dataset, DatasetDict
 
-from pipelines import task_data, tasks
-from pipelines.errors import UserError
-from pipelines.files import ROOT
-from pipelines.tasks import Skipped, check_key, check_names, run_task
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.suite import datasets as task_data
+from pipelines.suite import tasks
+from pipelines.suite.tasks import Skipped, check_key, check_names, run_task
+from tests.support.benchmark_models import Scripted, by_length, entry, hashed, settings
 
 MINI = ROOT / "tasks/mini"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import corpus
-from pipelines.shards import Metadata, Shard, Shards, Split, write_metadata
-from pipelines.token_file import token_dtype, write_tokens
+from pipelines.artifacts import corpus
+from pipelines.artifacts.tokens.shards import Metadata, Shard, Shards, Split, write_metadata
+from pipelines.artifacts.tokens.token_file import token_dtype, write_tokens
 
 END = 0  # id of the end of text in shards made by hand
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from pipelines import report
-from pipelines.arms import Arm, group_by_seed, read_runs
-from pipelines.schema import load_experiment
+from pipelines.artifacts.results import read_runs
+from pipelines.config.load import load_experiment
+from pipelines.report import page as report
+from pipelines.report.arms import Arm, group_by_seed
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT / "docs/paper"

@@ -7,10 +7,10 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from pipelines.checkpoint import checkpoint_path, read_checkpoint
-from pipelines.fit import Place, fit
-from pipelines.schema import load_experiment
-from pipelines.train import publish
+from pipelines.artifacts.checkpoint import checkpoint_path, read_checkpoint
+from pipelines.config.load import load_experiment
+from pipelines.train.core.trainer import Place, fit
+from pipelines.train.stage import publish
 
 RUN = "free_k1_8"
 

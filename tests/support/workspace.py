@@ -4,7 +4,8 @@ import os
 import shutil
 
 import pytest
-from project_copy import Project
+
+from tests.support.project_copy import Project
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test needs a network
 

@@ -12,17 +12,31 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from mlflow import MlflowClient
-from project_copy import Project
-from training import train_run
 
-from pipelines import cluster, sweep, trial
-from pipelines.checkpoint import resume_folder
-from pipelines.errors import UserError
-from pipelines.record import Record, records
-from pipelines.schema import Compute, load_experiment
-from pipelines.sweep_schema import Dimension, compose_plan, known_sweeps, trial_name
-from pipelines.tracking import Store, Tracking, find_record, new_record, send_waiting, store_uri
-from pipelines.trial import DONE, FAILED, STOPPED, Folder, Result, card_of, nest, settle, trial_hash
+from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.cluster import connection as cluster
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Compute
+from pipelines.sweep import trial
+from pipelines.sweep import tune as sweep
+from pipelines.sweep.schema import Dimension, compose_plan, known_sweeps, trial_name
+from pipelines.sweep.trial import (
+    DONE,
+    FAILED,
+    STOPPED,
+    Folder,
+    Result,
+    card_of,
+    nest,
+    settle,
+    trial_hash,
+)
+from pipelines.tracking.outbox import Record, records
+from pipelines.tracking.run import Tracking, find_record, new_record
+from pipelines.tracking.store import Store, send_waiting, store_uri
+from tests.support.project_copy import Project
+from tests.support.training import train_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import sweep_report
-from pipelines.scale import scale
-from pipelines.sweep_report import best_trial, caveat, draw, findings, rank, setting_of, value_words
-from pipelines.sweep_schema import compose_plan
-from pipelines.trial import DONE, FAILED, STOPPED, Result
+from pipelines.report.scale import scale
+from pipelines.sweep import report as sweep_report
+from pipelines.sweep.report import best_trial, caveat, draw, findings, rank, setting_of, value_words
+from pipelines.sweep.schema import compose_plan
+from pipelines.sweep.trial import DONE, FAILED, STOPPED, Result
 
 ROOT = Path(__file__).parents[2]
 WIDE = (-2, -1, 1, 2)  # how held-out sequences differ, the same for all trials

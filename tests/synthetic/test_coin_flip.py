@@ -6,7 +6,7 @@ from math import log, prod
 import pytest
 import torch
 
-from ftmodel.coin_flip import (
+from ftmodel.synthetic.coin_flip import (
     EPSILON,
     FLIPS,
     ONE,

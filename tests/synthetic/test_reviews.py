@@ -7,9 +7,9 @@ from math import log
 import pytest
 import torch
 
-from ftmodel import reviews
-from ftmodel.processes import PROCESSES
-from ftmodel.reviews import ADJECTIVES, ADVERBS, NOUNS, ROW, SHAPES, SYMBOLS
+from ftmodel.synthetic import reviews
+from ftmodel.synthetic.registry import PROCESSES
+from ftmodel.synthetic.reviews import ADJECTIVES, ADVERBS, NOUNS, ROW, SHAPES, SYMBOLS
 
 SENTENCE = {  # P(sentence) but for the adjective, which has 0.8 / 4 or 0.2 / 4
     "the plot was very dull .": 1 / 3 / 8 / 4,

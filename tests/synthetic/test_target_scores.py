@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ftmodel.target_scores import (
+from ftmodel.synthetic.target_scores import (
     is_valid,
     mean_position,
     noise_overlap,

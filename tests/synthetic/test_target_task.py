@@ -6,7 +6,7 @@ from math import exp, inf, log
 import pytest
 import torch
 
-from ftmodel.target_task import (
+from ftmodel.synthetic.target_task import (
     ALPHABET,
     decode,
     encode,

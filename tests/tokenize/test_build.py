@@ -13,21 +13,22 @@ from errno import ENOSPC
 from pathlib import Path
 
 import pytest
-import yaml
-from corpora import write_corpus
-from test_full_disk import fill, small_disk
 
-from ftmodel.processes import PROCESSES
-from pipelines import corpus, encode, errors, tokenizer
-from pipelines import tokenize as stage
-from pipelines.data_schema import ProcessData, TextData
-from pipelines.encode import Task, tokenize_part, tokenize_parts
-from pipelines.errors import UserError
-from pipelines.files import ROOT
-from pipelines.shards import Shards
-from pipelines.token_file import TokenFile
-from pipelines.tokenize import tokenize
-from pipelines.tokenizer import ByteTokenizer, train_bpe
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.artifacts import corpus
+from pipelines.artifacts.tokens import byte_tokenizer as tokenizer
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, train_bpe
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.artifacts.tokens.token_file import TokenFile
+from pipelines.common import errors
+from pipelines.common.errors import UserError
+from pipelines.config.data import ProcessData, TextData
+from pipelines.tokenize import build as stage
+from pipelines.tokenize import encode
+from pipelines.tokenize.build import tokenize
+from pipelines.tokenize.encode import Task, tokenize_part, tokenize_parts
+from tests.support.corpora import write_corpus
+from tests.train.test_full_disk import fill, small_disk
 
 END = "<|endoftext|>"
 WORDS = [
@@ -352,7 +353,7 @@ def test_a_killed_worker_is_one_line(tasks):
 
 KILLED_STAGE = """
 import os, pickle, signal, sys
-from pipelines.encode import tokenize_parts
+from pipelines.tokenize.encode import tokenize_parts
 for task, header in tokenize_parts(pickle.load(sys.stdin.buffer), 2):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -372,8 +373,8 @@ def test_workers_end_with_the_stage(tasks):
 KILLED_AFTER_ONE = """
 import os, signal, sys
 from pathlib import Path
-from pipelines import tokenize as stage
-from pipelines.data_schema import TextData
+from pipelines.tokenize import build as stage
+from pipelines.config.data import TextData
 source, target = map(Path, sys.argv[1:])
 tokenize_parts = stage.tokenize_parts
 
@@ -437,11 +438,6 @@ def test_the_stage_with_workers_says_nothing_on_the_side(tokenized, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert Shards(tmp_path / "data/tokens/target").metadata.splits["train"].documents == 3
-
-
-def test_what_decides_a_token_file_is_what_dvc_tokenizes_again_for():
-    dvc = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-    assert {*stage.DECISIVE} <= {*dvc["stages"]["tokenize"]["do"]["deps"]}
 
 
 def test_workers_import_no_torch():

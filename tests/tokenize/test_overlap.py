@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from corpora import END, write_shards
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import overlap as overlap_module
-from pipelines.overlap import find_overlap, hashes, scattered
+from pipelines.tokenize import overlap as overlap_module
+from pipelines.tokenize.overlap import find_overlap, hashes, scattered
+from tests.support.corpora import END, write_shards
 
 VOCABULARY = 1000
 

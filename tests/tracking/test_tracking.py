@@ -11,14 +11,15 @@ from threading import Thread
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from training import RUN, tracked_runs, train_run
 
-from pipelines import tracking
-from pipelines.checkpoint import checkpoint_path, load_model
-from pipelines.files import ROOT
-from pipelines.record import records
-from pipelines.schema import load_experiment
-from pipelines.tracking import Store, Tracking, send_waiting, store_uri
+from pipelines.artifacts.checkpoint import checkpoint_path, load_model
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import run as tracking
+from pipelines.config.load import load_experiment
+from pipelines.tracking.outbox import records
+from pipelines.tracking.run import Tracking
+from pipelines.tracking.store import Store, send_waiting, store_uri
+from tests.support.training import RUN, tracked_runs, train_run
 
 CALLS = ("create_run", "log_batch", "set_terminated", "search_runs")
 
@@ -163,7 +164,7 @@ def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(workspace):
 KILLED = """
 import os
 from alembic.operations import Operations
-from pipelines.tracking import Store, store_uri
+from pipelines.tracking.run import Store, store_uri
 
 made = []
 def add_column(*arguments, **keywords):

@@ -11,19 +11,21 @@ import torch
 import torch.distributed as dist
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.tensor import DTensor
-from training import RUN, check_close, losses, same, train_run
 
-from ftmodel.config import ModelConfig
 from ftmodel.costs import kept_activations
-from ftmodel.objective import training_loss
-from ftmodel.transformer import FreeTransformer
-from pipelines import callbacks
-from pipelines.callbacks import History
-from pipelines.checkpoint import checkpoint_path, load_model, make_card
-from pipelines.schema import Compute, Precision, load_experiment
-from pipelines.sharding import shard
-from pipelines.shards import Shards
-from pipelines.speed import blocks_of, speed_up
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.checkpoint import checkpoint_path, load_model
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Compute, Precision
+from pipelines.train.core import callbacks
+from pipelines.train.core.acceleration import blocks_of, speed_up
+from pipelines.train.core.callbacks import History
+from pipelines.train.core.fsdp import shard
+from pipelines.train.core.manifest import make_card
+from tests.support.training import RUN, check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
 CHECKPOINTING = Compute(activation_checkpointing=True)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipelines.batches import FromStep, Share, StepBatches, latent_noise
+from pipelines.train.core.batches import FromStep, Share, StepBatches, latent_noise
 
 
 class Numbered:

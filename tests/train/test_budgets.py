@@ -6,15 +6,21 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from training import RUN, losses, same, tracked_runs, train_run
 
-from pipelines import fit as fit_module
-from pipelines.callbacks import Checkpoints, Progress
-from pipelines.checkpoint import checkpoint_path, load_model, read_checkpoint, resume_folder
-from pipelines.legs import Leg, find_start, kept_path, legs, newest_checkpoint
-from pipelines.legs import steps_taken as planned_steps
-from pipelines.module import TrainingModule
-from pipelines.schema import Budget, load_experiment
+from pipelines.artifacts.checkpoint import (
+    checkpoint_path,
+    load_model,
+    read_checkpoint,
+    resume_folder,
+)
+from pipelines.config.derived import Budget
+from pipelines.config.load import load_experiment
+from pipelines.train.core import trainer as fit_module
+from pipelines.train.core.callbacks import Checkpoints, Progress
+from pipelines.train.core.module import TrainingModule
+from pipelines.train.core.segments import Leg, find_start, kept_path, legs, newest_checkpoint
+from pipelines.train.core.segments import steps_taken as planned_steps
+from tests.support.training import RUN, losses, same, tracked_runs, train_run
 
 BATCH = 520  # tokens
 BUDGETS = [10 * BATCH, 15 * BATCH + 519]  # not whole batches: 10 and 15 steps of 20
@@ -65,7 +71,7 @@ def every_step(monkeypatch):
 @pytest.fixture(scope="module")
 def alone(tokenized, tmp_path_factory):
     """Weights of runs of their own under wsd, each from nothing to one budget."""
-    from conftest import enter
+    from tests.support.workspace import enter
 
     weights = {}
     for tokens in (*BUDGETS, None):

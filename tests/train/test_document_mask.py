@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 import yaml
-from training import train_run
 
-from ftmodel.config import ModelConfig
-from ftmodel.objective import training_loss
-from ftmodel.transformer import FreeTransformer
-from pipelines import module
-from pipelines.module import TrainingModule
-from pipelines.schema import Optim
-from pipelines.shards import Shards
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config.schema import Optim
+from pipelines.train.core import module
+from pipelines.train.core.module import TrainingModule
+from tests.support.training import train_run
 
 
 def test_a_document_starts_with_its_end_of_text():

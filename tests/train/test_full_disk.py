@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from training import RUN, losses, outcome, same, tracked_runs, train_run
 
-from pipelines import errors, train
-from pipelines import fit as fit_module
-from pipelines.callbacks import Checkpoints
-from pipelines.checkpoint import read_checkpoint, resume_folder
-from pipelines.checkpoint_io import WholeFiles
-from pipelines.record import records
+from pipelines.artifacts.checkpoint import read_checkpoint, resume_folder
+from pipelines.common import errors
+from pipelines.tracking.outbox import records
+from pipelines.train import stage as train
+from pipelines.train.core import trainer as fit_module
+from pipelines.train.core.callbacks import Checkpoints
+from pipelines.train.core.checkpoint_io import WholeFiles
+from tests.support.training import RUN, losses, outcome, same, tracked_runs, train_run
 
 FULL_FROM = 9  # step
 

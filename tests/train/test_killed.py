@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from training import RUN, losses, outcome, same, tracked_runs, train_run
 
-from pipelines import fit as fit_module
-from pipelines.callbacks import History
-from pipelines.checkpoint import checkpoint_path, read_checkpoint
-from pipelines.record import records
+from pipelines.artifacts.checkpoint import checkpoint_path, read_checkpoint
+from pipelines.tracking.outbox import records
+from pipelines.train.core import trainer as fit_module
+from pipelines.train.core.callbacks import History
+from tests.support.training import RUN, losses, outcome, same, tracked_runs, train_run
 
 STEPS, NEVER = 60, -1
 

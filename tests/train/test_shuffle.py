@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from pipelines.order import ROUNDS, TABLE, order, walked
-from pipelines.streams import Purpose, generator, key
+from pipelines.common.rng_streams import Purpose, generator, key
+from pipelines.train.core.shuffle import ROUNDS, TABLE, order, walked
 
 
 def keys(epoch):

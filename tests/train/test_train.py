@@ -1,8 +1,6 @@
 """Training: repeatable, resumable to the bit, tracked once, and careful with checkpoints."""
 
 import shutil
-import subprocess
-import sys
 from errno import ENOSPC
 from pathlib import Path
 from zipfile import ZipFile
@@ -11,26 +9,25 @@ import lightning as L
 import pytest
 import torch
 import yaml
-from training import RUN, check_close, losses, same, tracked_runs, train_run
 
-from ftmodel.objective import training_loss
-from pipelines import fit as fit_module
-from pipelines import module
-from pipelines.batches import StepBatches
-from pipelines.callbacks import History
-from pipelines.checkpoint import (
-    DECISIVE,
+from ftmodel.model.objective import training_loss
+from pipelines.artifacts.checkpoint import (
     Card,
     checkpoint_path,
     load_model,
     read_checkpoint,
     resume_folder,
 )
-from pipelines.errors import UserError
-from pipelines.files import ROOT
-from pipelines.fit import lightning_precision
-from pipelines.schema import Precision, load_experiment
-from pipelines.shards import Shards
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Precision
+from pipelines.train.core import module
+from pipelines.train.core import trainer as fit_module
+from pipelines.train.core.batches import StepBatches
+from pipelines.train.core.callbacks import History
+from pipelines.train.core.trainer import lightning_precision
+from tests.support.training import RUN, check_close, losses, same, tracked_runs, train_run
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace):
@@ -108,29 +105,6 @@ def test_a_checkpoint_of_another_specification_is_not_resumed(workspace, capsys)
     assert "another specification" in capsys.readouterr().out
     shutil.rmtree("resume")
     assert same(weights, train_run(seed=0)[0])
-
-
-def test_what_decides_the_weights_is_what_dvc_retrains_for():
-    """The modules that training runs through, and no others but those named here."""
-    stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["train"]["do"]
-    assert {*DECISIVE, "pipelines/train.py"} == {d for d in stage["deps"] if d.endswith(".py")}
-    unconcerned = {  # what they show, name, check or keep
-        *(f"ftmodel/{name}.py" for name in ("coin_flip", "processes", "reviews", "target_task")),
-        *(
-            f"pipelines/{name}.py"
-            for name in (
-                *("checkpoint", "checkpoint_io", "cluster", "data_schema", "errors"),
-                *("files", "listing", "origin", "record", "schema", "stage", "suite_schema"),
-                *("tokenizer", "tracking", "train"),
-            )
-        ),
-    }
-    code = "import pipelines.train, sys; print(*sys.modules)"
-    modules = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
-    ours = {
-        m.replace(".", "/") + ".py" for m in modules if m.startswith(("ftmodel.", "pipelines."))
-    }
-    assert set(DECISIVE) <= ours <= set(DECISIVE) | unconcerned
 
 
 def cut(path):

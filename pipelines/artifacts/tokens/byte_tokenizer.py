@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pipelines.errors import UserError
+from pipelines.common.errors import UserError
 
 PIECE = 1 << 16  # bytes that one core encodes at once of a longer document
 ESCAPED = re.compile(r"([\udc80-\udcff]+)")  # what Python makes of bytes that are not UTF-8

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from pipelines.errors import UserError
-from pipelines.token_file import Header, Ids, TokenFile, again
-from pipelines.tokenizer import ByteTokenizer
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
+from pipelines.artifacts.tokens.token_file import Header, Ids, TokenFile, again
+from pipelines.common.errors import UserError
 
 SPLITS = ("train", "validation")
 CHECKED_AT_ONCE = 1 << 26  # bytes, a tenth of a second; of more, a block when it is first read

@@ -20,8 +20,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.errors import UserError
-from pipelines.files import replace_file
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
 
 MAGIC = b"\x89FTOKENS"  # not ASCII: a file that was treated as text is no longer one of these
 VERSION = 1

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from pipelines.arm_plots import below, plain
-from pipelines.arms import Arm
-from pipelines.benchmark_table import Benchmarks, Task, suite
-from pipelines.plots import GREY, Style
-from pipelines.scale import scale
+from pipelines.report.arms import Arm
+from pipelines.report.benchmarks.table import Benchmarks, Task, suite
+from pipelines.report.plots import GREY, Style
+from pipelines.report.scale import scale
+from pipelines.report.sections.arm_plots import below, plain
 
 COLUMNS, TICKS = 4, 4
 

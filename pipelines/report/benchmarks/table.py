@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from ftmodel.bounds import mean_and_error
-from pipelines.arms import Arm, Estimate, Measured, families, over_seeds
-from pipelines.compare import Comparison, contrast, controls
-from pipelines.paper_tables import paper_name
+from ftmodel.analysis.statistics import mean_and_error
+from pipelines.artifacts.results import Estimate, Measured
+from pipelines.report.arms import Arm, families, over_seeds
+from pipelines.report.benchmarks.paper_tables import paper_name
+from pipelines.report.comparison import Comparison, contrast, controls
 
 ALIKE = ("task", "metric", "shots", "version", "documents")  # where scores may be compared
 

@@ -1,8 +1,8 @@
 """Benchmarks for a terminal: a benchmark a line, the arms side by side as far as they fit."""
 
-from pipelines.arms import Arm
-from pipelines.benchmark_table import Benchmarks, Task, suite
-from pipelines.benchmark_words import skipped
+from pipelines.report.arms import Arm
+from pipelines.report.benchmarks.table import Benchmarks, Task, suite
+from pipelines.report.benchmarks.text import skipped
 
 TERMINAL = 110  # characters a line
 MARKS = {"better": " >", "worse": " <"}

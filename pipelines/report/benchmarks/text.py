@@ -4,10 +4,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean
 
-from pipelines.arms import Arm, Measured, fraction
-from pipelines.benchmark_table import Benchmarks, Task, alike, suite
-from pipelines.findings import count, listed
-from pipelines.paper_tables import PaperScores, PaperTable, nearest, paper_name
+from pipelines.artifacts.results import Measured, fraction
+from pipelines.report.arms import Arm
+from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, nearest, paper_name
+from pipelines.report.benchmarks.table import Benchmarks, Task, alike, suite
+from pipelines.report.verdicts import count, listed
 
 NOTES = [
     "The percentage is the difference from the plain baseline relative to it, as the paper prints "

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 
-from pipelines import arm_plots, plots
-from pipelines.arms import Arm, by_data, families
-from pipelines.coin_plot import coin_flip
-from pipelines.label_words import label_sentence, label_table
-from pipelines.target_plots import what_z_says
-from pipelines.target_words import (
+from pipelines.report import plots
+from pipelines.report.arms import Arm, by_data, families
+from pipelines.report.sections import arm_plots
+from pipelines.report.sections.coin import coin_flip
+from pipelines.report.sections.label import label_sentence, label_table
+from pipelines.report.sections.target_latent import (
     LOSES,
     SAYS,
     explained,
@@ -17,6 +17,7 @@ from pipelines.target_words import (
     start_sentence,
     target_table,
 )
+from pipelines.report.sections.target_plots import what_z_says
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from pipelines.arms import UNITS, Arm, Measured, baselines, fraction
-from pipelines.plots import COLOURS, GREY, Style
-from pipelines.scale import Scale, scale
+from pipelines.artifacts.results import UNITS, Measured, fraction
+from pipelines.report.arms import Arm, baselines
+from pipelines.report.plots import COLOURS, GREY, Style
+from pipelines.report.scale import Scale, scale
 
 GRID = "#e5e7eb"
 SERIES = {  # against κ: label, colour, line

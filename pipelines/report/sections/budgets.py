@@ -7,8 +7,9 @@ difference over documents is not known, and seeds alone decide what counts.
 from collections import defaultdict
 from dataclasses import dataclass
 
-from pipelines.arms import Arm, Estimate, over_seeds
-from pipelines.compare import Comparison, contrast, controls
+from pipelines.artifacts.results import Estimate
+from pipelines.report.arms import Arm, over_seeds
+from pipelines.report.comparison import Comparison, contrast, controls
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipelines.plots import COLOURS, GREY
+from pipelines.report.plots import COLOURS, GREY
 
 EXACT, MODEL, ENCODER, PRIOR = GREY, COLOURS[2], COLOURS[1], COLOURS[3]
 LINES: dict[str, dict[str, Any]] = {

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ftmodel.target_scores import Scores, score_groups
-from ftmodel.target_task import PROMPT
-from pipelines.arms import Arm
+from ftmodel.synthetic.target_scores import Scores, score_groups
+from ftmodel.synthetic.target_task import PROMPT
+from pipelines.report.arms import Arm
 
 SAMPLES = Path("docs/paper/figure4_samples.txt")
 PINNED_GROUPS, GROUP_SIZE = 2, 5  # shown, as in the paper

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from math import isnan
 from typing import Any
 
-from pipelines.arms import Measured, training_seconds
-from pipelines.paper import Figures, Panel, Row
-from pipelines.target_words import latent_figures
+from pipelines.artifacts.results import Measured, training_seconds
+from pipelines.report.sections.figure4 import Figures, Panel, Row
+from pipelines.report.sections.target_latent import latent_figures
 
 PAPER = "the paper"
 

@@ -3,7 +3,7 @@
 from statistics import fmean
 from typing import Any
 
-from pipelines.arms import Arm
+from pipelines.report.arms import Arm
 
 SHOWN = 0.05  # p below which z is said to carry the label
 HEAD = [

@@ -5,10 +5,11 @@ from math import isnan, nan
 from statistics import fmean, stdev
 from typing import Any
 
-from ftmodel.objective import LN2
-from pipelines.arms import Arm, Estimate, Measured
-from pipelines.compare import Comparison, contrast
-from pipelines.findings import in_words, listed
+from ftmodel.model.objective import LN2
+from pipelines.artifacts.results import Estimate, Measured
+from pipelines.report.arms import Arm
+from pipelines.report.comparison import Comparison, contrast
+from pipelines.report.verdicts import in_words, listed
 
 LATENT = {  # places of figures in metrics["latent"], by the names that they have in tables
     "start_bits": ("start_bits",),

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from ftmodel.target_task import STARTS, TARGET
-from pipelines.arm_plots import below, plain
-from pipelines.arms import Arm
-from pipelines.plots import GREY, Style
+from ftmodel.synthetic.target_task import STARTS, TARGET
+from pipelines.report.arms import Arm
+from pipelines.report.plots import GREY, Style
+from pipelines.report.sections.arm_plots import below, plain
 
 START_BITS = log2(STARTS)  # entropy of where a target starts
 ENOUGH = 30  # sequences, for a mean KL at an offset

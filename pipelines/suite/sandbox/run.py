@@ -45,10 +45,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from pipelines.errors import UserError
-from pipelines.sandbox_calls import MACHINES, seccomp_filter
+from pipelines.common.errors import UserError
+from pipelines.suite.sandbox.syscalls import MACHINES, seccomp_filter
 
-CHILD = Path(__file__).with_name("sandbox_child.py")
+CHILD = Path(__file__).with_name("child.py")
 FILES = 256  # in the scratch folder
 POLL_SECONDS = 0.05  # between two looks into it
 CHUNK = 1 << 16

@@ -14,9 +14,9 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 )
 from torch.nn import Module
 
-from ftmodel.layers import Block
-from ftmodel.transformer import FreeTransformer
-from pipelines.schema import Compute
+from ftmodel.model.layers import Block
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.config.schema import Compute
 
 
 def blocks_of(model: FreeTransformer) -> list[Module]:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from pipelines.order import order
-from pipelines.shards import Windows
-from pipelines.streams import Purpose, philox_at
+from pipelines.artifacts.tokens.shards import Windows
+from pipelines.common.rng_streams import Purpose, philox_at
+from pipelines.train.core.shuffle import order
 
 
 def latent_noise(seed: int, step: int, places: range, length: int, bits: int) -> Tensor:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ftmodel.objective import LN2, collapsed
-from pipelines.checkpoint import ENTRY, HISTORY, Card, remove
-from pipelines.legs import Leg, kept_path
-from pipelines.tracking import Tracking, say
+from ftmodel.model.objective import LN2, collapsed
+from pipelines.artifacts.checkpoint import ENTRY, HISTORY, Card, remove
+from pipelines.common.console import say
+from pipelines.tracking.run import Tracking
+from pipelines.train.core.segments import Leg, kept_path
 
 
 class StepCallback(L.Callback):

@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from pipelines.checkpoint import load, remove, whole, write
+from pipelines.artifacts.checkpoint import load, remove, whole, write
 
 
 class WholeFiles(TorchCheckpointIO):

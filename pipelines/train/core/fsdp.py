@@ -16,9 +16,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from ftmodel.transformer import FreeTransformer
-from pipelines.checkpoint import PART, file_of, load, remove, whole, write
-from pipelines.speed import blocks_of
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.checkpoint import PART, file_of, load, remove, whole, write
+from pipelines.train.core.acceleration import blocks_of
 
 
 def parts_of(value: Any) -> Any:

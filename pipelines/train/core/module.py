@@ -8,11 +8,11 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ftmodel import schedule
-from ftmodel.objective import training_loss
-from ftmodel.transformer import FreeTransformer
-from pipelines.schema import Optim, Schedule
-from pipelines.sharding import shard
+from ftmodel.model import schedule
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.config.schema import Optim, Schedule
+from pipelines.train.core.fsdp import shard
 
 
 def learning_rate_factor(optim: Optim, step: int, steps: int) -> float:

@@ -15,11 +15,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ftmodel.schedule import decay_start
-from pipelines.checkpoint import Card, make_card, read_checkpoint, remove, resume_folder
-from pipelines.errors import UserError
-from pipelines.schema import Budget, Experiment, Run, Schedule
-from pipelines.shards import Shards
+from ftmodel.model.schedule import decay_start
+from pipelines.artifacts.checkpoint import Card, read_checkpoint, remove, resume_folder
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.config.derived import Budget
+from pipelines.config.schema import Experiment, Run, Schedule
+from pipelines.train.core.manifest import make_card
 
 
 @dataclass(frozen=True)

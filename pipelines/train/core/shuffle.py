@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipelines.streams import Purpose, generator, key
+from pipelines.common.rng_streams import Purpose, generator, key
 
 TABLE = 1 << 20  # windows of which a table is made, in some 10 ms
 ROUNDS = 8

@@ -13,19 +13,20 @@ from typing import Any
 import lightning as L
 import torch
 
-from ftmodel.transformer import FreeTransformer
-from pipelines.batches import BatchModule, Share, StepBatches
-from pipelines.callbacks import Checkpoints, CompileTime, History, Progress
-from pipelines.checkpoint import resume_folder
-from pipelines.checkpoint_io import WholeFiles
-from pipelines.errors import UserError
-from pipelines.legs import Leg, Start, find_start, legs
-from pipelines.module import NonFinite, TrainingModule
-from pipelines.schema import Experiment, Precision
-from pipelines.shards import Shards
-from pipelines.speed import speed_up
-from pipelines.streams import Purpose, stream_seed
-from pipelines.tracking import Tracking, say
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.console import say
+from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose, stream_seed
+from pipelines.config.schema import Experiment, Precision
+from pipelines.tracking.run import Tracking
+from pipelines.train.core.acceleration import speed_up
+from pipelines.train.core.batches import BatchModule, Share, StepBatches
+from pipelines.train.core.callbacks import Checkpoints, CompileTime, History, Progress
+from pipelines.train.core.checkpoint_io import WholeFiles
+from pipelines.train.core.module import NonFinite, TrainingModule
+from pipelines.train.core.segments import Leg, Start, find_start, legs
 
 CHECKPOINT_SECONDS = 20.0
 ROWS = 150  # of the training curve, at most

@@ -1,0 +1,23 @@
+"""Errors of means over documents."""
+
+from math import nan
+
+import torch
+from torch import Tensor
+
+
+def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, float]:
+    """Σ totals / Σ sizes and its standard error, of n documents with a total and a size (n,) each;
+    sizes are 1 where none are given. The error is NaN for n = 1.
+
+    It is the ratio estimator's, from the spread of the residuals (delta method; Cochran 1977,
+    Sampling Techniques, § 6.3): documents are independent of each other, their tokens are not.
+    """
+    totals = totals.double()
+    sizes = torch.ones_like(totals) if sizes is None else sizes.double()
+    n, mean = len(totals), totals.sum() / sizes.sum()
+    if n == 1:
+        return {"mean": mean.item(), "se": nan}
+    residuals = totals - mean * sizes
+    error = (n / (n - 1) * residuals.square().sum()).sqrt() / sizes.sum()
+    return {"mean": mean.item(), "se": error.item()}

@@ -1,0 +1,127 @@
+"""Checks of an experiment that types cannot make; each message starts with the dotted key."""
+
+from itertools import pairwise
+from typing import Any
+
+from ftmodel.model.schedule import decay_start
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.config.data import ProcessData, TextData
+from pipelines.config.schema import NAME, Experiment, Run, Schedule
+
+
+def check_part(key: str, part: Any) -> None:
+    try:
+        part.validate()
+    except ValueError as error:
+        raise ValueError(f"{key}.{error}") from None
+
+
+def check_names(group: str, entries: dict[str, Any]) -> None:
+    for name in entries:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(
+                f"{group}.{name}: a name is lower-case letters, digits and single underscores "
+                "(DVC and the overrides give the dot a meaning of its own)"
+            )
+
+
+def check(experiment: Experiment) -> None:
+    """All checks that types cannot make; raises ValueError starting with the dotted key."""
+    for group in ("data", "models", "arms", "runs"):
+        entries = getattr(experiment, group)
+        if not entries and group != "arms":
+            raise ValueError(f"{group}: empty; an experiment needs at least one entry")
+        check_names(group, entries)
+    for name, data in experiment.data.items():
+        if isinstance(data, TextData):
+            check_names(f"data.{name}.parts", data.parts)
+    if not NAME.fullmatch(experiment.name):
+        raise ValueError(
+            f"name: {experiment.name!r} is not lower-case letters, digits, underscores"
+        )
+    for name, data in experiment.data.items():
+        check_part(f"data.{name}", data)
+    check_part("compute", experiment.compute)
+    check_part("evaluation", experiment.evaluation)
+    check_names("suite.tasks", experiment.suite.tasks)
+    check_part("suite", experiment.suite)
+    for name, preset in experiment.models.items():
+        check_part(f"models.{name}.architecture", preset.architecture)
+        check_part(f"models.{name}.optim", preset.optim)
+    for name in experiment.suite_runs:
+        if name not in experiment.runs:
+            raise ValueError(f"suite_runs.{name}: not under runs; conf/config.yaml makes this list")
+    for group in ("arms", "runs"):  # arms first: a mistake is where it was made
+        for name, run in getattr(experiment, group).items():
+            check_run(experiment, f"{group}.{name}", run)
+
+
+def check_run(experiment: Experiment, key: str, run: Run) -> None:
+    for group, wanted in (("data", run.data), ("models", run.model)):
+        if wanted not in (known := getattr(experiment, group)):
+            field_name = group.removesuffix("s")
+            raise ValueError(f"{key}.{field_name}: {wanted!r} is not one of {', '.join(known)}")
+    preset = experiment.models[run.model]
+    if run.kappa_bits is not None:
+        bits = preset.architecture.latent_bits
+        if not bits:
+            raise ValueError(
+                f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
+                f"models.{run.model}.architecture.latent_bits is 0; null makes a baseline"
+            )
+        if not 0 <= run.kappa_bits <= bits:
+            raise ValueError(
+                f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
+                f"models.{run.model}"
+            )
+    compute, rows = experiment.compute, preset.optim.batch_size
+    if rows % (compute.accumulate * compute.workers):
+        what = "workers" if rows % compute.workers else "accumulate"
+        times = "" if rows % getattr(compute, what) else f" × compute.workers {compute.workers}"
+        raise ValueError(
+            f"compute.{what}: {getattr(compute, what)}{times} does not divide "
+            f"models.{run.model}.optim.batch_size {rows}"
+        )
+    batch = preset.optim.batch_size * preset.architecture.context
+    if run.tokens < batch:
+        raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
+    if not 0 <= run.seed < 1 << 32:
+        raise ValueError(f"{key}.seed: {run.seed} is outside 0 … 2^32 − 1")
+    if run.extra_blocks and (run.extra_blocks < 0 or run.kappa_bits is not None):
+        raise ValueError(
+            f"{key}.extra_blocks: {run.extra_blocks}; a baseline may have some, a Free Transformer "
+            "has its encoder"
+        )
+    steps = [0, *(budget // batch for budget in run.budgets), run.tokens // batch]
+    if any(later <= earlier for earlier, later in pairwise(steps)):
+        raise ValueError(
+            f"{key}.budgets: {run.budgets} do not rise from one batch of {batch} tokens to less "
+            f"than the run's {run.tokens}"
+        )
+    optim, least = preset.optim, experiment.budgets(run)[0]
+    start = decay_start(optim.decay, least.steps)
+    if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
+        raise ValueError(
+            f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
+            f"{least.steps} steps, whose decay begins at {start}, before the end of "
+            f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
+        )
+    if not 0 <= run.kappa_warmup_steps <= least.steps:
+        raise ValueError(
+            f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "
+            f"the steps of {least.listed} tokens"
+        )
+    data = experiment.data[run.data]
+    if isinstance(data, ProcessData):
+        if preset.architecture.document_mask:
+            raise ValueError(
+                f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
+                "rows, each a document already"
+            )
+        predicted = PROCESSES[data.source].row - 1
+        if preset.architecture.context != predicted:
+            raise ValueError(
+                f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
+                f"fit the {data.source} task of {key}, whose sequences have {predicted} predicted "
+                "tokens"
+            )

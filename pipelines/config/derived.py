@@ -1,0 +1,48 @@
+"""What follows from a run's configuration: its architecture, its steps and its budgets."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ftmodel.model.config import ModelConfig
+
+if TYPE_CHECKING:
+    from pipelines.config.schema import Experiment, Run
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A token budget of a run, at whose end its model is kept and measured."""
+
+    listed: int  # tokens, as configured
+    steps: int  # optimizer steps that it pays for, whole batches
+    annealed: bool  # whether the learning rate has come down to its end by then
+
+
+def model_config(experiment: "Experiment", run: "Run") -> ModelConfig:
+    """The architecture of a run: its preset's, without its latent for a baseline."""
+    architecture = experiment.models[run.model].architecture
+    if run.kappa_bits is not None:
+        return architecture
+    blocks = architecture.n_layers + run.extra_blocks
+    changes = {"n_layers": blocks, "latent_bits": 0, "latent_block": None}
+    return ModelConfig(**{**vars(architecture), **changes})
+
+
+def batch_tokens(experiment: "Experiment", run: "Run") -> int:
+    """Tokens that an optimizer step predicts."""
+    preset = experiment.models[run.model]
+    return preset.optim.batch_size * preset.architecture.context
+
+
+def budgets(experiment: "Experiment", run: "Run") -> list[Budget]:
+    """The budgets of a run as they rise, the whole run's last.
+
+    Under wsd each has a decay of its own; under the cosine the smaller ones are snapshots on the
+    way of the whole run's.
+    """
+    wsd = experiment.models[run.model].optim.schedule.value == "wsd"
+    batch = batch_tokens(experiment, run)
+    return [
+        *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
+        Budget(run.tokens, run.tokens // batch, annealed=True),
+    ]

@@ -1,0 +1,206 @@
+"""Who may import whom, and what code each stage's results depend on: read off the syntax trees and
+dvc.yaml, imports within functions included.
+"""
+
+import ast
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.common.source_code import CODE, stages
+
+ROOT = Path(__file__).parents[1]
+STAGES = ("data", "tokenize", "train", "evaluate", "suite", "report")
+LAYERS = [  # each may import those before it; rooms of one layer import nothing of each other
+    ("ftmodel", "common"),
+    ("config",),
+    ("artifacts",),
+    ("cluster", "tracking"),
+    STAGES,
+    ("sweep", "commands"),
+]
+MAY_MEET = {"sweep", "commands"}  # what is typed may call what is typed
+FTMODEL = [("model",), ("inference", "synthetic"), ("analysis",), ("costs",)]
+DECIDES_NO_RESULT = (
+    "pipelines/common/atomic_files.py",
+    "pipelines/common/console.py",
+    "pipelines/common/errors.py",
+    "pipelines/common/provenance.py",
+    "pipelines/common/source_code.py",
+    "pipelines/artifacts/paths.py",
+    "pipelines/config",  # all that it says is in params.yaml
+    "pipelines/cluster",
+    "pipelines/tracking",
+    "pipelines/train/__main__.py",  # launching, and what is shown while training goes on
+    "pipelines/train/stage.py",
+    "pipelines/train/distributed.py",
+    "pipelines/train/progress.py",
+)
+
+
+def module_path(name: str) -> Path | None:
+    """The file of a dotted module of ours; None if it is none."""
+    path = ROOT / name.replace(".", "/")
+    if path.with_suffix(".py").is_file():
+        return path.with_suffix(".py")
+    return path / "__init__.py" if (path / "__init__.py").is_file() else None
+
+
+def imports(path: Path) -> set[str]:
+    """Modules of ours that a file imports anywhere, packages on the way included."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, f"{path}: a relative import"
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    parts = [name.split(".") for name in names if name.startswith(("ftmodel", "pipelines"))]
+    every = {".".join(part[:i]) for part in parts for i in range(1, len(part) + 1)}
+    return {name for name in every if module_path(name)}
+
+
+def room(module: str) -> str:
+    package, *rest = module.split(".")
+    if package == "ftmodel" or not rest:
+        return "ftmodel"
+    return rest[0] if (ROOT / "pipelines" / rest[0]).is_dir() else "commands"
+
+
+def modules(package: str) -> dict[str, Path]:
+    files = (ROOT / package).rglob("*.py")
+    return {".".join(f.relative_to(ROOT).with_suffix("").parts): f for f in files}
+
+
+def violations(module: str, path: Path) -> list[str]:
+    """What a module imports of a room that is not below its own."""
+    level = {name: i for i, rooms in enumerate(LAYERS) for name in rooms}
+    mine = room(module)
+    wrong = []
+    for name in imports(path) - {"pipelines"}:
+        other = room(name)
+        meet = {mine, other} <= MAY_MEET
+        if other != mine and not meet and level[other] >= level[mine]:
+            wrong.append(f"{module} imports {name}")
+    return wrong
+
+
+def test_no_room_imports_one_of_its_own_layer_or_above():
+    found = {**modules("ftmodel"), **modules("pipelines")}
+    assert len(found) > 100
+    assert [line for name, path in found.items() for line in violations(name, path)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("pipelines.evaluate.stage", "from pipelines.report.arms import Arm"),
+        ("pipelines.config.schema", "def f():\n    from pipelines.artifacts import results"),
+        ("pipelines.tracking.run", "from pipelines.cluster.connection import connect"),
+        ("ftmodel.model.layers", "import pipelines.common.errors"),
+        ("pipelines.train.core.trainer", "from pipelines import compose"),
+    ],
+)
+def test_an_import_from_below_to_above_is_noticed(tmp_path, module, line):
+    path = tmp_path / "copy.py"
+    path.write_text(modules(module.partition(".")[0])[module].read_text())
+    assert violations(module, path) == []
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    assert violations(module, path)
+
+
+def test_the_model_knows_neither_its_uses_nor_a_service():
+    level = {name: i for i, rooms in enumerate(FTMODEL) for name in rooms}
+    for module, path in modules("ftmodel").items():
+        mine = module.split(".")[1] if "." in module else ""
+        for other in imports(path) - {"ftmodel"}:
+            theirs = other.split(".")[1]
+            assert mine == theirs or level[theirs] < level[mine], f"{module} imports {other}"
+    services = re.compile(r"^\s*(?:from|import) (lightning|ray|mlflow|dvc|omegaconf|hydra)\b", re.M)
+    for path in modules("ftmodel").values():
+        assert not services.search(path.read_text()), path
+
+
+def test_the_top_of_pipelines_holds_commands_alone():
+    for path in (ROOT / "pipelines").glob("*.py"):
+        if path.name != "__init__.py":
+            assert 'if __name__ == "__main__":\n    errors.run(main)' in path.read_text(), path
+
+
+def within(path: Path, places: Iterable[str]) -> bool:
+    """Whether a file is one of these, or lies in one of these folders."""
+    return any(path == (place := ROOT / name) or place in path.parents for name in places)
+
+
+def closure(stage: str) -> set[Path]:
+    """The files of ours that a stage may run, those that YAML names by !function among them."""
+    waiting = {f"pipelines.{stage}.__main__"}
+    if stage == "suite":
+        tasks = "\n".join(path.read_text() for path in (ROOT / "tasks").rglob("*.yaml"))
+        waiting |= {
+            name.rpartition(".")[0] for name in re.findall(r"!function (pipelines\.\S+)", tasks)
+        }
+        assert len(waiting) > 1
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        path = module_path(name)
+        assert path, name
+        if room(name) == stage or not within(path, DECIDES_NO_RESULT):
+            waiting |= imports(path) - seen
+    paths = {path for name in seen if (path := module_path(name))}
+    return {path for path in paths if path.stat().st_size}  # not the empty __init__.py
+
+
+def graph() -> dict[str, set[str]]:
+    """For each stage of dvc.yaml the stages before it."""
+    written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+    def paths(stage, *kinds):
+        entries = [
+            e for kind in kinds for e in written[stage].get("do", written[stage]).get(kind, [])
+        ]
+        names = [e if isinstance(e, str) else next(iter(e)) for e in entries]
+        return [re.sub(r"\$\{[^}]*\}", "*", name).split("/") for name in names]
+
+    def overlap(a, b):
+        return all(x == y for x, y in zip(a, b, strict=False))
+
+    before = {
+        stage: {
+            other
+            for other in written
+            if other != stage
+            for dep in paths(stage, "deps")
+            for out in paths(other, "outs", "metrics")
+            if overlap(dep, out)
+        }
+        for stage in written
+    }
+    for _ in before:  # transitively
+        for stage in before:
+            before[stage] |= {earlier for one in before[stage] for earlier in before[one]}
+    return before
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
+    """Its own code and that of the stages before it, or it decides no result."""
+    before = graph()[stage] | {stage}
+    assert {"data", "tokenize"} <= before or stage == "data"
+    concerned = [*(path for name in before for path in stages()[name]), *DECIDES_NO_RESULT]
+    missing = [path for path in closure(stage) if not within(path, concerned)]
+    assert missing == []
+
+
+def test_dvc_depends_on_no_code_but_through_the_copy_without_prose():
+    written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    for stage in written.values():
+        for dep in stage.get("do", stage).get("deps", []):
+            assert not dep.startswith(("pipelines", "ftmodel")), dep
+            if dep.startswith(f"{CODE}/"):
+                assert (ROOT / dep.removeprefix(f"{CODE}/")).exists(), dep
