@@ -1,178 +1,317 @@
-"""What stages leave in results/<experiment>/<run>/, for the report and sweeps to read."""
+"""What `evaluate` and `suite` leave in results/<experiment>/<run>/: the types of these files, written
+and read here alone.
 
-import csv
+A field that does not apply to a run is None, and not in its file.
+"""
+
 import json
-from dataclasses import dataclass, field
-from fractions import Fraction
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from math import isnan, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from ftmodel.model.objective import LN2
+from ftmodel.analysis.label_information import Chance
+from ftmodel.synthetic.target_scores import Scores
+from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
-from pipelines.config.derived import Budget
-from pipelines.config.schema import Experiment, Run
-
-Curve = list[dict[str, float]]  # rows of a curve.csv
-
-
-FILES = {  # of a run, and the stages that make them
-    "evaluation.json": "evaluate",
-    "details.json": "evaluate",
-    "curve.csv": "evaluate",
-    "suite.json": "suite",
-    "suite_scores.json": "suite",
-}
-
 
 UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
 
 
-SIZES = {"bits_per_byte": "document_bytes", "bits_per_token": "document_tokens"}
-
-
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over held-out documents and seeds."""
+    """A mean over held-out documents."""
 
     mean: float
     se: float  # standard error over documents; NaN for a single one
-    spread: float = nan  # sample standard deviation over seeds; NaN for a single one
+    spread: ClassVar[float] = nan  # over seeds: of a single run there is none
 
     def __str__(self) -> str:
         error = "" if isnan(self.se) else f" ± {self.se:.4f}"
         return f"{self.mean:.4f}{error}".replace("-", "−")
 
 
+# ------------------------------------------------------------------------------- evaluation.json
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Held-out figures in one unit: of a baseline nll alone, of a Free Transformer the others."""
+
+    nll: Estimate | None = None
+    ce: Estimate | None = None  # reconstruction: no language-model loss
+    kl: Estimate | None = None
+    elbo: Estimate | None = None
+    iwae: Estimate | None = None
+    prior: Estimate | None = None
+    exact: Estimate | None = None  # of the process itself, where it is known
+
+    @property
+    def bound(self) -> Estimate:
+        """What runs are compared by: the exact NLL of a baseline, else the IWAE upper bound."""
+        bound = self.nll or self.iwae
+        assert bound, "neither a baseline's figures nor a Free Transformer's"
+        return bound
+
+
+@dataclass(frozen=True)
+class BudgetFigures:
+    """What was measured of a run's model at one of its token budgets."""
+
+    tokens: int  # trained on by then
+    listed: int  # as configured
+    annealed: bool
+    bits_per_token: Figures
+    bits_per_byte: Figures | None = None
+
+
+@dataclass(frozen=True)
+class LastThird:
+    """The mean bound of the budgets that lie in the last third of training."""
+
+    n: int
+    bits_per_token: float
+    bits_per_byte: float | None = None
+
+
+@dataclass(frozen=True)
+class Between:
+    at_least: float
+    at_most: float | None = None
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """How sequences of the target task come back from the encoder's z; None: of no sequence."""
+
+    valid: float
+    distance: float | None = None  # of the targets, characters
+    noise: float | None = None  # overlap of the places of '!'
+
+
+@dataclass(frozen=True)
+class LatentFigures:
+    """What z of the target task says on its own, bits."""
+
+    start_bits: float
+    start_entropy: float
+    aggregate_bits: Between
+    reconstruction: Reconstruction
+
+
 @dataclass
-class Measured:
-    """A run of the experiment with what its training and evaluation left behind."""
+class LabelFigures(Chance):
+    """What z says of a hidden label: of its best bit, and of all bits together."""
 
-    name: str
-    run: Run
-    latent_bits: int  # H; 0 for a baseline
-    source: str  # of its data: target, coin, reviews or text
-    metrics: dict[str, Any]
-    details: dict[str, Any]
-    curve: Curve
-    suite: dict[str, Any] | None = None  # its benchmarks, if it was scored on any
-    suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
+    whole: Chance
+    per_bit: list[float]
+    text: float  # bits that the text itself tells of it
 
-    @property
-    def baseline(self) -> bool:
-        return self.run.kappa_bits is None
 
-    @property
-    def on_target(self) -> bool:
-        """Whether its data are the paper's synthetic target task."""
-        return self.source == "target"
+@dataclass
+class Evaluation:
+    """evaluation.json"""
 
-    @property
-    def kappa(self) -> str:
-        return "–" if self.run.kappa_bits is None else fraction(self.run.kappa_bits)
+    documents: int
+    tokens: int
+    tokens_per_second: float  # scored
+    bits_per_token: Figures
+    bits_per_byte: Figures | None = None
+    bytes: int | None = None
+    iwae_by_samples: dict[int, Estimate] | None = None  # bits per token, by K
+    gap_nats_per_token: Estimate | None = None  # bound minus exact
+    elbo_gap_nats_per_token: Estimate | None = None
+    fresh: Scores | None = None  # groups of the target task: each sequence with a z of its own
+    pinned: Scores | None = None  # all of a group with one z
+    latent: LatentFigures | None = None
+    label: LabelFigures | None = None
+    budgets: list[BudgetFigures] = field(default_factory=list)
+    last_third: LastThird | None = None
+    trained_tokens: int = 0
+    parameters: int = 0
+    collapsed: bool | None = None
 
-    @property
-    def collapsed(self) -> bool:
-        return bool(self.metrics.get("collapsed"))
 
-    @property
-    def unit(self) -> str:
-        """The unit to compare in: bytes do not depend on the tokenizer; a process has none."""
-        return "bits_per_byte" if "bits_per_byte" in self.metrics else "bits_per_token"
+# ---------------------------------------------------------------------------------- details.json
 
-    def figure(self, key: str, unit: str = "bits_per_token") -> Estimate | None:
-        """A measured figure in ``unit``, or None if this run has no such figure."""
-        found = self.metrics.get(unit, {}).get(key)
-        return Estimate(**found) if found else None
 
-    @property
-    def bound_key(self) -> str:
-        return "nll" if self.baseline else "iwae"
+@dataclass(frozen=True)
+class Sample:
+    prompt: str
+    text: str
 
-    def bound(self, unit: str) -> Estimate:
-        """The figure to compare: the exact NLL of a baseline, else its IWAE upper bound."""
-        return Estimate(**self.metrics[unit][self.bound_key])
 
-    def estimate(self, key: str) -> Estimate | None:
-        """A figure in a unit of its own, or None if this run has none."""
-        found = self.metrics.get(key)
-        return Estimate(**found) if found else None
+@dataclass(frozen=True)
+class ByOffset:
+    """Mean KL by position relative to where the target starts."""
 
-    def document_bits(self) -> Tensor:
-        """Bound of each held-out document, summed over its tokens: (n,)."""
-        return torch.tensor(self.details["bound_bits"], dtype=torch.float64)
+    offset: list[int]
+    kl_bits: list[float]
+    n: list[int]
 
-    def document_sizes(self, unit: str) -> Tensor:
+
+@dataclass(frozen=True)
+class LatentDetails:
+    """By position: bits of the target's start told by z so far, and z's distance from fair bits."""
+
+    start_bits: list[float | None]
+    next_bits: list[float | None]
+    from_start: ByOffset
+
+
+@dataclass(frozen=True)
+class CoinSequence:
+    """P(next flip is a one) at each flip of a held-out sequence, exactly and by the model."""
+
+    flips: str
+    side: int
+    ones: list[int]  # before each flip
+    exact: list[float]
+    given_side: float
+    model: list[float] | None = None  # a baseline's
+    encoder_z: list[list[float]] | None = None  # a Free Transformer's, for several z
+    prior_z: list[list[float]] | None = None
+
+
+@dataclass(frozen=True)
+class CoinDetails:
+    epsilon: float
+    sequences: list[CoinSequence]
+
+
+@dataclass(frozen=True)
+class Training:
+    """Where a run was trained; empty where it is not known."""
+
+    git_revision: str = ""
+    device: str = ""
+
+
+@dataclass
+class Details:
+    """details.json"""
+
+    kl_per_bit: list[float]  # bits per token; empty for a baseline
+    bound_bits: list[float]  # of each held-out document
+    document_tokens: list[int]
+    document_bytes: list[int] | None = None
+    samples: list[Sample] = field(default_factory=list)
+    groups: dict[str, list[list[str]]] | None = None  # a few generated ones, fresh and pinned
+    latent: LatentDetails | None = None
+    coin: CoinDetails | None = None
+    training: Training = field(default_factory=Training)
+
+    def sizes(self, unit: str) -> Tensor:
         """Tokens or bytes of each held-out document: (n,)."""
-        return torch.tensor(self.details[SIZES[unit]], dtype=torch.float64)
+        per_byte = unit == "bits_per_byte"
+        return torch.tensor(
+            self.document_bytes if per_byte else self.document_tokens, dtype=torch.float64
+        )
 
 
-def fraction(kappa_bits: float) -> str:
-    """κ as people write it: 1/64, 1/2, 8."""
-    short = Fraction(kappa_bits).limit_denominator(1024)
-    return str(short) if float(short) == kappa_bits else f"{kappa_bits:g}"
+# ------------------------------------------------------------------------------------ suite.json
 
 
-def read_curve(path: Path) -> Curve:
-    with open(path, newline="") as file:
-        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+@dataclass(frozen=True)
+class TaskScore:
+    value: float
+    se: float | None = None  # standard error over documents
 
 
-def training_bits(row: dict[str, float]) -> float:
-    """The training bound of a curve's row: CE for a baseline, CE + KL for a Free Transformer."""
-    return row["ce_nats"] / LN2 + row.get("kl_bits", 0.0)
+@dataclass(frozen=True)
+class TaskResult(TaskScore):
+    """A benchmark as it was run, and its score."""
+
+    metric: str = ""
+    task: str = ""  # its name in the harness, or of ours
+    higher_is_better: bool = True
+    documents: int = 0
+    shots: int = 0
+    version: str = ""
+    truncated: int = 0  # requests cut from the left
+    mc_error: float | None = None  # mean over requests, nats
+    undecided: float | None = None  # share of documents whose two best choices z's noise may swap
+    seconds: float = 0.0
+    subtasks: dict[str, float] = field(default_factory=dict)
 
 
-def training_seconds(curve: Curve) -> float:
-    """What the steps of a training took, without what stood still between two of its processes."""
-    tokens = [0.0, *(row["tokens"] for row in curve)]
-    return sum(
-        (after - before) / row["tokens_per_second"]
-        for (before, after), row in zip(pairwise(tokens), curve, strict=True)
-    )
+@dataclass(frozen=True)
+class SuiteBudget:
+    tokens: int
+    listed: int
+    annealed: bool
+    tasks: dict[str, TaskScore]
 
 
-def read_runs(experiment: Experiment) -> list[Measured]:
-    """The runs of params.yaml, in its order; raises UserError if a result is missing."""
-    return [read_run(experiment, name) for name in experiment.runs]
+@dataclass(frozen=True)
+class SuiteLastThird:
+    n: int
+    tasks: dict[str, float]
 
 
-def read_run(experiment: Experiment, name: str) -> Measured:
-    run = experiment.runs[name]
-    folder = Path("results") / experiment.name / name
-    scored = name in experiment.suite_runs  # files of a suite may be left of an earlier one
-    for file, stage in FILES.items():
-        if (stage != "suite" or scored) and not (folder / file).exists():
-            raise UserError(f"{folder / file} is missing: `dvc repro {stage}@{name}` makes it")
-    return Measured(
-        name=name,
-        run=run,
-        latent_bits=experiment.model_config(run).latent_bits,
-        source=experiment.data[run.data].source,
-        metrics=json.loads((folder / "evaluation.json").read_text()),
-        details=json.loads((folder / "details.json").read_text()),
-        curve=read_curve(folder / "curve.csv"),
-        suite=json.loads((folder / "suite.json").read_text()) if scored else None,
-        suite_scores=json.loads((folder / "suite_scores.json").read_text()) if scored else {},
-    )
+@dataclass
+class SuiteResults:
+    """suite.json"""
+
+    suite: str
+    harness: str
+    scoring: str
+    samples: int
+    limit: int | None
+    seed: int
+    tasks: dict[str, TaskResult]
+    skipped: dict[str, str]  # why
+    budgets: list[SuiteBudget] = field(default_factory=list)
+    last_third: SuiteLastThird | None = None
 
 
-def at_budget(
-    experiment: Experiment, run: Run, budget: Budget, measured: dict[str, Any]
-) -> dict[str, Any]:
-    """What was ``measured`` of a model, with the training behind it."""
-    return {
-        "tokens": budget.steps * experiment.batch_tokens(run),
-        "listed": budget.listed,
-        "annealed": budget.annealed,
-        **measured,
-    }
+# ----------------------------------------------------------------------------- writing and reading
+
+T = TypeVar("T")
+adapter = cache(TypeAdapter)
 
 
-def in_last_third(series: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the last third of the training."""
-    return [one for one in series if 3 * one["tokens"] >= 2 * series[-1]["tokens"]]
+def plain(value: Any) -> Any:
+    """Dataclasses as mappings without the fields that are None."""
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items() if entry is not None}
+    return [plain(entry) for entry in value] if isinstance(value, list) else value
+
+
+def write(path: Path, content: Any) -> None:
+    """Write one of the dataclasses above, or plain data, as JSON."""
+    told = plain(content if isinstance(content, dict) else asdict(content))
+    with replace_file(path) as file:
+        file.write(json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def read(path: Path, kind: type[T], stage: str) -> T:
+    """Read a file of ``kind``; raises UserError, naming the ``stage`` that makes it, if it is
+    missing or not such a file.
+    """
+    again = f"`dvc repro {stage}@{path.parent.name}` makes it"
+    try:
+        return adapter(kind).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {again}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: {place}: {first['msg']}; {again}") from None
+
+
+def flat(content: Any, separator: str = "/", prefix: str = "") -> dict[str, float]:
+    """Every number of a dataclass by its path, {"a/b": 1.0}; lists and texts are left out."""
+    figures: dict[str, float] = {}
+    for key, value in (content if isinstance(content, dict) else plain(asdict(content))).items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            figures |= flat(value, separator, f"{name}{separator}")
+        elif isinstance(value, int | float):
+            figures[name] = float(value)
+    return figures

@@ -1,0 +1,70 @@
+"""curve.csv: the training curve of a run, a row for each of its intervals."""
+
+import csv
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from ftmodel.model.objective import LN2
+
+
+@dataclass
+class CurveRow:
+    """Means over the steps of an interval, and over all workers."""
+
+    step: int  # the interval's last, from 1
+    tokens: int  # seen by then
+    loss_nats: float
+    ce_nats: float  # per token; of a Free Transformer no language-model loss
+    learning_rate: float
+    tokens_per_second: float
+    kl_bits: float | None = None  # per token; None for a baseline
+    hinge_nats: float | None = None
+    others: dict[str, float] = field(default_factory=dict)  # what else the module has logged
+
+    @property
+    def bound_bits(self) -> float:
+        """The training bound, bits per token: CE of a baseline, CE + KL of a Free Transformer."""
+        return self.ce_nats / LN2 + (self.kl_bits or 0.0)
+
+    def figures(self) -> dict[str, float]:
+        """All by name, in the order of the file; what is None is left out."""
+        row = {"step": self.step, "tokens": self.tokens, "loss_nats": self.loss_nats}
+        row["ce_nats"] = self.ce_nats
+        if self.kl_bits is not None and self.hinge_nats is not None:
+            row |= {"kl_bits": self.kl_bits, "hinge_nats": self.hinge_nats}
+        row |= {"learning_rate": self.learning_rate, "tokens_per_second": self.tokens_per_second}
+        return row | self.others
+
+
+Curve = list[CurveRow]
+
+
+def row_of(figures: dict[str, float]) -> CurveRow:
+    """The inverse of CurveRow.figures."""
+    known = {name: figures.get(name) for name in CurveRow.__dataclass_fields__ if name != "others"}
+    others = {name: value for name, value in figures.items() if name not in known}
+    known |= {"step": int(figures["step"]), "tokens": int(figures["tokens"])}
+    return CurveRow(**known, others=others)  # type: ignore[arg-type]
+
+
+def write_curve(path: Path, curve: Curve) -> None:
+    rows = [row.figures() for row in curve]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_curve(path: Path) -> Curve:
+    with open(path, newline="") as file:
+        return [row_of({k: float(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+
+
+def training_seconds(curve: Curve) -> float:
+    """What the steps of a training took, without what stood still between two of its processes."""
+    tokens = [0, *(row.tokens for row in curve)]
+    return sum(
+        (after - before) / row.tokens_per_second
+        for (before, after), row in zip(pairwise(tokens), curve, strict=True)
+    )

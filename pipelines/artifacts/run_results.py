@@ -1,0 +1,95 @@
+"""A run of the experiment with all that its training, evaluation and suite left behind."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipelines.artifacts import results
+from pipelines.artifacts.curve import Curve, read_curve
+from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures, SuiteResults
+from pipelines.common.errors import UserError
+from pipelines.config.schema import Experiment, Run
+
+
+@dataclass
+class RunResults:
+    name: str
+    run: Run
+    latent_bits: int  # H; 0 for a baseline
+    source: str  # of its data: target, coin, reviews or text
+    evaluation: Evaluation
+    details: Details
+    curve: Curve
+    suite: SuiteResults | None = None  # its benchmarks, if it was scored on any
+    suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
+
+    @property
+    def baseline(self) -> bool:
+        return self.run.kappa_bits is None
+
+    @property
+    def on_target(self) -> bool:
+        """Whether its data are the paper's synthetic target task."""
+        return self.source == "target"
+
+    @property
+    def kappa(self) -> str:
+        return "–" if self.run.kappa_bits is None else fraction(self.run.kappa_bits)
+
+    @property
+    def unit(self) -> str:
+        """The unit to compare in: bytes do not depend on the tokenizer; a process has none."""
+        return "bits_per_byte" if self.evaluation.bits_per_byte else "bits_per_token"
+
+    def figures(self, unit: str) -> Figures:
+        """Held-out figures in ``unit``; empty where there are none in it."""
+        per_byte = unit == "bits_per_byte"
+        found = self.evaluation.bits_per_byte if per_byte else self.evaluation.bits_per_token
+        return found or Figures()
+
+    def bound(self, unit: str) -> Estimate:
+        """The figure to compare: the exact NLL of a baseline, else its IWAE upper bound."""
+        return self.figures(unit).bound
+
+    def document_bits(self) -> Tensor:
+        """Bound of each held-out document, summed over its tokens: (n,)."""
+        return torch.tensor(self.details.bound_bits, dtype=torch.float64)
+
+
+def fraction(kappa_bits: float) -> str:
+    """κ as people write it: 1/64, 1/2, 8."""
+    short = Fraction(kappa_bits).limit_denominator(1024)
+    return str(short) if float(short) == kappa_bits else f"{kappa_bits:g}"
+
+
+def results_folder(experiment: str, run: str) -> Path:
+    return Path("results") / experiment / run
+
+
+def read_runs(experiment: Experiment) -> list[RunResults]:
+    """The runs of params.yaml, in its order; raises UserError if a result is missing."""
+    return [read_run(experiment, name) for name in experiment.runs]
+
+
+def read_run(experiment: Experiment, name: str) -> RunResults:
+    run, folder = experiment.runs[name], results_folder(experiment.name, name)
+    found = RunResults(
+        name=name,
+        run=run,
+        latent_bits=experiment.model_config(run).latent_bits,
+        source=experiment.data[run.data].source,
+        evaluation=results.read(folder / "evaluation.json", Evaluation, "evaluate"),
+        details=results.read(folder / "details.json", Details, "evaluate"),
+        curve=[],
+    )
+    if not (curve := folder / "curve.csv").exists():
+        raise UserError(f"{curve} is missing: `dvc repro train@{name}` makes it")
+    found.curve = read_curve(curve)
+    if name in experiment.suite_runs:  # files of a suite may be left of an earlier one
+        found.suite = results.read(folder / "suite.json", SuiteResults, "suite")
+        scores = dict[str, list[float]]
+        found.suite_scores = results.read(folder / "suite_scores.json", scores, "suite")
+    return found
