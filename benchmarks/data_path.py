@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from zlib import crc32
 
 from lightning.pytorch.profilers import SimpleProfiler
-from tests.pipelines.project_copy import Project
+from tests.support.project_copy import Project
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
 from pipelines.artifacts.checkpoint import resume_folder

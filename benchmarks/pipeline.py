@@ -35,7 +35,7 @@ from importlib import import_module
 
 stage, work = sys.argv[1:3]
 sys.argv[1:3] = []
-main = import_module(f"pipelines.{stage}.__main__").main
+main = import_module("pipelines." + stage + ".__main__").main
 module, path = work.split(":")
 *owners, name = path.split(".")
 setattr(reduce(getattr, owners, import_module(module)), name, lambda *_, **__: os._exit({REACHED}))
