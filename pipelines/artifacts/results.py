@@ -1,5 +1,5 @@
-"""What `evaluate` and `suite` leave in results/<experiment>/<run>/: the types of these files, written
-and read here alone.
+"""The types of the files that `evaluate` and `suite` write to results/<experiment>/<run>/, and the
+only functions that write and read them. The types of suite.json are in suite_results.py.
 
 A field that does not apply to a run is None, and not in its file.
 """
@@ -17,6 +17,11 @@ from torch import Tensor
 
 from ftmodel.analysis.label_information import Chance
 from ftmodel.synthetic.target_scores import Scores
+from pipelines.artifacts.suite_results import SuiteBudget as SuiteBudget
+from pipelines.artifacts.suite_results import SuiteLastThird as SuiteLastThird
+from pipelines.artifacts.suite_results import SuiteResults as SuiteResults
+from pipelines.artifacts.suite_results import TaskResult as TaskResult
+from pipelines.artifacts.suite_results import TaskScore as TaskScore
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 
@@ -214,66 +219,14 @@ class Details:
         )
 
 
-# ------------------------------------------------------------------------------------ suite.json
-
-
-@dataclass(frozen=True)
-class TaskScore:
-    value: float
-    se: float | None = None  # standard error over documents
-
-
-@dataclass(frozen=True)
-class TaskResult(TaskScore):
-    """A benchmark as it was run, and its score."""
-
-    metric: str = ""
-    task: str = ""  # its name in the harness, or of ours
-    higher_is_better: bool = True
-    documents: int = 0
-    shots: int = 0
-    version: str = ""
-    truncated: int = 0  # requests cut from the left
-    mc_error: float | None = None  # mean over requests, nats
-    undecided: float | None = None  # share of documents whose two best choices z's noise may swap
-    seconds: float = 0.0
-    subtasks: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SuiteBudget:
-    tokens: int
-    listed: int
-    annealed: bool
-    tasks: dict[str, TaskScore]
-
-
-@dataclass(frozen=True)
-class SuiteLastThird:
-    n: int
-    tasks: dict[str, float]
-
-
-@dataclass
-class SuiteResults:
-    """suite.json"""
-
-    suite: str
-    harness: str
-    scoring: str
-    samples: int
-    limit: int | None
-    seed: int
-    tasks: dict[str, TaskResult]
-    skipped: dict[str, str]  # why
-    budgets: list[SuiteBudget] = field(default_factory=list)
-    last_third: SuiteLastThird | None = None
-
-
 # ----------------------------------------------------------------------------- writing and reading
 
 T = TypeVar("T")
-adapter = cache(TypeAdapter)
+
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def plain(value: Any) -> Any:
@@ -296,7 +249,8 @@ def read(path: Path, kind: type[T], stage: str) -> T:
     """
     again = f"`dvc repro {stage}@{path.parent.name}` makes it"
     try:
-        return adapter(kind).validate_json(path.read_bytes())
+        content: T = adapter(kind).validate_json(path.read_bytes())
+        return content
     except FileNotFoundError:
         raise UserError(f"{path} is missing: {again}") from None
     except ValidationError as error:
