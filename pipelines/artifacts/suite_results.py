@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from pipelines.artifacts.budget_results import BudgetResult
+
 
 @dataclass(frozen=True)
 class TaskScore:
@@ -27,10 +29,7 @@ class TaskResult(TaskScore):
 
 
 @dataclass(frozen=True)
-class SuiteBudget:
-    tokens: int
-    listed: int
-    annealed: bool
+class SuiteBudget(BudgetResult):
     tasks: dict[str, TaskScore]
 
 
