@@ -57,7 +57,7 @@ def test_under_autocast_products_are_bf16_and_the_loss_is_not():
     assert [a.dtype for a in found] == [torch.float32] * 3
     assert found[0] != found[0].bfloat16().float()  # a loss in bf16 has three digits
     # in another order of sums a few of the logits are rounded to the other bf16
-    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=0)
+    torch.testing.assert_close(found[0], expected[0], rtol=3e-4, atol=0)
     for a, b in zip(found[1:], expected[1:], strict=True):
         assert (a - b).norm() < 0.01 * b.norm()
     exact = F.linear_cross_entropy(*case(n=400))
