@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from pipelines import inputs
+from pipelines.artifacts.checkpoint import checkpoint_path, load_model
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
