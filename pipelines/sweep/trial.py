@@ -1,7 +1,7 @@
 """One trial of a sweep: trained and evaluated like any run, and its result in a file of its own.
 
-sweeps/<sweep>/trials/<trial>/result.json appears only when a trial has ended, at once and whole. It
-holds what it is the result of, so that a trial is not run again for as long as that is the same.
+sweeps/<sweep>/trials/<trial>/result.json is written atomically when a trial has ended. It holds a
+hash of all that decides the result, so that a finished trial runs again only if that has changed.
 """
 
 import json
@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from pydantic import ValidationError
 from ray.tune.integration.ray_train import TuneReportCallback
 
+from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Card, checkpoint_path, read_checkpoint, resume_folder
-from pipelines.artifacts.results import Curve, Measured, read_run, training_bits
+from pipelines.artifacts.curve import Curve, CurveRow, row_of
+from pipelines.artifacts.results import Details, Evaluation
+from pipelines.artifacts.run_results import RunResults, read_run
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import on_a_worker
-from pipelines.common.atomic_files import alone, replace_file
+from pipelines.common.atomic_files import alone
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
@@ -33,37 +37,46 @@ from pipelines.train.core.trainer import Place, fit
 from pipelines.train.distributed import fit_on_ray
 from pipelines.train.stage import publish
 
-DOCUMENTS = ("bound_bits", "document_tokens", "document_bytes")  # kept of details.json
-FRACTION, BOUND = "fraction", "training_bound_bits"  # what Tune hears of a trial
+FRACTION, BOUND = "fraction", "training_bound_bits"  # what is reported to Tune
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
 
 
 @dataclass
 class Result:
-    """What became of a trial; measured figures are there only if it is done."""
+    """result.json: the outcome of a trial; it has figures only if the trial is done."""
 
     trial: str
     hash: str  # of all that decides it
     status: str  # DONE, STOPPED or FAILED
     stopper: str = ""  # what stopped it early: the settings of ASHA
     error: str = ""
-    metrics: dict[str, Any] = field(default_factory=dict)  # evaluation.json
-    documents: dict[str, list[float]] = field(default_factory=dict)  # see DOCUMENTS
+    evaluation: Evaluation | None = None
+    details: Details | None = None  # bounds and sizes of the documents alone
     curve: Curve = field(default_factory=list)
 
-    def measured(self, experiment: Experiment) -> Measured:
-        """The trial as a run of a comparison."""
+    def run_results(self, experiment: Experiment) -> RunResults:
+        """The trial as a run of a comparison; it must be done."""
+        assert self.evaluation and self.details, f"{self.trial}: {self.status}"
         run = experiment.runs[self.trial]
-        latent_bits = experiment.model_config(run).latent_bits
-        return Measured(
+        return RunResults(
             name=self.trial,
             run=run,
-            latent_bits=latent_bits,
+            latent_bits=experiment.model_config(run).latent_bits,
             source=experiment.data[run.data].source,
-            metrics=self.metrics,
-            details=self.documents,
+            evaluation=self.evaluation,
+            details=self.details,
             curve=self.curve,
         )
+
+
+def of_documents(details: Details) -> Details:
+    """Only what differences between trials are computed from."""
+    return Details(
+        kl_per_bit=[],
+        bound_bits=details.bound_bits,
+        document_tokens=details.document_tokens,
+        document_bytes=details.document_bytes,
+    )
 
 
 def card_of(experiment: Experiment, name: str) -> Card:
@@ -86,42 +99,44 @@ class Folder:
         self.log = self.path / "log.txt"
 
     def read(self, hash: str) -> Result | None:
-        """The result, if there is one of this very trial."""
+        """The result, if it has this hash."""
         try:
-            found = Result(**json.loads(self.result.read_text()))
+            result: Result = results.adapter(Result).validate_json(self.result.read_bytes())
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError) as error:
-            print(f"{self.result}: passed over, not readable ({error})")
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            print(f"{self.result}: ignored, not readable ({field}: {first['msg']})")
             return None
-        return found if found.hash == hash else None
+        return result if result.hash == hash else None
 
     def write(self, result: Result) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        with replace_file(self.result) as file:
-            file.write(json.dumps(asdict(result)).encode())
+        results.write(self.result, result)
 
-    def add_row(self, hash: str, row: dict[str, float]) -> None:
+    def add_row(self, hash: str, row: CurveRow) -> None:
         with open(self.rows, "a") as file:
-            file.write(json.dumps({"hash": hash, **row}) + "\n")
+            file.write(json.dumps({"hash": hash, **row.figures()}) + "\n")
 
     def read_rows(self, hash: str) -> Curve:
-        """Rows of this very trial, each step once however often the trial was cut short."""
-        rows: dict[float, dict[str, float]] = {}
+        """Rows with this hash, each step once however often the trial was interrupted."""
+        rows: dict[int, CurveRow] = {}
         lines = self.rows.read_text().splitlines() if self.rows.exists() else []
         for line in lines:
             try:
-                row = json.loads(line)
-            except ValueError:  # cut short
+                figures = json.loads(line)
+            except ValueError:  # interrupted while it was written
                 continue
-            if row.pop("hash") == hash:
-                rows[row["step"]] = row
+            if figures.pop("hash") == hash:
+                row = row_of(figures)
+                rows[row.step] = row
         return [rows[step] for step in sorted(rows)]
 
 
 class Rows(TuneReportCallback):
-    """What ``watch`` of run_trial does, where training is on workers of Ray Train: it is called in
-    another process than the trial's, and has a way of its own to Tune.
+    """The same as ``watch`` in run_trial, for training on workers of Ray Train, which calls this in
+    another process than the trial's.
     """
 
     def __init__(self, folder: Folder, hash: str, steps: int) -> None:
@@ -131,12 +146,12 @@ class Rows(TuneReportCallback):
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
     ) -> None:
-        row = metrics[0]
+        row = row_of(metrics[0])
         with chdir(self.root):
             self.folder.add_row(self.hash, row)
-        if row["step"] < self.steps:
-            heard = {FRACTION: row["step"] / self.steps, BOUND: training_bits(row)}
-            super().after_report(run_context, [heard], None)
+        if row.step < self.steps:
+            reported = {FRACTION: row.step / self.steps, BOUND: row.bound_bits}
+            super().after_report(run_context, [reported], None)
 
 
 def run_trial(
@@ -146,11 +161,11 @@ def run_trial(
     parent: str,
     report: Callable[[float, float], None],
 ) -> Result:
-    """Train and evaluate a trial, or go on with it, and write its result.
+    """Train and evaluate a trial, from its last checkpoint on, and write its result.
 
     ``parent`` is the key of the sweep's MLflow record. ``report`` is called during training with
     the fraction of the budget and the training bound in bits per token, and may end the process.
-    What goes wrong is a result too, and its traceback is in log.txt.
+    An exception becomes a result too, with the traceback in log.txt.
     """
     folder = Folder(sweep, name)
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -159,17 +174,18 @@ def run_trial(
         hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])
 
-        def watch(row: dict[str, float]) -> None:
+        def watch(figures: dict[str, float]) -> None:
+            row = row_of(figures)
             folder.add_row(hash, row)
-            if row["step"] < steps:  # a trial that is trained is not to be stopped any more
-                report(row["step"] / steps, training_bits(row))
+            if row.step < steps:  # a trial that is fully trained must not be stopped any more
+                report(row.step / steps, row.bound_bits)
 
         try:
             with alone(resume_folder(experiment.name, name)):
                 nest(parent, card, experiment)
                 if not is_trained(card):
                     for row in folder.read_rows(hash):  # of an earlier attempt
-                        report(row["step"] / steps, training_bits(row))
+                        report(row.step / steps, row.bound_bits)
                     if experiment.compute.workers > 1:
                         fit_on_ray(experiment, name, [Rows(folder, hash, steps)])
                     else:
@@ -179,9 +195,9 @@ def run_trial(
                     on_a_worker(experiment, partial(measure, experiment, name))
                 else:
                     measure(experiment, name)
-            one = read_run(experiment, name)
-            documents = {key: one.details[key] for key in DOCUMENTS if key in one.details}
-            result = Result(name, hash, DONE, "", "", one.metrics, documents, one.curve)
+            done = read_run(experiment, name)
+            documents = of_documents(done.details)
+            result = Result(name, hash, DONE, "", "", done.evaluation, documents, done.curve)
         except Exception as error:
             traceback.print_exc()
             line = " ".join(f"{error}".split()) or type(error).__name__
@@ -202,7 +218,7 @@ def is_trained(card: Card) -> bool:
 
 
 def nest(parent: str, card: Card, experiment: Experiment) -> None:
-    """Have the record that training will continue or begin sent as a run nested in ``parent``'s."""
+    """Nest the MLflow run that training will begin or continue in ``parent``'s."""
     begun = any(resume_folder(card.experiment, card.run_name).glob("*.ckpt")) or is_trained(card)
     folder = find_record(store_uri(), card, experiment, go_on=begun).folder
     with FileLock(folder / "lock") if folder.exists() else nullcontext():
@@ -217,14 +233,14 @@ def nest(parent: str, card: Card, experiment: Experiment) -> None:
 def mark(
     experiment: Experiment, card: Card, status: str, tags: dict[str, str], rows: Curve
 ) -> None:
-    """End the MLflow run of a trial that was not finished, and say why in its tags."""
+    """End the MLflow run of an unfinished trial, with the reason in its tags."""
     tracking = Tracking(experiment.name)
     known = find_record(store_uri(), card, experiment, go_on=True)
     if known.folder.exists():
         with FileLock(known.folder / "lock"):  # a process that is being stopped may still write it
             pass
     tracking.start(card, experiment, go_on=True)
-    tracking.log_rows(rows)
+    tracking.log_rows([row.figures() for row in rows])
     for key, value in tags.items():
         tracking.tag(key, value)
     tracking.finish(status)
@@ -236,8 +252,8 @@ def settle(
     """The result of a trial whose process has ended: its own, or that it was stopped or lost."""
     folder, card = Folder(sweep, name), card_of(experiment, name)
     hash = trial_hash(experiment, name)
-    if found := folder.read(hash):
-        return found
+    if result := folder.read(hash):
+        return result
     if folder.result.exists() and not error:
         error = "the sources changed while it ran"
     rows = folder.read_rows(hash)
