@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ftmodel.analysis.label_information import label_information, told_by
 from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import FromPrior
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
@@ -36,7 +37,7 @@ def target_groups(
     kinds = {"fresh": 1} if model.latent is None else {"fresh": 1, "pinned": settings.group_size}
     groups = {}
     for kind, share in kinds.items():
-        made = generate(model, prompt, LENGTH, generator=rng, share_z=share).cpu()
+        made = generate(model, prompt, LENGTH, generator=rng, z=FromPrior(share)).cpu()
         groups[kind] = [[decode(s) for s in g] for g in made.split(settings.group_size)]
     return groups
 
