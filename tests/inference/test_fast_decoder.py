@@ -10,7 +10,7 @@ from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
 from ftmodel.model.layers import Block
 
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
 SHAPES = [
     {},

@@ -67,7 +67,7 @@ def test_cached_generation_equals_the_full_forward_pass(
     stepwise = torch.cat([out.hidden for out in outputs], dim=1)
     full = model(tokens[:, :-1], codes=codes_of(outputs[:8]) if bits else None)
     torch.testing.assert_close(
-        model.logits(stepwise), model.logits(full.hidden), atol=1e-5, rtol=1e-5
+        model.logits(stepwise), model.logits(full.hidden), atol=5e-5, rtol=1e-5
     )
 
 
@@ -98,7 +98,7 @@ def test_reading_in_chunks_equals_reading_at_once(make_model, make_tokens, rng, 
     ]
     whole = model(tokens, codes=codes if bits else None).hidden
     torch.testing.assert_close(
-        model.logits(torch.cat(parts, dim=1)), model.logits(whole), atol=1e-5, rtol=1e-5
+        model.logits(torch.cat(parts, dim=1)), model.logits(whole), atol=5e-5, rtol=1e-5
     )
 
 
