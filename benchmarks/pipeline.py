@@ -21,8 +21,8 @@ from pipelines.common.atomic_files import ROOT
 
 # of each stage its arguments and its first useful work, in place of which its process ends
 STAGES = {
-    "data": (["stdlib"], "pipelines.corpus:PartWriter.add"),
-    "tokenize": (["stdlib"], "pipelines.tokenize:train_bpe"),
+    "data": (["stdlib"], "pipelines.artifacts.corpus:PartWriter.add"),
+    "tokenize": (["stdlib"], "pipelines.tokenize.vocabulary:train_bpe"),
     "train": (["text_free_k1_2"], "pipelines.module:TrainingModule.training_step"),
     "evaluate": (["text_free_k1_2"], "torch.nn:Embedding.forward"),
     "suite": (["text_free_k1_2"], "torch.nn:Embedding.forward"),
