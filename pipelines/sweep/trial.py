@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from pipelines.artifacts import results
@@ -101,7 +101,7 @@ class Folder:
     def read(self, hash: str) -> Result | None:
         """The result, if it has this hash."""
         try:
-            result: Result = results.adapter(Result).validate_json(self.result.read_bytes())
+            result: Result = TypeAdapter(Result).validate_json(self.result.read_bytes())
         except FileNotFoundError:
             return None
         except ValidationError as error:
