@@ -108,9 +108,9 @@ class Arm:
             return "collapsed" if self.collapsed else ""
         return f"{len(self.collapsed)} of {len(self.runs)} collapsed"
 
-    def figures(self, unit: str) -> Figures:
+    def figures(self, unit: str | None = None) -> Figures:
         """Held-out figures, means over seeds; None where some seed has no such figure."""
-        each = [run.figures(unit) for run in self.runs]
+        each = [run.figures(unit or self.unit) for run in self.runs]
         return Figures(
             **{
                 field.name: self.if_all([getattr(figures, field.name) for figures in each])
@@ -123,7 +123,7 @@ class Arm:
         return over_seeds(present) if len(present) == len(self.runs) else None
 
     def bound(self, unit: str | None = None) -> OverSeeds:
-        """The figure to compare arms by, in the unit to compare in unless told otherwise."""
+        """The figure to compare arms by."""
         return over_seeds([run.bound(unit or self.unit) for run in self.runs])
 
     def bounds(self, unit: str | None = None) -> list[float]:
