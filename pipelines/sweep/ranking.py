@@ -15,7 +15,7 @@ from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.report.arms import Arm, OverSeeds
 from pipelines.report.comparison import Comparison, contrast, contrast_bounds
 from pipelines.sweep.plan import LATENT, Plan, Settings
-from pipelines.sweep.trial import DONE, Result
+from pipelines.sweep.result import DONE, Result
 
 KAPPA, SEED = "run.kappa_bits", "run.seed"
 SHORT = {KAPPA: "κ", "architecture.latent_bits": "H"}  # others by their last word

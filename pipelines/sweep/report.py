@@ -14,7 +14,7 @@ from pipelines.report.verdicts import collapses
 from pipelines.report.wording import signed
 from pipelines.sweep.plots import draw
 from pipelines.sweep.ranking import SweepAnalysis, short, value_words
-from pipelines.sweep.trial import FAILED, STOPPED
+from pipelines.sweep.result import FAILED, STOPPED
 
 TEMPLATES = Path(__file__).with_name("templates")
 LISTED = 8  # settings that a sentence names

@@ -3,8 +3,8 @@
     python -m pipelines.sweep sweep=kappa samples=20 runs.free_k1_8.tokens=5_200_000
 
 The same command continues an interrupted sweep: finished trials are not run again, an unfinished
-one goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and a run ``sweep`` in MLflow that
-all trials are nested in.
+one goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and an MLflow run ``sweep``, the
+parent of the trials' runs.
 """
 
 import logging
@@ -42,19 +42,9 @@ from pipelines.sweep.parent_run import close_parent, open_parent
 from pipelines.sweep.plan import Plan, compose_plan
 from pipelines.sweep.ranking import SweepAnalysis
 from pipelines.sweep.report import write
+from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
 from pipelines.sweep.schema import known_sweeps
-from pipelines.sweep.trial import (
-    BOUND,
-    DONE,
-    FAILED,
-    FRACTION,
-    STOPPED,
-    Folder,
-    Result,
-    run_trial,
-    settle,
-    trial_hash,
-)
+from pipelines.sweep.trial import BOUND, FRACTION, run_trial, settle, trial_hash
 
 # it warns of missing files of the loggers that are off
 logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
