@@ -15,7 +15,7 @@ from ftmodel.analysis.label_information import Chance
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
-from pipelines.artifacts.result_files import flat, read, write
+from pipelines.artifacts.result_files import flat, plain, read, write
 from pipelines.artifacts.suite_results import (
     SuiteBudget,
     SuiteLastThird,
@@ -49,6 +49,7 @@ __all__ = [
     "TaskScore",
     "Training",
     "flat",
+    "plain",
     "read",
     "write",
 ]
@@ -226,7 +227,7 @@ class LatentDetails:
     from_start: ByOffset
 
 
-@dataclass(frozen=True)
+@dataclass
 class CoinSequence:
     """P(next flip is a one) at each flip of a held-out sequence, exactly and by the model."""
 

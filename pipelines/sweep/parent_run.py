@@ -5,8 +5,7 @@ from pathlib import Path
 
 from pipelines.common.provenance import git_revision
 from pipelines.sweep.plan import Plan
-from pipelines.sweep.ranking import best_trial
-from pipelines.sweep.trial import DONE, Result
+from pipelines.sweep.ranking import SweepAnalysis
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking
 from pipelines.tracking.store import AWAY, KEY, now, send_waiting
@@ -26,15 +25,16 @@ def open_parent(plan: Plan) -> Tracking:
     return tracking
 
 
-def close_parent(tracking: Tracking, plan: Plan, results: dict[str, Result], report: Path) -> None:
+def close_parent(tracking: Tracking, sweep: SweepAnalysis, report: Path) -> None:
     """Log the best trial and the report, and end the run."""
-    best = best_trial(plan, results)
-    if best:
+    plan = sweep.plan
+    if best := sweep.best_trial:
         tags = {f"best.{key}": str(value) for key, value in plan.settings[best.name].items()}
         tracking.record.tags = {**tracking.record.tags, "best.trial": best.name, **tags}
         bound = best.bound(plan.unit)
-        done = sum(result.status == DONE for result in results.values())
-        tracking.log_figures(f"best/bound_{plan.unit}", {"mean": bound.mean, "se": bound.se}, done)
+        tracking.log_figures(
+            f"best/bound_{plan.unit}", {"mean": bound.mean, "se": bound.se}, len(sweep.runs)
+        )
     for path in (report.parent / "sweep.yaml", report / "index.html", report / "trials.csv"):
         tracking.log_artifact(path)
     tracking.finish()

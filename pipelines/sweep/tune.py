@@ -3,8 +3,8 @@
     python -m pipelines.sweep sweep=kappa samples=20 runs.free_k1_8.tokens=5_200_000
 
 The same command continues an interrupted sweep: finished trials are not run again, an unfinished
-one goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and a run ``sweep`` in MLflow, in
-which all trials are nested.
+one goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and an MLflow run ``sweep``, the
+parent of the trials' runs.
 """
 
 import logging
@@ -38,22 +38,13 @@ from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.compose import write_params
 from pipelines.config.schema import Compute, Experiment
-from pipelines.sweep import report as sweep_report
 from pipelines.sweep.parent_run import close_parent, open_parent
 from pipelines.sweep.plan import Plan, compose_plan
+from pipelines.sweep.ranking import SweepAnalysis
+from pipelines.sweep.report import write
+from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
 from pipelines.sweep.schema import known_sweeps
-from pipelines.sweep.trial import (
-    BOUND,
-    DONE,
-    FAILED,
-    FRACTION,
-    STOPPED,
-    Folder,
-    Result,
-    run_trial,
-    settle,
-    trial_hash,
-)
+from pipelines.sweep.trial import BOUND, FRACTION, run_trial, settle, trial_hash
 
 # it warns of missing files of the loggers that are off
 logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
@@ -234,8 +225,9 @@ def sweep_once(plan: Plan) -> None:
             name: settle(experiment, name, plan.name, key, stopper(plan), lost.get(name, ""))
             for name, experiment in plan.trials.items()
         }
-        report = sweep_report.write(plan, results)
-        close_parent(parent, plan, results, report)
+        sweep = SweepAnalysis(plan, results)
+        report = write(sweep)
+        close_parent(parent, sweep, report)
     except BaseException as error:
         parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
@@ -246,7 +238,7 @@ def sweep_once(plan: Plan) -> None:
 
 
 def note_specification(plan: Plan, folder: Path, ended: int) -> None:
-    """Print how much is left to do, and whether the settings have changed since the last command."""
+    """Print how much is left to do, and whether the settings have changed since last time."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "sweep.yaml"
     text = OmegaConf.to_yaml({"sweep": asdict(plan.sweep), "trials": plan.settings})
