@@ -14,15 +14,17 @@ from pipelines.report.style import GREY, Style, below, plain, scale
 
 
 def section(analysis: Analysis) -> Section | None:
+    tables = {data: table for data, table in analysis.budgets.items() if table.arms}
     figures = {
         f"budgets_{data}": (
             bound_by_budget(table.arms, analysis.style),
             f"Held-out bound against tokens on {data}",
         )
-        for data, table in analysis.budgets.items()
-        if table.arms
+        for data, table in tables.items()
     }
-    return Section("budgets", "What further tokens buy", figures=figures) if figures else None
+    if not tables:
+        return None
+    return Section("budgets", "What further tokens buy", figures=figures, content=tables)
 
 
 def bound_by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
