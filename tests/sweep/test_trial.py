@@ -1,7 +1,5 @@
 """A trial of a sweep: its result, how it goes on, and its MLflow run."""
 
-from pathlib import Path
-
 import pytest
 from mlflow import MlflowClient
 
@@ -15,8 +13,6 @@ from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking, find_record, new_record
 from pipelines.tracking.store import Store, send_waiting, store_uri
 from tests.support.training import train_run
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -22,8 +21,6 @@ from pipelines.sweep import tune as sweep
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
 from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
-
-ROOT = Path(__file__).parents[2]
 
 
 def fake_plan(asha=True):
