@@ -12,11 +12,11 @@ from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
 from pipelines.report.comparison import compare
 from pipelines.report.style import scale
-from pipelines.sweep.plan import compose_plan
 from pipelines.sweep.plots import draw
 from pipelines.sweep.ranking import SweepAnalysis, value_words
 from pipelines.sweep.report import pages, write
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Result
+from tests.support import sweeps
 
 ROOT = Path(__file__).parents[2]
 WIDE = (-2, -1, 1, 2)  # how held-out sequences differ, the same for all trials
@@ -31,7 +31,7 @@ def kappa(monkeypatch, tmp_path):
 
 def plan_of(monkeypatch, tmp_path, name, *overrides):
     monkeypatch.chdir(ROOT)
-    plan = compose_plan(name, list(overrides))[0]
+    plan = sweeps.plan_of(*overrides, name=name)
     monkeypatch.chdir(tmp_path)
     return plan
 
