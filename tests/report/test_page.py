@@ -14,7 +14,7 @@ import pytest
 from pipelines.artifacts.results import fraction
 from pipelines.common.errors import UserError
 from pipelines.report import page as report
-from pipelines.report.sections.figure4 import character_kinds, read_paper
+from pipelines.report.sections.figure4 import read_paper
 from pipelines.report.verdicts import findings, introduction
 from tests.support.results import (
     CE,
@@ -245,25 +245,6 @@ def test_parts_without_content_are_left_out(
         text = (folder / name).read_text()
         assert absent not in text
         assert "What may not be compared" in text
-
-
-def test_paper_has_three_groups_of_five_at_four_thresholds() -> None:
-    paper = read_paper(SAMPLES)
-    assert list(paper) == [0.015625, 0.125, 1.0, 8.0]
-    for panel in paper.values():
-        groups = panel.fresh + panel.pinned
-        assert (len(panel.fresh), [len(group) for group in groups]) == (1, [5, 5, 5])
-        assert {len(sequence) for group in groups for sequence in group} == {66}
-
-
-def test_scores_of_the_paper_are_those_of_its_sequences() -> None:
-    panel = read_paper(SAMPLES)[0.125]
-    assert panel.summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
-    assert panel.figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
-
-
-def test_kinds_of_characters() -> None:
-    assert character_kinds("B>_B!C") == ["prompt", "prompt", "blank", "target", "noise", "other"]
 
 
 @pytest.mark.parametrize(
