@@ -18,7 +18,7 @@ from pipelines.report.benchmarks.text import (
     views,
     whole,
 )
-from tests.report.test_report import Cells
+from tests.report.test_page import Cells
 from tests.support.results import (
     PAPER,
     arms_of,
