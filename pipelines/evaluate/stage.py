@@ -6,7 +6,6 @@ them to the MLflow run of the training.
 """
 
 import json
-import shutil
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -26,7 +25,7 @@ from pipelines.artifacts.checkpoint import (
     check_vocabulary,
     checkpoint_path,
     load_model,
-    resume_folder,
+    remove_finished,
 )
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import at_budget, in_last_third, read_curve
@@ -206,7 +205,7 @@ def measure(experiment: Experiment, name: str) -> None:
         metrics["collapsed"] = int(collapsed(kl, run.kappa_bits, of=len(kl)))
 
     # DVC has the finished checkpoint by now: the one to resume from is not needed any more
-    shutil.rmtree(resume_folder(experiment.name, name), ignore_errors=True)
+    remove_finished(experiment.name, name, card.spec_hash)
     for file, content in (
         ("evaluation.json", metrics),
         ("details.json", details),

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from pipelines.artifacts.checkpoint import (
-    Card,
+    Manifest,
     check_vocabulary,
     checkpoint_path,
     load_model,
@@ -53,7 +53,7 @@ class Scored:
     """What the tasks of one checkpoint have given."""
 
     budget: Budget
-    card: Card
+    card: Manifest
     samples: int  # of z; 1 for a baseline
     figures: dict[str, TaskFigures]
     logs: dict[str, Log]
@@ -83,7 +83,7 @@ class Progress:
             file.write(json.dumps({"figures": asdict(figures), "log": log}).encode())
 
 
-def decisive(suite: Suite, card: Card, budget: Budget) -> str:
+def decisive(suite: Suite, card: Manifest, budget: Budget) -> str:
     """All that the figures of a checkpoint depend on, but for the task."""
     settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
     brought = fetched({task.task for task in suite.tasks.values()})

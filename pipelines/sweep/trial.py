@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from pipelines.artifacts.checkpoint import Card, checkpoint_path, read_checkpoint, resume_folder
+from pipelines.artifacts.checkpoint import Manifest, checkpoint_path, read_checkpoint, resume_folder
 from pipelines.artifacts.results import Curve, Measured, read_run, training_bits
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import on_a_worker
@@ -28,10 +28,10 @@ from pipelines.config.schema import Experiment
 from pipelines.evaluate.stage import measure
 from pipelines.tracking.run import Tracking, find_record
 from pipelines.tracking.store import store_uri
-from pipelines.train.core.manifest import make_card
-from pipelines.train.core.trainer import Place, fit
+from pipelines.train.core.manifest import make_manifest
+from pipelines.train.core.publish import publish
+from pipelines.train.core.trainer import Process, fit
 from pipelines.train.distributed import fit_on_ray
-from pipelines.train.stage import publish
 
 DOCUMENTS = ("bound_bits", "document_tokens", "document_bytes")  # kept of details.json
 FRACTION, BOUND = "fraction", "training_bound_bits"  # what Tune hears of a trial
@@ -66,13 +66,13 @@ class Result:
         )
 
 
-def card_of(experiment: Experiment, name: str) -> Card:
-    return make_card(experiment, name, Shards(Path("data/tokens") / experiment.runs[name].data))
+def manifest_of(experiment: Experiment, name: str) -> Manifest:
+    return make_manifest(experiment, name, Shards(Path("data/tokens") / experiment.runs[name].data))
 
 
 def trial_hash(experiment: Experiment, name: str) -> str:
     """Hash of all that decides a trial's result: its training, and how it is measured."""
-    spec = card_of(experiment, name).spec_hash
+    spec = manifest_of(experiment, name).spec_hash
     decisive = (spec, asdict(experiment.evaluation), code_version("evaluate"))
     return sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
@@ -155,7 +155,7 @@ def run_trial(
     folder = Folder(sweep, name)
     folder.path.mkdir(parents=True, exist_ok=True)
     with open(folder.log, "a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
-        card = card_of(experiment, name)
+        manifest = manifest_of(experiment, name)
         hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])
 
@@ -166,14 +166,14 @@ def run_trial(
 
         try:
             with alone(resume_folder(experiment.name, name)):
-                nest(parent, card, experiment)
-                if not is_trained(card):
+                nest(parent, manifest, experiment)
+                if not is_trained(manifest):
                     for row in folder.read_rows(hash):  # of an earlier attempt
                         report(row["step"] / steps, training_bits(row))
                     if experiment.compute.workers > 1:
                         fit_on_ray(experiment, name, [Rows(folder, hash, steps)])
                     else:
-                        fit(experiment, name, Place(), watch=watch)
+                        fit(experiment, name, Process(), watch=watch)
                     publish(experiment, name)
                 if experiment.compute.workers > 1:
                     on_a_worker(experiment, partial(measure, experiment, name))
@@ -188,25 +188,27 @@ def run_trial(
             if not isinstance(error, UserError):
                 line = f"{type(error).__name__}: {line}"
             result = Result(name, hash, FAILED, error=line, curve=folder.read_rows(hash))
-            mark(experiment, card, "FAILED", {"failure": line[:500]}, result.curve)
+            mark(experiment, manifest, "FAILED", {"failure": line[:500]}, result.curve)
         folder.write(result)
     return result
 
 
-def is_trained(card: Card) -> bool:
-    path = checkpoint_path(card.experiment, card.run_name)
+def is_trained(manifest: Manifest) -> bool:
+    path = checkpoint_path(manifest.experiment, manifest.run_name)
     try:
-        return path.exists() and read_checkpoint(path)[1].spec_hash == card.spec_hash
+        return path.exists() and read_checkpoint(path)[1].spec_hash == manifest.spec_hash
     except UserError:  # damaged: it is trained again
         return False
 
 
-def nest(parent: str, card: Card, experiment: Experiment) -> None:
+def nest(parent: str, manifest: Manifest, experiment: Experiment) -> None:
     """Have the record that training will continue or begin sent as a run nested in ``parent``'s."""
-    begun = any(resume_folder(card.experiment, card.run_name).glob("*.ckpt")) or is_trained(card)
-    folder = find_record(store_uri(), card, experiment, go_on=begun).folder
+    begun = any(resume_folder(manifest.experiment, manifest.run_name).glob("*.ckpt")) or is_trained(
+        manifest
+    )
+    folder = find_record(store_uri(), manifest, experiment, go_on=begun).folder
     with FileLock(folder / "lock") if folder.exists() else nullcontext():
-        record = find_record(store_uri(), card, experiment, go_on=begun)
+        record = find_record(store_uri(), manifest, experiment, go_on=begun)
         ends = {key: "" for key in ("failure", "stopped_early") if record.tags.get(key)}
         if record.parent != parent or ends:
             record.parent = parent
@@ -215,15 +217,15 @@ def nest(parent: str, card: Card, experiment: Experiment) -> None:
 
 
 def mark(
-    experiment: Experiment, card: Card, status: str, tags: dict[str, str], rows: Curve
+    experiment: Experiment, manifest: Manifest, status: str, tags: dict[str, str], rows: Curve
 ) -> None:
     """End the MLflow run of a trial that was not finished, and say why in its tags."""
     tracking = Tracking(experiment.name)
-    known = find_record(store_uri(), card, experiment, go_on=True)
+    known = find_record(store_uri(), manifest, experiment, go_on=True)
     if known.folder.exists():
         with FileLock(known.folder / "lock"):  # a process that is being stopped may still write it
             pass
-    tracking.start(card, experiment, go_on=True)
+    tracking.start(manifest, experiment, go_on=True)
     tracking.log_rows(rows)
     for key, value in tags.items():
         tracking.tag(key, value)
@@ -234,19 +236,19 @@ def settle(
     experiment: Experiment, name: str, sweep: str, parent: str, stopper: str, error: str
 ) -> Result:
     """The result of a trial whose process has ended: its own, or that it was stopped or lost."""
-    folder, card = Folder(sweep, name), card_of(experiment, name)
+    folder, manifest = Folder(sweep, name), manifest_of(experiment, name)
     hash = trial_hash(experiment, name)
     if found := folder.read(hash):
         return found
     if folder.result.exists() and not error:
         error = "the sources changed while it ran"
     rows = folder.read_rows(hash)
-    nest(parent, card, experiment)
+    nest(parent, manifest, experiment)
     if error:
         result = Result(name, hash, FAILED, error=error, curve=rows)
-        mark(experiment, card, "FAILED", {"failure": error[:500]}, rows)
+        mark(experiment, manifest, "FAILED", {"failure": error[:500]}, rows)
     else:
         result = Result(name, hash, STOPPED, stopper, curve=rows)
-        mark(experiment, card, "KILLED", {"stopped_early": "yes"}, rows)
+        mark(experiment, manifest, "KILLED", {"stopped_early": "yes"}, rows)
     folder.write(result)
     return result

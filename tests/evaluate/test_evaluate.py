@@ -12,7 +12,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.artifacts.checkpoint import Card, check_vocabulary
+from pipelines.artifacts.checkpoint import Manifest, check_vocabulary
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -253,6 +253,6 @@ def test_flatten_joins_keys_and_leaves_lists_out():
 
 
 def test_a_model_of_other_data_is_refused(target, tmp_path):
-    card = Card("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
+    card = Manifest("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
     with pytest.raises(UserError, match="trained on other data"):
         check_vocabulary(tmp_path / "x.ckpt", card, target)

@@ -27,7 +27,7 @@ from pipelines.sweep.trial import (
     STOPPED,
     Folder,
     Result,
-    card_of,
+    manifest_of,
     nest,
     settle,
     trial_hash,
@@ -365,7 +365,7 @@ def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
     experiment = load_experiment()
     parent = Record(store_uri(), "smoke", "sweep", "", started=1)
     parent.tags = {"record": parent.key}
-    nest(parent.key, card_of(experiment, "free_k1_8"), experiment)
+    nest(parent.key, manifest_of(experiment, "free_k1_8"), experiment)
     train_run()
     (child,) = records("smoke", "free_k1_8")
     assert child.parent == parent.key
@@ -383,7 +383,7 @@ def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
 
 def test_a_trained_trial_keeps_its_run_of_mlflow(smoke):
     train_run()
-    card = card_of(smoke, "free_k1_8")
+    card = manifest_of(smoke, "free_k1_8")
     nest("key", card, smoke)
     (record,) = records("smoke", "free_k1_8")
     assert (record.parent, record.status) == ("key", "FINISHED")

@@ -9,11 +9,11 @@ from threading import Event
 
 import pytest
 from mlflow import MlflowClient
+from pipelines.train.core.callbacks import History
 
 from pipelines.common.atomic_files import ROOT
 from pipelines.evaluate import stage as evaluate
 from pipelines.tracking.outbox import Record, records
-from pipelines.train.core.callbacks import History
 from tests.support.project_copy import wait_for
 from tests.support.training import RUN, tracked_runs, train_run
 
