@@ -691,16 +691,16 @@ WRONG = [
     Wrong(
         "z of answers by how long the longest of the batch is",
         "suite/batching.py",
-        "stream.random((place.shape[1], samples, bits), np.float32)",
-        "stream.random((samples, place.shape[1], bits), np.float32).swapaxes(0, 1)",
+        "stream.random((target.shape[1], samples, bits), np.float32)",
+        "stream.random((samples, target.shape[1], bits), np.float32).swapaxes(0, 1)",
         "suite/test_lm.py::test_scores_do_not_depend_on_company",
         "pipelines",
     ),
     Wrong(
         "prompts that are too long cut from the right",
-        "suite/lm.py",
-        "prompt = tuple(context[-room:])",
-        "prompt = tuple(context[:room])",
+        "suite/batching.py",
+        "prompt = tuple(ids[-room:])",
+        "prompt = tuple(ids[:room])",
         "suite/test_lm.py::test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend",
         "pipelines",
     ),
@@ -714,7 +714,7 @@ WRONG = [
     ),
     Wrong(
         "Monte-Carlo errors of choices not weighed by length, as their likelihoods are",
-        "suite/tasks.py",
+        "suite/task_figures.py",
         "error / lengths[metric](choice)",
         "error",
         "suite/test_tasks.py::test_undecided_where_noise_may_swap_the_two_best",
@@ -730,7 +730,7 @@ WRONG = [
     ),
     Wrong(
         "all files of a dataset of benchmarks in one folder",
-        "suite/datasets.py",
+        "suite/benchmark_data.py",
         "    if kwargs:\n",
         "    if False:\n",
         "commands/test_fetch.py::test_two_parts_of_a_dataset_lie_apart",
@@ -738,7 +738,7 @@ WRONG = [
     ),
     Wrong(
         "a text that has ended grows with its batch",
-        "suite/batching.py",
+        "suite/decoding.py",
         "for row in (~self.ended).nonzero()[:, 0].tolist():",
         "for row in range(len(self.texts)):",
         "suite/test_lm.py::test_a_text_that_has_ended_does_not_change_while_others_go_on",
