@@ -1,8 +1,8 @@
-"""The process that runs one program; pipelines/sandbox.py starts it and says what it holds to.
+"""The process that runs one program; run.py starts it; README.md says what confines it.
 
 It reads its job from stdin, gives up what it may do, runs the program and then its tests, and
-writes one word after the job's secret. Nothing of the project is imported: its files can not be
-read from in here, and the start counts once a program.
+writes one word after the job's secret. It imports nothing of the project: it cannot read the
+project's files, and its start is paid for by every program.
 
 While the program is in control, the secret stands in no variable, only on the stack of ``judge``,
 and no frame tells what called it or what it holds: neither the secret nor the names of the tests
