@@ -33,8 +33,9 @@ CHUNK = 1 << 16
 UNCONFINED = "unconfined: "
 
 # what the child reports; the other failures are seen from outside
-REPORTED = {"wrong answer", "exception", "syntax error", "exited early", "memory", "files"}
-REPORTED |= {"forbidden"}
+REPORTED = {
+    "wrong answer", "exception", "syntax error", "exited early", "memory", "files", "forbidden"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
