@@ -52,5 +52,5 @@ def flat(content: Any, separator: str = "/", prefix: str = "") -> dict[str, floa
         if isinstance(value, dict):
             figures |= flat(value, separator, f"{name}{separator}")
         elif isinstance(value, int | float):
-            figures[name] = float(value)
+            figures[name] = int(value) if isinstance(value, bool) else value
     return figures

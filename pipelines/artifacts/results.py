@@ -105,6 +105,10 @@ class BudgetFigures(BudgetResult):
     bits_per_token: Figures
     bits_per_byte: Figures | None = None
 
+    def figures(self, unit: str) -> Figures:
+        per_byte = unit == "bits_per_byte"
+        return (self.bits_per_byte if per_byte else self.bits_per_token) or Figures()
+
 
 @dataclass(frozen=True)
 class LastThird:
@@ -113,6 +117,11 @@ class LastThird:
     n: int
     bits_per_token: float
     bits_per_byte: float | None = None
+
+    def bound(self, unit: str) -> float:
+        found = self.bits_per_byte if unit == "bits_per_byte" else self.bits_per_token
+        assert found is not None, f"no bound in {unit}"
+        return found
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import torch
 
 from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import FromPrior
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import score_groups
 from ftmodel.synthetic.target_task import ARROW, LENGTH, LETTERS, decode
@@ -40,7 +41,7 @@ def target_groups(
     prompt = torch.cat((letters, torch.full_like(letters, ARROW)), dim=1).to(device)
 
     def sample(share_z: int) -> Groups:
-        sequences = generate(model, prompt, LENGTH, generator=rng, share_z=share_z).cpu()
+        sequences = generate(model, prompt, LENGTH, generator=rng, z=FromPrior(share_z)).cpu()
         return [[decode(sequence) for sequence in group] for group in sequences.split(size)]
 
     fresh = sample(share_z=1)

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from ftmodel.analysis.latent_probe import ask, mean_by_offset, shares_by_label
 from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import Noise
 from ftmodel.model.objective import LN2, kl_per_bit
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import is_valid, mean_position, noise_overlap
@@ -93,7 +94,7 @@ def reconstruction(
     """
     noise = 1 - 2 * bits.float()  # below any probability, or above: the bits of the prompt too
     copies = generate(
-        model, rows[:, :PROMPT].to(device), LENGTH, generator=rng, noise=noise.to(device)
+        model, rows[:, :PROMPT].to(device), LENGTH, generator=rng, z=Noise(noise.to(device))
     ).cpu()
     valid, distances, overlaps = [], [], []
     for row, copy in zip(rows, copies, strict=True):

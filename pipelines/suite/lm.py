@@ -20,6 +20,7 @@ from tqdm import tqdm
 from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import FromPrior, Noise
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
@@ -282,7 +283,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             ids.to(self.device),
             decoding.new,
             generator=[token_generator(opening, self.seed) for opening in batch],
-            noise=None if noise is None else noise.to(self.device),
+            z=FromPrior() if noise is None else Noise(noise.to(self.device)),
             temperature=decoding.temperature,
             padding=None if padding is None else padding.to(self.device),
             until=ending,

@@ -126,7 +126,7 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
         figures.append([v for v in vars(scores).values() if isinstance(v, torch.Tensor)])
         assert len(figures[-1]) == (9 if bits else 3)
     for other in figures[1:]:
-        torch.testing.assert_close(other, figures[0], rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(other, figures[0], rtol=1e-5, atol=5e-4)
 
 
 def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
@@ -144,9 +144,9 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
             bounds = latent_bounds(free, alone.inputs, alone.targets, 4, draw)
             own = exact_nll(baseline, alone.inputs, alone.targets)
             expected[:, chunk.document] += torch.stack([bounds.elbo, bounds.iwae, own])[:, 0]
-    torch.testing.assert_close(found.elbo, expected[0], rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(found.iwae, expected[1], rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(nll, expected[2], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(found.elbo, expected[0], rtol=1e-5, atol=5e-4)
+    torch.testing.assert_close(found.iwae, expected[1], rtol=1e-5, atol=5e-4)
+    torch.testing.assert_close(nll, expected[2], rtol=1e-5, atol=5e-4)
 
 
 def test_iwae_by_samples_is_that_of_the_log_weights(shards):
