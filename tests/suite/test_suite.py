@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from pipelines import inputs
-from pipelines.artifacts.checkpoint import checkpoint_path, load_model
+from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteLastThird, TaskScore
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError

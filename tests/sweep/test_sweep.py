@@ -13,7 +13,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.paths import resume_folder
 from pipelines.cluster import connection as cluster
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
