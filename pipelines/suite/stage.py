@@ -40,14 +40,14 @@ from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_file, replace_folder
 from pipelines.common.console import argument
 from pipelines.common.errors import UserError
-from pipelines.common.source_code import code_version, hash_of
+from pipelines.common.source_code import code_version
 from pipelines.config.derived import Budget
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
-from pipelines.suite.task_index import harness_version, our_files
+from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tracking.run import Tracking
 
@@ -97,7 +97,7 @@ def decisive(suite: Suite, card: Card, budget: Budget) -> str:
     """All that the figures of a checkpoint depend on, but for the task."""
     settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
     data = fetched({task.task for task in suite.tasks.values()})
-    code = code_version("suite"), hash_of(our_files())
+    code = code_version("suite"), version_of_ours()
     return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {data}"
 
 

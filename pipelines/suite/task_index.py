@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache, partial
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,13 @@ def harness_version() -> str:
     return f"lm_eval {version('lm_eval')}"
 
 
-def our_files() -> tuple[str, ...]:
-    """All that our own tasks are made of: prompts, data, code."""
-    files = (path for path in OURS.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return tuple(sorted(map(str, files)))
+def version_of_ours() -> str:
+    """Hash of all that our own tasks are made of: prompts, data, code."""
+    digest = sha256()
+    for path in sorted(OURS.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(repr((path.relative_to(OURS).as_posix(), path.read_bytes())).encode())
+    return digest.hexdigest()
 
 
 @cache
