@@ -38,7 +38,7 @@ def suite_tasks(arguments: list[str]) -> dict[str, str]:
             raise UserError(f"{argument!r}; {USAGE}")
         path = CONF / "suite" / f"{name}.yaml"
         if not path.exists():
-            known = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
+            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
             raise UserError(f"suite={name}: not one of {known}")
         tasks_of |= read_tasks(path, None)
     return tasks_of

@@ -53,7 +53,7 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
     import datasets  # takes a second to import
 
     datasets.disable_progress_bars()
-    datasets.disable_caching()  # what a task makes of its documents is not kept beside them
+    datasets.disable_caching()  # of what tasks derive from their documents
     if is_local(dataset):
         return load_local(dataset, name, kwargs)
     folder = folder_of(dataset, name, kwargs)

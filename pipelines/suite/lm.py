@@ -118,15 +118,15 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         """
         split = []
         for context, continuation in pairs:
-            kept = context.rstrip()
-            split.append((kept, context[len(kept) :] + continuation))
-        ids = self.encode([text for kept, rest in split for text in (kept, kept + rest)])
+            prompt = context.rstrip()
+            split.append((prompt, context[len(prompt) :] + continuation))
+        ids = self.encode([text for prompt, rest in split for text in (prompt, prompt + rest)])
         encoded: list[Encoded] = []
-        for pair, (kept, rest) in zip(pairs, split, strict=True):
-            answer = ids[kept + rest][len(ids[kept]) :]
+        for pair, (prompt, rest) in zip(pairs, split, strict=True):
+            answer = ids[prompt + rest][len(ids[prompt]) :]
             if not answer:  # none, or it melts into the last token of the context
                 answer = self.tok_encode(rest, add_special_tokens=False)
-            encoded.append((pair, [self.eot_token_id, *ids[kept]], answer))
+            encoded.append((pair, [self.eot_token_id, *ids[prompt]], answer))
         return encoded
 
     def loglikelihood(
@@ -175,7 +175,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                 self.seed,
                 Purpose.ANSWERS,
             ).to(self.device)
-        found = score_answers(
+        scores = score_answers(
             self.model,
             prompts.to(self.device),
             None if padding is None else padding.to(self.device),
@@ -184,8 +184,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             torch.arange(len(batch)).repeat_interleave(counts).to(self.device),
             draws,
         )
-        log_p, error = log_mean_exp(found.log_probs), monte_carlo_error(found.log_probs)
-        return log_p.tolist(), error.tolist(), found.greedy.tolist()
+        log_p, error = log_mean_exp(scores.log_probs), monte_carlo_error(scores.log_probs)
+        return log_p.tolist(), error.tolist(), scores.greedy.tolist()
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
@@ -207,8 +207,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         windows: list[Encoded] = []
         counts = []
         for ids in texts:
-            found = get_rolling_token_windows(ids, self.eot_token_id, self.max_length, 1)
-            windows += [(None, *make_disjoint_window(window)) for window in found]
+            rolling = get_rolling_token_windows(ids, self.eot_token_id, self.max_length, 1)
+            windows += [(None, *make_disjoint_window(window)) for window in rolling]
             counts.append(len(windows))
         log_p = [value for value, _ in self._loglikelihood_tokens(windows, disable_tqdm)]
         return [sum(log_p[a:b]) for a, b in zip([0, *counts], counts, strict=False)]
