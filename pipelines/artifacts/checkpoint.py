@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.paths import resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
@@ -44,20 +45,6 @@ class Manifest:
     git_revision: str = ""  # of the process that wrote the checkpoint; "" in early ones
     device: str = ""  # that it ran on
     parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of; {} in early ones
-
-
-def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
-    """Where a finished run's checkpoint lies, for DVC to keep: its last, or that of a smaller
-    budget of so many ``tokens``, as listed in the configuration.
-    """
-    return Path("checkpoints") / experiment / run / f"{tokens or 'last'}.ckpt"
-
-
-def resume_folder(experiment: str, run: str) -> Path:
-    """Where an unfinished run's checkpoints lie, out of reach of DVC, which deletes outputs before
-    it runs a stage (those marked to persist it keeps, but then it caches no earlier run).
-    """
-    return Path("resume") / experiment / run
 
 
 def resume_checkpoints(root: Path) -> list[Path]:

@@ -7,7 +7,7 @@ last good checkpoint, kept in resume/ until the run is evaluated.
 
 import os
 
-from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.paths import resume_folder
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import argument
 from pipelines.config.load import load_stage

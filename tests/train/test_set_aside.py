@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.artifacts.checkpoint import peek, read_checkpoint, remove_finished, resume_folder
+from pipelines.artifacts.checkpoint import peek, read_checkpoint, remove_finished
+from pipelines.artifacts.paths import resume_folder
 from pipelines.common import source_code
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment

@@ -9,15 +9,9 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import (
-    ENTRY,
-    HISTORY,
-    checkpoint_path,
-    read_checkpoint,
-    resume_folder,
-    whole,
-)
+from pipelines.artifacts.checkpoint import ENTRY, HISTORY, read_checkpoint, whole
 from pipelines.artifacts.curve import row_of, write_curve
+from pipelines.artifacts.paths import checkpoint_path, results_folder, resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import replace_folder
 from pipelines.config.schema import Experiment
@@ -28,7 +22,7 @@ from pipelines.train.core.segments import budget_path, newest_checkpoint
 def publish(experiment: Experiment, name: str) -> None:
     """Put a trained run's checkpoints, configuration and curve where DVC expects them."""
     run, root = experiment.runs[name], resume_folder(experiment.name, name)
-    manifest = make_manifest(experiment, name, Shards(Path("data/tokens") / run.data))
+    manifest = make_manifest(experiment, name, Shards(tokens_folder(run.data)))
     newest = newest_checkpoint(root, manifest)
     assert newest is not None, "training left no checkpoint"
     last, content = newest
@@ -42,7 +36,7 @@ def publish(experiment: Experiment, name: str) -> None:
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
         OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
-    curve = Path("results") / experiment.name / name / "curve.csv"
+    curve = results_folder(experiment.name, name) / "curve.csv"
     curve.parent.mkdir(parents=True, exist_ok=True)
     write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])
 

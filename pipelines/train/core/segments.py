@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ftmodel.model.schedule import decay_start
-from pipelines.artifacts.checkpoint import Manifest, read_checkpoint, remove, resume_folder
+from pipelines.artifacts.checkpoint import Manifest, read_checkpoint, remove
+from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.derived import Budget
@@ -90,7 +91,7 @@ class Start:
 def find_start(experiment: Experiment, name: str) -> Start:
     """Raises UserError if there are no tokens to train on."""
     run, root = experiment.runs[name], resume_folder(experiment.name, name)
-    manifest = make_manifest(experiment, name, Shards(Path("data/tokens") / run.data))
+    manifest = make_manifest(experiment, name, Shards(tokens_folder(run.data)))
     sort_out(root, manifest)
     for segment in segments(experiment, run):
         missing = [

@@ -13,7 +13,7 @@ import lightning as L
 import torch
 
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -148,7 +148,7 @@ class SegmentTraining:
         )
 
     def train(self) -> None:
-        shards = Shards(Path("data/tokens") / self.run.data)
+        shards = Shards(tokens_folder(self.run.data))
         module, compiled = self.build_module(shards)
         batches = self.build_batches(shards)
         trainer = self.build_trainer(self.build_callbacks(compiled))

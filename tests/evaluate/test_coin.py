@@ -1,0 +1,77 @@
+"""The coin flip by flip, of a model whose answers are known."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ftmodel.analysis.label_information import told_by
+from ftmodel.synthetic import coin_flip
+from pipelines.config.data import ProcessData
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate.coin import coin_details
+
+N = 300
+DATA = ProcessData("coin", train_sequences=1, validation_sequences=N)
+
+
+class Speaks:
+    """One bit of z. P(next flip is a one) is in 0.6 … 0.9, by the noise, where z is from the
+    encoder; 0.2 or 0.3, by the code, where codes are given.
+    """
+
+    config = SimpleNamespace(context=coin_flip.FLIPS, latent_bits=1)
+    latent = SimpleNamespace()
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, inputs, noise=None, codes=None):
+        self.asked.append((inputs, noise, codes))
+        p = 0.6 + 0.3 * noise[..., 0] if codes is None else 0.2 + 0.1 * codes
+        return SimpleNamespace(hidden=torch.stack((torch.zeros_like(p), 1 - p, p), -1))
+
+    def logits(self, hidden):
+        return hidden.log()
+
+
+@pytest.fixture
+def rows():
+    """As the corpus has them."""
+    return coin_flip.sample_sequences(N, torch.Generator().manual_seed(DATA.seed))
+
+
+def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(rows):
+    shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
+    model = Speaks()
+    details = coin_details(model, shards, DATA, Evaluation(), torch.device("cpu"))
+    asked = iter(model.asked)
+    codes_of = []
+    for sequence in details.sequences:
+        (inputs, noise, _), (again, _, codes) = next(asked), next(asked)
+        assert noise is not None and codes is not None
+        for given in (inputs, again):
+            flips = ["^" + sequence.flips[:-1]] * 4
+            assert ["".join(coin_flip.SYMBOLS[t] for t in row) for row in given] == flips
+        np.testing.assert_allclose(sequence.encoder_z, 0.6 + 0.3 * noise[..., 0], atol=1e-4)
+        np.testing.assert_allclose(sequence.prior_z, 0.2 + 0.1 * codes, atol=1e-4)
+        codes_of.append(codes)
+        assert not torch.equal(noise[0], noise[1])
+    assert len(codes_of) == 3 and all(torch.equal(codes, codes_of[0]) for codes in codes_of)
+    assert len({tuple(z) for z in codes_of[0].tolist()}) == 4
+
+
+def test_z_from_the_prior_knows_nothing_of_the_hidden_sides(rows):
+    """Evaluation has the same seed as the corpus here, and may not draw the same numbers."""
+    shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
+    model = Speaks()
+    coin_details(model, shards, DATA, Evaluation(seed=DATA.seed), torch.device("cpu"))
+    sides = coin_flip.sample_labelled(N, torch.Generator().manual_seed(DATA.seed))[1]
+    prior = model.asked[1][2].flatten()[: len(sides)]
+    same = (prior == sides[: len(prior)]).double().mean().item()
+    assert same == pytest.approx(0.5, abs=4 * 0.5 / len(prior) ** 0.5)
+
+
+def test_flips_tell_nearly_all_of_the_side(rows):
+    assert 0.99 < told_by(coin_flip.label_posterior(rows)) < 1
