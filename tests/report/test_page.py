@@ -3,7 +3,6 @@
 import csv
 import re
 from html import unescape
-from html.parser import HTMLParser
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pipelines.common.errors import UserError
 from pipelines.report.sections.figure4 import read_paper
 from pipelines.report.verdicts import findings, introduction
 from tests.report.conftest import RUNS, SEEDED
+from tests.support.pages import Cells
 from tests.support.results import (
     CE,
     GROUP,
@@ -27,35 +27,6 @@ from tests.support.results import (
 )
 
 TEXTS = ("index.html", "report.md", "summary.txt", "arms.csv")
-
-
-class Cells(HTMLParser):
-    """Every table cell of a page as (classes, text), every image's source, every tag."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.cells: list[tuple[str, str]] = []
-        self.images: list[str] = []
-        self.tags: set[str] = set()
-        self.inside = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        found = dict(attrs)
-        if tag == "img":
-            self.images.append(found["src"] or "")
-        if tag in ("td", "th"):
-            self.inside = True
-            self.cells.append((found.get("class") or "", ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag not in ("td", "th")
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            kind, text = self.cells[-1]
-            self.cells[-1] = (kind, text + data)
 
 
 def test_every_output_is_written(small: Path) -> None:

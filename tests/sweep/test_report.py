@@ -3,6 +3,8 @@
 import csv
 import re
 from collections import Counter
+from contextlib import chdir
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -30,10 +32,14 @@ def kappa(monkeypatch, tmp_path):
 
 
 def plan_of(monkeypatch, tmp_path, name, *overrides):
-    monkeypatch.chdir(ROOT)
-    plan = sweeps.plan_of(*overrides, name=name)
     monkeypatch.chdir(tmp_path)
-    return plan
+    return composed(name, *overrides)
+
+
+@cache  # no test changes a plan
+def composed(name, *overrides):
+    with chdir(ROOT):
+        return sweeps.plan_of(*overrides, name=name)
 
 
 def measured(plan, name, bound, own=0.0, collapsed=False):
