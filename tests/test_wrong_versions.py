@@ -661,9 +661,9 @@ WRONG = [
     Wrong(
         "labels predicted by a classifier that has seen them",
         "analysis/label_information.py",
-        "known, asked = fold != half, fold == half",
-        "known, asked = fold >= 0, fold == half",
-        "analysis/test_label_information.py::test_a_guess_has_not_seen_its_own_label",
+        "train, test = fold != half, fold == half",
+        "train, test = fold >= 0, fold == half",
+        "analysis/test_label_information.py::test_a_prediction_does_not_use_its_own_label",
     ),
     Wrong(
         "bits of sequences split at the median",
@@ -850,15 +850,15 @@ WRONG = [
     Wrong(
         "a probe that has read the z after",
         "analysis/latent_probe.py",
-        "read = of_z.cumsum(1)",
-        "read = of_z.cumsum(1).roll(-1, 1)",
+        "total = log_q.cumsum(1)",
+        "total = log_q.cumsum(1).roll(-1, 1)",
         "analysis/test_latent_probe.py::test_a_label_written_out_is_known_digit_by_digit_and_not_before",
     ),
     Wrong(
         "a z that is expected by one who has read it",
         "analysis/latent_probe.py",
-        "(exponent * (read - of_z))",
-        "(exponent * read)",
+        "(exponent * (total - log_q))",
+        "(exponent * total)",
         "analysis/test_latent_probe.py::test_a_label_written_out_is_known_digit_by_digit_and_not_before",
     ),
     Wrong(

@@ -19,7 +19,8 @@ from filelock import FileLock, Timeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftmodel.synthetic.registry import PROCESSES, Process
+from ftmodel.synthetic.process import Process
+from ftmodel.synthetic.registry import PROCESSES
 from ftmodel.synthetic.target_task import exact_log_probability
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import SPLITS, documents, parts
