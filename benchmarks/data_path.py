@@ -19,7 +19,7 @@ from zlib import crc32
 from lightning.pytorch.profilers import SimpleProfiler
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
-from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.paths import resume_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Shards, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import BLOCK, CHECK, HEADER, MAGIC, VERSION, Header
 from pipelines.config.load import load_experiment

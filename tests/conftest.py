@@ -9,9 +9,9 @@ import torch
 import ftmodel
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
-from tests.support.workspace import tokenized, workspace
+from tests.support.workspace import tokenized, warm_python, workspace
 
-__all__ = ["tokenized", "workspace"]
+__all__ = ["tokenized", "warm_python", "workspace"]
 
 torch.set_num_threads(1)
 

@@ -11,11 +11,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.support.warm_pytest import WarmPytest
 
 pytestmark = pytest.mark.slow
 
@@ -722,16 +722,16 @@ WRONG = [
     Wrong(
         "z of answers by how long the longest of the batch is",
         "suite/batching.py",
-        "stream.random((place.shape[1], samples, bits), np.float32)",
-        "stream.random((samples, place.shape[1], bits), np.float32).swapaxes(0, 1)",
+        "stream.random((target.shape[1], samples, bits), np.float32)",
+        "stream.random((samples, target.shape[1], bits), np.float32).swapaxes(0, 1)",
         "suite/test_lm.py::test_scores_do_not_depend_on_company",
         "pipelines",
     ),
     Wrong(
         "prompts that are too long cut from the right",
-        "suite/lm.py",
-        "prompt = tuple(context[-room:])",
-        "prompt = tuple(context[:room])",
+        "suite/batching.py",
+        "prompt = tuple(ids[-room:])",
+        "prompt = tuple(ids[:room])",
         "suite/test_lm.py::test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend",
         "pipelines",
     ),
@@ -745,7 +745,7 @@ WRONG = [
     ),
     Wrong(
         "Monte-Carlo errors of choices not weighed by length, as their likelihoods are",
-        "suite/tasks.py",
+        "suite/task_figures.py",
         "error / lengths[metric](choice)",
         "error",
         "suite/test_tasks.py::test_undecided_where_noise_may_swap_the_two_best",
@@ -761,7 +761,7 @@ WRONG = [
     ),
     Wrong(
         "all files of a dataset of benchmarks in one folder",
-        "suite/datasets.py",
+        "suite/benchmark_data.py",
         "    if kwargs:\n",
         "    if False:\n",
         "commands/test_fetch.py::test_two_parts_of_a_dataset_lie_apart",
@@ -769,7 +769,7 @@ WRONG = [
     ),
     Wrong(
         "a text that has ended grows with its batch",
-        "suite/batching.py",
+        "suite/decoding.py",
         "for row in (~self.ended).nonzero()[:, 0].tolist():",
         "for row in range(len(self.texts)):",
         "suite/test_lm.py::test_a_text_that_has_ended_does_not_change_while_others_go_on",
@@ -894,10 +894,10 @@ def copy_tree(source, target):
 
 
 class Bench:
-    """A package and the tests, copied once, and a warm process to run tests on copies of these."""
+    """A package and the tests, copied once, to run tests on copies of these."""
 
-    def __init__(self, package, folder):
-        self.package, self.folder, self.server = package, folder, WarmPytest(package)
+    def __init__(self, package, folder, python):
+        self.package, self.folder, self.python = package, folder, python
         skip = shutil.ignore_patterns("__pycache__")
         copied = ["ftmodel", "tests"]
         if package == "pipelines":
@@ -911,10 +911,12 @@ class Bench:
         """Run tests (file::function) in a folder, whose own pytest.ini comes before this
         checkout's; tests/conftest.py checks that no other package is imported.
         """
-        environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-        environment["FTMODEL_UNDER_TEST"] = str(folder / "ftmodel")
-        options = ["-q", "--tb=short", "-p", "no:cacheprovider"]
-        return self.server.run(folder, [*options, *(f"tests/{t}" for t in tests)], environment)
+        environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        environment |= {"PYTHONPATH": str(folder), "FTMODEL_UNDER_TEST": str(folder / "ftmodel")}
+        options = ["-q", "--tb=short", "-p", "no:cacheprovider", *(f"tests/{t}" for t in tests)]
+        command = [self.python, "-m", "pytest", *options]
+        return subprocess.run(command, cwd=folder, env=environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
     def run_wrong(self, wrong, folder):
         """Run the test that should notice it on a copy altered as ``wrong`` says."""
@@ -928,18 +930,9 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
+def bench(tmp_path_factory, warm_python):
     """Benches by package, each made when it is first asked for."""
-    benches = {}
-
-    def get(package):
-        if package not in benches:
-            benches[package] = Bench(package, tmp_path_factory.mktemp(package))
-        return benches[package]
-
-    yield get
-    for each in benches.values():
-        each.server.close()
+    return cache(lambda package: Bench(package, tmp_path_factory.mktemp(package), warm_python))
 
 
 @pytest.mark.parametrize("package", ["ftmodel", "pipelines"])

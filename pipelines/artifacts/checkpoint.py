@@ -43,20 +43,6 @@ class Card:
     device: str = ""  # that it ran on
 
 
-def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
-    """Where a finished run's checkpoint lies, for DVC to keep: its last, or that of a smaller
-    budget of so many ``tokens``, as listed in the configuration.
-    """
-    return Path("checkpoints") / experiment / run / f"{tokens or 'last'}.ckpt"
-
-
-def resume_folder(experiment: str, run: str) -> Path:
-    """Where an unfinished run's checkpoints lie, out of reach of DVC, which deletes outputs before
-    it runs a stage (those marked to persist it keeps, but then it caches no earlier run).
-    """
-    return Path("resume") / experiment / run
-
-
 def file_of(worker: int, workers: int) -> str:
     """Name of a worker's file in the folder of a checkpoint in parts."""
     return f"worker-{worker:05d}-of-{workers:05d}.ckpt"

@@ -13,8 +13,9 @@ from typing import Any
 from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from pipelines.artifacts.checkpoint import Card, checkpoint_path, read_checkpoint, resume_folder
+from pipelines.artifacts.checkpoint import Card, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of
+from pipelines.artifacts.paths import checkpoint_path, resume_folder, tokens_folder
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import on_a_worker
@@ -35,7 +36,7 @@ FRACTION, BOUND = "fraction", "training_bound_bits"  # what is reported to Tune
 
 
 def card_of(experiment: Experiment, name: str) -> Card:
-    return make_card(experiment, name, Shards(Path("data/tokens") / experiment.runs[name].data))
+    return make_card(experiment, name, Shards(tokens_folder(experiment.runs[name].data)))
 
 
 def trial_hash(experiment: Experiment, name: str) -> str:

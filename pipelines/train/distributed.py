@@ -26,7 +26,7 @@ from ray.train import (
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.paths import resume_folder
 from pipelines.cluster.connection import (
     PATIENCE,
     Worker,

@@ -15,14 +15,8 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import (
-    ENTRY,
-    HISTORY,
-    checkpoint_path,
-    read_checkpoint,
-    resume_folder,
-    whole,
-)
+from pipelines.artifacts.checkpoint import ENTRY, HISTORY, read_checkpoint, whole
+from pipelines.artifacts.paths import checkpoint_path, results_folder, resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.console import argument
@@ -36,7 +30,7 @@ from pipelines.train.core.trainer import Place, fit
 def publish(experiment: Experiment, name: str) -> None:
     """Put a trained run's checkpoints, configuration and curve where DVC expects them."""
     run, root = experiment.runs[name], resume_folder(experiment.name, name)
-    card = make_card(experiment, name, Shards(Path("data/tokens") / run.data))
+    card = make_card(experiment, name, Shards(tokens_folder(run.data)))
     found = newest_checkpoint(root, card)
     assert found is not None, "training left no checkpoint"
     last, content = found
@@ -51,7 +45,7 @@ def publish(experiment: Experiment, name: str) -> None:
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
         OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
-    curve = Path("results") / experiment.name / name / "curve.csv"
+    curve = results_folder(experiment.name, name) / "curve.csv"
     curve.parent.mkdir(parents=True, exist_ok=True)
     with open(curve, "w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))

@@ -7,7 +7,8 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from pipelines.artifacts.checkpoint import checkpoint_path, read_checkpoint
+from pipelines.artifacts.checkpoint import read_checkpoint
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.config.load import load_experiment
 from pipelines.train.core.trainer import Place, fit
 from pipelines.train.stage import publish

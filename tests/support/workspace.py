@@ -2,12 +2,23 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from tests.support.project_copy import Project
+from tests.support.warm_python import WarmPython
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test needs a network
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[Path]:
+    """A `python` for `python -m …` that has imported the libraries already."""
+    with closing(WarmPython()) as warm:
+        yield warm.command
 
 
 @pytest.fixture(scope="session")

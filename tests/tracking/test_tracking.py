@@ -12,7 +12,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from pipelines.artifacts.checkpoint import checkpoint_path, load_model
+from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import run as tracking
 from pipelines.config.load import load_experiment

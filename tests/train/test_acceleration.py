@@ -16,7 +16,8 @@ from ftmodel.costs import kept_activations
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import checkpoint_path, load_model
+from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Compute, Precision

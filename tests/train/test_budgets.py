@@ -7,12 +7,8 @@ import pytest
 import torch
 import yaml
 
-from pipelines.artifacts.checkpoint import (
-    checkpoint_path,
-    load_model,
-    read_checkpoint,
-    resume_folder,
-)
+from pipelines.artifacts.checkpoint import load_model, read_checkpoint
+from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.config.derived import Budget
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module

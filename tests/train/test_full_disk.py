@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.artifacts.checkpoint import read_checkpoint, resume_folder
+from pipelines.artifacts.checkpoint import read_checkpoint
+from pipelines.artifacts.paths import resume_folder
 from pipelines.common import errors
 from pipelines.tracking.outbox import records
 from pipelines.train import stage as train

@@ -11,7 +11,8 @@ import pytest
 import torch
 import yaml
 
-from pipelines.artifacts.checkpoint import checkpoint_path, read_checkpoint
+from pipelines.artifacts.checkpoint import read_checkpoint
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.tracking.outbox import records
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.callbacks import History

@@ -11,13 +11,8 @@ import torch
 import yaml
 
 from ftmodel.model.objective import training_loss
-from pipelines.artifacts.checkpoint import (
-    Card,
-    checkpoint_path,
-    load_model,
-    read_checkpoint,
-    resume_folder,
-)
+from pipelines.artifacts.checkpoint import Card, load_model, read_checkpoint
+from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ftmodel.model.schedule import decay_start
-from pipelines.artifacts.checkpoint import Card, read_checkpoint, remove, resume_folder
+from pipelines.artifacts.checkpoint import Card, read_checkpoint, remove
+from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.derived import Budget
@@ -82,7 +83,7 @@ class Start:
 def find_start(experiment: Experiment, name: str) -> Start:
     """Raises UserError if there are no tokens to train on."""
     run, root = experiment.runs[name], resume_folder(experiment.name, name)
-    card = make_card(experiment, name, Shards(Path("data/tokens") / run.data))
+    card = make_card(experiment, name, Shards(tokens_folder(run.data)))
     for leg in legs(experiment, run):
         missing = [step for step, n in leg.keep.items() if not is_kept(kept_path(root, n), card)]
         if missing or leg.last:

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import resume_folder
+from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -74,7 +74,7 @@ def fit_leg(
     run, compute = experiment.runs[name], experiment.compute
     preset, config = experiment.models[run.model], experiment.model_config(run)
     steps = experiment.steps(run)
-    shards = Shards(Path("data/tokens") / run.data)
+    shards = Shards(tokens_folder(run.data))
     folder = resume_folder(experiment.name, name)
     card, leg, newest = start.card, start.leg, start.checkpoint
     others = [other for other in legs(experiment, run) if other != leg]
