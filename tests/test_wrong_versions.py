@@ -624,9 +624,9 @@ WRONG = [
         "inference/test_bounds.py::test_bounds_of_the_coin_itself_reach_its_exact_likelihood",
     ),
     Wrong(
-        "pieces of a row scored as one",
+        "chunks of a row scored as one",
         "inference/bounds.py",
-        "positions = model.positions(0, inputs.shape[1], inputs.device, pieces)",
+        "positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)",
         "positions = model.positions(0, inputs.shape[1], inputs.device)",
         "inference/test_bounds.py::test_pieces_packed_into_rows_are_bounded_as_if_each_were_alone",
     ),
