@@ -627,7 +627,7 @@ WRONG = [
         "inference/bounds.py",
         "positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)",
         "positions = model.positions(0, inputs.shape[1], inputs.device)",
-        "inference/test_bounds.py::test_pieces_packed_into_rows_are_bounded_as_if_each_were_alone",
+        "inference/test_bounds.py::test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone",
     ),
     Wrong(
         "standard error as if all documents had one size",
