@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import ray
 import torch
-from ray.cluster_utils import Cluster
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -32,23 +31,6 @@ from tests.train.test_budgets import change, published
 
 KEPT = 10  # the step of the one checkpoint that a run of 20 steps on Ray writes on its way
 STOPPED = "stopped here"
-
-
-@pytest.fixture(scope="module")
-def two_nodes():
-    """Two nodes with two CPUs each; the driver is on the first."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    head = {"num_cpus": 2, "dashboard_port": port, "include_dashboard": True}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        made.second = made.add_node(num_cpus=2)
-        made.wait_for_nodes()
-        yield made
-    finally:
-        ray.shutdown()
-        made.shutdown()
 
 
 @pytest.fixture
@@ -272,8 +254,8 @@ def test_a_removed_node_is_outlived_when_another_comes(joined, monkeypatch, two,
     training.start()
     try:
         assert Path("pipe").read_text() == "here"
-        joined.remove_node(joined.second, allow_graceful=False)
-        joined.second = joined.add_node(num_cpus=2)  # only the main thread can
+        joined.cluster.remove_node(joined.second, allow_graceful=False)
+        joined.second = joined.cluster.add_node(num_cpus=2)  # only the main thread can
         training.join()
     finally:
         remove_placement_group(taken)
