@@ -1,5 +1,5 @@
-"""What `evaluate` and `suite` leave in results/<experiment>/<run>/: the types of these files, written
-and read here alone.
+"""What `evaluate` and `suite` leave in results/<experiment>/<run>/: the types of these files, which
+are written and read here alone.
 
 A field that does not apply to a run is None, and not in its file.
 """

@@ -38,7 +38,7 @@ def encoded_by(monkeypatch):
         model = tiny(latent_bits)
         monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens)
         monkeypatch.setattr(model.latent, "encode", lambda x, positions: encode(x).float())
-        monkeypatch.setattr("pipelines.latent_figures.reconstruction", lambda *_: {})
+        monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", lambda *_: {})
         return model
 
     return make
@@ -120,7 +120,7 @@ def speaks(model, prompt, n, *, generator, noise):
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_sequences_come_back_from_their_z(monkeypatch, rng, ahead):
     """As they were; or, of a decoder that runs ahead, all of it so many places too early."""
-    monkeypatch.setattr("pipelines.latent_figures.generate", speaks)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
     rows, starts = sample_with_starts(300, rng)
     if ahead > 1:  # the target may not run out
         rows = rows[starts >= ahead]
@@ -134,7 +134,7 @@ def test_what_no_sequence_has_is_null(monkeypatch, rng):
     """Neither a letter nor a '!' in any of the sequences, as they were and as they came back."""
     blank = torch.full((2, 66), ALPHABET.index("_"))
     blank[:, 0], blank[:, 1] = 0, ALPHABET.index(">")
-    monkeypatch.setattr("pipelines.latent_figures.generate", speaks)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
     found = reconstruction(tiny(5), blank, spoken(blank), rng, CPU)
     assert found == {"valid": 0, "distance": None, "noise": None}
 
@@ -146,7 +146,7 @@ def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
         passed.update(kwargs)
         return generate(*args, **kwargs)
 
-    monkeypatch.setattr("pipelines.latent_figures.generate", record)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", record)
     rows, _ = sample_with_starts(3, rng)
     bits = torch.randint(2, (3, 65, 3), generator=rng)
     found = reconstruction(tiny(3), rows, bits, rng, CPU)

@@ -131,7 +131,7 @@ def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, 
         return generate(model, prompt, 12, generator=torch.Generator().manual_seed(5))
 
     fast = made()
-    monkeypatch.setattr("ftmodel.generate.decoder", PlainDecoder)
+    monkeypatch.setattr("ftmodel.inference.generate.decoder", PlainDecoder)
     assert torch.equal(made(), fast)
     monkeypatch.undo()
     model.double()
