@@ -30,9 +30,10 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.measure import Figure, Work, figure, in_turns, ratio
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, train_bpe
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.config.suite import Scoring
 from pipelines.suite.lm import FreeTransformerLM
+from pipelines.tokenize.vocabulary import train_bpe
 from tests.support.hugging_face import to_hugging_face
 
 END = "<|endoftext|>"

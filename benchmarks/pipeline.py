@@ -21,7 +21,7 @@ from tests.support.project_copy import Project
 # of each stage its arguments and its first useful work, in place of which its process ends
 STAGES = {
     "data": (["stdlib"], "pipelines.artifacts.corpus:PartWriter.add"),
-    "tokenize": (["stdlib"], "pipelines.tokenize.build:train_bpe"),
+    "tokenize": (["stdlib"], "pipelines.tokenize.vocabulary:train_bpe"),
     "train": (["text_free_k1_2"], "pipelines.train.core.module:TrainingModule.training_step"),
     "evaluate": (["text_free_k1_2"], "torch.nn:Embedding.forward"),
     "suite": (["text_free_k1_2"], "torch.nn:Embedding.forward"),

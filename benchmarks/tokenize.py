@@ -20,11 +20,11 @@ from tokenizers import Tokenizer
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches, train_bpe
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches
 from pipelines.artifacts.tokens.token_file import TokenFile
-from pipelines.tokenize.build import training_sample
 from pipelines.tokenize.encode import Task, tokenize_parts
 from pipelines.tokenize.overlap import find_overlap
+from pipelines.tokenize.vocabulary import train_bpe, training_sample
 
 END = "<|endoftext|>"
 

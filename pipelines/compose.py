@@ -10,6 +10,7 @@ params.yaml.
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -38,7 +39,8 @@ def compose_config(overrides: list[str]) -> DictConfig:
         OmegaConf.resolve(config)
     except REFUSED as error:
         raise UserError(f"conf/: {one_line(error)}") from None
-    return OmegaConf.create(OmegaConf.to_container(config, enum_to_str=True))
+    plain: Any = OmegaConf.to_container(config, enum_to_str=True)
+    return OmegaConf.create(plain)
 
 
 def one_line(error: Exception) -> str:

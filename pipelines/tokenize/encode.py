@@ -1,6 +1,6 @@
 """Parts of a corpus to token files, a part at a time, by several processes.
 
-This is what a worker process runs: a module of its own, as the main one would be there twice.
+Worker processes import this module and what it needs, so it stays light: no torch, no omegaconf.
 """
 
 import multiprocessing
@@ -17,9 +17,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, pieces
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Header, Ids, write_tokens
 from pipelines.common.errors import UserError
+from pipelines.tokenize.pieces import pieces
 
 BATCH = 1 << 20  # bytes encoded at once, at least
 FEW = 2  # token files that this process writes before others would have started

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.artifacts.tokens.token_file import Ids, TokenFile
+from pipelines.common.splitmix64 import mix
 
 N = 13  # tokens
 HELD_OUT = 1 << 23  # tokens of the held-out part that are looked up, at most
@@ -45,10 +46,7 @@ class Overlap:
 
 def scattered(vocab_size: int) -> Hashes:
     """A 64-bit number for each token id, (V,): SplitMix64."""
-    x = np.arange(1, vocab_size + 1, dtype=np.uint64) * BASE
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return mix(np.arange(1, vocab_size + 1, dtype=np.uint64) * BASE)
 
 
 def power(exponent: int) -> np.uint64:

@@ -87,5 +87,5 @@ def test_missing_parts_are_named(tmp_path):
 
 
 def test_reading_a_corpus_imports_no_torch():
-    code = "import pipelines.corpus, sys; sys.exit('torch' in sys.modules)"
+    code = "import pipelines.artifacts.corpus, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

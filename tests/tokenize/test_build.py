@@ -16,17 +16,17 @@ import pytest
 
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens import byte_tokenizer as tokenizer
-from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, train_bpe
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.artifacts.tokens.token_file import TokenFile
 from pipelines.common import errors
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
 from pipelines.tokenize import build as stage
-from pipelines.tokenize import encode
+from pipelines.tokenize import encode, pieces, vocabulary
 from pipelines.tokenize.build import tokenize
 from pipelines.tokenize.encode import Task, tokenize_part, tokenize_parts
+from pipelines.tokenize.vocabulary import train_bpe, training_sample
 from tests.support.corpora import write_corpus
 from tests.train.test_full_disk import fill, small_disk
 
@@ -116,7 +116,7 @@ def test_the_number_of_processes_changes_no_byte(source, tmp_path):
 
 
 def test_a_long_document_is_encoded_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokenizer, "PIECE", 50)
+    monkeypatch.setattr(pieces, "PIECE", 50)
     monkeypatch.setattr(encode, "BATCH", 60)
     encoded = []
     inherited = ByteTokenizer.encode_batch
@@ -202,10 +202,10 @@ def test_a_vocabulary_smaller_than_asked_is_said(tmp_path, capsys):
 
 def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
     parts = corpus.parts(source, "train")
-    whole = b"".join(stage.training_sample(parts))
+    whole = b"".join(training_sample(parts))
     assert whole == b"".join(text for part in TRAIN for text in part)
-    monkeypatch.setattr(stage, "SAMPLE", 403)
-    sample = b"".join(stage.training_sample(parts))
+    monkeypatch.setattr(vocabulary, "SAMPLE", 403)
+    sample = b"".join(training_sample(parts))
     joined = [b"".join(part) for part in TRAIN]
     assert sample == b"".join(t[:n] for t, n in zip(joined, (100, 101, 101, 101), strict=True))
 
@@ -241,7 +241,7 @@ def test_a_killed_run_goes_on_where_it_was(source, tmp_path, monkeypatch, capsys
     assert len(done) == 2
     assert not target.exists()
     (tmp_path / "x.partial/train-00009.tokens").write_bytes(b"of a corpus with more parts")
-    monkeypatch.setattr(stage, "train_bpe", None)  # the tokenizer is kept too
+    monkeypatch.setattr(vocabulary, "train_bpe", None)  # the tokenizer is kept too
     done += killed_in(monkeypatch, 2, text_data(), source, target)
     assert "x: 2 of 5 token files are there already" in capsys.readouterr().out
     done += killed_in(monkeypatch, -1, text_data(), source, target)
@@ -264,6 +264,37 @@ def test_what_a_killed_run_left_of_other_data_is_made_anew(source, tmp_path, mon
         again = 2
     assert len(killed_in(monkeypatch, -1, data, source, target)) == again
     tokenize("x", data, source, tmp_path / "whole", cores=1)
+    assert files(target) == files(tmp_path / "whole")
+
+
+def test_the_version_of_the_code_is_in_no_byte_of_what_it_makes(source, tmp_path, monkeypatch):
+    """So that an edit that changes no token retrains nothing."""
+    for version in ("first", "second"):
+        monkeypatch.setattr(stage, "code_version", {"tokenize": version}.__getitem__)
+        tokenize("x", text_data(), source, tmp_path / version, cores=1)
+    assert files(tmp_path / "first") == files(tmp_path / "second")
+
+
+@pytest.mark.parametrize("change", ["other code", "unknown code", None])
+def test_what_other_code_left_unfinished_is_made_anew(
+    source, tmp_path, monkeypatch, change, capsys
+):
+    """The tokenizer too. Older versions of the project left no note of their code."""
+    target = tmp_path / "x"
+    monkeypatch.setattr(stage, "code_version", lambda stage: "first")
+    assert len(killed_in(monkeypatch, 4, text_data(), source, target)) == 3
+    if change == "other code":
+        monkeypatch.setattr(stage, "code_version", lambda stage: "second")
+    elif change == "unknown code":
+        (tmp_path / "x.partial/code.version").unlink()
+    capsys.readouterr()
+    assert len(killed_in(monkeypatch, -1, text_data(), source, target)) == (5 if change else 2)
+    said = capsys.readouterr().out
+    assert ("x: the code has changed since the run that was killed; begins anew\n" in said) == (
+        change is not None
+    )
+    assert ("training a tokenizer" in said) == (change is not None)
+    tokenize("x", text_data(), source, tmp_path / "whole", cores=1)
     assert files(target) == files(tmp_path / "whole")
 
 
@@ -317,6 +348,7 @@ def test_a_full_disk_is_one_line_and_finished_files_are_kept(tmp_path, capsys):
         )
         kept = sorted(path.name for path in Path(f"{target}.partial").glob("*"))
         assert kept == [
+            "code.version",
             "tokenizer.json",
             "tokenizer.source",
             "train-00000.tokens",
@@ -421,29 +453,58 @@ def test_when_a_part_fails_those_under_way_are_finished(tmp_path, tasks):
     assert TokenFile(tasks[0].target).header.text_bytes == 21 * 200_000
 
 
-def test_the_stage_with_workers_says_nothing_on_the_side(tokenized, tmp_path):
-    """As DVC runs it. Python warns where workers import what is the main module too."""
+def write_process_corpus(tokenized, folder):
+    """More parts than are tokenized without workers."""
     process = PROCESSES["target"]
     text = process.separator.join(process.symbols[0] for _ in range(process.row)).encode()
-    folder = tmp_path / "data/corpus/target"
-    write_corpus(folder, train=[[text]] * 3, validation=[[text]])
-    shutil.copy(tokenized.folder / "params.yaml", tmp_path)
+    write_corpus(folder / "data/corpus/target", train=[[text]] * 3, validation=[[text]])
+    shutil.copy(tokenized.folder / "params.yaml", folder)
+
+
+def run_stage(folder, environment):
     done = subprocess.run(
         [sys.executable, "-m", "pipelines.tokenize", "target"],
-        cwd=tmp_path,
-        env=tokenized.environment,
+        cwd=folder,
+        env=environment,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    return done.stderr
+
+
+def test_the_stage_with_workers_says_nothing_on_the_side(tokenized, tmp_path):
+    """As DVC runs it. Python warns where workers import what is the main module too."""
+    write_process_corpus(tokenized, tmp_path)
+    assert "Warning" not in run_stage(tmp_path, tokenized.environment)
     assert Shards(tmp_path / "data/tokens/target").metadata.splits["train"].documents == 3
 
 
-def test_workers_import_no_torch():
-    """They import this module, and again as the main one: what it needs is light."""
-    code = "import sys, pipelines.tokenize; sys.exit(len({'torch', 'omegaconf'} & {*sys.modules}))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+IMPORTS_NOTED = """
+import os, sys
+
+def note(event, arguments):
+    if event == "import" and arguments[0] in ("torch", "omegaconf", "pipelines.tokenize.encode"):
+        with open(os.environ["IMPORTS"], "a") as file:
+            print(os.getpid(), arguments[0], file=file)
+
+sys.addaudithook(note)
+"""
+
+
+def test_workers_import_no_torch(tokenized, tmp_path):
+    """Nor the main module, which imports it: each worker would take seconds to start."""
+    write_process_corpus(tokenized, tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(IMPORTS_NOTED)
+    path = os.pathsep.join((str(tmp_path), tokenized.environment["PYTHONPATH"]))
+    environment = {"PYTHONPATH": path, "IMPORTS": str(tmp_path / "imports")}
+    run_stage(tmp_path, tokenized.environment | environment)
+    lines = (tmp_path / "imports").read_text().splitlines()
+    imported = {name: {line.split()[0] for line in lines if name in line.split()} for name in (
+        "torch", "omegaconf", "pipelines.tokenize.encode"
+    )}  # fmt: skip
+    assert len(imported["torch"]) == len(imported["omegaconf"]) == 1
+    assert imported["torch"] == imported["omegaconf"] < imported["pipelines.tokenize.encode"]
 
 
 def test_the_stage_as_dvc_runs_it(tokenized):

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Header, Ids, TokenFile, again
 from pipelines.common.errors import UserError
 
-SPLITS = ("train", "validation")
 CHECKED_AT_ONCE = 1 << 26  # bytes, a tenth of a second; of more, a block when it is first read
 OPEN_FILES = 256  # kept mapped; a map takes a file descriptor
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipelines.common.rng_streams import Purpose, generator, key
+from pipelines.common.splitmix64 import mix
 
 TABLE = 1 << 20  # windows of which a table is made, in some 10 ms
 ROUNDS = 8
@@ -39,7 +40,7 @@ def walked(n: int, keys: NDArray[np.uint64]) -> Order:
         halves = [x & masks[0], x >> low]
         for number, word in enumerate(keys):
             side = number % 2
-            halves[side] = halves[side] ^ (mixed(halves[1 - side] ^ word) & masks[side])
+            halves[side] = halves[side] ^ (mix(halves[1 - side] ^ word) & masks[side])
         return halves[0] | halves[1] << low
 
     def windows(places: Places) -> Places:
@@ -49,12 +50,3 @@ def walked(n: int, keys: NDArray[np.uint64]) -> Order:
         return found.astype(np.int64)
 
     return windows
-
-
-def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Every bit of ``x`` in every bit of the result: the finalizer of SplitMix64 (Steele, Lea and
-    Flood 2014).
-    """
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return x ^ x >> np.uint64(31)

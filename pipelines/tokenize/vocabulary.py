@@ -1,0 +1,184 @@
+"""The vocabulary of a data set, written as tokenizer.json: a byte-level BPE trained on its text, a
+tokenizer.json of the user's, or the symbols of a process.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from pipelines.artifacts import corpus
+from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer, spelled, stretches
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
+from pipelines.config.data import TextData
+from pipelines.tokenize.pieces import pieces
+
+SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
+TOKENIZER_SOURCE = "tokenizer.source"  # beside tokenizer.json while the stage is at work
+KEEPS_TEXT = ("ByteLevel", "Split", "Digits", "Punctuation", "UnicodeScripts")  # pre-tokenizers
+
+
+def sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def save(tokenizer: Tokenizer, path: Path) -> None:
+    with replace_file(path) as file:
+        file.write(tokenizer.to_str(pretty=True).encode())
+
+
+def text_tokenizer(
+    key: str, data: TextData, train_parts: Mapping[Path, str], path: Path
+) -> ByteTokenizer:
+    """The tokenizer that a data entry names, or one trained on ``train_parts`` (with the SHA-256 of
+    each); written to ``path``, where a killed run may have left it. Raises UserError.
+    """
+    if data.tokenizer is not None:
+        try:
+            adopted = adopt(Path(data.tokenizer), data.end_of_text)
+        except UserError as error:
+            raise UserError(f"{key}.tokenizer: {error}") from None
+        save(adopted.tokenizer, path)
+        return adopted
+    assert data.vocab_size is not None
+    note = path.with_name(TOKENIZER_SOURCE)
+    made_from = repr((data.vocab_size, data.end_of_text, [*train_parts.values()]))
+    if path.exists() and note.exists() and note.read_text() == made_from + sha256_of(path):
+        return ByteTokenizer(Tokenizer.from_file(str(path)), data.end_of_text)
+    print(f"{key}: training a tokenizer", flush=True)
+    try:
+        trained = train_bpe(training_sample([*train_parts]), data.vocab_size, data.end_of_text)
+    except UserError as error:
+        raise UserError(f"{key}: {error}") from None
+    if trained.vocab_size < data.vocab_size:
+        print(f"{key}.vocab_size: {data.vocab_size}, but the text gives {trained.vocab_size}")
+    save(trained.tokenizer, path)
+    with replace_file(note) as file:
+        file.write((made_from + sha256_of(path)).encode())
+    return trained
+
+
+def training_sample(parts: list[Path]) -> Iterator[bytes]:
+    """Text from the start of each part, SAMPLE bytes in all at most, shared out evenly."""
+    left = SAMPLE
+    for number, part in enumerate(parts):
+        share = left // (len(parts) - number)
+        for _, text in corpus.documents(part):
+            yield text[:share]
+            share, left = share - len(text[:share]), left - len(text[:share])
+            if not share:
+                break
+
+
+def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> ByteTokenizer:
+    """A byte-level BPE with GPT-2's pattern; smaller than asked if ``texts`` have too few pairs.
+
+    Raises UserError if the end of text is a token that text is made of.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[end_of_text],
+        initial_alphabet=list(CHARACTERS),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(
+        (s for text in texts for piece in pieces(text) for s in stretches(piece) if type(s) is str),
+        trainer,
+    )
+    return byte_exact(json.loads(tokenizer.to_str()), end_of_text)
+
+
+def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
+    """A user's tokenizer.json; raises UserError unless it can be made byte-exact."""
+    try:
+        loaded = Tokenizer.from_buffer(path.read_bytes())
+        ids = loaded.get_vocab().values()
+        if len(set(ids)) < len(ids):
+            raise UserError("two of its tokens have the same id: text would be lost")
+        return byte_exact(json.loads(loaded.to_str()), end_of_text)  # which has all keys
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # `tokenizers` raises no other
+        if type(error) is not Exception and not isinstance(error, ValueError):
+            raise
+        raise UserError(f"{path}: not a tokenizer.json ({error})") from None
+
+
+def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
+    """A tokenizer.json's content made byte-exact: what alters text is left out, which is said.
+
+    Raises UserError where that is not enough.
+    """
+    model = spec["model"]
+    if model["type"] != "BPE":
+        raise UserError(f"{model['type']}, not a byte-level BPE: it would not give any bytes back")
+    parts = pre_tokenizer_parts(spec["pre_tokenizer"])
+    kinds = [part["type"] for part in parts]
+    if kinds.count("ByteLevel") != 1:
+        raise UserError("not a byte-level BPE (one ByteLevel pre-tokenizer): text would be lost")
+    for part in parts:
+        if part["type"] not in KEEPS_TEXT or part.get("behavior") == "Removed":
+            raise UserError(f"its pre-tokenizer {part['type']} does not keep all of a text")
+        if part.get("add_prefix_space"):
+            raise UserError("add_prefix_space: true puts a space before each text")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix", "dropout"):
+        if model.get(name):
+            raise UserError(f"model.{name}: {model[name]!r} does not fit a byte-exact tokenizer")
+    vocabulary = model["vocab"]
+    if missing := [byte for byte in range(256) if CHARACTERS[byte] not in vocabulary]:
+        raise UserError(f"no token for {len(missing)} of the 256 bytes, 0x{missing[0]:02X} first")
+    for name in ("normalizer", "truncation", "padding"):
+        if spec.get(name):
+            if name == "normalizer":
+                kind = spec[name]["type"]
+                print(f"tokenizer: its normalizer ({kind}) is left out: it would alter text")
+            spec[name] = None
+    spec["post_processor"] = None  # adds tokens
+    spec["decoder"] = json.loads(decoders.ByteLevel().__getstate__())
+    merges = (pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"])
+    ordinary = {*CHARACTERS, *("".join(pair) for pair in merges)}
+    if end_of_text in ordinary:
+        raise UserError(f"end_of_text: {end_of_text!r} is a token that text is made of")
+    for token in spec["added_tokens"]:
+        content = token["content"]
+        token["lstrip"] = token["rstrip"] = False  # would swallow the space around it
+        token["special"] |= content == end_of_text
+        if content in ordinary and (token["special"] or spelled(content) != content.encode()):
+            raise UserError(f"{content!r} is an added token, but also one that text is made of")
+    tokenizer = Tokenizer.from_str(json.dumps(spec))
+    tokenizer.add_special_tokens([end_of_text])  # if it is not there
+    return ByteTokenizer(tokenizer, end_of_text)
+
+
+def pre_tokenizer_parts(spec: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The members of a sequence of pre-tokenizers; of any other pre-tokenizer, itself."""
+    if spec is None:
+        return []
+    if spec["type"] != "Sequence":
+        return [spec]
+    return [part for inner in spec["pretokenizers"] for part in pre_tokenizer_parts(inner)]
+
+
+def symbol_tokenizer(symbols: Iterable[str], separator: str) -> Tokenizer:
+    """One token for each symbol of a process; its id is the symbol's index.
+
+    A BPE without merges, as it skips unknown characters where other models raise.
+    """
+    vocabulary = {symbol: i for i, symbol in enumerate(symbols)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], ignore_merges=True))
+    if separator:
+        assert separator == " "  # which joins tokens where there is no decoder
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+        tokenizer.decoder = decoders.Fuse()
+    return tokenizer

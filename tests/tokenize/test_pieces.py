@@ -1,0 +1,33 @@
+"""Long texts in pieces: nothing lost, no character split, the same tokens."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.tokenize import pieces as pieces_module
+from pipelines.tokenize.pieces import pieces
+from tests.support.tokenizers import MIXED, TEXT, byte_tokenizer, encode, every_style
+
+
+@given(text=MIXED, size=st.integers(4, 12))
+def test_pieces_are_the_text_and_split_no_character(text, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces_module, "PIECE", size)
+        cut = list(pieces(text))
+    assert b"".join(cut) == text
+    assert all(0 < len(piece) <= size for piece in cut)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return
+    [piece.decode() for piece in cut]
+
+
+@every_style
+def test_a_text_in_pieces_has_the_tokens_of_the_whole(style, monkeypatch):
+    text = b"".join([*TEXT[:2], "    return größer\n\n  (a + 12\n\tb); \n".encode() * 2] * 20)
+    monkeypatch.setattr(pieces_module, "PIECE", 200)
+    cut = list(pieces(text))
+    assert len(cut) > 10
+    encoded = byte_tokenizer(style).encode_batch(cut)
+    assert [i for ids in encoded for i in ids] == encode(byte_tokenizer(style), text)

@@ -1,0 +1,147 @@
+"""Vocabularies, trained and adopted: what could lose bytes of a text is refused."""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer, models
+from tokenizers import pre_tokenizers as pre
+
+from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
+from pipelines.common.errors import UserError
+from pipelines.tokenize.vocabulary import adopt, byte_exact, symbol_tokenizer, train_bpe
+from tests.support.tokenizers import (
+    END,
+    TEXT,
+    encode,
+    gpt_2,
+    llama_3,
+    qwen_2,
+    split_and_bytes,
+    trained,
+)
+
+
+def test_an_end_of_text_that_is_missing_is_added():
+    tokenizer = llama_3()
+    assert tokenizer.token_to_id(END) is None
+    tokens = byte_exact(json.loads(tokenizer.to_str()), END)
+    assert tokens.end_of_text == tokenizer.get_vocab_size() == tokens.vocab_size - 1
+
+
+def test_a_normalizer_is_left_out_and_that_is_said(capsys):
+    byte_exact(json.loads(qwen_2().to_str()), END)
+    assert "its normalizer (NFC) is left out" in capsys.readouterr().out
+
+
+def word_piece():
+    return Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
+
+
+def sentence_piece():
+    tokenizer = Tokenizer(models.BPE({"▁a": 0}, [], byte_fallback=True))
+    tokenizer.pre_tokenizer = pre.Metaspace()
+    return tokenizer
+
+
+def without_a_byte():
+    spec = json.loads(trained(pre.ByteLevel(add_prefix_space=False)).to_str())
+    vocabulary = spec["model"]["vocab"]
+    vocabulary["nothing"] = vocabulary.pop(CHARACTERS[0xFF])
+    return Tokenizer.from_str(json.dumps(spec))
+
+
+def ambiguous():
+    tokenizer = gpt_2()
+    tokenizer.add_tokens([CHARACTERS[0]])  # as text U+0100, as a token the byte 0
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("make", "end_of_text", "words"),
+    [
+        (word_piece, END, "WordPiece, not a byte-level BPE"),
+        (sentence_piece, END, "not a byte-level BPE"),
+        (lambda: trained(pre.ByteLevel(add_prefix_space=True)), END, "add_prefix_space"),
+        (lambda: trained(split_and_bytes("removed")), END, "Split does not keep all of a text"),
+        (
+            lambda: trained(pre.Sequence([pre.WhitespaceSplit(), pre.ByteLevel(False)])),
+            END,
+            "WhitespaceSplit does not keep all of a text",
+        ),
+        (lambda: trained(pre.ByteLevel(False), dropout=0.1), END, r"model\.dropout: 0\.1"),
+        (without_a_byte, END, "no token for 1 of the 256 bytes, 0xFF"),
+        (ambiguous, END, "is an added token, but also one that text is made of"),
+        (gpt_2, "a", "that text is made of"),
+        (gpt_2, "def", "that text is made of"),
+    ],
+)
+def test_a_tokenizer_that_could_lose_bytes_is_refused_in_a_line(tmp_path, make, end_of_text, words):
+    path = tmp_path / "tokenizer.json"
+    make().save(str(path))
+    with pytest.raises(UserError, match=words) as caught:
+        adopt(path, end_of_text)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_with_keys_left_out_is_taken_or_refused_as_one_with_all(tmp_path):
+    """`tokenizers` reads such files too, and fills them in."""
+    path = tmp_path / "tokenizer.json"
+    spec = json.loads(gpt_2().to_str())
+    del spec["model"]["type"], spec["model"]["dropout"]
+    spec["added_tokens"] = []
+    for key in ("added_tokens", "truncation", "normalizer", "post_processor", "decoder"):
+        del spec[key]
+    path.write_text(json.dumps(spec))
+    tokens = adopt(path, END)
+    assert tokens.decode(encode(tokens, b"".join(TEXT))) == b"".join(TEXT)
+    del spec["pre_tokenizer"]
+    path.write_text(json.dumps(spec))
+    with pytest.raises(UserError, match="not a byte-level BPE"):
+        adopt(path, END)
+
+
+def test_two_tokens_of_one_id_are_refused(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    spec = json.loads(gpt_2().to_str())
+    vocabulary = spec["model"]["vocab"]
+    vocabulary["def"] = vocabulary["re"]
+    path.write_text(json.dumps(spec))
+    with pytest.raises(UserError, match=r"tokenizer\.json: two of its tokens have the same id"):
+        adopt(path, END)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file"),
+        (b"{", "not a tokenizer.json"),
+        (b"\xff\xfe", "not a tokenizer.json"),
+        (b"[]", "not a tokenizer.json"),
+        (b'{"model": {"type": "BPE"}}', "not a tokenizer.json"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content, words):
+    path = tmp_path / "tokenizer.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        adopt(path, END)
+    assert str(path) in str(caught.value)
+
+
+def test_an_end_of_text_that_training_would_also_make_is_refused():
+    with pytest.raises(UserError, match="end_of_text: 'def'"):
+        train_bpe([b"def " * 9], 300, "def")
+
+
+@pytest.mark.parametrize(
+    ("symbols", "separator"), [(["a", "b", ".", "_"], ""), (["the", "film", "was", "."], " ")]
+)
+def test_a_process_has_one_token_a_symbol(symbols, separator):
+    tokens = symbol_tokenizer(symbols, separator)
+    tokens = Tokenizer.from_str(tokens.to_str())
+    text = separator.join(symbols * 2)
+    assert tokens.encode(text).ids == [*range(len(symbols))] * 2
+    assert tokens.decode([*range(len(symbols))] * 2) == text
+    assert tokens.decode(tokens.encode(text + " é").ids) != text + " é"  # unknown, left out
