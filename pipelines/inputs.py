@@ -25,8 +25,13 @@ from pipelines.common import errors
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Fingerprint, Folder, local_files
+<<<<<<< HEAD
 from pipelines.common.source_code import CODE, mirror, stages_reading
 from pipelines.suite.datasets import fetched
+=======
+from pipelines.common.source_code import CODE, mirror
+from pipelines.suite.benchmark_data import fetched
+>>>>>>> main
 
 INPUTS = Path("data/inputs")
 SHOWN = 6  # files of changed code that are named
@@ -95,7 +100,7 @@ def note_suite(tasks: Any) -> None:
     pairs = sorted({f"{named[name]} {keys[name]}" for name in tasks})
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not {*pairs} <= {*before["known"]}:
-        from pipelines.suite.tasks import check_key, check_names  # imports much
+        from pipelines.suite.task_index import check_key, check_names  # imports much
 
         check_names(named)
         for name in tasks:

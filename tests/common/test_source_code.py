@@ -7,13 +7,13 @@ import pytest
 from pipelines.common import source_code
 from pipelines.common.source_code import bare, mirror, stages, stages_reading
 
-PLAIN = b'''def area(r):
+PLAIN = b"""def area(r):
     return 3 * r * r
 
 
 class Circle:
     unit = "m"
-'''
+"""
 PROSE = b'''"""Circles."""
 
 # by Archimedes
