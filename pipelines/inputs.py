@@ -25,13 +25,8 @@ from pipelines.common import errors
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Fingerprint, Folder, local_files
-<<<<<<< HEAD
 from pipelines.common.source_code import CODE, mirror, stages_reading
-from pipelines.suite.datasets import fetched
-=======
-from pipelines.common.source_code import CODE, mirror
 from pipelines.suite.benchmark_data import fetched
->>>>>>> main
 
 INPUTS = Path("data/inputs")
 SHOWN = 6  # files of changed code that are named

@@ -172,7 +172,7 @@ def test_an_edit_of_code_runs_again_the_stages_whose_results_it_decides(
 
 
 def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(pipeline):
-    """In every module at once; in those that launch and show a training, messages and numbers too."""
+    """In all modules; in those that launch and show a training, messages and numbers as well."""
     with ExitStack() as edits:
         for package in ("ftmodel", "pipelines"):
             for file in sorted((pipeline.folder / package).rglob("*.py")):

@@ -14,13 +14,9 @@ from omegaconf import OmegaConf
 from pipelines.artifacts.run_results import read_runs
 from pipelines.config.data import KINDS, SOURCES
 from pipelines.config.load import load_experiment
-<<<<<<< HEAD
 from pipelines.config.schema import Experiment
-from pipelines.report import page as report
-=======
 from pipelines.report import page
 from pipelines.report.analysis import Analysis
->>>>>>> main
 from pipelines.report.arms import Arm, group_by_seed
 
 ROOT = Path(__file__).parents[2]
