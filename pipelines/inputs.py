@@ -25,10 +25,11 @@ from pipelines.common import errors
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Fingerprint, Folder, local_files
-from pipelines.common.source_code import CODE, mirror
+from pipelines.common.source_code import CODE, mirror, stages_reading
 from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
+SHOWN = 6  # files of changed code that are named
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
 
 
@@ -106,16 +107,23 @@ def note_suite(tasks: Any) -> None:
             file.write(dumps(found, indent=1).encode() + b"\n")
 
 
-def note_code() -> None:
-    """Bring the copy of the code up to date, and say what in it is new."""
-    before, known = CODE.exists(), INPUTS.exists()
+def note_code(known: bool) -> None:
+    """Bring the copy of the code up to date, and say which stages run again because of it and why.
+
+    ``known``: whether this stage has run here before, so that there may be results.
+    """
+    first = not CODE.exists()
     changed = mirror(CODE)
-    if before and changed:
-        print(f"code changed: {', '.join(sorted(changed))}")
-    elif known and not before:
+    if known and first:
         print(
             f"{CODE} is new: results here were made by a version of the project that did not keep "
             "its code there, so every stage runs once more"
+        )
+    elif known and changed:
+        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+        print(
+            f"code changed: {', '.join(changed[:SHOWN])}{more}; this runs again: "
+            f"{', '.join(stages_reading(changed)) or 'nothing'}"
         )
 
 
@@ -126,9 +134,10 @@ def main() -> None:
         names = set(entries)
     except (yaml.YAMLError, TypeError, KeyError, FileNotFoundError):
         raise UserError("params.yaml: no entries under data") from None
+    known = INPUTS.exists()
     suite = params.get("suite")
     note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {})
-    note_code()
+    note_code(known)
     for name, data in entries.items():
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
         note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
