@@ -683,7 +683,7 @@ WRONG = [
         "evaluate/bounds.py",
         "importance_bound(log_weights, k)",
         "importance_bound(log_weights[:k], k)",
-        "artifacts/test_packing.py::test_iwae_by_samples_is_that_of_the_log_weights",
+        "evaluate/test_bounds.py::test_iwae_by_samples_is_that_of_the_log_weights",
         "pipelines",
     ),
     Wrong(
