@@ -14,8 +14,8 @@ import zstandard
 
 from pipelines.common.errors import UserError
 from pipelines.config.data import Files, Hub
-from pipelines.data import sources
-from pipelines.data.sources import open_source
+from pipelines.data.sources import base, open_source
+from pipelines.data.sources import parquet as parquet_module
 
 KEY = "data.x.parts.p"
 TEXTS = ["eins\n", "", "zwei ≠ 2\r\n\t", "\x00 drei", "日本語 🎲" * 50, " "] * 30
@@ -135,9 +135,11 @@ def test_a_file_without_documents_is_an_empty_one(tmp_path):
 
 def test_parquet_is_decoded_in_pieces_of_a_bounded_size(tmp_path, monkeypatch):
     """Long rows come by fewer, short ones not all at once."""
-    monkeypatch.setattr(sources, "DECODED", 10_000)
-    pieces, inherited = [], sources.texts_of_column
-    monkeypatch.setattr(sources, "texts_of_column", lambda c: pieces.append(len(c)) or inherited(c))
+    monkeypatch.setattr(parquet_module, "DECODED", 10_000)
+    pieces, inherited = [], parquet_module.as_bytes
+    monkeypatch.setattr(
+        parquet_module, "as_bytes", lambda column: pieces.append(len(column)) or inherited(column)
+    )
     for length, most in ((1, 64), (1000, 10), (30_000, 1)):
         texts = [f"{i:0{length}d}" for i in range(200)]
         pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=100)
@@ -229,7 +231,7 @@ def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
 
     asked, commits = [], {None: "c0", "branch": "c1"}
 
-    def dataset_info(self, dataset, revision=None):
+    def dataset_info(self, dataset, revision=None, timeout=None):
         return SimpleNamespace(sha=commits[revision])
 
     def load(dataset, subset, revision, **options):
@@ -251,7 +253,7 @@ def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
 
 
 def test_a_huge_row_of_a_dataset_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
     (tmp_path / "a.jsonl").write_bytes(lines(["x"] * 6 + ["y" * 101]))
     with pytest.raises(UserError, match="json: row 7: a document of more than"):
         list(open_source(KEY, hub(data_files=[str(tmp_path / "a.jsonl")])).documents())
@@ -351,7 +353,7 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "content", "words"), BAD, ids=[f"{b[0]} {b[2]}" for b in BAD])
 def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content, words):
-    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words) as caught:
         list(files_source(tmp_path).documents())
@@ -378,7 +380,7 @@ def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content
     ],
 )
 def test_bad_parquet_is_named(tmp_path, monkeypatch, write, words):
-    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
     write(tmp_path / "a.parquet")
     with pytest.raises(UserError, match=rf"a\.parquet: {words}"):
         list(files_source(tmp_path).documents())
