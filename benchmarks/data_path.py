@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from zlib import crc32
 
 from lightning.pytorch.profilers import SimpleProfiler
-from tests.pipelines.project_copy import Project
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
 from pipelines.artifacts.checkpoint import resume_folder
@@ -27,6 +26,7 @@ from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.train.core.batches import BatchModule, StepBatches
 from pipelines.train.core.trainer import Place, fit
+from tests.support.project_copy import Project
 
 DATA, MODEL = "target", "target_small"
 # run, latent bits, and steps of training in a turn

@@ -14,19 +14,18 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.pipelines.project_copy import Project
-
 from benchmarks.measure import Figure, Work, figure, in_turns
 from pipelines.common.atomic_files import ROOT
+from tests.support.project_copy import Project
 
 # of each stage its arguments and its first useful work, in place of which its process ends
 STAGES = {
     "data": (["stdlib"], "pipelines.artifacts.corpus:PartWriter.add"),
     "tokenize": (["stdlib"], "pipelines.tokenize.vocabulary:train_bpe"),
-    "train": (["text_free_k1_2"], "pipelines.module:TrainingModule.training_step"),
+    "train": (["text_free_k1_2"], "pipelines.train.core.module:TrainingModule.training_step"),
     "evaluate": (["text_free_k1_2"], "torch.nn:Embedding.forward"),
     "suite": (["text_free_k1_2"], "torch.nn:Embedding.forward"),
-    "report": ([], "pipelines.report:read_runs"),
+    "report": ([], "pipelines.report.page:read_runs"),
 }
 REACHED = 42
 UP_TO = f"""
@@ -36,7 +35,7 @@ from importlib import import_module
 
 stage, work = sys.argv[1:3]
 sys.argv[1:3] = []
-main = import_module("pipelines." + stage).main
+main = import_module("pipelines." + stage + ".__main__").main
 module, path = work.split(":")
 *owners, name = path.split(".")
 setattr(reduce(getattr, owners, import_module(module)), name, lambda *_, **__: os._exit({REACHED}))

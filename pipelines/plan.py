@@ -21,6 +21,7 @@ from ftmodel.costs import Memory, flops_per_token, memory, parameters
 from ftmodel.model.config import ModelConfig
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.common import errors
+from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData
@@ -117,16 +118,7 @@ def short(number: float) -> str:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Aligned columns, the first to the left."""
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return "\n".join(aligned([list(rows[0]), *(list(row.values()) for row in rows)], right=True))
 
 
 def costs_row(p: Plan) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import FromPrior
 from ftmodel.synthetic.target_task import LENGTH, PROMPT
 from pipelines.artifacts.checkpoint import check_vocabulary, checkpoint_path, load_model
 from pipelines.artifacts.tokens.shards import Shards
@@ -75,7 +76,7 @@ def main() -> None:
             prompt,
             new,
             generator=torch.Generator().manual_seed(arguments.seed),
-            share_z=arguments.size if pinned else 1,
+            z=FromPrior(arguments.size if pinned else 1),
             temperature=arguments.temperature,
         )
     except ValueError as error:

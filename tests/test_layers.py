@@ -13,7 +13,7 @@ import yaml
 from pipelines.common.source_code import CODE, stages
 
 ROOT = Path(__file__).parents[1]
-STAGES = ("data", "tokenize", "train", "evaluate", "suite", "report")
+STAGES = tuple(name for name in stages() if (ROOT / "pipelines" / name).is_dir())
 LAYERS = [  # each may import those before it; rooms of one layer import nothing of each other
     ("ftmodel", "common"),
     ("config",),

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.warm_pytest import WarmPytest
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -651,33 +653,33 @@ WRONG = [
     Wrong(
         "fewer samples than were drawn for IWAE-k",
         "evaluate/bounds.py",
-        "importance_bound(found.log_weights, k)",
-        "importance_bound(found.log_weights[:k], k)",
+        "importance_bound(log_weights, k)",
+        "importance_bound(log_weights[:k], k)",
         "artifacts/test_packing.py::test_iwae_by_samples_is_that_of_the_log_weights",
         "pipelines",
     ),
     Wrong(
-        "the same noise for all pieces of a document",
+        "the same noise for all chunks of a document",
         "artifacts/packing.py",
-        "p.document, p.number)",
+        "p.document, p.index)",
         "p.document, 0)",
-        "artifacts/test_packing.py::test_noise_of_a_piece_does_not_depend_on_its_company",
+        "artifacts/test_packing.py::test_noise_of_a_chunk_does_not_depend_on_its_company",
         "pipelines",
     ),
     Wrong(
         "z of the encoder and of the prior exchanged",
-        "evaluate/process_figures.py",
-        'shown["encoder_z"] = rounded(ones(model, model(copies, noise=noise).hidden))',
-        'shown["encoder_z"] = rounded(ones(model, model(copies, codes=prior).hidden))',
-        "evaluate/test_process_figures.py::test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior",
+        "evaluate/coin.py",
+        "sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))",
+        "sequence.encoder_z = rounded(ones(model, model(copies, codes=prior).hidden))",
+        "evaluate/test_coin.py::test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior",
         "pipelines",
     ),
     Wrong(
         "z from the prior of the numbers that made the corpus",
-        "evaluate/process_figures.py",
+        "evaluate/coin.py",
         "rng = generator(settings.seed, Purpose.COIN)",
         "rng = torch.Generator().manual_seed(settings.seed)",
-        "evaluate/test_process_figures.py::test_z_from_the_prior_knows_nothing_of_the_hidden_sides",
+        "evaluate/test_coin.py::test_z_from_the_prior_knows_nothing_of_the_hidden_sides",
         "pipelines",
     ),
     Wrong(
@@ -833,8 +835,8 @@ WRONG = [
     Wrong(
         "a probe asked about what it learned from",
         "evaluate/target_latent.py",
-        "sample_with_starts(max(2, settings.probe_sequences // ASKED), rng)",
-        "(rows[::ASKED], starts[::ASKED])",
+        "sample_with_starts(max(2, settings.probe_sequences // TRAINED), rng)",
+        "(rows[::TRAINED], starts[::TRAINED])",
         "evaluate/test_target_latent.py::test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing",
         "pipelines",
     ),
@@ -857,57 +859,76 @@ WRONG = [
 ]
 
 
-def run_copy(folder, tests, package, wrong=None):
-    """Run tests (file::function) of a package on a copy in ``folder``, altered as ``wrong`` says.
+def copy_tree(source, target):
+    """A copy whose files are links: to alter one, put another in its place."""
+    shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
 
-    Started in the copy, with a pytest.ini of its own, so that neither this checkout nor an
-    installed package comes before it; tests/conftest.py checks that.
-    """
-    skip = shutil.ignore_patterns("__pycache__")
-    copied = ["ftmodel", "tests"]
-    if package == "pipelines":
-        copied += ["pipelines", "hydra_plugins", "conf", "tasks"]
-        shutil.copy(ROOT / "dvc.yaml", folder)
-    for name in copied:
-        shutil.copytree(ROOT / name, folder / name, ignore=skip)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    if wrong:
-        source = folder / package / wrong.file
+
+class Bench:
+    """A package and the tests, copied once, and a warm process to run tests on copies of these."""
+
+    def __init__(self, package, folder):
+        self.package, self.folder, self.server = package, folder, WarmPytest(package)
+        skip = shutil.ignore_patterns("__pycache__")
+        copied = ["ftmodel", "tests"]
+        if package == "pipelines":
+            copied += ["pipelines", "hydra_plugins", "conf", "tasks"]
+            shutil.copy(ROOT / "dvc.yaml", folder)
+        for name in copied:
+            shutil.copytree(ROOT / name, folder / name, ignore=skip)
+        (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n    cluster\n")
+
+    def run(self, folder, tests):
+        """Run tests (file::function) in a folder, whose own pytest.ini comes before this
+        checkout's; tests/conftest.py checks that no other package is imported.
+        """
+        environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        environment["FTMODEL_UNDER_TEST"] = str(folder / "ftmodel")
+        options = ["-q", "--tb=short", "-p", "no:cacheprovider"]
+        return self.server.run(folder, [*options, *(f"tests/{t}" for t in tests)], environment)
+
+    def run_wrong(self, wrong, folder):
+        """Run the test that should notice it on a copy altered as ``wrong`` says."""
+        copy_tree(self.folder, folder)
+        source = folder / self.package / wrong.file
         text = source.read_text()
         assert text.count(wrong.old) == 1, f"{wrong.file} no longer has once: {wrong.old}"
+        source.unlink()
         source.write_text(text.replace(wrong.old, wrong.new))
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *(f"tests/{t}" for t in tests)],
-        cwd=folder,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(folder),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_ADDOPTS": "",
-            "FTMODEL_UNDER_TEST": str(folder / "ftmodel"),
-        },
-        capture_output=True,
-        text=True,
-    )
+        return self.run(folder, [wrong.noticed_by])
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """Benches by package, each made when it is first asked for."""
+    benches = {}
+
+    def get(package):
+        if package not in benches:
+            benches[package] = Bench(package, tmp_path_factory.mktemp(package))
+        return benches[package]
+
+    yield get
+    for each in benches.values():
+        each.server.close()
 
 
 @pytest.mark.parametrize("package", ["ftmodel", "pipelines"])
-def test_the_right_version_passes(tmp_path, package):
+def test_the_right_version_passes(bench, package):
     tests = sorted({w.noticed_by for w in WRONG if w.package == package})
-    result = run_copy(tmp_path, tests, package)
-    assert result.returncode == 0, result.stdout + result.stderr
+    here = bench(package)
+    result = here.run(here.folder, tests)
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.name)
-def test_a_wrong_version_is_noticed(tmp_path, wrong):
+def test_a_wrong_version_is_noticed(bench, tmp_path, wrong):
     """By a failed assertion: exit code 1, and no exception but AssertionError."""
-    result = run_copy(tmp_path, [wrong.noticed_by], wrong.package, wrong)
-    report = result.stdout + result.stderr
-    assert result.returncode == 1, report
+    result = bench(wrong.package).run_wrong(wrong, tmp_path / "copy")
+    assert result.returncode == 1, result.stdout
     raised = re.findall(r"^E   (\S+)", result.stdout, re.MULTILINE)
     errors = {word for word in raised if re.fullmatch(r"(\w+\.)*\w*(Error|Exception):?", word)}
-    assert errors <= {"AssertionError:"}, report
+    assert errors <= {"AssertionError:"}, result.stdout
 
 
 def test_another_ftmodel_than_the_copy_stops_the_tests(tmp_path):

@@ -1,7 +1,7 @@
-"""log P(answer | prompt), of many answers to few prompts, with one reading of each prompt.
+"""log P(answer | prompt) of many answers to few prompts; each prompt is encoded once.
 
-The encoder reads the prompt and never the answer: z of the prompt's positions are drawn from
-q(z | prompt), those of the answer's from the prior, and probabilities are averaged over K samples:
+The encoder reads the prompt and never the answer: z for the prompt comes from the posterior
+q(z | prompt), z for the answer from the prior, and probabilities are averaged over K samples:
 
     P(answer | prompt) ≈ (1/K) Σ_k P(answer | prompt, z_k)
 
@@ -19,20 +19,64 @@ import torch
 from torch import Tensor
 
 from ftmodel.model.layers import LayerCache
-from ftmodel.model.mapper import binary_mapper, pack_bits
+from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
-READ_OUT_ELEMENTS = 1 << 25  # of logits (tokens, V) held at once, but for one answer's
+READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, unless one answer has more
 
 
 @dataclass
 class AnswerScores:
-    """What a model says of R answers; K = 1 for a baseline, for which it is exact."""
+    """Scores of R answers; K = 1 for a baseline, whose scores are exact."""
 
     log_probs: Tensor  # (K, R) nats, float64: log P(answer | prompt, z_k)
-    # (R,) whether each token of the answer is the most probable one after those before it; for a
-    # latent model under the mixture Σ_k P(a_<t | z_k) P(· | a_<t, z_k)
+    # (R,) whether every token of the answer is the most probable next one; for a latent model
+    # under the mixture Σ_k P(a_<t | z_k) P(· | a_<t, z_k)
     greedy: Tensor
+
+
+class LowerHalf:
+    """The lower half's activations of prompts and answers, from which the upper half predicts."""
+
+    def __init__(
+        self,
+        model: FreeTransformer,
+        prompts: Tensor,
+        padding: Tensor | None,
+        answers: Tensor,
+        lengths: Tensor,
+        rows: Tensor,
+    ) -> None:
+        """Arguments as in ``score_answers``, all on one device; None for no padding at all."""
+        p, a, device = prompts.shape[1], answers.shape[1], prompts.device
+        self.model, self.rows, self.lengths = model, rows, (p, a - 1)
+        self.mask = torch.arange(a, device=device) < lengths[:, None]  # (R, A): N tokens in all
+        self.positions = model.positions(0, p, device, padding=padding)
+        later = None if padding is None else padding[rows]
+        self.answer_positions = model.positions(p, a - 1, device, padding=later)
+        cache = model.new_cache(p)
+        self.x = model.lower(prompts, self.positions, cache)  # (B, P, D)
+        # (R, A − 1, D): the last token of an answer is predicted and never read
+        self.x_answer = self.x.new_empty(len(rows), a - 1, self.x.shape[-1])
+        if a > 1:
+            self.x_answer = model.lower(
+                answers[:, :-1], self.answer_positions, self.for_answers(cache)
+            )
+
+    def for_answers(self, cache: list[LayerCache]) -> list[LayerCache]:
+        """The prompts' cache, copied for each answer, with room for it."""
+        return [layer.select(self.rows, sum(self.lengths)) for layer in cache]
+
+    def predict(self, kv: Tensor | None, kv_answer: Tensor | None) -> Tensor:
+        """Activations (N, D) that predict the answers' tokens, answer by answer."""
+        p, read = self.lengths
+        cache = self.model.new_cache(p)
+        hidden = self.model.upper(self.x, kv, self.positions, cache)[self.rows, -1:]  # (R, 1, D)
+        if read:
+            copies = self.for_answers(cache)
+            rest = self.model.upper(self.x_answer, kv_answer, self.answer_positions, copies)
+            hidden = torch.cat((hidden, rest), dim=1)
+        return hidden[self.mask]
 
 
 @torch.inference_mode()
@@ -45,70 +89,49 @@ def score_answers(
     rows: Tensor,
     draws: Iterable[Tensor] | None,
 ) -> AnswerScores:
-    """Score answers to prompts, K samples of z each.
+    """Score answers to prompts with K samples of z.
 
-    The lower half and the encoder run once, the upper half once a sample; answers of one token cost
-    no more than the prompts. Held at once: the keys and values of one sample, for all prompts and
+    The lower half and the encoder run once, the upper half once per sample; answers of one token
+    cost no more than the prompts. Memory: the keys and values of one sample, for all prompts and
     all answers; (K, N, D) activations.
 
     Args:
-        prompts: (B, P), P ≥ 1, padded on the left; what stands there does not matter.
+        prompts: (B, P), P ≥ 1, padded on the left; padding may hold any token.
         padding: (B,), how many positions of each prompt are padding, fewer than P; None: none.
-        answers: (R, A), A ≥ 1, padded on the right; what stands there does not matter.
+        answers: (R, A), A ≥ 1, padded on the right; padding may hold any token.
         lengths: (R,), tokens of each answer, at least 1.
-        rows: (R,), the prompt that each answer continues, 0 … B − 1.
-        draws: None for a baseline; else K times noise (B, P + A − 1, H), uniform on [0, 1): that of
-            the prompt's positions samples the encoder's bits, that of the answer's is z of the
+        rows: (R,), the index 0 … B − 1 of the prompt that each answer continues.
+        draws: None for a baseline; else K times noise (B, P + A − 1, H), uniform on [0, 1): at the
+            prompt's positions it samples the encoder's bits, at the answer's it gives z from the
             prior (bits [noise < 0.5]), the same for all answers to a prompt, so that they are
-            compared under the same z. What stands at padding does not matter.
+            compared under the same z. Noise at padding is not used.
     """
     p, a, device = prompts.shape[1], answers.shape[1], prompts.device
     padding = padding.to(device) if padding is not None and padding.any() else None
     answers, lengths, rows = answers.to(device), lengths.to(device), rows.to(device)
-    reading = model.positions(0, p, device, padding=padding)
-    going_on = model.positions(p, a - 1, device, padding=None if padding is None else padding[rows])
-
-    def for_answers(cache: list[LayerCache]) -> list[LayerCache]:
-        return [layer.select(rows, p + a - 1) for layer in cache]
-
-    cache = model.new_cache(p)
-    x = model.lower(prompts, reading, cache)  # (B, P, D)
-    o = None if model.latent is None else model.latent.encode(x, reading)  # of the prompt alone
-    # the last token of an answer is predicted and never read
-    x_answer = model.lower(answers[:, :-1], going_on, for_answers(cache)) if a > 1 else None
-    del cache
-    asked = torch.arange(a, device=device) < lengths[:, None]  # (R, A)
-
-    def predictions(kv: Tensor | None, kv_answer: Tensor | None) -> Tensor:
-        """Activations (N, D) that predict the answers' tokens, answer by answer."""
-        cache = model.new_cache(p)
-        hidden = model.upper(x, kv, reading, cache)[rows, -1:]  # (R, 1, D)
-        if x_answer is not None:
-            later = model.upper(x_answer, kv_answer, going_on, for_answers(cache))
-            hidden = torch.cat((hidden, later), dim=1)
-        return hidden[asked]
-
-    if model.latent is None or o is None:
+    lower = LowerHalf(model, prompts, padding, answers, lengths, rows)
+    if model.latent is None:
         assert draws is None, "a baseline has no latent"
-        hidden = [predictions(None, None)]
+        hidden = [lower.predict(None, None)]
     else:
         assert draws is not None, "z is drawn with noise"
-        table, hidden = model.latent.post_sampler, []
+        o = model.latent.encode(lower.x, lower.positions)  # of the prompt alone
+        hidden = []
         for draw in draws:
             noise = draw.to(device)
-            r, _ = binary_mapper(o, noise[:, :p], table)
-            r_answer = table[pack_bits(noise[:, p : p + a - 1] < 0.5)][rows]
-            hidden.append(predictions(x + r, None if x_answer is None else x_answer + r_answer))
-    return read_out(model, hidden, answers[asked], lengths)
+            kv, _ = model.inject_sampled(lower.x, o, noise[:, :p])
+            codes = pack_bits(noise[:, p : p + a - 1] < 0.5)[rows]
+            hidden.append(lower.predict(kv, model.inject_codes(lower.x_answer, codes)))
+    return read_out(model, hidden, answers[lower.mask], lengths)
 
 
 def read_out(
     model: FreeTransformer, hidden: list[Tensor], targets: Tensor, lengths: Tensor
 ) -> AnswerScores:
-    """Scores of answers of ``lengths`` (R,), whose tokens ``targets`` (N,), answer by answer, K
-    activations (N, D) predict.
+    """Scores from activations (N, D), one tensor for each of K samples, that predict ``targets``
+    (N,), the tokens of answers of ``lengths`` (R,) one after the other.
 
-    A few answers at a time: logits of all tokens could take more memory than all else.
+    A few answers at a time: the logits of all tokens could take more memory than all else.
     """
     most = max(1, READ_OUT_ELEMENTS // model.readout.out_features)  # tokens at a time
     group = (lengths.cumsum(0) - 1) // most
@@ -121,28 +144,28 @@ def read_out(
         sums, mixture = [], None
         for state in states:
             log_p = model.logits(state).float().log_softmax(-1)  # (n, V)
-            taken = log_p.gather(1, target[:, None])[:, 0].double()
-            total = taken.new_zeros(len(part)).index_add_(0, answer, taken)
+            token = log_p.gather(1, target[:, None])[:, 0].double()
+            total = token.new_zeros(len(part)).index_add_(0, answer, token)
             sums.append(total)
-            if len(states) > 1:  # log P(a_<t | z_k): one sample needs no weights
-                earlier = taken.cumsum(0) - taken - (total.cumsum(0) - total)[answer]
+            if len(states) > 1:  # one sample needs no weights
+                # log P(a_<t | z_k): the sum over all tokens before, less those of earlier answers
+                earlier = token.cumsum(0) - token - (total.cumsum(0) - total)[answer]
                 log_p = log_p + earlier[:, None]
             mixture = log_p if mixture is None else torch.logaddexp(mixture, log_p)
         assert mixture is not None, "no sample of z"
-        missed = (mixture.argmax(-1) != target).long()
+        misses = (mixture.argmax(-1) != target).long()
         log_probs.append(torch.stack(sums))
-        greedy.append(torch.zeros_like(part).index_add_(0, answer, missed) == 0)
+        greedy.append(torch.zeros_like(part).index_add_(0, answer, misses) == 0)
     return AnswerScores(torch.cat(log_probs, dim=1), torch.cat(greedy))
 
 
 def log_mean_exp(log_probs: Tensor) -> Tensor:
-    """log (1/K) Σ_k exp(log_probs_k), nats, (R,), of (K, R): the mean is one of probabilities."""
+    """log (1/K) Σ_k exp(log_probs_k), nats, (R,), of (K, R): a mean of probabilities, not of logs."""
     return log_probs.logsumexp(0) - log(len(log_probs))
 
 
 def monte_carlo_error(log_probs: Tensor) -> Tensor:
-    """Standard error, nats, (R,), that log_mean_exp of log_probs (K, R) owes to K samples; NaN for
-    K = 1.
+    """Monte-Carlo standard error, nats, (R,), of log_mean_exp of log_probs (K, R); NaN for K = 1.
 
     Delta method for the logarithm of a mean (Casella & Berger 2002, Statistical Inference,
     theorem 5.5.24): of weights w_k = P(answer | prompt, z_k), std(w) / (√K mean(w)).
@@ -150,5 +173,5 @@ def monte_carlo_error(log_probs: Tensor) -> Tensor:
     k = len(log_probs)
     if k == 1:
         return torch.full_like(log_probs[0], nan)
-    weights = (log_probs - log_probs.max(0).values).exp()  # their scale cancels
+    weights = (log_probs - log_probs.max(0).values).exp()  # the scale cancels
     return weights.std(0) / (sqrt(k) * weights.mean(0))

@@ -1,14 +1,16 @@
-"""Honest measurement: what a model says about held-out pieces of text, per piece, in nats.
+"""Upper bounds on the NLL of held-out pieces of text, per piece, in nats.
 
 A Free Transformer's cross-entropy under the posterior z is not a language-model loss: z has read
-the tokens that it helps to predict. What may be compared with a baseline's NLL are upper bounds on
-the true NLL −log p(x) = −log Σ_z p(x | z) p(z):
+the tokens that it helps to predict. Comparable with a baseline's NLL are upper bounds (in
+expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z) p(z):
 
     ELBO     E_q [−log p(x | z)] + KL(q(z | x) ‖ p(z))                  (Kingma & Welling 2014)
     IWAE-K   −log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x),  z_k ~ q     (Burda et al. 2016, eq. 8)
-    prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ uniform              (loose: shown, not compared)
+    prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ uniform                   (the same, with q = p)
 
-Several pieces may lie in one row; attention then stays within each, and so do all sums.
+Which of IWAE-K and the prior bound is tighter depends on the model: docs/measurement.md.
+
+Several pieces may lie in one row; attention and all sums then stay within each piece.
 
 Shapes: B rows, T tokens, H latent bits, K samples, S pieces.
 """
@@ -30,32 +32,34 @@ NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-2
 
 @dataclass
 class Bounds:
-    """Nats per piece, (S,) each; kl_bits (S, H) is the KL of each bit, summed over tokens."""
+    """Nats per piece, (S,) each, but where a shape is given."""
 
     ce: Tensor  # reconstruction: mean over K posterior samples of −log p(x | z)
     kl: Tensor
     elbo: Tensor
     iwae: Tensor
-    prior: Tensor | None  # None where it was not asked for
-    kl_bits: Tensor
+    prior: Tensor | None  # None if latent_bounds was called without it
+    kl_bits: Tensor  # (S, H): the KL of each bit, in nats, summed over tokens
     log_weights: Tensor  # (K, S): log p(x | z_k) p(z_k) / q(z_k | x)
 
 
 def importance_bound(log_weights: Tensor, k: int) -> Tensor:
-    """IWAE-k, nats, (S,), of log weights (K, S): its mean over the K // k disjoint groups of k."""
+    """IWAE-k, nats, (S,), of log weights (K, S): the mean over the K // k disjoint groups of k."""
     groups = log_weights.shape[0] // k
     grouped = log_weights[: groups * k].unflatten(0, (groups, k))
     return (log(k) - grouped.logsumexp(1)).mean(0)
 
 
 def sums(values: Tensor, pieces: Tensor) -> Tensor:
-    """Sums (S, …) over each piece of values (B, T, …), in float64."""
+    """Sums (S, …) over each piece of values (B, T, …), in float64; pieces (B, T) as in
+    ``latent_bounds``.
+    """
     totals = values.new_zeros(int(pieces.max()) + 1, *values.shape[2:], dtype=torch.float64)
     return totals.index_add_(0, pieces.flatten(), values.flatten(0, 1).double())[1:]
 
 
 def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
-    """−log p of each of targets (B, T), nats."""
+    """−log p of each of targets (B, T), nats, (B, T); hidden (B, T, D) as in ``Output``."""
     nll = F.linear_cross_entropy(
         hidden.flatten(0, 1), model.readout.weight, targets.flatten(), reduction="none"
     )
@@ -66,23 +70,24 @@ def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor
 def exact_nll(
     model: FreeTransformer, inputs: Tensor, targets: Tensor, pieces: Tensor | None = None
 ) -> Tensor:
-    """NLL (S,) in nats of a baseline, for which it is exact; arguments as of latent_bounds."""
+    """NLL (S,) in nats of a baseline, for which it is exact; arguments as in ``latent_bounds``."""
     hidden = model(inputs, documents=pieces).hidden
     return sums(token_nll(model, hidden, targets), rows_of(inputs) if pieces is None else pieces)
 
 
 def rows_of(inputs: Tensor) -> Tensor:
-    """The numbers of pieces (B, T) where each row is one."""
+    """Piece numbers (B, T) if each row is one piece."""
     return torch.arange(1, len(inputs) + 1, device=inputs.device)[:, None].expand_as(inputs)
 
 
 def sampled_probability(o: Tensor) -> Tensor:
-    """sigmoid(o) as float32 noise can draw it, in float64: rounded up to a multiple of 2^-24, and
-    never 0 or 1, so that P(noise < q) is q exactly and every z may be drawn.
+    """q = sigmoid(o) as float32 noise can draw it, in float64, same shape as o: rounded up to a
+    multiple of 2^-24, and never 0 or 1, so that P(noise < q) is exactly q and every z has a
+    positive probability.
 
-    A bound holds for any q, if z is drawn from that very q. Of logits below −16.6, noise of 0 sets
-    a bit with probability 2^-24 and not e^o: weighed by that, one such draw would put the bound
-    far below the truth.
+    The bounds hold for any q as long as z is drawn from that same q. For logits below −16.6, noise
+    of 0 sets a bit with probability 2^-24, not e^o: weighted by e^o, a single such draw would put
+    the bound far below the true NLL.
     """
     return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1) / NOISE_STEPS
 
@@ -99,37 +104,38 @@ def latent_bounds(
 ) -> Bounds:
     """Bounds on the NLL of ``targets`` (B, T), the successors of ``inputs``, with K = samples.
 
-    The lower half and the encoder run once; the upper half twice per sample, once without the
-    bound by samples of the prior.
+    The lower half and the encoder run once; the upper half twice per sample, or once without the
+    prior bound.
 
     Args:
-        draw: called 2 K times, for the posterior's and the prior's z in turn, K times without
-            ``prior``; each time new noise (B, T, H), float32, uniform on the multiples of 2^-24
-            in [0, 1).
-        pieces: (B, T), the number 1 … S of the piece that a token belongs to, 0 for padding; each
-            lies in one row. None: each row is one.
+        draw: returns new noise (B, T, H), float32, uniform on the multiples of 2^-24 in [0, 1).
+            Called 2 K times, for the posterior's and the prior's z in turn; K times without
+            ``prior``.
+        pieces: (B, T), the number 1 … S of the piece that a token belongs to, 0 for padding; a
+            piece lies within one row. None: each row is one piece.
     """
     assert model.latent is not None, "a baseline has no bound: its NLL is exact"
     positions = model.positions(0, inputs.shape[1], inputs.device, pieces)
-    if pieces is None:
-        pieces = rows_of(inputs)
+    numbers = rows_of(inputs) if pieces is None else pieces
     x = model.lower(inputs, positions)
-    q = sampled_probability(model.latent.encode(x, positions))  # of a 1, (B, T, H)
-    table = model.latent.post_sampler
-    lengths = sums(torch.ones_like(q[..., 0]), pieces)
+    q = sampled_probability(model.latent.encode(x, positions))  # P(bit = 1), (B, T, H)
+
+    def nll(bits: Tensor) -> Tensor:
+        """−log p(x | z), nats, (S,), of bits of z (B, T, H)."""
+        hidden = model.upper(x, model.inject_codes(x, pack_bits(bits)), positions)
+        return sums(token_nll(model, hidden, targets), numbers)
+
+    lengths = sums(torch.ones_like(q[..., 0]), numbers)
     log_prior = -lengths * model.config.latent_bits * LN2
     ce, log_w, log_p = [], [], []
     for _ in range(samples):
-        ones = draw() < q
-        r = table[pack_bits(ones)]
-        nll = sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces)
-        log_q = sums(torch.where(ones, q, 1 - q).log(), pieces).sum(-1)
-        ce.append(nll)
-        log_w.append(-nll + log_prior - log_q)
+        bits = draw() < q
+        ce.append(nll(bits))
+        log_q = sums(torch.where(bits, q, 1 - q).log(), numbers).sum(-1)
+        log_w.append(-ce[-1] + log_prior - log_q)
         if prior:
-            r = table[pack_bits(draw() < 0.5)]
-            log_p.append(-sums(token_nll(model, model.upper(x, x + r, positions), targets), pieces))
-    kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), pieces)
+            log_p.append(-nll(draw() < 0.5))
+    kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), numbers)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)
     log_weights = torch.stack(log_w)

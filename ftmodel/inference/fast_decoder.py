@@ -1,6 +1,8 @@
-"""One more token a row after what a cache holds: the model's forward pass for T = 1, made of as few
-operations as give the same result. At small batches reading the weights takes most of a step, and
-what each operation costs before it starts most of the rest.
+"""Incremental decoding: one token per row after those in the cache.
+
+``FastDecoder`` is the model's forward pass for T = 1 in as few operations as give the same result:
+at small batches a step takes the time to read the weights once plus the launch cost of each
+operation. ``PlainDecoder`` calls the model.
 
 Shapes: B rows, D model width, N heads, M key-value heads, E = D / N head width, F width of SwiGLU.
 """
@@ -15,10 +17,8 @@ from ftmodel.model.layers import Block, LayerCache, rope_table
 from ftmodel.model.transformer import FreeTransformer
 
 
-class Stream:
-    """An activation of B rows in a buffer of its own, (B, D), and the product that gives its
-    RMSNorm.
-    """
+class Activation:
+    """A buffer x (B, D) for activations, and its RMSNorm by one batched product."""
 
     def __init__(self, like: Tensor, rows: int, eps: float) -> None:
         self.x = like.new_empty(rows, like.shape[-1])
@@ -35,7 +35,7 @@ class Stream:
 
 
 class DecodingBlock:
-    """A block for one position a row: its weights, its cache and buffers for its projections."""
+    """A block for one position per row: its weights, its cache and buffers for its projections."""
 
     def __init__(self, block: Block, cache: LayerCache, rows: int) -> None:
         attention, ffn = block.attention, block.ffn
@@ -49,7 +49,7 @@ class DecodingBlock:
         kv = self.key_value.shape[1] // 2
         qkv = self.query.new_empty(rows, d + 2 * kv)
         self.q, self.kv = qkv[:, :d], qkv[:, d:]  # written by the projections, the rest are views
-        # grouped heads read the same keys: to attention they are queries at several positions
+        # heads that share keys become the positions of one head: no copy of keys and values
         self.queries = self.q.unflatten(1, (kv // e, -1, e))  # (B, M, N / M, E)
         self.new = self.kv.unflatten(1, (2, kv // e, e))  # (B, 2, M, E)
         pairs = qkv[:, : d + kv].unflatten(1, (-1, e // 2, 2))
@@ -57,10 +57,10 @@ class DecodingBlock:
         self.wide = qkv.new_empty(rows, self.gate_up.shape[1])
         self.gate, self.up = self.wide.chunk(2, dim=-1)
 
-    def read(self, q: Stream, kv: Stream, rope: Tensor, mask: Tensor | None) -> None:
-        """``Block.forward``, in place on the stream q, which may be kv too.
+    def read(self, q: Activation, kv: Activation, rope: Tensor, mask: Tensor | None) -> None:
+        """``Block.forward``, in place on q; kv may be q itself.
 
-        ``rope`` (E / 2,) is that of the position, ``mask`` (B, 1, 1, S) is added to scores.
+        ``rope`` (E / 2,) belongs to the position, ``mask`` (B, 1, 1, S) is added to the scores.
         """
         normalized = q.normalized(self.gains[0])
         torch.mm(normalized, self.query, out=self.q)
@@ -75,16 +75,16 @@ class DecodingBlock:
         q.x.addmm_(F.silu(self.gate, inplace=True).mul_(self.up), self.down)
 
 
-class Decoder:
-    """Reads one token a row at a time, after what ``cache`` holds, and adds it there.
+class FastDecoder:
+    """Reads one token per row at a time and appends it to the cache.
 
-    Needs float32 weights, blocks as they are, no autocast and no gradients; see ``decoder``.
+    Needs float32 weights, blocks that nothing wraps, no autocast and no gradients; see ``decoder``.
     """
 
     def __init__(
         self, model: FreeTransformer, cache: Sequence[LayerCache], padding: Tensor | None = None
     ) -> None:
-        """``cache``: as a forward pass over the first tokens of B rows left it; ``padding`` (B,) as
+        """``cache``: filled by a forward pass over the first tokens of B rows; ``padding`` (B,) as
         in ``FreeTransformer.forward``.
         """
         assert cache[0].keys is not None, "an empty cache: the first tokens go through the model"
@@ -97,10 +97,9 @@ class Decoder:
             unread = torch.arange(capacity, device=embedding.device) < padding[:, None]
             zeros = torch.zeros_like(unread, dtype=embedding.dtype)
             self.mask = zeros.masked_fill_(unread, -torch.inf)[:, None, None]
-        self.embedding, self.gain = embedding, model.norm.weight
-        self.stream = Stream(embedding, rows, config.norm_eps)
-        self.mixed = None if model.latent is None else Stream(embedding, rows, config.norm_eps)
-        self.post_sampler = None if model.latent is None else model.latent.post_sampler
+        self.model, self.embedding, self.gain = model, embedding, model.norm.weight
+        self.x = Activation(embedding, rows, config.norm_eps)  # the residual stream
+        self.injected = Activation(embedding, rows, config.norm_eps)
         blocks = []
         for block, layer in zip(model.blocks, cache, strict=True):
             assert isinstance(block, Block), "a module around a block hides its weights"
@@ -109,21 +108,21 @@ class Decoder:
         self.lower, self.reader, self.later = blocks[:first], blocks[first], blocks[first + 1 :]
 
     def read(self, tokens: Tensor, codes: Tensor | None) -> Tensor:
-        """Read tokens (B,) with z ``codes`` (B,), None for a baseline; returns what
-        ``FreeTransformer.forward`` gives as hidden, (B, D).
+        """Read tokens (B,) with z = ``codes`` (B,), None for a baseline; returns hidden (B, D), as
+        in ``Output``.
         """
         rope = self.rope[self.position]
         self.position += 1
         mask = None if self.mask is None else self.mask[..., : self.position]
-        x = self.stream
+        x = self.x
         torch.index_select(self.embedding, 0, tokens, out=x.x)
         for block in self.lower:
             block.read(x, x, rope, mask)
         kv = x
-        if self.mixed is not None and self.post_sampler is not None:
+        if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
-            kv = self.mixed
-            torch.index_select(self.post_sampler, 0, codes, out=kv.x).add_(x.x)  # x + r
+            kv = self.injected
+            kv.x.copy_(self.model.inject_codes(x.x, codes))
         self.reader.read(x, kv, rope, mask)
         for block in self.later:
             block.read(x, x, rope, mask)
@@ -131,8 +130,8 @@ class Decoder:
 
 
 class PlainDecoder:
-    """The same through the model's forward pass: for every precision, for blocks that something is
-    wrapped around, and to test Decoder by.
+    """The same interface by the model's forward pass: for any precision and for wrapped blocks; the
+    reference that FastDecoder is tested against.
     """
 
     def __init__(
@@ -148,9 +147,9 @@ class PlainDecoder:
 
 def decoder(
     model: FreeTransformer, cache: list[LayerCache], padding: Tensor | None = None
-) -> Decoder | PlainDecoder:
-    """The faster of the two that can run the model as it is."""
+) -> FastDecoder | PlainDecoder:
+    """The fastest decoder that can run the model: see FastDecoder's needs."""
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
-    plain = all(type(block) is Block for block in model.blocks)  # not wrapped, nor shared out
-    return (Decoder if exact and plain else PlainDecoder)(model, cache, padding)
+    plain = all(type(block) is Block for block in model.blocks)  # neither wrapped nor sharded
+    return (FastDecoder if exact and plain else PlainDecoder)(model, cache, padding)

@@ -22,7 +22,9 @@ from ftmodel.model.mapper import binary_mapper
 
 @dataclass
 class Output:
-    """What a forward pass gives; the last two are None for a baseline or for given codes."""
+    """Of a forward pass. A baseline has neither codes nor bit_logits; given codes, the encoder does
+    not run and there are no bit_logits.
+    """
 
     hidden: Tensor  # (B, T, D), normalised, ready for the read-out
     codes: Tensor | None = None  # z (B, T)
@@ -41,9 +43,9 @@ class Latent(nn.Module):
         self.post_sampler = nn.Parameter(torch.empty(1 << config.latent_bits, config.d_model))
 
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
-        """Logits o (B, T, H) of the bits of z, every position reading all of x (B, T, D), or all
-        that lies in its document. Float32 under autocast too, from the norm on: no bit's logit is
-        rounded to bf16.
+        """Logits o (B, T, H) of the bits of z. Every position reads all of x (B, T, D), or all of
+        its own document. Float32 from the norm on, under autocast too: no bit's logit is rounded to
+        bf16.
         """
         y = self.encoder_block(self.zeta, x, positions, causal=False)  # q = zeta, kv = x
         with torch.autocast(y.device.type, enabled=False):
@@ -73,9 +75,8 @@ class FreeTransformer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Normal with std 0.02, divided by √(2 L) for the decoder's projections into its residual
-        stream (GPT-2); token embeddings and the latent's matrices have a std of their own.
-
-        How soon, and how, z is read depends on both: LOG.md, 2026-11-21.
+        stream (GPT-2); token embeddings have ``config.embedding_std``, the latent's matrices
+        ``config.latent_std``. How soon z is used depends on both: LOG.md, 2026-11-21.
         """
         into_residual = (2 * self.config.n_layers) ** -0.5
         for name, parameter in self.named_parameters():
@@ -101,10 +102,10 @@ class FreeTransformer(nn.Module):
     ) -> Positions:
         """Positions start, start + 1, … of ``length`` = T tokens.
 
-        With ``documents`` (B, T), integers that tell the documents of a row apart, no position
-        reads another document's tokens. With ``padding`` (B,), the number of a row's leading
-        positions that hold no token, no other position reads those. Positions count boundaries
-        over and padding in: RoPE is relative. Raises ValueError if both are given.
+        With ``documents`` (B, T), integers that number the documents of a row, no position reads
+        another document's tokens. With ``padding`` (B,), the number of a row's leading positions
+        that hold no token, no other position reads those. Numbering neither restarts at a document
+        nor skips padding, as RoPE is relative. Raises ValueError if both are given.
         """
         if documents is not None and padding is not None:
             raise ValueError("rows of several documents are packed, not padded")
@@ -127,14 +128,17 @@ class FreeTransformer(nn.Module):
         documents: Tensor | None = None,
         padding: Tensor | None = None,
     ) -> Output:
-        """Run tokens (B, T), which follow what ``cache`` already holds, or are those of several
-        ``documents`` (B, T), each read as if it stood alone. ``padding`` (B,) is the number of
-        leading positions of each row, from the first that the cache holds, that nobody reads; what
-        comes out there has no meaning. Masks cost time: for rows without padding pass None.
+        """Activations after tokens (B, T).
 
-        A Free Transformer takes z from exactly one place: from its encoder, sampled with
-        ``noise`` (B, T, H) uniform on [0, 1) (training, prefill), or from the caller as
-        ``codes`` (B, T) (generation from the prior). A baseline takes neither.
+        The tokens follow those already in ``cache``, if it is given. With ``documents`` (B, T),
+        integers that number the documents of a row, each document is read as if it stood alone.
+        With ``padding`` (B,), that many leading positions of each row, counted from the cache's
+        first, are read by no other position; the output there is meaningless. Masks cost time: pass
+        None for rows without padding.
+
+        The z of a Free Transformer is either sampled from its encoder with ``noise`` (B, T, H)
+        uniform on [0, 1) (training, prefill), or given as ``codes`` (B, T) (generation from the
+        prior). A baseline takes neither.
 
         Raises ValueError if ``documents`` is given with ``cache`` or ``padding``: their rows are of
         one document.
@@ -148,18 +152,39 @@ class FreeTransformer(nn.Module):
             assert noise is None and codes is None, "a baseline has no latent"
             return Output(self.upper(x, None, positions, cache))
         assert (noise is None) != (codes is None), "z comes from noise or from codes, not both"
-        o = None
-        if noise is not None:
-            o = self.latent.encode(x, positions)
-            r, codes = binary_mapper(o, noise, self.latent.post_sampler)
-        else:
-            r = self.latent.post_sampler[codes]
-        return Output(self.upper(x, x + r, positions, cache), codes, o)
+        if codes is not None:
+            return Output(self.upper(x, self.inject_codes(x, codes), positions, cache), codes)
+        assert noise is not None
+        o = self.latent.encode(x, positions)
+        kv, codes = self.inject_sampled(x, o, noise)
+        return Output(self.upper(x, kv, positions, cache), codes, o)
+
+    def inject(self, x: Tensor, r: Tensor) -> Tensor:
+        """The keys-and-values input x + r of the block that reads z; all (…, D).
+
+        Every use of z goes through here, in training and in inference: another way to inject the
+        latent is a change of this method alone.
+        """
+        return x + r
+
+    def inject_codes(self, x: Tensor, codes: Tensor) -> Tensor:
+        """``inject`` the post-sampler's embeddings of given ``codes`` (…) into x (…, D)."""
+        assert self.latent is not None, "a baseline has no latent"
+        return self.inject(x, self.latent.post_sampler[codes])
+
+    def inject_sampled(self, x: Tensor, o: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """``inject`` codes sampled from logits o (…, H) with ``noise`` (…, H), uniform on [0, 1),
+        into x (…, D); returns the injected (…, D) and the codes (…). Differentiable in o, by the
+        binary mapper's straight-through gradient, and in the post-sampler's table.
+        """
+        assert self.latent is not None, "a baseline has no latent"
+        r, codes = binary_mapper(o, noise, self.latent.post_sampler)
+        return self.inject(x, r), codes
 
     def lower(
         self, tokens: Tensor, positions: Positions, cache: list[LayerCache] | None = None
     ) -> Tensor:
-        """Blocks before any latent, 1 … L/2: tokens (B, T) to activations x (B, T, D)."""
+        """Blocks 1 … L/2, below the injection: tokens (B, T) to activations x (B, T, D)."""
         x = self.embedding(tokens)
         for i in range(self.config.lower_blocks):
             x = self.blocks[i](x, None, positions, cache=cache[i] if cache else None)
@@ -172,8 +197,8 @@ class FreeTransformer(nn.Module):
         positions: Positions,
         cache: list[LayerCache] | None = None,
     ) -> Tensor:
-        """Blocks L/2 + 1 … L, the first with keys and values from kv = x + r, or for a baseline
-        (None) from x; then RMSNorm.
+        """Blocks L/2 + 1 … L, then RMSNorm. The first takes its keys and values from ``kv``, what
+        ``inject`` made of x; a baseline, whose kv is None, from x.
         """
         first = self.config.lower_blocks
         x = self.blocks[first](x, kv, positions, cache=cache[first] if cache else None)

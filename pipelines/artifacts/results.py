@@ -1,24 +1,58 @@
-"""What `evaluate` and `suite` leave in results/<experiment>/<run>/: the types of these files, written
-and read here alone.
+"""The types of the files that `evaluate` writes to results/<experiment>/<run>/. Those of `suite`
+are in suite_results.py, writing and reading in result_files.py; all can be imported from here.
 
 A field that does not apply to a run is None, and not in its file.
 """
 
-import json
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import dataclass, field
 from math import isnan, nan
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from ftmodel.analysis.label_information import Chance
+from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.synthetic.target_scores import Scores
-from pipelines.common.atomic_files import replace_file
-from pipelines.common.errors import UserError
+from pipelines.artifacts.budget_results import BudgetResult
+from pipelines.artifacts.result_files import flat, plain, read, write
+from pipelines.artifacts.suite_results import (
+    SuiteBudget,
+    SuiteLastThird,
+    SuiteResults,
+    TaskResult,
+    TaskScore,
+)
+
+__all__ = [
+    "UNITS",
+    "Between",
+    "BudgetFigures",
+    "ByOffset",
+    "CoinDetails",
+    "CoinSequence",
+    "Details",
+    "Estimate",
+    "Evaluation",
+    "Figures",
+    "Headline",
+    "LabelFigures",
+    "LastThird",
+    "LatentDetails",
+    "LatentFigures",
+    "Reconstruction",
+    "Sample",
+    "SuiteBudget",
+    "SuiteLastThird",
+    "SuiteResults",
+    "TaskResult",
+    "TaskScore",
+    "Training",
+    "flat",
+    "plain",
+    "read",
+    "write",
+]
 
 UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
 
@@ -30,6 +64,11 @@ class Estimate:
     mean: float
     se: float  # standard error over documents; NaN for a single one
     spread: ClassVar[float] = nan  # over seeds: of a single run there is none
+
+    @classmethod
+    def over_documents(cls, totals: Tensor, sizes: Tensor | None = None) -> "Estimate":
+        """Σ totals / Σ sizes over n documents, (n,) each."""
+        return cls(**mean_and_error(totals, sizes))
 
     def __str__(self) -> str:
         error = "" if isnan(self.se) else f" ± {self.se:.4f}"
@@ -60,14 +99,15 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class BudgetFigures:
+class BudgetFigures(BudgetResult):
     """What was measured of a run's model at one of its token budgets."""
 
-    tokens: int  # trained on by then
-    listed: int  # as configured
-    annealed: bool
     bits_per_token: Figures
     bits_per_byte: Figures | None = None
+
+    def figures(self, unit: str) -> Figures:
+        per_byte = unit == "bits_per_byte"
+        return (self.bits_per_byte if per_byte else self.bits_per_token) or Figures()
 
 
 @dataclass(frozen=True)
@@ -77,6 +117,11 @@ class LastThird:
     n: int
     bits_per_token: float
     bits_per_byte: float | None = None
+
+    def bound(self, unit: str) -> float:
+        found = self.bits_per_byte if unit == "bits_per_byte" else self.bits_per_token
+        assert found is not None, f"no bound in {unit}"
+        return found
 
 
 @dataclass(frozen=True)
@@ -137,6 +182,24 @@ class Evaluation:
     collapsed: bool | None = None
 
 
+# ---------------------------------------------------------------------------------- metrics.json
+
+
+@dataclass(frozen=True)
+class Headline:
+    """metrics.json: the figures that `dvc metrics show` compares runs by."""
+
+    bound_bits_per_token: float
+    bound_bits_per_byte: float | None = None
+    kl_bits_per_token: float | None = None
+    gap_nats_per_token: float | None = None
+    valid: float | None = None
+    spread_fresh: float | None = None
+    spread_pinned: float | None = None
+    noise_pinned: float | None = None
+    label_bits: float | None = None
+
+
 # ---------------------------------------------------------------------------------- details.json
 
 
@@ -164,7 +227,7 @@ class LatentDetails:
     from_start: ByOffset
 
 
-@dataclass(frozen=True)
+@dataclass
 class CoinSequence:
     """P(next flip is a one) at each flip of a held-out sequence, exactly and by the model."""
 
@@ -212,106 +275,3 @@ class Details:
         return torch.tensor(
             self.document_bytes if per_byte else self.document_tokens, dtype=torch.float64
         )
-
-
-# ------------------------------------------------------------------------------------ suite.json
-
-
-@dataclass(frozen=True)
-class TaskScore:
-    value: float
-    se: float | None = None  # standard error over documents
-
-
-@dataclass(frozen=True)
-class TaskResult(TaskScore):
-    """A benchmark as it was run, and its score."""
-
-    metric: str = ""
-    task: str = ""  # its name in the harness, or of ours
-    higher_is_better: bool = True
-    documents: int = 0
-    shots: int = 0
-    version: str = ""
-    truncated: int = 0  # requests cut from the left
-    mc_error: float | None = None  # mean over requests, nats
-    undecided: float | None = None  # share of documents whose two best choices z's noise may swap
-    seconds: float = 0.0
-    subtasks: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SuiteBudget:
-    tokens: int
-    listed: int
-    annealed: bool
-    tasks: dict[str, TaskScore]
-
-
-@dataclass(frozen=True)
-class SuiteLastThird:
-    n: int
-    tasks: dict[str, float]
-
-
-@dataclass
-class SuiteResults:
-    """suite.json"""
-
-    suite: str
-    harness: str
-    scoring: str
-    samples: int
-    limit: int | None
-    seed: int
-    tasks: dict[str, TaskResult]
-    skipped: dict[str, str]  # why
-    budgets: list[SuiteBudget] = field(default_factory=list)
-    last_third: SuiteLastThird | None = None
-
-
-# ----------------------------------------------------------------------------- writing and reading
-
-T = TypeVar("T")
-adapter = cache(TypeAdapter)
-
-
-def plain(value: Any) -> Any:
-    """Dataclasses as mappings without the fields that are None."""
-    if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items() if entry is not None}
-    return [plain(entry) for entry in value] if isinstance(value, list) else value
-
-
-def write(path: Path, content: Any) -> None:
-    """Write one of the dataclasses above, or plain data, as JSON."""
-    told = plain(content if isinstance(content, dict) else asdict(content))
-    with replace_file(path) as file:
-        file.write(json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
-
-
-def read(path: Path, kind: type[T], stage: str) -> T:
-    """Read a file of ``kind``; raises UserError, naming the ``stage`` that makes it, if it is
-    missing or not such a file.
-    """
-    again = f"`dvc repro {stage}@{path.parent.name}` makes it"
-    try:
-        return adapter(kind).validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: {again}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {place}: {first['msg']}; {again}") from None
-
-
-def flat(content: Any, separator: str = "/", prefix: str = "") -> dict[str, float]:
-    """Every number of a dataclass by its path, {"a/b": 1.0}; lists and texts are left out."""
-    figures: dict[str, float] = {}
-    for key, value in (content if isinstance(content, dict) else plain(asdict(content))).items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            figures |= flat(value, separator, f"{name}{separator}")
-        elif isinstance(value, int | float):
-            figures[name] = float(value)
-    return figures

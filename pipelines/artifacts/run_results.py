@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pipelines.artifacts import results
 from pipelines.artifacts.curve import Curve, read_curve
+from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures, SuiteResults
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Experiment, Run
@@ -47,8 +47,8 @@ class RunResults:
     def figures(self, unit: str) -> Figures:
         """Held-out figures in ``unit``; empty where there are none in it."""
         per_byte = unit == "bits_per_byte"
-        found = self.evaluation.bits_per_byte if per_byte else self.evaluation.bits_per_token
-        return found or Figures()
+        figures = self.evaluation.bits_per_byte if per_byte else self.evaluation.bits_per_token
+        return figures or Figures()
 
     def bound(self, unit: str) -> Estimate:
         """The figure to compare: the exact NLL of a baseline, else its IWAE upper bound."""
@@ -65,10 +65,6 @@ def fraction(kappa_bits: float) -> str:
     return str(short) if float(short) == kappa_bits else f"{kappa_bits:g}"
 
 
-def results_folder(experiment: str, run: str) -> Path:
-    return Path("results") / experiment / run
-
-
 def read_runs(experiment: Experiment) -> list[RunResults]:
     """The runs of params.yaml, in its order; raises UserError if a result is missing."""
     return [read_run(experiment, name) for name in experiment.runs]
@@ -76,7 +72,7 @@ def read_runs(experiment: Experiment) -> list[RunResults]:
 
 def read_run(experiment: Experiment, name: str) -> RunResults:
     run, folder = experiment.runs[name], results_folder(experiment.name, name)
-    found = RunResults(
+    result = RunResults(
         name=name,
         run=run,
         latent_bits=experiment.model_config(run).latent_bits,
@@ -87,9 +83,9 @@ def read_run(experiment: Experiment, name: str) -> RunResults:
     )
     if not (curve := folder / "curve.csv").exists():
         raise UserError(f"{curve} is missing: `dvc repro train@{name}` makes it")
-    found.curve = read_curve(curve)
+    result.curve = read_curve(curve)
     if name in experiment.suite_runs:  # files of a suite may be left of an earlier one
-        found.suite = results.read(folder / "suite.json", SuiteResults, "suite")
+        result.suite = results.read(folder / "suite.json", SuiteResults, "suite")
         scores = dict[str, list[float]]
-        found.suite_scores = results.read(folder / "suite_scores.json", scores, "suite")
-    return found
+        result.suite_scores = results.read(folder / "suite_scores.json", scores, "suite")
+    return result

@@ -1,4 +1,4 @@
-"""Bounds on the NLL of held-out documents, streamed: of each piece only its figures are kept."""
+"""Bounds on the NLL of held-out documents, in a stream: only sums per document are kept."""
 
 from dataclasses import dataclass
 from time import perf_counter
@@ -9,45 +9,67 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
 from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
-from ftmodel.synthetic.registry import Process
+from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
+from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
-from pipelines.config.schema import Evaluation
-
-Figures = dict[str | int, Tensor]  # by name, or, of IWAE, by the number of samples
+from pipelines.config.data import Data, ProcessData
+from pipelines.config.schema import Evaluation as Settings
 
 
 @dataclass
-class Scores:
-    """Figures of n documents, each the sum over the document's scored tokens: (n,), float64."""
+class Sums:
+    """Sums over the scored tokens of each of n chunks or documents, nats: (n,) each."""
 
-    nats: dict[str, Tensor]  # nll, or ce, kl, elbo, iwae and prior; and exact, of a process
-    iwae: dict[int, Tensor]  # nats, by the number of samples; empty for a baseline
-    kl_bits: Tensor  # (n, H), nats; H = 0 for a baseline
     tokens: Tensor
-    bytes: Tensor | None  # of text
-    tokens_per_second: float
+    bytes: Tensor | None = None  # of text
+    nll: Tensor | None = None  # of a baseline
+    ce: Tensor | None = None  # these, of a Free Transformer
+    kl: Tensor | None = None
+    elbo: Tensor | None = None
+    iwae: Tensor | None = None
+    prior: Tensor | None = None
+    exact: Tensor | None = None  # of a process
+    kl_bits: Tensor | None = None  # (n, H)
+    iwae_by_samples: Tensor | None = None  # (n, len(sample_counts))
 
     @property
     def bound(self) -> Tensor:
-        """What arms are compared by, nats: the exact NLL of a baseline, else IWAE."""
-        return self.nats["nll" if "nll" in self.nats else "iwae"]
+        """What arms are compared by: the exact NLL of a baseline, else IWAE."""
+        bound = self.iwae if self.nll is None else self.nll
+        assert bound is not None
+        return bound
 
-    def bits(self) -> dict[str, Any]:
-        """Bits per token and, of text, per byte, with standard errors over documents."""
-        sizes = {"bits_per_token": self.tokens}
-        if self.bytes is not None:
-            sizes["bits_per_byte"] = self.bytes
-        return {
-            unit: {name: mean_and_error(v / LN2, size) for name, v in self.nats.items()}
-            for unit, size in sizes.items()
-        }
+
+@dataclass
+class Scores(Sums):
+    """Sums over documents, float64."""
+
+    tokens_per_second: float = 0.0
+
+    def figures(self, sizes: Tensor) -> Figures:
+        """Bits per token or byte, of documents with ``sizes`` of these."""
+        sums = {name: getattr(self, name) for name in Figures.__dataclass_fields__}
+        return Figures(
+            **{
+                name: Estimate.over_documents(nats / LN2, sizes)
+                for name, nats in sums.items()
+                if nats is not None
+            }
+        )
+
+    @property
+    def bits_per_token(self) -> Figures:
+        return self.figures(self.tokens)
+
+    @property
+    def bits_per_byte(self) -> Figures | None:
+        return None if self.bytes is None else self.figures(self.bytes)
 
 
 def sample_counts(samples: int) -> list[int]:
@@ -56,11 +78,7 @@ def sample_counts(samples: int) -> list[int]:
 
 
 def score(
-    model: FreeTransformer,
-    shards: Shards,
-    process: Process | None,
-    settings: Evaluation,
-    device: torch.device,
+    model: FreeTransformer, shards: Shards, data: Data, settings: Settings, device: torch.device
 ) -> Scores:
     """Score the validation part, or as much of it as ``settings.tokens`` allows.
 
@@ -68,58 +86,91 @@ def score(
     """
     context = model.config.context
     rows = max(1, settings.batch_tokens // context)
-    sizes = None if process else shards.token_bytes()
+    process = PROCESSES[data.source] if isinstance(data, ProcessData) else None
+    token_bytes = None if process else shards.token_bytes()
     documents: list[int] = []
-    parts: list[Figures] = []
+    parts: list[Sums] = []
     start = perf_counter()
     with tqdm(desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
         for batch in packed(held_out(shards, context, settings.tokens), context, rows):
             part = bounds_of(model, batch, settings, device)
-            ids = [torch.from_numpy(piece.tokens) for piece in batch.pieces]
-            part["tokens"] = torch.tensor([len(piece) for piece in batch.pieces])
+            ids = [torch.from_numpy(chunk.tokens) for chunk in batch.chunks]
             if process:
-                part["exact"] = -process.log_probability(torch.stack(ids))
-            if sizes is not None:
-                part["bytes"] = torch.stack([sizes[piece[1:]].sum() for piece in ids])
+                part.exact = -process.log_probability(torch.stack(ids))
+            if token_bytes is not None:
+                part.bytes = torch.stack([token_bytes[chunk[1:]].sum() for chunk in ids])
             parts.append(part)
-            documents += [piece.document for piece in batch.pieces]
-            progress.update(int(part["tokens"].sum()))
+            documents += [chunk.document for chunk in batch.chunks]
+            progress.update(int(part.tokens.sum()))
     seconds = perf_counter() - start
     if not parts:
         raise UserError(f"{shards.folder}: its validation part has no document")
-    totals = per_document(parts, documents)
-    tokens = totals.pop("tokens")
-    return Scores(
-        tokens=tokens,
-        bytes=totals.pop("bytes", None),
-        kl_bits=totals.pop("kl_bits", torch.zeros(len(tokens), 0)),
-        iwae={k: totals.pop(k) for k in list(totals) if isinstance(k, int)},
-        nats={name: values for name, values in totals.items() if isinstance(name, str)},
-        tokens_per_second=tokens.sum().item() / seconds,
-    )
+    scores = per_document(parts, documents)
+    scores.tokens_per_second = scores.tokens.sum().item() / seconds
+    return scores
 
 
 def bounds_of(
-    model: FreeTransformer, batch: Batch, settings: Evaluation, device: torch.device
-) -> Figures:
-    """Figures of the pieces of a batch, nats, (S, …) each, IWAE-k under the number k."""
-    inputs, targets, numbers = (t.to(device) for t in (batch.inputs, batch.targets, batch.numbers))
+    model: FreeTransformer, batch: Batch, settings: Settings, device: torch.device
+) -> Sums:
+    """Sums over each chunk of a batch."""
+    inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
+    tokens = torch.tensor([len(chunk) for chunk in batch.chunks])
     if model.latent is None:
-        return {"nll": exact_nll(model, inputs, targets, numbers).cpu()}
+        return Sums(tokens, nll=exact_nll(model, inputs, targets, ids).cpu())
     draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)
-    found = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, numbers)
-    figures: Figures = {name: v for name, v in vars(found).items() if name != "log_weights"}
-    for k in sample_counts(settings.iwae_samples):
-        figures[k] = importance_bound(found.log_weights, k)
-    return {name: values.cpu() for name, values in figures.items()}
+    bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
+    sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
+    log_weights = bounds.log_weights
+    counts = sample_counts(settings.iwae_samples)
+    by_samples = torch.stack([importance_bound(log_weights, k) for k in counts], dim=-1)
+    return Sums(tokens, **sums, iwae_by_samples=by_samples.cpu())
 
 
-def per_document(parts: list[Figures], documents: list[int]) -> Figures:
-    """The figures of the documents that pieces, in batches, are of: sums, in float64."""
-    _, places = np.unique(documents, return_inverse=True)
-    totals: Figures = {}
-    for name in parts[0]:
-        values = torch.cat([part[name] for part in parts]).double()
-        zeros = values.new_zeros(places.max() + 1, *values.shape[1:])
-        totals[name] = zeros.index_add_(0, torch.from_numpy(places), values)
-    return totals
+def per_document(parts: list[Sums], documents: list[int]) -> Scores:
+    """Sums over the documents of which ``parts``, batches of chunks, hold the sums."""
+    _, index = np.unique(documents, return_inverse=True)
+    totals: dict[str, Any] = {}
+    for name, first in vars(parts[0]).items():
+        if first is not None:
+            values = torch.cat([getattr(part, name) for part in parts]).double()
+            zeros = values.new_zeros(index.max() + 1, *values.shape[1:])
+            totals[name] = zeros.index_add_(0, torch.from_numpy(index), values)
+    return Scores(**totals)
+
+
+def results_of(scores: Scores, settings: Settings) -> tuple[Evaluation, Details]:
+    """The results that every model has on any data."""
+    tokens = int(scores.tokens.sum())
+    bound = scores.bound
+    evaluation = Evaluation(
+        documents=len(scores.tokens),
+        tokens=tokens,
+        tokens_per_second=scores.tokens_per_second,
+        bits_per_token=scores.bits_per_token,
+        bits_per_byte=scores.bits_per_byte,
+    )
+    details = Details(
+        kl_per_bit=[],
+        bound_bits=[round(bits, 6) for bits in (bound / LN2).tolist()],
+        document_tokens=scores.tokens.long().tolist(),
+    )
+    if scores.kl_bits is not None:
+        details.kl_per_bit = (scores.kl_bits.sum(0) / tokens / LN2).tolist()
+    if scores.bytes is not None:
+        evaluation.bytes = int(scores.bytes.sum())
+        details.document_bytes = scores.bytes.long().tolist()
+    if scores.iwae_by_samples is not None:
+        evaluation.iwae_by_samples = {
+            k: Estimate.over_documents(nats / LN2, scores.tokens)
+            for k, nats in zip(
+                sample_counts(settings.iwae_samples), scores.iwae_by_samples.T, strict=True
+            )
+        }
+    if scores.exact is not None:
+        evaluation.gap_nats_per_token = Estimate.over_documents(bound - scores.exact, scores.tokens)
+        if scores.elbo is not None:
+            evaluation.elbo_gap_nats_per_token = Estimate.over_documents(
+                scores.elbo - scores.exact, scores.tokens
+            )
+    return evaluation, details

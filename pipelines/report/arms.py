@@ -5,23 +5,32 @@ cross-entropy of a Free Transformer under its own posterior is no language-model
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import nan
 from statistics import fmean, stdev
 from typing import Any
 
-from pipelines.artifacts.results import Estimate, Measured
+from pipelines.artifacts.results import Estimate, Figures
+from pipelines.artifacts.run_results import RunResults
 from pipelines.config.schema import Run
 
 
-def over_seeds(found: list[Estimate]) -> Estimate:
+@dataclass(frozen=True)
+class OverSeeds(Estimate):
+    """A mean over the seeds of an arm."""
+
+    spread: float  # type: ignore[misc]  # sample standard deviation; NaN: of one seed
+
+
+def over_seeds(estimates: list[Estimate]) -> OverSeeds:
     """The mean of the seeds. They are scored on the same documents, so that their errors do not
     average out: the error of the mean is at most the mean of theirs.
     """
-    means = [one.mean for one in found]
+    means = [estimate.mean for estimate in estimates]
     spread = stdev(means) if len(means) > 1 else nan
-    return Estimate(fmean(means), fmean(one.se for one in found), spread)
+    return OverSeeds(fmean(means), fmean(estimate.se for estimate in estimates), spread)
 
 
 @dataclass(frozen=True)
@@ -29,10 +38,10 @@ class Arm:
     """Runs that differ only in their seed, one for each seed."""
 
     name: str
-    runs: list[Measured]
+    runs: list[RunResults]
 
     @property
-    def first(self) -> Measured:
+    def first(self) -> RunResults:
         """Any of the runs, for what they have in common."""
         return self.runs[0]
 
@@ -43,11 +52,16 @@ class Arm:
 
     @property
     def seeds(self) -> list[int]:
-        return [one.run.seed for one in self.runs]
+        return [run.run.seed for run in self.runs]
 
     @property
     def baseline(self) -> bool:
         return self.first.baseline
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a baseline without further blocks."""
+        return self.baseline and not self.run.extra_blocks
 
     @property
     def kind(self) -> str:
@@ -76,16 +90,16 @@ class Arm:
 
     @property
     def parameters(self) -> int:
-        return int(self.first.metrics["parameters"])
+        return self.first.evaluation.parameters
 
     @property
     def trained_tokens(self) -> int:
-        return int(self.first.metrics["trained_tokens"])
+        return self.first.evaluation.trained_tokens
 
     @property
     def collapsed(self) -> list[int]:
         """The seeds whose latent collapsed."""
-        return [one.run.seed for one in self.runs if one.collapsed]
+        return [run.run.seed for run in self.runs if run.evaluation.collapsed]
 
     @property
     def collapse(self) -> str:
@@ -94,42 +108,60 @@ class Arm:
             return "collapsed" if self.collapsed else ""
         return f"{len(self.collapsed)} of {len(self.runs)} collapsed"
 
-    def figure(self, key: str, unit: str | None = None) -> Estimate | None:
-        """A measured figure over the seeds, or None if some seed has no such figure."""
-        found = [one.figure(key, unit or self.unit) for one in self.runs]
-        present = [one for one in found if one]
-        return over_seeds(present) if len(present) == len(found) else None
+    def figures(self, unit: str | None = None) -> Figures:
+        """Held-out figures, means over seeds; None where some seed has no such figure."""
+        each = [run.figures(unit or self.unit) for run in self.runs]
+        return Figures(
+            **{
+                field.name: self.if_all([getattr(figures, field.name) for figures in each])
+                for field in fields(Figures)
+            }
+        )
 
-    def bound(self, unit: str | None = None) -> Estimate:
-        return over_seeds([one.bound(unit or self.unit) for one in self.runs])
+    def if_all(self, estimates: list[Estimate | None]) -> OverSeeds | None:
+        present = [estimate for estimate in estimates if estimate]
+        return over_seeds(present) if len(present) == len(self.runs) else None
 
-    def estimate(self, key: str) -> Estimate | None:
-        """A figure in a unit of its own over the seeds that have it, or None if none has."""
-        found = [estimate for one in self.runs if (estimate := one.estimate(key))]
+    def bound(self, unit: str | None = None) -> OverSeeds:
+        """The figure to compare arms by."""
+        return over_seeds([run.bound(unit or self.unit) for run in self.runs])
+
+    def bounds(self, unit: str | None = None) -> list[float]:
+        """That of each seed."""
+        return [run.bound(unit or self.unit).mean for run in self.runs]
+
+    def mean_of(self, estimate: Callable[[RunResults], Estimate | None]) -> OverSeeds | None:
+        """An estimate over the seeds that have it, or None if none has."""
+        found = [each for run in self.runs if (each := estimate(run))]
         return over_seeds(found) if found else None
 
     @cached_property
-    def gap(self) -> Estimate | None:
+    def gap(self) -> OverSeeds | None:
         """Bound minus the exact entropy, nats per token, where the process is known."""
-        return self.estimate("gap_nats_per_token")
+        return self.mean_of(lambda run: run.evaluation.gap_nats_per_token)
 
     @cached_property
-    def elbo_gap(self) -> Estimate | None:
+    def elbo_gap(self) -> OverSeeds | None:
         """The same of the ELBO bound, of a Free Transformer."""
-        return self.estimate("elbo_gap_nats_per_token")
+        return self.mean_of(lambda run: run.evaluation.elbo_gap_nats_per_token)
 
     @property
     def tokens_per_second(self) -> float:
         """At which it was scored, mean over seeds."""
-        return fmean(one.metrics["tokens_per_second"] for one in self.runs)
+        return fmean(run.evaluation.tokens_per_second for run in self.runs)
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether every seed was measured at several token budgets."""
+        return all(run.evaluation.budgets for run in self.runs)
 
     @property
     def last_third(self) -> list[Estimate]:
         """Of each seed that lists budgets, the bound averaged over those in the last third of
         training; its error over documents is not known.
         """
-        found = [one.metrics["last_third"] for one in self.runs if "last_third" in one.metrics]
-        return [Estimate(one[self.unit], nan) for one in found]
+        found = [late for run in self.runs if (late := run.evaluation.last_third)]
+        return [Estimate(late.bound(self.unit), nan) for late in found]
 
 
 def recipe(run: Run) -> dict[str, Any]:
@@ -137,19 +169,18 @@ def recipe(run: Run) -> dict[str, Any]:
     return {key: value for key, value in vars(run).items() if key not in ("seed", "budgets")}
 
 
-def group_by_seed(runs: list[Measured]) -> list[Arm]:
-    """The arms, in order. A run that repeats a seed tells nothing new: an arm of its own."""
-    groups: dict[Any, list[list[Measured]]] = defaultdict(list)
-    ordered: list[list[Measured]] = []
-    for one in runs:
-        run = one.run
-        same = groups[tuple(recipe(run).items())]
+def group_by_seed(runs: list[RunResults]) -> list[Arm]:
+    """The arms, in order. A run that repeats a seed is no second seed: it is an arm of its own."""
+    groups: dict[Any, list[list[RunResults]]] = defaultdict(list)
+    ordered: list[list[RunResults]] = []
+    for run in runs:
+        same = groups[tuple(recipe(run.run).items())]
         for group in same:
-            if all(other.run.seed != run.seed for other in group):
-                group.append(one)
+            if all(other.run.seed != run.run.seed for other in group):
+                group.append(run)
                 break
         else:
-            same.append([one])
+            same.append([run])
             ordered.append(same[-1])
     names = [arm_name(group) for group in ordered]
     unique = len(set(names)) == len(names)
@@ -159,9 +190,9 @@ def group_by_seed(runs: list[Measured]) -> list[Arm]:
     ]
 
 
-def arm_name(runs: list[Measured]) -> str:
+def arm_name(runs: list[RunResults]) -> str:
     """What is left of the names <arm>_s<seed>, else the name of the first run."""
-    names = {one.name.removesuffix(f"_s{one.run.seed}") for one in runs}
+    names = {run.name.removesuffix(f"_s{run.run.seed}") for run in runs}
     return names.pop() if len(names) == 1 else runs[0].name
 
 
@@ -182,8 +213,8 @@ def families(arms: list[Arm]) -> list[list[Arm]]:
 
 def baselines(family: list[Arm]) -> list[Arm]:
     """The plain one first; of several alike, the first."""
-    found: dict[int, Arm] = {}
+    by_blocks: dict[int, Arm] = {}
     for arm in family:
         if arm.baseline:
-            found.setdefault(arm.run.extra_blocks, arm)
-    return [found[blocks] for blocks in sorted(found)]
+            by_blocks.setdefault(arm.run.extra_blocks, arm)
+    return [by_blocks[blocks] for blocks in sorted(by_blocks)]

@@ -20,8 +20,9 @@ from tqdm import tqdm
 from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import FromPrior, Noise
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts.packing import Piece, noise_of, packed, pieces
+from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
@@ -230,25 +231,25 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         documents = [torch.tensor([self.eot_token_id, *ids]).numpy() for ids in texts]
         totals, owners = [0.0] * len(texts), []
         stream = []
-        for piece in pieces(documents, self.max_length):
-            owners.append(piece.document)
+        for chunk in chunks(documents, self.max_length):
+            owners.append(chunk.document)
             # noise by its tokens, from neither of the streams of a prompt
-            stream.append(Piece(digest(tuple(piece.tokens.tolist())), 2, piece.tokens))
+            stream.append(Chunk(digest(tuple(chunk.tokens.tolist())), 2, chunk.tokens))
         rows = max(1, self.scored_tokens // self.max_length)
         scored = iter(owners)
         with self.progress("rolling log-likelihoods", len(stream), disable_tqdm) as progress:
             for batch in packed(stream, self.max_length, rows):
                 bits = self.model.config.latent_bits
-                inputs, targets, numbers = (
-                    t.to(self.device) for t in (batch.inputs, batch.targets, batch.numbers)
+                inputs, targets, segment_ids = (
+                    t.to(self.device) for t in (batch.inputs, batch.targets, batch.segment_ids)
                 )
                 draw = noise_of(batch, bits, self.seed, Purpose.ANSWERS, self.device)
                 bounds = latent_bounds(
-                    self.model, inputs, targets, self.samples, draw, numbers, prior=False
+                    self.model, inputs, targets, self.samples, draw, segment_ids, prior=False
                 )
                 for value in bounds.iwae.tolist():
                     totals[next(scored)] -= value
-                progress.update(len(batch.pieces))
+                progress.update(len(batch.chunks))
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
@@ -325,7 +326,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             ids.to(self.device),
             decoding.new,
             generator=[token_generator(opening, self.seed) for opening in batch],
-            noise=None if noise is None else noise.to(self.device),
+            z=FromPrior() if noise is None else Noise(noise.to(self.device)),
             temperature=decoding.temperature,
             padding=None if padding is None else padding.to(self.device),
             until=ending,

@@ -1,4 +1,4 @@
-"""The figure of a sweep: held-out bounds against one setting, a dot for each seed."""
+"""The figures of a sweep: held-out bounds against each setting that was varied."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -9,8 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipelines.report.plots import COLOURS, GREY
-from pipelines.report.scale import Scale, scale
+from pipelines.artifacts.results import UNITS
+from pipelines.report.style import COLOURS, GREY, Scale, plain, scale
+from pipelines.sweep.ranking import KAPPA, SweepAnalysis, settings_words, value_words
+
+LABELS = {
+    KAPPA: "κ, bits per token",
+    "architecture.latent_bits": "H, latent bits",
+    "optim.lr": "learning rate",
+    "run.tokens": "training tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -18,9 +26,34 @@ class Dot:
     """One trial in a figure."""
 
     value: Any  # of the setting on the horizontal axis; None is a baseline on the axis of κ
-    others: str  # the other settings, but for the seed, in words
+    others: str  # the other settings, except the seed, in words
     bound: float
     collapsed: bool
+
+
+def draw(sweep: SweepAnalysis) -> dict[str, Figure]:
+    """A figure for each setting that was varied, κ first."""
+    figures = {}
+    for key in sorted(sweep.varied, key=lambda k: k != KAPPA):
+        if dots := dots_of(sweep, key):
+            figures[key.replace(".", "_")] = bound_against(
+                LABELS.get(key, key),
+                dots,
+                UNITS[sweep.plan.unit],
+                lambda value, key=key: value_words(key, value),  # type: ignore[misc]
+                log=key == KAPPA,
+            )
+    return figures
+
+
+def dots_of(sweep: SweepAnalysis, key: str) -> list[Dot]:
+    dots = []
+    for name, run in sweep.runs.items():
+        others = {k: value for k, value in sweep.setting_of(name).items() if k != key}
+        words = settings_words(others) if len(sweep.varied) > 1 else ""
+        value, bound = sweep.plan.settings[name][key], run.bound(sweep.plan.unit).mean
+        dots.append(Dot(value, words, bound, bool(run.evaluation.collapsed)))
+    return dots
 
 
 def bound_against(
@@ -30,10 +63,10 @@ def bound_against(
     name: Callable[[Any], str] = str,
     log: bool = False,
 ) -> Figure:
-    """Bounds against the setting called ``label``; ``name`` writes its values on the axis.
+    """Bounds against the setting called ``label``; ``name`` gives the tick label of a value.
 
-    A line joins the means over seeds. Trials that differ in other settings too have a line for each
-    of these, in a colour of its own, or one line for all where they are too many to tell apart.
+    A line joins the means over seeds. Trials that differ in other settings too have a line and a
+    colour for each of these, or one line for all where they are too many to tell apart.
     """
     axis = scale([dot.value for dot in dots], log)
     baselines = [dot for dot in dots if dot.value is None and axis.log]
@@ -59,12 +92,7 @@ def bound_against(
         handles.append(Line2D([], [], color=GREY, marker="x", ls="", label="latent collapsed"))
     ticks = axis.ticks()
     axes.set_xticks([axis.places[value] for value in ticks], [name(value) for value in ticks])
-    axes.set_xlabel(label)
-    axes.set_ylabel(unit)
-    axes.set_title("Held-out bound: one dot a trial, lines through means", loc="left", fontsize=11,
-                   fontweight="bold")  # fmt: skip
-    axes.grid(color="#e5e7eb", lw=0.7)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes, "Held-out bound: one dot a trial, lines through means", label, unit)
     axes.margins(x=0.06, y=0.1)
     if len(handles) > 1:
         axes.legend(handles=handles, frameon=False, fontsize=9)

@@ -1,14 +1,10 @@
-"""One trial of a sweep: trained and evaluated like any run, and its result in a file of its own.
-
-sweeps/<sweep>/trials/<trial>/result.json appears only when a trial has ended, at once and whole. It
-holds what it is the result of, so that a trial is not run again for as long as that is the same.
-"""
+"""One trial of a sweep: trained and evaluated like any run."""
 
 import json
 import traceback
 from collections.abc import Callable
 from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -18,14 +14,16 @@ from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from pipelines.artifacts.checkpoint import Card, checkpoint_path, read_checkpoint, resume_folder
-from pipelines.artifacts.results import Curve, Measured, read_run, training_bits
+from pipelines.artifacts.curve import Curve, row_of
+from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import on_a_worker
-from pipelines.common.atomic_files import alone, replace_file
+from pipelines.common.atomic_files import alone
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
 from pipelines.evaluate.stage import measure
+from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result, of_documents
 from pipelines.tracking.run import Tracking, find_record
 from pipelines.tracking.store import store_uri
 from pipelines.train.core.manifest import make_card
@@ -33,37 +31,7 @@ from pipelines.train.core.trainer import Place, fit
 from pipelines.train.distributed import fit_on_ray
 from pipelines.train.stage import publish
 
-DOCUMENTS = ("bound_bits", "document_tokens", "document_bytes")  # kept of details.json
-FRACTION, BOUND = "fraction", "training_bound_bits"  # what Tune hears of a trial
-DONE, STOPPED, FAILED = "done", "stopped early", "failed"
-
-
-@dataclass
-class Result:
-    """What became of a trial; measured figures are there only if it is done."""
-
-    trial: str
-    hash: str  # of all that decides it
-    status: str  # DONE, STOPPED or FAILED
-    stopper: str = ""  # what stopped it early: the settings of ASHA
-    error: str = ""
-    metrics: dict[str, Any] = field(default_factory=dict)  # evaluation.json
-    documents: dict[str, list[float]] = field(default_factory=dict)  # see DOCUMENTS
-    curve: Curve = field(default_factory=list)
-
-    def measured(self, experiment: Experiment) -> Measured:
-        """The trial as a run of a comparison."""
-        run = experiment.runs[self.trial]
-        latent_bits = experiment.model_config(run).latent_bits
-        return Measured(
-            name=self.trial,
-            run=run,
-            latent_bits=latent_bits,
-            source=experiment.data[run.data].source,
-            metrics=self.metrics,
-            details=self.documents,
-            curve=self.curve,
-        )
+FRACTION, BOUND = "fraction", "training_bound_bits"  # what is reported to Tune
 
 
 def card_of(experiment: Experiment, name: str) -> Card:
@@ -77,51 +45,9 @@ def trial_hash(experiment: Experiment, name: str) -> str:
     return sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 
-class Folder:
-    """sweeps/<sweep>/trials/<trial>/: the result, and until then the rows of the curve."""
-
-    def __init__(self, sweep: str, trial: str) -> None:
-        self.path = Path("sweeps") / sweep / "trials" / trial
-        self.result, self.rows = self.path / "result.json", self.path / "rows.jsonl"
-        self.log = self.path / "log.txt"
-
-    def read(self, hash: str) -> Result | None:
-        """The result, if there is one of this very trial."""
-        try:
-            found = Result(**json.loads(self.result.read_text()))
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError) as error:
-            print(f"{self.result}: passed over, not readable ({error})")
-            return None
-        return found if found.hash == hash else None
-
-    def write(self, result: Result) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        with replace_file(self.result) as file:
-            file.write(json.dumps(asdict(result)).encode())
-
-    def add_row(self, hash: str, row: dict[str, float]) -> None:
-        with open(self.rows, "a") as file:
-            file.write(json.dumps({"hash": hash, **row}) + "\n")
-
-    def read_rows(self, hash: str) -> Curve:
-        """Rows of this very trial, each step once however often the trial was cut short."""
-        rows: dict[float, dict[str, float]] = {}
-        lines = self.rows.read_text().splitlines() if self.rows.exists() else []
-        for line in lines:
-            try:
-                row = json.loads(line)
-            except ValueError:  # cut short
-                continue
-            if row.pop("hash") == hash:
-                rows[row["step"]] = row
-        return [rows[step] for step in sorted(rows)]
-
-
 class Rows(TuneReportCallback):
-    """What ``watch`` of run_trial does, where training is on workers of Ray Train: it is called in
-    another process than the trial's, and has a way of its own to Tune.
+    """The same as ``watch`` in run_trial, for training on workers of Ray Train, which calls this in
+    another process than the trial's.
     """
 
     def __init__(self, folder: Folder, hash: str, steps: int) -> None:
@@ -131,12 +57,12 @@ class Rows(TuneReportCallback):
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
     ) -> None:
-        row = metrics[0]
+        row = row_of(metrics[0])
         with chdir(self.root):
             self.folder.add_row(self.hash, row)
-        if row["step"] < self.steps:
-            heard = {FRACTION: row["step"] / self.steps, BOUND: training_bits(row)}
-            super().after_report(run_context, [heard], None)
+        if row.step < self.steps:
+            reported = {FRACTION: row.step / self.steps, BOUND: row.bound_bits}
+            super().after_report(run_context, [reported], None)
 
 
 def run_trial(
@@ -146,11 +72,11 @@ def run_trial(
     parent: str,
     report: Callable[[float, float], None],
 ) -> Result:
-    """Train and evaluate a trial, or go on with it, and write its result.
+    """Train and evaluate a trial, from its last checkpoint on, and write its result.
 
     ``parent`` is the key of the sweep's MLflow record. ``report`` is called during training with
     the fraction of the budget and the training bound in bits per token, and may end the process.
-    What goes wrong is a result too, and its traceback is in log.txt.
+    An exception becomes a result too, with the traceback in log.txt.
     """
     folder = Folder(sweep, name)
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -159,17 +85,18 @@ def run_trial(
         hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])
 
-        def watch(row: dict[str, float]) -> None:
+        def watch(figures: dict[str, float]) -> None:
+            row = row_of(figures)
             folder.add_row(hash, row)
-            if row["step"] < steps:  # a trial that is trained is not to be stopped any more
-                report(row["step"] / steps, training_bits(row))
+            if row.step < steps:  # a trial that is fully trained must not be stopped any more
+                report(row.step / steps, row.bound_bits)
 
         try:
             with alone(resume_folder(experiment.name, name)):
                 nest(parent, card, experiment)
                 if not is_trained(card):
                     for row in folder.read_rows(hash):  # of an earlier attempt
-                        report(row["step"] / steps, training_bits(row))
+                        report(row.step / steps, row.bound_bits)
                     if experiment.compute.workers > 1:
                         fit_on_ray(experiment, name, [Rows(folder, hash, steps)])
                     else:
@@ -179,9 +106,9 @@ def run_trial(
                     on_a_worker(experiment, partial(measure, experiment, name))
                 else:
                     measure(experiment, name)
-            one = read_run(experiment, name)
-            documents = {key: one.details[key] for key in DOCUMENTS if key in one.details}
-            result = Result(name, hash, DONE, "", "", one.metrics, documents, one.curve)
+            done = read_run(experiment, name)
+            documents = of_documents(done.details)
+            result = Result(name, hash, DONE, "", "", done.evaluation, documents, done.curve)
         except Exception as error:
             traceback.print_exc()
             line = " ".join(f"{error}".split()) or type(error).__name__
@@ -202,7 +129,7 @@ def is_trained(card: Card) -> bool:
 
 
 def nest(parent: str, card: Card, experiment: Experiment) -> None:
-    """Have the record that training will continue or begin sent as a run nested in ``parent``'s."""
+    """Nest the MLflow run that training will begin or continue in ``parent``'s."""
     begun = any(resume_folder(card.experiment, card.run_name).glob("*.ckpt")) or is_trained(card)
     folder = find_record(store_uri(), card, experiment, go_on=begun).folder
     with FileLock(folder / "lock") if folder.exists() else nullcontext():
@@ -217,14 +144,14 @@ def nest(parent: str, card: Card, experiment: Experiment) -> None:
 def mark(
     experiment: Experiment, card: Card, status: str, tags: dict[str, str], rows: Curve
 ) -> None:
-    """End the MLflow run of a trial that was not finished, and say why in its tags."""
+    """End the MLflow run of an unfinished trial, with the reason in its tags."""
     tracking = Tracking(experiment.name)
     known = find_record(store_uri(), card, experiment, go_on=True)
     if known.folder.exists():
         with FileLock(known.folder / "lock"):  # a process that is being stopped may still write it
             pass
     tracking.start(card, experiment, go_on=True)
-    tracking.log_rows(rows)
+    tracking.log_rows([row.figures() for row in rows])
     for key, value in tags.items():
         tracking.tag(key, value)
     tracking.finish(status)
@@ -236,8 +163,8 @@ def settle(
     """The result of a trial whose process has ended: its own, or that it was stopped or lost."""
     folder, card = Folder(sweep, name), card_of(experiment, name)
     hash = trial_hash(experiment, name)
-    if found := folder.read(hash):
-        return found
+    if result := folder.read(hash):
+        return result
     if folder.result.exists() and not error:
         error = "the sources changed while it ran"
     rows = folder.read_rows(hash)

@@ -2,9 +2,9 @@
 
     python -m pipelines.sweep sweep=kappa samples=20 runs.free_k1_8.tokens=5_200_000
 
-The same command goes on with a sweep that was cut short: a trial that has ended is not run again,
-one that was under way goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and a run
-``sweep`` in MLflow that all trials are nested in.
+The same command continues an interrupted sweep: finished trials are not run again, an unfinished
+one goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and an MLflow run ``sweep``, the
+parent of the trials' runs.
 """
 
 import logging
@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +25,6 @@ from omegaconf import OmegaConf
 from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from pipelines.artifacts.results import training_bits
 from pipelines.cluster.connection import (
     PATIENCE,
     await_nodes,
@@ -38,28 +36,17 @@ from pipelines.cluster.connection import (
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
-from pipelines.common.provenance import git_revision
 from pipelines.compose import write_params
 from pipelines.config.schema import Compute, Experiment
-from pipelines.sweep import report as sweep_report
-from pipelines.sweep.schema import Plan, compose_plan, known_sweeps
-from pipelines.sweep.trial import (
-    BOUND,
-    DONE,
-    FAILED,
-    FRACTION,
-    STOPPED,
-    Folder,
-    Result,
-    run_trial,
-    settle,
-    trial_hash,
-)
-from pipelines.tracking.outbox import Record, records
-from pipelines.tracking.run import Tracking
-from pipelines.tracking.store import AWAY, KEY, now, send_waiting
+from pipelines.sweep.parent_run import close_parent, open_parent
+from pipelines.sweep.plan import Plan, compose_plan
+from pipelines.sweep.ranking import SweepAnalysis
+from pipelines.sweep.report import write
+from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
+from pipelines.sweep.schema import known_sweeps
+from pipelines.sweep.trial import BOUND, FRACTION, run_trial, settle, trial_hash
 
-# it misses files of the loggers that are off
+# it warns of missing files of the loggers that are off
 logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
 
 
@@ -77,27 +64,28 @@ def stopper(plan: Plan) -> str:
 
 
 def known_results(plan: Plan) -> dict[str, Result]:
-    """Results of earlier commands that still hold. A trial that failed is tried again, and one that
-    was stopped goes on where now another rule would stop it.
+    """Results of earlier commands that are still valid.
+
+    A failed trial is tried again; a stopped one is continued if ASHA's settings have changed.
     """
-    found = {}
+    known = {}
     for name, experiment in plan.trials.items():
         result = Folder(plan.name, name).read(trial_hash(experiment, name))
         if result and (result.status == DONE or
                        (result.status == STOPPED and result.stopper == stopper(plan))):  # fmt: skip
-            found[name] = result
-    return found
+            known[name] = result
+    return known
 
 
-def scheduler(plan: Plan, ended: dict[str, Result]) -> TrialScheduler:
-    """Tune's scheduler, which is told of trials that ``ended`` under an earlier command.
+def make_scheduler(plan: Plan, ended: dict[str, Result]) -> TrialScheduler:
+    """Tune's scheduler, fed with the curves of trials that ``ended`` under an earlier command.
 
-    (Tuner.restore would bring back the trials, but not what the scheduler knew of them.)
+    (Tuner.restore would bring back the trials, but not the scheduler's state.)
     """
     asha = plan.sweep.asha
     if asha is None:
         return FIFOScheduler()
-    made = AsyncHyperBandScheduler(
+    scheduler = AsyncHyperBandScheduler(
         time_attr=FRACTION,
         metric=BOUND,
         mode="min",
@@ -110,12 +98,12 @@ def scheduler(plan: Plan, ended: dict[str, Result]) -> TrialScheduler:
         steps = plan.trials[name].steps(plan.trials[name].runs[name])
         trial: Any = SimpleNamespace(trial_id=name)
         nobody: Any = None
-        made.on_trial_add(nobody, trial)
+        scheduler.on_trial_add(nobody, trial)
         for row in result.curve:
-            if row["step"] < steps:
-                heard = {FRACTION: row["step"] / steps, BOUND: training_bits(row)}
-                made.on_trial_result(nobody, trial, heard)
-    return made
+            if row.step < steps:
+                reported = {FRACTION: row.step / steps, BOUND: row.bound_bits}
+                scheduler.on_trial_result(nobody, trial, reported)
+    return scheduler
 
 
 def trainable(plan: Plan, root: Path, parent: str) -> Callable[[dict[str, Any]], None]:
@@ -135,8 +123,8 @@ def trainable(plan: Plan, root: Path, parent: str) -> Callable[[dict[str, Any]],
     return train
 
 
-class Narrator(tune.Callback):
-    """A line for each trial that ends; ``lost`` says what became of processes that died."""
+class Progress(tune.Callback):
+    """Prints a line for each trial that ends; ``lost`` has the error of each process that died."""
 
     def __init__(self, plan: Plan, done: int) -> None:
         self.plan, self.done = plan, done
@@ -155,9 +143,9 @@ class Narrator(tune.Callback):
         self.lost[name] = f"its process was lost ({lines[-1] if lines else 'no reason given'})"
         self.say(name, f"failed: {self.lost[name]}")
 
-    def say(self, name: str, what: str) -> None:
+    def say(self, name: str, outcome: str) -> None:
         self.done += 1
-        say(f"{self.done}/{len(self.plan.trials)} {name}: {what}")
+        say(f"{self.done}/{len(self.plan.trials)} {name}: {outcome}")
 
 
 def stopped_at(share: float) -> str:
@@ -165,16 +153,16 @@ def stopped_at(share: float) -> str:
 
 
 def outcome(result: Result, experiment: Experiment) -> str:
-    """A few words on a trial that went to its end, or failed."""
+    """In a few words, of a trial that finished or failed."""
     if result.status == FAILED:
         return f"failed: {result.error}"
-    return f"bound {result.measured(experiment).bound('bits_per_token')} bits per token"
+    return f"bound {result.run_results(experiment).bound('bits_per_token')} bits per token"
 
 
-def room(compute: Compute) -> int | None:
-    """How many trials to run at once; None leaves it to Tune, which knows what else is under way.
+def concurrent_trials(compute: Compute) -> int | None:
+    """How many trials to run at once; None leaves it to Tune, which knows what else is running.
 
-    Raises UserError if there is no room for one, which Tune would wait for.
+    Raises UserError if not even one fits, since Tune would wait for it.
     """
     worker = worker_of(compute)
     await_nodes(worker, compute.workers, PATIENCE)
@@ -185,14 +173,14 @@ def room(compute: Compute) -> int | None:
 
 
 def resources(compute: Compute) -> tune.PlacementGroupFactory:
-    """What a trial's own process takes."""
-    if compute.workers > 1:  # that waits for workers, which take what they need themselves
+    """Resources of a trial's own process."""
+    if compute.workers > 1:  # it only waits for its workers, which have resources of their own
         return tune.PlacementGroupFactory([{"memory": 1e6}])  # Tune does not accept nothing
     return tune.PlacementGroupFactory([worker_of(compute).resources()])
 
 
 def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, str]:
-    """Run all trials that have not ``ended``; returns what is to be said of those that were lost.
+    """Run all trials that have not ``ended``; returns the errors of those whose process was lost.
 
     The others leave their results on disk, unless they were stopped early.
     """
@@ -201,13 +189,13 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, s
         Folder(plan.name, name).result.unlink(missing_ok=True)
     connect()
     compute = next(iter(plan.trials.values())).compute
-    at_once = room(compute)
-    narrator = Narrator(plan, len(ended))
+    at_once = concurrent_trials(compute)
+    progress = Progress(plan, len(ended))
     tuner = tune.Tuner(
         tune.with_resources(trainable(plan, Path.cwd(), parent), resources(compute)),
         param_space={"trial": tune.grid_search(names)},
         tune_config=tune.TuneConfig(
-            scheduler=scheduler(plan, ended),
+            scheduler=make_scheduler(plan, ended),
             max_concurrent_trials=plan.sweep.concurrent or at_once,
             trial_name_creator=lambda trial: trial.config["trial"],
             trial_dirname_creator=lambda trial: trial.config["trial"],
@@ -216,42 +204,12 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, s
             name="tune",
             storage_path=str(Path("sweeps").resolve() / plan.name),
             verbose=0,
-            callbacks=[narrator],
+            callbacks=[progress],
             failure_config=tune.FailureConfig(max_failures=compute.max_failures),
         ),
     )
     tuner.fit()
-    return narrator.lost
-
-
-def open_parent(plan: Plan) -> Tracking:
-    """The sweep's own run in MLflow: one, however often the command is given."""
-    tracking = Tracking(plan.experiment)
-    same = [r for r in records(plan.experiment, "sweep") if r.uri == tracking.store.uri]
-    record = same[-1] if same else Record(
-        tracking.store.uri, plan.experiment, "sweep", spec_hash="", started=now()
-    )  # fmt: skip
-    tags = {KEY: record.key, "sweep": plan.name, "mlflow.source.git.commit": git_revision()}
-    record.tags = {**record.tags, **tags}
-    record.status, record.ended = "RUNNING", None
-    tracking.open(record)
-    return tracking
-
-
-def close_parent(tracking: Tracking, plan: Plan, results: dict[str, Result], report: Path) -> None:
-    """Give the sweep's run the best trial and the report."""
-    best = sweep_report.best_trial(plan, results)
-    if best:
-        tags = {f"best.{key}": str(value) for key, value in plan.settings[best.name].items()}
-        tracking.record.tags = {**tracking.record.tags, "best.trial": best.name, **tags}
-        bound = best.bound(plan.unit)
-        done = sum(result.status == DONE for result in results.values())
-        tracking.log_figures(f"best/bound_{plan.unit}", {"mean": bound.mean, "se": bound.se}, done)
-    for path in (report.parent / "sweep.yaml", report / "index.html", report / "trials.csv"):
-        tracking.log_artifact(path)
-    tracking.finish()
-    with suppress(*AWAY):  # said already, and kept
-        send_waiting(tracking.store)  # trials that could not be nested yet
+    return progress.lost
 
 
 def sweep_once(plan: Plan) -> None:
@@ -267,8 +225,9 @@ def sweep_once(plan: Plan) -> None:
             name: settle(experiment, name, plan.name, key, stopper(plan), lost.get(name, ""))
             for name, experiment in plan.trials.items()
         }
-        report = sweep_report.write(plan, results)
-        close_parent(parent, plan, results, report)
+        sweep = SweepAnalysis(plan, results)
+        report = write(sweep)
+        close_parent(parent, sweep, report)
     except BaseException as error:
         parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
@@ -279,12 +238,12 @@ def sweep_once(plan: Plan) -> None:
 
 
 def note_specification(plan: Plan, folder: Path, ended: int) -> None:
-    """Say how much is left to do, and whether the sweep is another one than last time."""
+    """Print how much is left to do, and whether the settings have changed since last time."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "sweep.yaml"
     text = OmegaConf.to_yaml({"sweep": asdict(plan.sweep), "trials": plan.settings})
     if path.exists() and path.read_text() != text:
-        print(f"sweep {plan.name} is not specified as it was; what still holds is kept")
+        print(f"sweep {plan.name}: its settings changed; results that are still valid are kept")
     path.write_text(text)
     trials = len(plan.trials)
     print(f"sweep {plan.name}: {trials} trials, {ended} of them done before", flush=True)

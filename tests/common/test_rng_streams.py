@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.artifacts.packing import Batch, Piece, noise_of
+from pipelines.artifacts.packing import Batch, Chunk, noise_of
 from pipelines.common.rng_streams import Purpose, generator, philox, philox_at, stream_seed
 from pipelines.train.core.batches import latent_noise
 
@@ -35,7 +35,7 @@ def test_a_generator_that_is_moved_draws_as_new_ones_do():
 
 @pytest.mark.parametrize("purpose", [Purpose.BOUNDS, Purpose.LABEL])
 def test_z_of_a_held_out_document_has_not_the_noise_of_training(purpose):
-    batch = Batch([Piece(0, 0, np.zeros(9, int))], [(0, 0)], *(torch.zeros(1, 8),) * 3)
+    batch = Batch([Chunk(0, 0, np.zeros(9, int))], [(0, 0)], *(torch.zeros(1, 8),) * 3)
     for seed in SEEDS:
         held_out = noise_of(batch, 3, seed, purpose, torch.device("cpu"))()
         assert not torch.isclose(held_out, latent_noise(seed, 0, range(1), 8, 3)).any()

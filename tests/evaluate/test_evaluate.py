@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.checkpoint import Card, check_vocabulary
 from pipelines.artifacts.packing import held_out
+from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastThird, plain
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import device_name
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation
-from pipelines.evaluate.stage import evaluate, flatten, last_third, measure
+from pipelines.evaluate.stage import evaluate, last_third, measure
 from tests.support.corpora import write_shards
 from tests.support.training import RUN, tracked_runs, train_run
 
@@ -39,10 +41,10 @@ def tiny(shards, latent_bits, context):
 
 
 def figures(*arguments):
-    """metrics and details without what depends on the machine."""
-    metrics, details = evaluate(*arguments, CPU)
-    assert metrics.pop("tokens_per_second") > 0
-    return metrics, details
+    """Evaluation and details without what depends on the machine."""
+    evaluation, details = evaluate(*arguments, CPU)
+    assert evaluation.tokens_per_second > 0
+    return replace(evaluation, tokens_per_second=0.0), details
 
 
 @pytest.fixture
@@ -69,68 +71,66 @@ def labelled(name, n=40, seed=0):
 def test_target_figures_of_a_baseline(target):
     """NLL and gap agree with a direct computation on the same 20 sequences."""
     model = tiny(target, 0, 65)
-    metrics, details = figures(model, target, TARGET, SETTINGS)
+    evaluation, details = figures(model, target, TARGET, SETTINGS)
     pieces = list(held_out(target, 65, SETTINGS.tokens))
     sequences = torch.stack([torch.from_numpy(piece.tokens) for piece in pieces])
     with torch.no_grad():
         logits = model.logits(model(sequences[:, :-1]).hidden)
     nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), sequences[:, 1:].flatten())
     exact = -PROCESSES["target"].log_probability(sequences).mean() / 65
-    bits = metrics["bits_per_token"]
-    assert (metrics["documents"], metrics["tokens"]) == (20, 1300)
-    assert bits["nll"]["mean"] == pytest.approx(nll.item() / math.log(2), rel=1e-5)
-    assert bits["exact"]["mean"] == pytest.approx(exact.item() / math.log(2), rel=1e-6)
-    assert metrics["gap_nats_per_token"]["mean"] == pytest.approx((nll - exact).item(), rel=1e-5)
-    assert list(details["groups"]) == ["fresh"]
-    assert sum(details["bound_bits"]) / 1300 == pytest.approx(bits["nll"]["mean"], abs=1e-5)
-    assert details["document_tokens"] == [65] * 20
-    absent = {"bits_per_byte", "iwae_by_samples", "label", "latent", "elbo_gap_nats_per_token"}
-    assert not absent & metrics.keys() and "latent" not in details
+    bits = evaluation.bits_per_token
+    assert (evaluation.documents, evaluation.tokens) == (20, 1300)
+    assert bits.nll.mean == pytest.approx(nll.item() / math.log(2), rel=1e-5)
+    assert bits.exact.mean == pytest.approx(exact.item() / math.log(2), rel=1e-6)
+    assert evaluation.gap_nats_per_token.mean == pytest.approx((nll - exact).item(), rel=1e-5)
+    assert list(details.groups) == ["fresh"]
+    assert sum(details.bound_bits) / 1300 == pytest.approx(bits.nll.mean, abs=1e-5)
+    assert details.document_tokens == [65] * 20
+    assert bits.iwae is None and evaluation.iwae_by_samples is None
+    assert evaluation.bits_per_byte is None and evaluation.elbo_gap_nats_per_token is None
+    assert evaluation.label is None and evaluation.latent is None and details.latent is None
+    assert evaluation.pinned is None
 
 
 def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     model = tiny(target, 3, 65)
-    metrics, details = figures(model, target, TARGET, SETTINGS)
-    bits = metrics["bits_per_token"]
-    gap = metrics["gap_nats_per_token"]["mean"]
-    assert gap == pytest.approx(
-        (bits["iwae"]["mean"] - bits["exact"]["mean"]) * math.log(2), rel=1e-4
-    )
-    assert sum(details["bound_bits"]) / 1300 == pytest.approx(bits["iwae"]["mean"], abs=1e-5)
-    loose = bits["elbo"]["mean"] - bits["exact"]["mean"]
-    assert metrics["elbo_gap_nats_per_token"]["mean"] == pytest.approx(loose * math.log(2))
-    assert metrics["latent"]["aggregate_bits"]["at_most"] == pytest.approx(65 * loose)
-    assert metrics["latent"].keys() == {
-        "start_bits", "start_entropy", "aggregate_bits", "reconstruction"
-    }  # fmt: skip
-    assert [len(details["latent"][known]) for known in ("start_bits", "next_bits")] == [65, 65]
-    assert list(metrics["iwae_by_samples"]) == ["1", "2"]
-    assert metrics["iwae_by_samples"]["2"] == pytest.approx(bits["iwae"])
-    assert len(details["kl_per_bit"]) == 3
-    assert sum(details["kl_per_bit"]) == pytest.approx(bits["kl"]["mean"], rel=1e-4)
-    assert (metrics["fresh"]["groups"], metrics["pinned"]["group_size"]) == (2, 5)
-    assert figures(model, target, TARGET, SETTINGS) == (metrics, details)
+    evaluation, details = figures(model, target, TARGET, SETTINGS)
+    bits = evaluation.bits_per_token
+    gap = evaluation.gap_nats_per_token.mean
+    assert gap == pytest.approx((bits.iwae.mean - bits.exact.mean) * math.log(2), rel=1e-4)
+    assert sum(details.bound_bits) / 1300 == pytest.approx(bits.iwae.mean, abs=1e-5)
+    loose = bits.elbo.mean - bits.exact.mean
+    assert evaluation.elbo_gap_nats_per_token.mean == pytest.approx(loose * math.log(2))
+    assert evaluation.latent.aggregate_bits.at_most == pytest.approx(65 * loose)
+    assert len(details.latent.start_bits) == len(details.latent.next_bits) == 65
+    assert list(evaluation.iwae_by_samples) == [1, 2]
+    assert evaluation.iwae_by_samples[2].mean == pytest.approx(bits.iwae.mean)
+    assert evaluation.iwae_by_samples[2].se == pytest.approx(bits.iwae.se)
+    assert len(details.kl_per_bit) == 3
+    assert sum(details.kl_per_bit) == pytest.approx(bits.kl.mean, rel=1e-4)
+    assert (evaluation.fresh.groups, evaluation.pinned.group_size) == (2, 5)
+    assert figures(model, target, TARGET, SETTINGS) == (evaluation, details)
 
 
 def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
     split = text.metadata.splits["validation"]
     settings = Evaluation(tokens=None, batch_tokens=2048)
-    metrics, details = figures(tiny(text, 0, 64), text, TEXT, settings)
-    assert metrics["documents"] == split.documents
-    assert metrics["tokens"] == split.tokens  # an end of text is predicted, and one is given
-    assert metrics["bytes"] == split.bytes == sum(details["document_bytes"])
+    evaluation, details = figures(tiny(text, 0, 64), text, TEXT, settings)
+    assert evaluation.documents == split.documents
+    assert evaluation.tokens == split.tokens  # an end of text is predicted, and one is given
+    assert evaluation.bytes == split.bytes == sum(details.document_bytes)
     for unit, total in (("token", split.tokens), ("byte", split.bytes)):
-        mean = metrics[f"bits_per_{unit}"]["nll"]["mean"]
-        assert mean == pytest.approx(sum(details["bound_bits"]) / total, rel=1e-5)
-    assert all(sample["text"] for sample in details["samples"])
-    assert len(details["samples"]) == 3
+        mean = getattr(evaluation, f"bits_per_{unit}").nll.mean
+        assert mean == pytest.approx(sum(details.bound_bits) / total, rel=1e-5)
+    assert all(sample.text for sample in details.samples)
+    assert len(details.samples) == 3
 
 
 def test_text_of_a_free_transformer_has_bounds_per_byte(text):
-    metrics, _ = figures(tiny(text, 3, 64), text, TEXT, SETTINGS)
-    per_token, per_byte = metrics["bits_per_token"], metrics["bits_per_byte"]
+    evaluation, _ = figures(tiny(text, 3, 64), text, TEXT, SETTINGS)
+    per_token, per_byte = plain(evaluation.bits_per_token), plain(evaluation.bits_per_byte)
     assert list(per_byte) == list(per_token) == ["ce", "kl", "elbo", "iwae", "prior"]
-    ratio = metrics["tokens"] / metrics["bytes"]
+    ratio = evaluation.tokens / evaluation.bytes
     for key, figure in per_byte.items():
         assert figure["mean"] == pytest.approx(per_token[key]["mean"] * ratio, rel=1e-6)
 
@@ -161,17 +161,17 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     data = ProcessData("coin", train_sequences=1, validation_sequences=200)
     model = tiny(shards, 3, 64)
     settings = Evaluation(tokens=None, batch_tokens=640, iwae_samples=1)
-    untold = figures(model, shards, data, settings)[0]["label"]
-    assert untold["text"] == pytest.approx(1, abs=0.01)  # 64 flips leave little doubt
-    assert untold["p_value"] > 0.01 and untold["whole"]["bits"] < 0.05
+    untold = figures(model, shards, data, settings)[0].label
+    assert untold.text == pytest.approx(1, abs=0.01)  # 64 flips leave little doubt
+    assert untold.p_value > 0.01 and untold.whole.bits < 0.05
     model.latent = Tells(model.latent)
     monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
     monkeypatch.setattr(model, "upper", lambda x, kv, positions: torch.zeros(*x.shape[:2], 16))
-    monkeypatch.setattr("pipelines.evaluate.coin_figures", lambda *_: {})
-    told = figures(model, shards, data, settings)[0]["label"]
-    assert told["bits"] == max(told["per_bit"]) == told["per_bit"][1] > 0.6
-    assert told["whole"]["bits"] > 0.6
-    assert told["p_value"] < 0.01 and told["null_mean"] < told["null_95"] < 0.05
+    monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
+    told = figures(model, shards, data, settings)[0].label
+    assert told.bits == max(told.per_bit) == told.per_bit[1] > 0.6
+    assert told.whole.bits > 0.6
+    assert told.p_value < 0.01 and told.null_mean < told.null_95 < 0.05
 
 
 def test_rows_of_another_seed_have_no_labels(tmp_path):
@@ -187,25 +187,26 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     shards = process_shards(tmp_path, "coin", rows)
     data = ProcessData("coin", train_sequences=1, validation_sequences=40)
     model = tiny(shards, bits, 64)
-    metrics, details = figures(model, shards, data, SETTINGS)
-    assert ("label" in metrics) == ("elbo_gap_nats_per_token" in metrics) == bool(bits)
-    assert "latent" not in metrics
+    evaluation, details = figures(model, shards, data, SETTINGS)
+    assert (evaluation.label is not None) == bool(bits)
+    assert (evaluation.elbo_gap_nats_per_token is not None) == bool(bits)
+    assert evaluation.latent is None and evaluation.fresh is None
     known = {"".join("^01"[t] for t in row[1:].tolist()): i for i, row in enumerate(rows)}
-    assert details["coin"]["epsilon"] == 0.2 and len(details["coin"]["sequences"]) == 3
-    for shown in details["coin"]["sequences"]:
-        i = known[shown["flips"]]
-        assert shown["side"] == sides[i]
-        assert shown["given_side"] == pytest.approx(0.8 if sides[i] else 0.2)
-        assert shown["ones"] == [shown["flips"][:t].count("1") for t in range(64)]
+    assert details.coin.epsilon == 0.2 and len(details.coin.sequences) == 3
+    for shown in details.coin.sequences:
+        i = known[shown.flips]
+        assert shown.side == sides[i]
+        assert shown.given_side == pytest.approx(0.8 if sides[i] else 0.2)
+        assert shown.ones == [shown.flips[:t].count("1") for t in range(64)]
         expected = coin_flip.predictive(rows[i : i + 1])[0].tolist()
-        assert shown["exact"] == pytest.approx(expected, abs=1e-4)
+        assert shown.exact == pytest.approx(expected, abs=1e-4)
         if not bits:
             hidden = model(rows[i : i + 1, :-1]).hidden
             own = model.logits(hidden).softmax(-1)[0, :, coin_flip.ONE]
-            assert shown["model"] == pytest.approx(own.tolist(), abs=1e-4)
+            assert shown.model == pytest.approx(own.tolist(), abs=1e-4)
         else:
-            assert {"encoder_z", "prior_z"} <= shown.keys()  # see test_process_figures.py
-    json.dumps(details)
+            assert shown.encoder_z and shown.prior_z  # see test_coin.py
+    json.dumps(plain(details))
 
 
 def test_every_budget_is_scored_and_the_last_third_averaged(workspace):
@@ -215,16 +216,16 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace):
     Path("params.yaml").write_text(yaml.safe_dump(params))
     train_run()
     measure(load_experiment(), RUN)
-    metrics = json.loads((Path("results/smoke") / RUN / "evaluation.json").read_text())
-    budgets = metrics["budgets"]
+    evaluation = json.loads((Path("results/smoke") / RUN / "evaluation.json").read_text())
+    budgets = evaluation["budgets"]
     assert [b["tokens"] for b in budgets] == [5 * 520, 15 * 520, 20 * 520]
     assert [b["listed"] for b in budgets] == [5 * 520 + 7, 15 * 520, 20 * 520]
     assert [b["annealed"] for b in budgets] == [False, False, True]
-    assert budgets[-1]["bits_per_token"] == metrics["bits_per_token"]
+    assert budgets[-1]["bits_per_token"] == evaluation["bits_per_token"]
     bounds = [b["bits_per_token"]["iwae"]["mean"] for b in budgets]
     assert len(set(bounds)) == 3
-    assert metrics["last_third"]["n"] == 2
-    assert metrics["last_third"]["bits_per_token"] == pytest.approx((bounds[1] + bounds[2]) / 2)
+    assert evaluation["last_third"]["n"] == 2
+    assert evaluation["last_third"]["bits_per_token"] == pytest.approx((bounds[1] + bounds[2]) / 2)
     client, (tracked,) = tracked_runs()
     history = client.get_metric_history(tracked.info.run_id, "eval/bits_per_token/iwae/mean")
     assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), bounds, strict=True))
@@ -241,15 +242,10 @@ def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace,
 
 def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():
     entries = [
-        {"tokens": t, "bits_per_token": {"nll": {"mean": v}}, "bits_per_byte": {"nll": {"mean": 2}}}
+        BudgetFigures(t, t, True, Figures(nll=Estimate(v, 0.1)), Figures(nll=Estimate(2.0, 0.1)))
         for t, v in ((100, 9.0), (199, 7.0), (200, 3.0), (300, 1.0))
     ]
-    assert last_third(entries) == {"n": 2, "bits_per_token": 2.0, "bits_per_byte": 2.0}
-
-
-def test_flatten_joins_keys_and_leaves_lists_out():
-    nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": True, "f": [1, 2], "g": None}
-    assert flatten(nested) == {"a/b": 1, "a/c/d": 2.5, "e": 1}
+    assert last_third(entries) == LastThird(n=2, bits_per_token=2.0, bits_per_byte=2.0)
 
 
 def test_a_model_of_other_data_is_refused(target, tmp_path):

@@ -18,11 +18,14 @@ from ftmodel.synthetic.target_task import (
     STARTS,
     sample_with_starts,
 )
+from pipelines.artifacts.result_files import plain
+from pipelines.artifacts.results import Reconstruction
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate.target_latent import bit_logits, latent_figures, reconstruction
 
 CPU = torch.device("cpu")
 SURE = 30.0  # a logit
+BACK = Reconstruction(1.0)
 
 
 def tiny(latent_bits=1):
@@ -38,7 +41,7 @@ def encoded_by(monkeypatch):
         model = tiny(latent_bits)
         monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens)
         monkeypatch.setattr(model.latent, "encode", lambda x, positions: encode(x).float())
-        monkeypatch.setattr("pipelines.latent_figures.reconstruction", lambda *_: {})
+        monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", lambda *_: BACK)
         return model
 
     return make
@@ -58,7 +61,7 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
     """Enumerated: at its turn a clear bit rules a start out, a set one makes it twice as likely."""
     monkeypatch.setattr(target_task, "NOISE", 0.0)
     figures, details = latent_figures(
-        encoded_by(marks_the_start), Evaluation(probe_sequences=8192), CPU
+        encoded_by(marks_the_start), Evaluation(probe_sequences=8192), CPU, 7.0
     )
 
     def log2_weight(others, own, unsaid):
@@ -72,15 +75,16 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
         doubt = unsaid * log2_weight(said, 0, unsaid) if unsaid else 0.0
         doubt += said * (log2_weight(said - 1, 2, unsaid) - 1) if said else 0.0
         known.append(log2(STARTS) - doubt / STARTS)
-    assert details["start_bits"] == pytest.approx(known, abs=0.05)
-    assert figures["start_bits"] == details["start_bits"][-1] > 0.9
-    assert figures["start_entropy"] == pytest.approx(5.8329, abs=1e-4)
-    found = details["from_start"]
-    assert found["offset"] == list(range(-57, 64)) and sum(found["n"]) == 2048 * 65
-    assert found["n"][57] == 2048  # offset 0
-    assert found["kl_bits"] == pytest.approx([float(i == 57) for i in range(121)], abs=1e-4)
-    assert len(details["next_bits"]) == 65
-    json.dumps((figures, details), allow_nan=False)
+    assert details.start_bits == pytest.approx(known, abs=0.05)
+    assert figures.start_bits == details.start_bits[-1] > 0.9
+    assert figures.start_entropy == pytest.approx(5.8329, abs=1e-4)
+    found = details.from_start
+    assert found.offset == list(range(-57, 64)) and sum(found.n) == 2048 * 65
+    assert found.n[57] == 2048  # offset 0
+    assert found.kl_bits == pytest.approx([float(i == 57) for i in range(121)], abs=1e-4)
+    assert len(details.next_bits) == 65
+    assert figures.aggregate_bits.at_most == 7.0
+    json.dumps([plain(figures), plain(details)], allow_nan=False)
 
 
 def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encoded_by):
@@ -92,9 +96,9 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
         n = (tokens[:, :1] + 1) * (1 + (tokens == BANG).sum(1, keepdim=True))
         return SURE * torch.sin(n * (1 + torch.arange(65)) ** 2.0)[..., None]
 
-    figures, details = latent_figures(encoded_by(names), Evaluation(probe_sequences=228), CPU)
-    assert figures["start_bits"] == 0
-    assert max(details["start_bits"]) < 0.3
+    figures, details = latent_figures(encoded_by(names), Evaluation(probe_sequences=228), CPU, 7.0)
+    assert figures.start_bits == 0
+    assert max(details.start_bits) < 0.3
 
 
 def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng):
@@ -120,23 +124,23 @@ def speaks(model, prompt, n, *, generator, noise):
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_sequences_come_back_from_their_z(monkeypatch, rng, ahead):
     """As they were; or, of a decoder that runs ahead, all of it so many places too early."""
-    monkeypatch.setattr("pipelines.latent_figures.generate", speaks)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
     rows, starts = sample_with_starts(300, rng)
     if ahead > 1:  # the target may not run out
         rows = rows[starts >= ahead]
     found = reconstruction(tiny(5), rows, spoken(rows, ahead), rng, CPU)
-    assert found["valid"] == 1
-    assert found["distance"] == pytest.approx(ahead - 1, abs=1e-6)
-    assert found["noise"] == 1 if ahead == 1 else found["noise"] < 0.15
+    assert found.valid == 1
+    assert found.distance == pytest.approx(ahead - 1, abs=1e-6)
+    assert found.noise == 1 if ahead == 1 else found.noise < 0.15
 
 
 def test_what_no_sequence_has_is_null(monkeypatch, rng):
     """Neither a letter nor a '!' in any of the sequences, as they were and as they came back."""
     blank = torch.full((2, 66), ALPHABET.index("_"))
     blank[:, 0], blank[:, 1] = 0, ALPHABET.index(">")
-    monkeypatch.setattr("pipelines.latent_figures.generate", speaks)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", speaks)
     found = reconstruction(tiny(5), blank, spoken(blank), rng, CPU)
-    assert found == {"valid": 0, "distance": None, "noise": None}
+    assert found == Reconstruction(valid=0, distance=None, noise=None)
 
 
 def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
@@ -146,11 +150,11 @@ def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
         passed.update(kwargs)
         return generate(*args, **kwargs)
 
-    monkeypatch.setattr("pipelines.latent_figures.generate", record)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.generate", record)
     rows, _ = sample_with_starts(3, rng)
     bits = torch.randint(2, (3, 65, 3), generator=rng)
     found = reconstruction(tiny(3), rows, bits, rng, CPU)
     assert torch.equal(passed["noise"] < 0, bits == 1) and torch.equal(
         passed["noise"] >= 1, bits == 0
     )
-    assert 0 <= found["valid"] <= 1
+    assert 0 <= found.valid <= 1

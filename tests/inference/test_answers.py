@@ -1,4 +1,4 @@
-"""Answers scored with one reading of each prompt, against the full forward pass of each alone."""
+"""Scores of answers, each prompt encoded once, against the full forward pass of each alone."""
 
 from itertools import product
 from math import log
@@ -114,7 +114,7 @@ def test_scores_do_not_depend_on_batch_order_or_padding(requests):
 def test_reading_out_a_few_answers_at_a_time_changes_nothing(requests, monkeypatch):
     expected = requests.scores()
     for tokens in (1, 5):
-        monkeypatch.setattr(ftmodel.answers, "READ_OUT_ELEMENTS", 11 * tokens)
+        monkeypatch.setattr(ftmodel.inference.answers, "READ_OUT_ELEMENTS", 11 * tokens)
         scores = requests.scores()
         torch.testing.assert_close(scores.log_probs, expected.log_probs, **CLOSE)
         assert torch.equal(scores.greedy, expected.greedy)

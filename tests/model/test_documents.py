@@ -64,7 +64,7 @@ def test_loss_and_gradients_are_the_documents_own(make_model, rng, changes):
     total.backward()
     torch.testing.assert_close(packed.total, total)
     for name, p in model.named_parameters():
-        torch.testing.assert_close(gradients[name], p.grad, atol=1e-6, rtol=1e-4, msg=name)
+        torch.testing.assert_close(gradients[name], p.grad, atol=1e-5, rtol=1e-4, msg=name)
 
 
 @torch.no_grad()
@@ -89,7 +89,7 @@ def test_each_row_has_boundaries_of_its_own(make_model, rng):
     out = model(inputs, noise, documents=mixed)
     for row in range(2):
         single = model(inputs[row : row + 1], noise[row : row + 1], documents=mixed[row : row + 1])
-        torch.testing.assert_close(out.hidden[row], single.hidden[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(out.hidden[row], single.hidden[0], atol=5e-5, rtol=1e-5)
 
 
 def test_a_cache_holds_one_document(make_model, make_tokens):

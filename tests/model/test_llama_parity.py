@@ -25,7 +25,7 @@ def test_baseline_logits_equal_hugging_face_llama(make_model, make_tokens, n_kv_
     logits = model.logits(model(tokens).hidden)
     expected = to_hugging_face(model)(tokens).logits
     assert expected.std() > 0.5, "logits this small would compare nothing"
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, expected, atol=5e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -36,7 +36,7 @@ def test_compiled_blocks_turn_queries_and_keys_as_llamas_do(make_model, make_tok
     expected = to_hugging_face(model)(tokens).logits
     for block in model.blocks:
         block.compile(backend="aot_eager")
-    torch.testing.assert_close(model.logits(model(tokens).hidden), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model.logits(model(tokens).hidden), expected, atol=5e-5, rtol=1e-5)
 
 
 def count_on_meta(config):

@@ -55,7 +55,7 @@ def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits):
 )
 def test_gradients_do_not_depend_on_the_block(rng, monkeypatch, block):
     """Of 15 tokens and 32 codes; the larger blocks leave a rest of the one or of the other."""
-    monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", block)
+    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", block)
     inputs = problem(5, rng)
     expected = gradients(dense, *inputs)
     actual = gradients(mapped, *inputs)
@@ -150,7 +150,7 @@ def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half):
     """64 tokens by 1024 codes would be 65536 elements, a copy of the table 16384; blocks of 4096
     are allowed.
     """
-    monkeypatch.setattr("ftmodel.mapper.CPU_BLOCK", 4096)
+    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", 4096)
     o, noise, table, rho = problem(10, rng, lead=(64,), width=16, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         loss = (mapped(o, noise, table.detach()) * rho).sum()

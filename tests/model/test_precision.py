@@ -47,18 +47,21 @@ def test_kl_and_hinge_are_float32(run):
     kl = kl_per_bit(out.bit_logits.double()).sum(-1)
     for value, exact in ((loss.kl, kl.mean()), (loss.hinge, free_bits(kl, KAPPA))):
         assert value.dtype == torch.float32
-        assert value.item() == pytest.approx(exact.item(), rel=1e-6)
+        assert value.item() == pytest.approx(exact.item(), rel=1e-5)
 
 
 def test_cross_entropy_and_total_are_float32(run):
-    """Of logits that are products in bf16, the losses are not: against float64."""
+    """Of logits that are products in bf16, the losses are not: against float64, of which a few of
+    the logits may be rounded to the other bf16.
+    """
     model, targets, out, loss, _ = run
     with torch.autocast("cpu", torch.bfloat16):
         logits = model.logits(out.hidden)
     exact = F.cross_entropy(logits.double().flatten(0, 1), targets.flatten()).item()
     assert loss.ce.dtype == loss.total.dtype == torch.float32
-    assert loss.ce.item() == pytest.approx(exact, rel=1e-6)
-    assert loss.total.item() == pytest.approx(exact + loss.hinge.item(), rel=1e-6)
+    assert loss.ce.item() == pytest.approx(exact, rel=1e-4)
+    assert not rounded(loss.ce) and not rounded(loss.total)
+    assert loss.total.item() == pytest.approx(loss.ce.item() + loss.hinge.item(), rel=1e-6)
 
 
 def test_the_mappers_sums_over_codes_are_float32(rng):

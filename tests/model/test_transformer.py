@@ -111,9 +111,9 @@ def test_forward_equals_algorithm_2(make_model, make_tokens, noise, shape):
     out = model(tokens, noise)
     logits, codes, bit_logits = Reference(model).forward(tokens, noise)
     assert len(codes.unique()) > 2, "with one code everywhere a wrong r could go unseen"
-    torch.testing.assert_close(out.bit_logits, bit_logits.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(out.bit_logits, bit_logits.float(), atol=5e-5, rtol=1e-5)
     assert torch.equal(out.codes, codes)
-    torch.testing.assert_close(model.logits(out.hidden), logits.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model.logits(out.hidden), logits.float(), atol=5e-5, rtol=1e-5)
 
 
 @torch.no_grad()

@@ -62,8 +62,8 @@ def sandbox(monkeypatch):
         ]
 
     fake = SimpleNamespace(ran=[], run_programs=run_programs, unavailable=lambda: None)
-    monkeypatch.setitem(sys.modules, "pipelines.sandbox", fake)
-    monkeypatch.setattr("pipelines.sandbox", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "pipelines.suite.sandbox.run", fake)
+    monkeypatch.setattr("pipelines.suite.sandbox.run", fake, raising=False)
     return fake
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.artifacts.results import read_runs
+from pipelines.artifacts.run_results import read_runs
 from pipelines.config.load import load_experiment
 from pipelines.report import page as report
 from pipelines.report.arms import Arm, group_by_seed
@@ -120,7 +120,7 @@ def write_results(
         rows = [
             {"step": i, "tokens": 65 * i, "loss_nats": 1.0, "ce_nats": log(2) / i}
             | latent
-            | {"tokens_per_second": 32.5 * i}
+            | {"learning_rate": 0.001, "tokens_per_second": 32.5 * i}
             for i in (1, 2, 4)
         ]
         writer = csv.DictWriter(file, list(rows[0]))
@@ -196,7 +196,7 @@ def write_latent(
     reconstruction = {"valid": valid, "distance": 0.25, "noise": None}
     latent = {"start_bits": start, "start_entropy": 5.8329, "aggregate_bits": aggregate,
               "reconstruction": reconstruction}  # fmt: skip
-    scores = {"valid": prior, "spread": 2.5, "noise": None, "groups": 2, "group_size": 8}
+    scores = {"valid": prior, "spread": 2.5, "noise": nan, "groups": 2, "group_size": 8}
     change(folder, name, "evaluation.json", latent=latent, fresh=scores,
            elbo_gap_nats_per_token={"mean": 0.2, "se": 0.001})  # fmt: skip
     around = {"offset": [-1, 0, 1], "kl_bits": [0.1, 0.4, 9.0], "n": [40, 50, 3]}

@@ -2,15 +2,21 @@
 
 import csv
 import re
+from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from pipelines.report.scale import scale
-from pipelines.sweep import report as sweep_report
-from pipelines.sweep.report import best_trial, caveat, draw, findings, rank, setting_of, value_words
-from pipelines.sweep.schema import compose_plan
-from pipelines.sweep.trial import DONE, FAILED, STOPPED, Result
+from pipelines.artifacts.curve import CurveRow
+from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
+from pipelines.report.comparison import compare
+from pipelines.report.style import scale
+from pipelines.sweep.plan import compose_plan
+from pipelines.sweep.plots import draw
+from pipelines.sweep.ranking import SweepAnalysis, value_words
+from pipelines.sweep.report import pages, write
+from pipelines.sweep.result import DONE, FAILED, STOPPED, Result
 
 ROOT = Path(__file__).parents[2]
 WIDE = (-2, -1, 1, 2)  # how held-out sequences differ, the same for all trials
@@ -30,23 +36,51 @@ def plan_of(monkeypatch, tmp_path, name, *overrides):
     return plan
 
 
-def measured(plan, name, bound, own=0.0, collapsed=0):
+def measured(plan, name, bound, own=0.0, collapsed=False):
     """A finished trial; ``own`` moves its sequences apart from those of other trials."""
     free = plan.trials[name].runs[name].kappa_bits is not None
-    figures = {"nll": bound} if not free else {"ce": CE, "kl": 0.2, "iwae": bound, "elbo": bound}
+    means = {"nll": bound} if not free else {"ce": CE, "kl": 0.2, "iwae": bound, "elbo": bound}
     units = {"bits_per_token": 1, "bits_per_byte": 3}
-    metrics = {
-        unit: {key: {"mean": value / share, "se": 0.9 / share} for key, value in figures.items()}
+    figures = {
+        unit: Figures(**{key: Estimate(mean / share, 0.9 / share) for key, mean in means.items()})
         for unit, share in units.items()
     }
-    metrics |= {"parameters": 12_345, "trained_tokens": 999, "documents": 8}
-    signs = [sign * own for _ in WIDE for sign in (-1, 1)]
-    bounds = [bound + w + s for (w, s) in zip([w for w in WIDE for _ in "12"], signs, strict=True)]
-    rows = [{"step": 1, "tokens": 65, "ce_nats": 0.5, "kl_bits": 0.1}]
-    collapse = {"collapsed": collapsed} if free else {}
-    tokens = [1.0] * len(bounds)
-    documents = {"bound_bits": bounds, "document_tokens": tokens, "document_bytes": tokens}
-    return Result(name, "h", DONE, "", "", metrics | collapse, documents, rows)
+    evaluation = Evaluation(
+        documents=8,
+        tokens=8,
+        tokens_per_second=1.0,
+        parameters=12_345,
+        trained_tokens=999,
+        collapsed=collapsed if free else None,
+        **figures,
+    )
+    bounds = [bound + wide + sign * own for wide in WIDE for sign in (-1, 1)]
+    ones = [1] * len(bounds)
+    details = Details([], bounds, document_tokens=ones, document_bytes=ones)
+    return Result(name, "h", DONE, "", "", evaluation, details, [row(1, 0.1)])
+
+
+def row(step, kl_bits):
+    return CurveRow(step, 65, 0.5, 0.0, 1e-3, 9.0, kl_bits=kl_bits, hinge_nats=0.0)
+
+
+def report_of(plan, results):
+    """report.md without figures."""
+    return pages(SweepAnalysis(plan, results), {})["report.md"]
+
+
+def findings(plan, results):
+    """The sentences at the head of the report."""
+    head = report_of(plan, results).partition("\n## ")[0]
+    return [line.removeprefix("- ") for line in head.splitlines() if line.startswith("- ")]
+
+
+def write_report(plan, results):
+    return write(SweepAnalysis(plan, results))
+
+
+def figures_of(plan, results):
+    return draw(SweepAnalysis(plan, results))
 
 
 def results_of(plan, bounds, seed_steps=0.001, **kinds):
@@ -63,47 +97,66 @@ BOUNDS = {None: 0.50, 0.015625: 0.501, 0.125: 0.47, 1.0: 0.60, 8.0: 0.90}
 
 def stop(plan, results, name, bits=0.7):
     steps = plan.trials[name].steps(plan.trials[name].runs[name])
-    row = {"step": steps // 2, "tokens": 9, "ce_nats": 0.0, "kl_bits": bits}
-    results[name] = Result(name, "h", STOPPED, "rule", curve=[row])
+    results[name] = Result(name, "h", STOPPED, "rule", curve=[row(steps // 2, bits)])
 
 
 def test_the_best_setting_is_the_lowest_mean_over_seeds(kappa):
     first, *others = findings(kappa, results_of(kappa, BOUNDS))
     assert first.startswith("Lowest bound: κ = 1/8: 0.4710 ± ")
     assert first.endswith("bits per token, mean of 3 seeds.")
-    assert others[0].startswith("Above it: baseline (+0.0300 ± 0.0000); κ = 1/64 (+0.0310")
+    assert others[0].startswith(
+        "Above it: baseline (+0.0300 ± 0.0000, seeds ± 0.0008); κ = 1/64 (+0.0310"
+    )
     assert others[1].startswith("Lowest single trial: kappa_bits_0p125_seed_0: 0.4700")
 
 
-def test_a_difference_within_the_spread_of_seeds_is_none(kappa):
-    results = results_of(kappa, BOUNDS, seed_steps=0.02)
+def test_a_difference_that_seeds_may_make_is_none(kappa):
+    """0.0453 is t of 4 degrees of freedom, at 97.5 %, times 0.02 √(1/3 + 1/3)."""
+    results = results_of(kappa, BOUNDS | {1.0: 0.516, 8.0: 0.515}, seed_steps=0.02)
     sentences = findings(kappa, results)
-    assert sentences[1].startswith("No difference measured from it: baseline (+0.0300")
-    assert "κ = 1/64" in sentences[1]
-    assert sentences[2].startswith("Above it: κ = 1 (+0.1300")
-    assert "differ only in their seed differ by up to 0.0400" in caveat(kappa, results)
+    assert sentences[1].startswith(
+        "No difference measured from it: baseline (+0.0300 ± 0.0000, seeds ± 0.0163)"
+    )
+    assert "κ = 1/64" in sentences[1] and "κ = 8 (+0.0450" in sentences[1]
+    assert sentences[2].startswith("Above it: κ = 1 (+0.0460")
+    text = report_of(kappa, results)
+    assert "t standard errors over seeds (Student’s t-test for two samples, at 5 %)" in text
+    assert re.search(r"κ = 8 \| 3 \|.*\| \+0\.0450 .*\(no difference\) \|", text)
+    assert re.search(r"κ = 1 \| 3 \|.*\| \+0\.0460 [^(]* \|", text)
 
 
 def test_a_difference_within_two_standard_errors_is_none(kappa):
-    noise = {"own": 0.0}
-    results = results_of(kappa, BOUNDS, **noise)
+    results = results_of(kappa, BOUNDS)
     for name, result in results.items():
         if name.startswith("baseline"):
-            results[name] = measured(kappa, name, result.documents["bound_bits"][0] + 2, own=0.05)
+            results[name] = measured(kappa, name, result.details.bound_bits[0] + 2, own=0.05)
     (alike,) = [s for s in findings(kappa, results) if s.startswith("No difference")]
-    assert "baseline (+0.0300 ± 0.0189)" in alike
+    assert "baseline (+0.0300 ± 0.0189" in alike
+
+
+def test_where_errors_are_not_known_nothing_is_claimed(monkeypatch, tmp_path):
+    plan = plan_of(monkeypatch, tmp_path, "kappa", "space.run.seed.grid=[0]")
+    results = results_of(plan, BOUNDS)
+    for result in results.values():  # a single document has no standard error
+        document = result.details
+        document.bound_bits, document.document_tokens = [document.bound_bits[0] + 2], [1]
+    (unknown,) = [s for s in findings(plan, results) if "errors are not known" in s]
+    assert unknown.count("(+0.") == 4
+    assert not any(
+        s.startswith(("Above it", "No difference measured")) for s in findings(plan, results)
+    )
 
 
 def test_one_seed_claims_nothing_about_others(monkeypatch, tmp_path):
     plan = plan_of(monkeypatch, tmp_path, "kappa", "space.run.seed.grid=[0]")
     results = results_of(plan, BOUNDS)
-    assert "One seed per setting" in caveat(plan, results)
+    assert "One seed per setting" in report_of(plan, results)
     assert not any(s.startswith("Lowest single trial") for s in findings(plan, results))
 
 
 def test_selection_is_said_to_be_optimistic_once(kappa):
     results = results_of(kappa, BOUNDS)
-    report = sweep_report.write(kappa, results)
+    report = write_report(kappa, results)
     for page in ("index.html", "report.md"):
         text = (report / page).read_text()
         assert text.count("The best of 15 trials looks better than it is") == 1
@@ -113,13 +166,13 @@ def test_stopped_trials_are_shown_apart_and_not_ranked(kappa):
     results = results_of(kappa, BOUNDS)
     stop(kappa, results, "kappa_bits_0p125_seed_1", bits=0.0123)
     results["kappa_bits_8_seed_0"] = Result("kappa_bits_8_seed_0", "h", FAILED, error="a <b> cause")
-    ranking = rank(kappa, results)
-    assert [s.seeds for s in ranking.settings] == ["2 of 3", "3", "3", "3", "2 of 3"]
-    assert best_trial(kappa, results).name == "kappa_bits_0p125_seed_0"
+    sweep = SweepAnalysis(kappa, results)
+    assert [s.seeds for s in sweep.ranking.settings] == ["2 of 3", "3", "3", "3", "2 of 3"]
+    assert sweep.best_trial.name == "kappa_bits_0p125_seed_0"
     sentences = findings(kappa, results)
     assert {"1 trial stopped early, and not ranked.", "1 trial failed."} <= set(sentences)
-    assert "leaves out the others" in caveat(kappa, results)
-    report = sweep_report.write(kappa, results)
+    assert "leaves out the others" in report_of(kappa, results)
+    report = write_report(kappa, results)
     page = (report / "index.html").read_text()
     ranked, apart = page.split("<h2>Stopped early</h2>")
     assert "kappa_bits_0p125_seed_1" not in ranked
@@ -131,13 +184,13 @@ def test_stopped_trials_are_shown_apart_and_not_ranked(kappa):
 
 def test_a_sweep_of_which_nothing_is_left_has_a_report(kappa):
     results = {name: Result(name, "h", FAILED, error="x") for name in kappa.trials}
-    report = sweep_report.write(kappa, results)
+    report = write_report(kappa, results)
     assert "nothing is ranked" in (report / "report.md").read_text()
-    assert best_trial(kappa, results) is None
+    assert SweepAnalysis(kappa, results).best_trial is None
 
 
 def test_reconstruction_ce_is_nowhere_but_in_the_csv(kappa):
-    report = sweep_report.write(kappa, results_of(kappa, BOUNDS))
+    report = write_report(kappa, results_of(kappa, BOUNDS))
     for page in ("index.html", "report.md", "summary.txt"):
         assert f"{CE:.4f}" not in (report / page).read_text()
 
@@ -145,7 +198,7 @@ def test_reconstruction_ce_is_nowhere_but_in_the_csv(kappa):
 def test_the_csv_has_everything_of_each_trial(kappa):
     results = results_of(kappa, BOUNDS)
     stop(kappa, results, "baseline_seed_2")
-    report = sweep_report.write(kappa, results)
+    report = write_report(kappa, results)
     with open(report / "trials.csv", newline="") as file:
         rows = {row["trial"]: row for row in csv.DictReader(file)}
     assert len(rows) == 15
@@ -158,7 +211,7 @@ def test_the_csv_has_everything_of_each_trial(kappa):
 
 
 def test_pages_stand_alone_and_link_what_is_there(kappa):
-    report = sweep_report.write(kappa, results_of(kappa, BOUNDS))
+    report = write_report(kappa, results_of(kappa, BOUNDS))
     page = (report / "index.html").read_text()
     assert not re.search(r"https?:|url\(|@import|<script|<link", page)
     assert page.count('src="data:image/png;base64,iVBOR') == 1
@@ -171,9 +224,9 @@ def test_pages_stand_alone_and_link_what_is_there(kappa):
 
 def test_collapsed_trials_are_told(kappa):
     results = results_of(kappa, BOUNDS)
-    results["kappa_bits_8_seed_0"] = measured(kappa, "kappa_bits_8_seed_0", 0.9, collapsed=1)
+    results["kappa_bits_8_seed_0"] = measured(kappa, "kappa_bits_8_seed_0", 0.9, collapsed=True)
     assert findings(kappa, results)[-1].endswith("of training): kappa_bits_8_seed_0.")
-    axes = draw(kappa, results)["run_kappa_bits"].axes[0]
+    axes = figures_of(kappa, results)["run_kappa_bits"].axes[0]
     assert [line.get_ydata()[0] for line in axes.lines if line.get_marker() == "x"] == [0.9]
 
 
@@ -186,7 +239,7 @@ def dots(axes):
 
 
 def test_kappa_figure_has_a_dot_a_trial_and_a_line_through_means(kappa):
-    axes = draw(kappa, results_of(kappa, BOUNDS))["run_kappa_bits"].axes[0]
+    axes = figures_of(kappa, results_of(kappa, BOUNDS))["run_kappa_bits"].axes[0]
     labels = dict(
         zip(axes.get_xticks(), [t.get_text() for t in axes.get_xticklabels()], strict=True)
     )
@@ -206,7 +259,7 @@ def test_kappa_figure_has_a_dot_a_trial_and_a_line_through_means(kappa):
 def test_kappa_zero_has_a_place_and_is_no_baseline(monkeypatch, tmp_path):
     plan = plan_of(monkeypatch, tmp_path, "kappa", "space.run.kappa_bits.grid=[0,0.5,null]")
     results = results_of(plan, {0: 0.6, 0.5: 0.5, None: 0.55})
-    axes = draw(plan, results)["run_kappa_bits"].axes[0]
+    axes = figures_of(plan, results)["run_kappa_bits"].axes[0]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["baseline", "0", "1/2"]
     assert any(len(line.get_xdata()) == 2 and line.get_linestyle() == "-" for line in axes.lines)
 
@@ -216,7 +269,7 @@ def test_each_setting_that_was_varied_has_a_figure_and_a_line_for_each_of_the_ot
 ):
     plan = plan_of(monkeypatch, tmp_path, "smoke", "samples=3")
     results = results_of(plan, {None: 0.5, 0.5: 0.4})
-    figures = draw(plan, results)
+    figures = figures_of(plan, results)
     assert list(figures) == ["run_kappa_bits", "optim_lr"]
     legend = [t.get_text() for t in figures["optim_lr"].axes[0].get_legend().get_texts()]
     assert legend == ["κ = 1/2", "baseline"]  # the lowest bound first
@@ -224,8 +277,9 @@ def test_each_setting_that_was_varied_has_a_figure_and_a_line_for_each_of_the_ot
 
 def test_a_baseline_has_no_h_among_its_settings(monkeypatch, tmp_path):
     plan = plan_of(monkeypatch, tmp_path, "smoke", "+space.architecture.latent_bits.grid=[4,8]")
-    keys = ["run.kappa_bits", "architecture.latent_bits"]
-    found = {tuple(setting_of(plan, name, keys)) for name in plan.trials if "baseline" in name}
+    sweep = SweepAnalysis(plan, {})
+    assert set(sweep.varied) == {"run.kappa_bits", "architecture.latent_bits"}
+    found = {tuple(sweep.setting_of(name)) for name in plan.trials if "baseline" in name}
     assert found == {("run.kappa_bits",)}
 
 
@@ -241,6 +295,30 @@ def test_bits_per_byte_across_tokenizers(monkeypatch, tmp_path):
     )
     results = results_of(plan, {None: 0.9, 0.5: 0.6})
     assert "0.2002 ± 0.3000 bits per byte, mean of 2 seeds" in findings(plan, results)[0]
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_sweep_and_report_give_the_same_verdicts(monkeypatch, tmp_path, seeds):
+    """Where the best setting is the baseline, which the report compares with."""
+    grid = ",".join(map(str, range(seeds)))
+    plan = plan_of(monkeypatch, tmp_path, "kappa", f"space.run.seed.grid=[{grid}]")
+    bounds = {None: 0.4, 0.015625: 0.405, 0.125: 0.43, 1.0: 0.46, 8.0: 0.9}
+    verdicts = Counter()
+    for seed_steps, own in product((0.0, 0.004, 0.02), (0.0, 0.01, 0.05)):
+        results = results_of(plan, bounds, seed_steps, own=own)
+        for name, result in results.items():
+            result.evaluation.bits_per_byte = None
+            if plan.settings[name]["run.kappa_bits"] is None:
+                seed = plan.settings[name]["run.seed"]
+                result.details = measured(plan, name, 0.4 + seed_steps * seed).details
+        ranking = SweepAnalysis(plan, results).ranking
+        assert ranking.best.words == "baseline"
+        for c in compare([setting.arm for setting in ranking.settings]):
+            mine = ranking.differences[c.arm.name]
+            assert (c.mean, c.threshold, c.verdict) == (mine.mean, mine.threshold, mine.verdict)
+            verdicts[c.verdict] += 1
+    assert verdicts.total() == 9 * 4
+    assert set(verdicts) == {"higher", "no difference"}
 
 
 @pytest.mark.parametrize(

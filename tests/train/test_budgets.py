@@ -125,9 +125,9 @@ def test_a_wrong_branch_is_noticed(workspace, alone, monkeypatch, wrong, right):
     else:
         monkeypatch.setattr(Leg, "folder", lambda leg, root, step: root)
         monkeypatch.setattr(Leg, "last", property(lambda leg: leg.steps == STEPS))
-        monkeypatch.setattr("pipelines.legs.remove", lambda path: None)
+        monkeypatch.setattr("pipelines.train.core.segments.remove", lambda path: None)
         monkeypatch.setattr(
-            "pipelines.legs.newest_checkpoint",
+            "pipelines.train.core.segments.newest_checkpoint",
             lambda folder, card, until: newest_checkpoint(folder, card),
         )
         monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)

@@ -41,7 +41,7 @@ def train_until(folder, step, leg=0, **changes):
 def run_until(*arguments, **changes):
     """The exit code of train_until in its process."""
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["pipelines.fit"])
+    processes.set_forkserver_preload(["pipelines.train.core.trainer"])
     process = processes.Process(target=train_until, args=arguments, kwargs=changes)
     process.start()
     process.join()

@@ -9,32 +9,30 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from pipelines.report.arms import Arm
-from pipelines.report.benchmarks.table import Benchmarks, Task, suite
-from pipelines.report.plots import GREY, Style
-from pipelines.report.scale import scale
-from pipelines.report.sections.arm_plots import below, plain
+from pipelines.report.benchmarks.table import Benchmarks, Task, suite_of
+from pipelines.report.style import GREY, Style, below, plain, scale
 
 COLUMNS, TICKS = 4, 4
 
 
-def with_budgets(found: Benchmarks) -> list[Arm]:
-    return [arm for arm in found.arms if all(suite(one).get("budgets") for one in arm.runs)]
+def with_budgets(benchmarks: Benchmarks) -> list[Arm]:
+    return [arm for arm in benchmarks.arms if all(suite_of(run).budgets for run in arm.runs)]
 
 
-def during_training(found: Benchmarks, style: Mapping[str, Style]) -> Figure:
+def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figure:
     """Score against tokens: a dot a seed, a line through the means; hollow where not annealed."""
-    arms = with_budgets(found)
-    columns = min(COLUMNS, len(found.tasks))
-    rows = -(-len(found.tasks) // columns)
+    arms, tasks = with_budgets(benchmarks), benchmarks.tasks
+    columns = min(COLUMNS, len(tasks))
+    rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(11 if columns > 2 else 4.4 * columns, 2.3 * rows + 0.9))
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
-    tokens = sorted({entry["tokens"] for arm in arms for entry in suite(arm.first)["budgets"]})
+    tokens = sorted({budget.tokens for arm in arms for budget in suite_of(arm.first).budgets})
     ticks = scale(tokens, log=True).ticks()
     ticks = ticks[::-1][:: -(-len(ticks) // TICKS)][::-1]  # with the last
-    for i, (axes, task) in enumerate(zip(panels, found.tasks, strict=False)):
+    for i, (axes, task) in enumerate(zip(panels, tasks, strict=False)):
         for arm in arms:
             draw(axes, arm, task, style[arm.name])
-        last = i + columns >= len(found.tasks)  # of its column
+        last = i + columns >= len(tasks)  # of its column
         plain(axes, "", "tokens (million)" if last else "", "")
         axes.set_title(task.name, loc="left", fontsize=10, fontweight="bold")
         lower = "" if task.higher_is_better else " ↓"
@@ -45,7 +43,7 @@ def during_training(found: Benchmarks, style: Mapping[str, Style]) -> Figure:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.tick_params(labelsize=8)
-    for axes in panels[len(found.tasks) :]:
+    for axes in panels[len(tasks) :]:
         axes.set_visible(False)
     below(figure, handles(arms, style), COLUMNS if columns > 2 else 2)
     return figure
@@ -54,22 +52,22 @@ def during_training(found: Benchmarks, style: Mapping[str, Style]) -> Figure:
 def draw(axes: Axes, arm: Arm, task: Task, style: Style) -> None:
     for annealed, line, face in ((False, ":", "white"), (True, "-", style["color"])):
         scores: dict[float, list[float]] = {}
-        for one in arm.runs:
-            for entry in suite(one)["budgets"]:
-                if bool(entry["annealed"]) == annealed and task.key in entry["tasks"]:
-                    value = entry["tasks"][task.key]["value"]
-                    scores.setdefault(entry["tokens"] / 1e6, []).append(value)
-        places = sorted(scores)
-        dots = [(place, value) for place in places for value in scores[place]]
+        for run in arm.runs:
+            for budget in suite_of(run).budgets:
+                if budget.annealed == annealed and task.key in budget.tasks:
+                    value = budget.tasks[task.key].value
+                    scores.setdefault(budget.tokens / 1e6, []).append(value)
+        tokens = sorted(scores)
+        dots = [(x, value) for x in tokens for value in scores[x]]
         look = line_look(arm, style)
-        axes.plot(places, [fmean(scores[place]) for place in places], line, **look)
+        axes.plot(tokens, [fmean(scores[x]) for x in tokens], line, **look)
         axes.plot([x for x, _ in dots], [y for _, y in dots], **look | dot_look(style), mfc=face)
 
 
 def line_look(arm: Arm, style: Style) -> Style:
     """The plain baseline stands out: thicker, and over the others."""
-    main = arm.baseline and not arm.run.extra_blocks
-    return {"color": style["color"], "lw": 2.4 if main else 1.1, "zorder": 3 if main else 2}
+    width, order = (2.4, 3) if arm.plain else (1.1, 2)
+    return {"color": style["color"], "lw": width, "zorder": order}
 
 
 def dot_look(style: Style) -> Style:

@@ -1,21 +1,21 @@
 """The arms of a family on the benchmarks of their suite, each beside the plain baseline.
 
-What counts as a difference is as in compare.py. The same documents score both arms: where the score
-of each is stored, the error of a difference is that of the differences document by document, else
-the two errors are added as if the documents were different ones: rather too large an error, since
-what is hard for one arm is hard for the other.
+Differences count by the rule of ftmodel/analysis/statistics.py. The same documents score both arms:
+where the score of each document is stored, the error of a difference is that of the differences
+document by document. Elsewhere the two errors are added as if the documents were different ones,
+which is rather too large: what is hard for one arm is hard for the other.
 """
 
 from dataclasses import dataclass
 from math import hypot, nan
 from statistics import fmean
-from typing import Any
 
 import torch
 
 from ftmodel.analysis.statistics import mean_and_error
-from pipelines.artifacts.results import Estimate, Measured
-from pipelines.report.arms import Arm, families, over_seeds
+from pipelines.artifacts.results import Estimate, SuiteBudget, SuiteResults, TaskScore
+from pipelines.artifacts.run_results import RunResults
+from pipelines.report.arms import Arm, OverSeeds, families, over_seeds
 from pipelines.report.benchmarks.paper_tables import paper_name
 from pipelines.report.comparison import Comparison, contrast, controls
 
@@ -41,16 +41,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Score:
-    """Of an arm on a benchmark: mean and spread of its seeds."""
+    """An arm's score on a benchmark, over its seeds."""
 
-    value: Estimate
-    baseline: float | None  # of the plain one
+    value: OverSeeds
+    baseline: float | None  # score of the plain one
     difference: Comparison | None  # from it
     higher_is_better: bool
 
     @property
     def relative(self) -> float | None:
-        """Percent above the baseline, as the paper prints it; None if that has a score of 0."""
+        """Percent above the baseline, as the paper prints it; None if the baseline's score is 0."""
         if self.difference is None or not self.baseline:
             return None
         return 100 * self.difference.mean / abs(self.baseline)
@@ -83,33 +83,46 @@ class Benchmarks:
     last_third: Scores  # means over the last third of training; empty without budgets
 
     @property
-    def runs(self) -> list[Measured]:
-        return [one for arm in self.arms for one in arm.runs]
+    def runs(self) -> list[RunResults]:
+        return [run for arm in self.arms for run in arm.runs]
 
     @property
     def baseline(self) -> Arm | None:
         """The plain one."""
-        plain = (arm for arm in self.arms if arm.baseline and not arm.run.extra_blocks)
-        return next(plain, None)
+        return next((arm for arm in self.arms if arm.plain), None)
 
     def compared(self, late: bool = False) -> list[Score]:
         """Those with a verdict."""
-        scores = self.last_third if late else self.final
-        found = [score for by_arm in scores.values() for score in by_arm.values()]
-        return [one for one in found if one.verdict not in ("", "not known")]
+        tables = self.last_third if late else self.final
+        scores = [score for by_arm in tables.values() for score in by_arm.values()]
+        return [score for score in scores if score.verdict not in ("", "not known")]
+
+    @property
+    def comparisons(self) -> list[Score]:
+        """All with a verdict, of the final models and over the last third of training."""
+        return [*self.compared(), *self.compared(late=True)]
+
+    def verdicts(self) -> dict[str, dict[str, list[str]]]:
+        """By arm and verdict on its final model, the names of the benchmarks."""
+        by_arm: dict[str, dict[str, list[str]]] = {}
+        for task in self.tasks:
+            for arm, score in self.final[task.key].items():
+                if score.verdict:
+                    by_arm.setdefault(arm, {}).setdefault(score.verdict, []).append(task.name)
+        return {arm.name: by_arm[arm.name] for arm in self.arms if arm.name in by_arm}
 
 
 def benchmarks(arms: list[Arm]) -> list[Benchmarks]:
     """Of each family with arms all of whose runs were scored on a suite."""
-    scored = [arm for arm in arms if all(one.suite is not None for one in arm.runs)]
+    scored = [arm for arm in arms if all(run.suite is not None for run in arm.runs)]
     return [of_family(family) for family in families(scored)]
 
 
 def of_family(arms: list[Arm]) -> Benchmarks:
     tasks: dict[str, Task] = {}
-    for entries in (suite(one)["tasks"] for arm in arms for one in arm.runs):
-        for key, entry in entries.items():
-            about = {name: entry[name] for name in (*ALIKE, "higher_is_better")}
+    for run in (run for arm in arms for run in arm.runs):
+        for key, result in suite_of(run).tasks.items():
+            about = {name: getattr(result, name) for name in (*ALIKE, "higher_is_better")}
             tasks.setdefault(key, Task(key, **about))
     final = {key: scores(arms, task, late=False) for key, task in tasks.items()}
     late = {key: scores(arms, task, late=True) for key, task in tasks.items()}
@@ -117,78 +130,91 @@ def of_family(arms: list[Arm]) -> Benchmarks:
     return Benchmarks(arms, list(tasks.values()), final, late)
 
 
-def suite(one: Measured) -> dict[str, Any]:
-    assert one.suite is not None, f"{one.name} was scored on no suite"
-    return one.suite
+def suite_of(run: RunResults) -> SuiteResults:
+    assert run.suite is not None, f"{run.name} was scored on no suite"
+    return run.suite
 
 
-def alike(one: Measured, task: Task) -> bool:
-    """Whether the run was scored on the task, and in the way of the others."""
-    entry = suite(one)["tasks"].get(task.key)
-    return bool(entry) and all(entry[name] == getattr(task, name) for name in ALIKE)
+def alike(run: RunResults, task: Task) -> bool:
+    """Whether the run was scored on the task, and in the same way as the others."""
+    result = suite_of(run).tasks.get(task.key)
+    return result is not None and all(
+        getattr(result, name) == getattr(task, name) for name in ALIKE
+    )
 
 
 def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
     """By arm; ``late``: the means over the last third."""
-    figures = late_values if late else values
-    found = {
-        arm.name: figures(arm, task) for arm in arms if all(alike(one, task) for one in arm.runs)
+    values = {
+        arm.name: late_values(arm, task) if late else final_values(arm, task)
+        for arm in arms
+        if all(alike(run, task) for run in arm.runs)
     }
-    present = [arm for arm in arms if len(found.get(arm.name, [])) == len(arm.runs)]
-    made = {}
+    present = [arm for arm in arms if len(values.get(arm.name, [])) == len(arm.runs)]
+    by_arm = {}
     for arm in present:
         baseline = difference = None
         for other in controls(arm, present):
             if other.run.extra_blocks or (late and late_tokens(arm) != late_tokens(other)):
                 continue
-            mine, others = found[arm.name], found[other.name]
-            stored = None if late else paired_error(arm, other, task)
-            error = hypot(over_seeds(mine).se, over_seeds(others).se) if stored is None else stored
-            means = [one.mean for one in mine], [one.mean for one in others]
-            baseline = over_seeds(others).mean
-            difference = contrast(arm, other, task.metric, *means, error)
-        made[arm.name] = Score(
-            over_seeds(found[arm.name]), baseline, difference, task.higher_is_better
-        )
-    return made
+            baseline = over_seeds(values[other.name]).mean
+            difference = compare_scores(arm, other, task, values, late)
+        value = over_seeds(values[arm.name])
+        by_arm[arm.name] = Score(value, baseline, difference, task.higher_is_better)
+    return by_arm
 
 
-def values(arm: Arm, task: Task) -> list[Estimate]:
+def compare_scores(
+    arm: Arm, other: Arm, task: Task, values: dict[str, list[Estimate]], late: bool
+) -> Comparison:
+    """An arm against another by the scores of every seed, ``values`` by arm."""
+    seeds, other_seeds = values[arm.name], values[other.name]
+    error = None if late else paired_error(arm, other, task)
+    if error is None:
+        error = hypot(over_seeds(seeds).se, over_seeds(other_seeds).se)
+    means = [value.mean for value in seeds], [value.mean for value in other_seeds]
+    return contrast(arm, other, task.metric, *means, error)
+
+
+def final_values(arm: Arm, task: Task) -> list[Estimate]:
     """Of each seed."""
-    return [estimate(suite(one)["tasks"][task.key]) for one in arm.runs]
+    return [estimate(suite_of(run).tasks[task.key]) for run in arm.runs]
 
 
-def estimate(entry: dict[str, Any]) -> Estimate:
-    return Estimate(entry["value"], nan if entry["se"] is None else entry["se"])
+def estimate(score: TaskScore) -> Estimate:
+    return Estimate(score.value, nan if score.se is None else score.se)
 
 
 def late_values(arm: Arm, task: Task) -> list[Estimate]:
-    """Of each seed that has several budgets in the last third: one alone is the final model.
+    """Of each seed with several budgets in the last third: a single one is the final model.
 
     The same documents score all of them, so that the error of their mean is at most the mean error.
     """
-    found = [[e["tasks"].get(task.key) for e in late_entries(one)] for one in arm.runs]
+    budgets = [late_budgets(run) for run in arm.runs]
     return [
-        Estimate(fmean(e["value"] for e in entries), fmean(estimate(e).se for e in entries))
-        for entries in found
-        if len(entries) > 1 and all(entries)
+        Estimate(
+            fmean(budget.tasks[task.key].value for budget in late),
+            fmean(estimate(budget.tasks[task.key]).se for budget in late),
+        )
+        for late in budgets
+        if len(late) > 1 and all(task.key in budget.tasks for budget in late)
     ]
 
 
-def late_entries(one: Measured) -> list[dict[str, Any]]:
-    """Of the budgets in the last third of training."""
-    found = suite(one)
-    return found["budgets"][-found["last_third"]["n"] :] if "last_third" in found else []
+def late_budgets(run: RunResults) -> list[SuiteBudget]:
+    """The budgets in the last third of training."""
+    suite = suite_of(run)
+    return suite.budgets[-suite.last_third.n :] if suite.last_third else []
 
 
 def late_tokens(arm: Arm) -> list[int]:
-    return [entry["tokens"] for entry in late_entries(arm.first)]
+    return [budget.tokens for budget in late_budgets(arm.first)]
 
 
 def paired_error(arm: Arm, other: Arm, task: Task) -> float | None:
     """Standard error of the difference document by document, if the scores of each are stored."""
-    stored = [[one.suite_scores.get(task.key, []) for one in a.runs] for a in (arm, other)]
-    if any(len(found) != task.documents for of_arm in stored for found in of_arm):
+    stored = [[run.suite_scores.get(task.key, []) for run in each.runs] for each in (arm, other)]
+    if any(len(scores) != task.documents for of_arm in stored for scores in of_arm):
         return None
-    mine, others = (torch.tensor(found, dtype=torch.float64).mean(0) for found in stored)
-    return mean_and_error(mine - others)["se"]
+    means, other_means = (torch.tensor(each, dtype=torch.float64).mean(0) for each in stored)
+    return mean_and_error(means - other_means)["se"]

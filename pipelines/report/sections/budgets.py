@@ -1,96 +1,61 @@
-"""The arms at each token budget and over the last third of training, beside the plain baseline.
+"""What further tokens buy: the held-out bound at each token budget."""
 
-Bounds of single documents are kept for the final budget alone. At the others the error of a
-difference over documents is not known, and seeds alone decide what counts.
-"""
+from collections.abc import Mapping
 
-from collections import defaultdict
-from dataclasses import dataclass
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
-from pipelines.artifacts.results import Estimate
-from pipelines.report.arms import Arm, over_seeds
-from pipelines.report.comparison import Comparison, contrast, controls
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The bound of an arm, mean and spread of its seeds."""
-
-    bound: Estimate
-    seeds: int
-    note: str  # what kind of figure it is; may be empty
-    difference: Comparison | None  # from the plain baseline
+from pipelines.artifacts.results import UNITS
+from pipelines.report.analysis import Analysis
+from pipelines.report.arms import Arm
+from pipelines.report.sections.section import Section
+from pipelines.report.style import GREY, Style, below, plain, scale
 
 
-Column = dict[str, Cell]  # by arm
-
-
-@dataclass(frozen=True)
-class BudgetTable:
-    """Arms on one data set, a column for each budget and one for the last third of training."""
-
-    columns: dict[str, Column]  # by their heads
-    arms: list[Arm]
-
-    @property
-    def by_seeds(self) -> list[Comparison]:
-        """Those of its comparisons that are by seeds alone, so not of the final bounds."""
-        cells = [cell for column in self.columns.values() for cell in column.values()]
-        return [c.difference for c in cells if c.difference and c.difference.documents is None]
-
-
-def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
-    """Of arms on one data set; ``comparisons``: of their final bounds."""
-    arms = [arm for arm in arms if all("budgets" in one.metrics for one in arm.runs)]
-    tokens = sorted({entry["tokens"] for arm in arms for entry in arm.first.metrics["budgets"]})
-    columns = {f"{number:,} tokens": at_budget(arms, number, comparisons) for number in tokens}
-    return BudgetTable(columns | {"mean of the last third": over_last_third(arms)}, arms)
-
-
-def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Column:
-    """The arms all of whose seeds have this budget."""
-    found, notes = {}, {}
-    for arm in arms:
-        budgets = [entry for one in arm.runs for entry in one.metrics["budgets"]]
-        here = [entry for entry in budgets if entry["tokens"] == tokens]
-        if len(here) == len(arm.runs):
-            found[arm.name] = [Estimate(**e[arm.unit][arm.first.bound_key]) for e in here]
-            notes[arm.name] = "" if here[0]["annealed"] else "snapshot"
-    final = {  # their errors over documents are known
-        c.arm.name: c
-        for c in comparisons
-        if not c.other.run.extra_blocks and c.arm.trained_tokens == tokens
+def section(analysis: Analysis) -> Section | None:
+    tables = {data: table for data, table in analysis.budgets.items() if table.arms}
+    figures = {
+        f"budgets_{data}": (
+            bound_by_budget(table.arms, analysis.style),
+            f"Held-out bound against tokens on {data}",
+        )
+        for data, table in tables.items()
     }
-    differences = from_plain(arms, found) | final
-    return {name: Cell(over_seeds(e), len(e), notes[name], differences.get(name))
-            for name, e in found.items()}  # fmt: skip
+    if not tables:
+        return None
+    return Section("budgets", "What further tokens buy", figures=figures, content=tables)
 
 
-def over_last_third(arms: list[Arm]) -> Column:
-    """Only averages over the same budgets are compared; the final one alone is compared already."""
-    groups: dict[tuple[int, ...], list[Arm]] = defaultdict(list)
+def bound_by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
+    """Held-out bound against tokens trained: hollow snapshots of a trunk, full where annealed."""
+    unit = arms[0].unit
+    figure = Figure(figsize=(11, 4.8 + 0.2 * (len(arms) // 4)))
+    axes = figure.subplots()
     for arm in arms:
-        metrics = arm.first.metrics
-        late = metrics["budgets"][-metrics["last_third"]["n"] :]
-        groups[tuple(entry["tokens"] for entry in late)].append(arm)
-    column: Column = {}
-    for late, group in groups.items():
-        found = {arm.name: arm.last_third for arm in group}
-        alone = len(late) == 1
-        note = "the final budget alone" if alone else f"{len(late)} budgets"
-        differences = {} if alone else from_plain(group, found)
-        column |= {name: Cell(over_seeds(e), len(e), note, differences.get(name))
-                   for name, e in found.items()}  # fmt: skip
-    return column
-
-
-def from_plain(arms: list[Arm], found: dict[str, list[Estimate]]) -> dict[str, Comparison]:
-    """Each arm that has been found against the plain baseline of its family, by seeds alone."""
-    figures = {name: [one.mean for one in estimates] for name, estimates in found.items()}
-    present = [arm for arm in arms if arm.name in found]
-    return {
-        arm.name: contrast(arm, other, arm.unit, figures[arm.name], figures[other.name])
-        for arm in present
-        for other in controls(arm, present)
-        if not other.run.extra_blocks
-    }
+        colour, marker = style[arm.name]["color"], style[arm.name]["marker"] or "o"
+        for run in arm.runs:
+            for annealed, line, face in ((False, ":", "white"), (True, "-", colour)):
+                points = [
+                    (entry.tokens / 1e6, entry.figures(unit).bound.mean)
+                    for entry in run.evaluation.budgets
+                    if entry.annealed == annealed
+                ]
+                xs, ys = [x for x, _ in points], [y for _, y in points]
+                axes.plot(xs, ys, line, marker=marker, ms=5, mfc=face, lw=1.1, color=colour)
+    plain(axes, "Held-out bound at each budget", "tokens (million)", UNITS[unit])
+    axes.set_xscale("log")
+    budgets = {entry.tokens for arm in arms for entry in arm.first.evaluation.budgets}
+    ticks = scale(sorted(budgets), log=True).ticks()
+    axes.set_xticks([tick / 1e6 for tick in ticks], [f"{tick / 1e6:.3g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    handles = [
+        Line2D([], [], color=style[arm.name]["color"], marker=style[arm.name]["marker"] or "o",
+               ms=5, label=arm.name) for arm in arms
+    ]  # fmt: skip
+    handles += [
+        Line2D([], [], color=GREY, ls=":", marker="o", mfc="white", label="snapshot, not annealed"),
+        Line2D([], [], color=GREY, marker="o", label="learning rate annealed to zero"),
+    ]
+    below(figure, handles, 3)
+    return figure

@@ -4,27 +4,54 @@ Fresh z: every sequence of a group has a z of its own (blue in the paper). Pinne
 of a group share one (green), so what stays the same among them is what z decides.
 """
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
 from ftmodel.synthetic.target_scores import Scores, score_groups
 from ftmodel.synthetic.target_task import PROMPT
+from pipelines.artifacts.curve import training_seconds
+from pipelines.artifacts.run_results import RunResults
+from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
+from pipelines.report.sections.section import Section
+from pipelines.report.sections.target_latent import latent_columns
+from pipelines.report.style import GREY
+from pipelines.report.wording import number
 
 SAMPLES = Path("docs/paper/figure4_samples.txt")
 PINNED_GROUPS, GROUP_SIZE = 2, 5  # shown, as in the paper
+KINDS = {  # of characters in a generated sequence
+    "prompt": "#555555",
+    "blank": "#c4c8cc",
+    "noise": "#c2410c",
+    "target": "#1d4ed8",
+    "other": "#111111",
+}
+FRESH, PINNED = "#3b82f6", "#16a34a"  # boxes: blue and green, as in the paper
 
 
-def number(value: float, decimals: int) -> str:
-    return "–" if isnan(value) else f"{value:.{decimals}f}"
+def section(analysis: Analysis) -> Section | None:
+    rows = figure4_rows(analysis.arms, read_paper())
+    if not rows:
+        return None
+    alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
+    return Section(
+        "figure4",
+        "What does z decide? Figure 4 of the paper, side by side",
+        figures={"figure4": (draw_figure4(rows), alt)},
+        content=rows,
+    )
 
 
 @dataclass(frozen=True)
-class Figures:
+class TargetScores:
     """Scores of generated groups, of a run or means over seeds; NaN where there is none to have.
 
     Shares of valid sequences, standard deviations of the target's place in characters, overlaps
@@ -40,19 +67,19 @@ class Figures:
     noise_pinned: float
 
 
-def figures_of(fresh: Scores, pinned: Scores | None) -> Figures:
+def figures_of(fresh: Scores, pinned: Scores | None) -> TargetScores:
     other = pinned or Scores(nan, nan, nan, 0, 0)
     ratio = other.spread / fresh.spread if fresh.spread else nan
-    return Figures(
+    return TargetScores(
         *(fresh.valid, other.valid, fresh.spread, other.spread, ratio, fresh.noise, other.noise)
     )
 
 
-def mean_figures(found: list[Figures]) -> Figures:
+def mean_figures(seeds: list[TargetScores]) -> TargetScores:
     """Means over runs, each figure over those that have it; ``ratio`` is the mean of ratios."""
-    rows = map(astuple, found)
+    rows = map(astuple, seeds)
     columns = ([v for v in column if not isnan(v)] for column in zip(*rows, strict=True))
-    return Figures(*(fmean(column) if column else nan for column in columns))
+    return TargetScores(*(fmean(column) if column else nan for column in columns))
 
 
 @dataclass(frozen=True)
@@ -61,7 +88,7 @@ class Panel:
 
     fresh: list[list[str]]  # one group
     pinned: list[list[str]]  # two groups; none for a baseline, which has no z
-    figures: Figures
+    figures: TargetScores
     groups: str  # how many groups of how many sequences were scored, fresh and pinned
     note: str = ""  # of which seeds all this is
 
@@ -82,7 +109,7 @@ class Row:
 
     arm: Arm
     ours: Panel  # sequences of the first seed, means over all of them
-    seeds: list[Figures]  # of each run
+    seeds: list[TargetScores]  # of each run
     paper: Panel | None
 
 
@@ -108,34 +135,26 @@ def groups_in_words(fresh: Scores, pinned: Scores | None) -> str:
     return f"{fresh.groups}{f' + {pinned.groups}' if pinned else ''} × {fresh.group_size}"
 
 
-def scores_of(found: Mapping[str, Any] | None) -> Scores | None:
-    """Scores as evaluation left them, where what cannot be measured may be null."""
-    if found is None:
-        return None
-    known: dict[str, Any] = {key: nan if value is None else value for key, value in found.items()}
-    return Scores(**known)
-
-
-def run_scores(metrics: Mapping[str, Any]) -> tuple[Scores, Scores | None]:
+def run_scores(run: RunResults) -> tuple[Scores, Scores | None]:
     """Scores of a run on the target task, with fresh and with pinned z."""
-    fresh = scores_of(metrics["fresh"])
-    assert fresh is not None
-    return fresh, scores_of(metrics.get("pinned"))
+    assert run.evaluation.fresh, f"{run.name} was not scored on the target task"
+    return run.evaluation.fresh, run.evaluation.pinned
 
 
-def figures_by_seed(arm: Arm) -> list[Figures]:
-    return [figures_of(*run_scores(one.metrics)) for one in arm.runs]
+def figures_by_seed(arm: Arm) -> list[TargetScores]:
+    return [figures_of(*run_scores(run)) for run in arm.runs]
 
 
 def our_panel(arm: Arm) -> Panel:
     """The sequences of the arm's first seed with the mean scores of all its seeds."""
-    groups = arm.first.details["groups"]
+    groups = arm.first.details.groups
+    assert groups, f"{arm.first.name} has no generated groups"
     several = f"means of {len(arm.runs)} seeds; seed {arm.run.seed} shown"
     return Panel(
         [groups["fresh"][0][:GROUP_SIZE]],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
         mean_figures(figures_by_seed(arm)),
-        groups_in_words(*run_scores(arm.first.metrics)),
+        groups_in_words(*run_scores(arm.first)),
         several if len(arm.runs) > 1 else "",
     )
 
@@ -156,3 +175,110 @@ def character_kinds(sequence: str) -> list[str]:
     kinds = {"_": "blank", "!": "noise", sequence[0]: "target"}
     body = sequence[PROMPT:]
     return ["prompt"] * PROMPT + [kinds.get(character, "other") for character in body]
+
+
+def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
+    """A row for each run, at full precision, then the paper's, of the sequences that it prints.
+
+    Shares, characters, nats per token, bits; seconds are of the training steps. None where a
+    figure was not measured; no rows at all where no arm is on the target task.
+    """
+    paper = read_paper()
+    ours = [
+        {"arm": row.arm.name, "run": run.name, "kappa_bits": run.run.kappa_bits,
+         "seed": run.run.seed, **known(scores), **run_columns(run)}
+        for row in figure4_rows(analysis.arms, paper)
+        for run, scores in zip(row.arm.runs, row.seeds, strict=True)
+    ]  # fmt: skip
+    theirs = [
+        {"arm": "the paper", "kappa_bits": kappa, **known(panel.figures)}
+        for kappa, panel in paper.items()
+    ]
+    return ours + theirs if ours else []
+
+
+def known(scores: TargetScores) -> dict[str, float | None]:
+    return {key: None if isnan(value) else value for key, value in asdict(scores).items()}
+
+
+def run_columns(run: RunResults) -> dict[str, Any]:
+    evaluation = run.evaluation
+    fresh, _ = run_scores(run)
+    gap, elbo_gap = evaluation.gap_nats_per_token, evaluation.elbo_gap_nats_per_token
+    kl = evaluation.bits_per_token.kl
+    return {
+        "groups": fresh.groups,
+        "group_size": fresh.group_size,
+        "gap_nats_per_token": gap and gap.mean,
+        "elbo_gap_nats_per_token": elbo_gap and elbo_gap.mean,
+        "kl_bits_per_token": kl and kl.mean,
+        **latent_columns(run),
+        "parameters": evaluation.parameters,
+        "trained_tokens": evaluation.trained_tokens,
+        "training_seconds": training_seconds(run.curve),
+    }
+
+
+# Figure 4 is laid out in inches from the upper left corner.
+PAGE, COLUMNS, BOX = 13.95, (0.25, 7.1), 6.6
+LINE, FONT, HEADER = 0.19, 11.3, 1.0
+KEY = (
+    "Blue: each sequence has a z of its own.  Green: five sequences share one z.  "
+    "Scores (spread: blue → green) are over all groups generated; the paper's, over those shown."
+)
+
+
+def draw_figure4(rows: list[Row]) -> Figure:
+    """The sequences of each arm beside the paper's: fresh z boxed in blue, pinned z in green."""
+    height = HEADER + sum(row_height(row) for row in rows)
+    figure = Figure(figsize=(PAGE, height), dpi=115)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, PAGE), ylim=(height, 0))
+    axes.set_axis_off()
+    for left, head in zip(COLUMNS, ("This experiment", "The paper (Figure 4)"), strict=True):
+        axes.text(left, 0.35, head, fontsize=15, fontweight="bold")
+    axes.text(COLUMNS[0], 0.68, KEY, fontsize=10.5, color=GREY)
+    top = HEADER - 0.15
+    for row in rows:
+        axes.text(COLUMNS[0], top + 0.25, row.arm.title, fontsize=12.5, fontweight="bold")
+        draw_panel(axes, COLUMNS[0], top + 0.4, row.ours)
+        if row.paper:
+            draw_panel(axes, COLUMNS[1], top + 0.4, row.paper)
+        top += row_height(row)
+    return figure
+
+
+def row_height(row: Row) -> float:
+    groups = row.ours.fresh + row.ours.pinned
+    return 0.85 + sum(len(group) * LINE + 0.2 for group in groups)
+
+
+def draw_panel(axes: Axes, left: float, top: float, panel: Panel) -> None:
+    boxes = [(group, FRESH) for group in panel.fresh] + [(group, PINNED) for group in panel.pinned]
+    for group, edge in boxes:
+        height = len(group) * LINE + 0.08
+        round_box = FancyBboxPatch(
+            (left, top), BOX, height, "round,pad=0,rounding_size=0.06", fc="white", ec=edge, lw=1.8
+        )
+        axes.add_patch(round_box)
+        for i, sequence in enumerate(group):
+            draw_sequence(axes, left + 0.12, top + 0.04 + (i + 0.5) * LINE, sequence)
+        top += height + 0.12
+    axes.text(left, top + 0.12, panel.summary, fontsize=10.5, color="#374151")
+
+
+def draw_sequence(axes: Axes, x: float, y: float, sequence: str) -> None:
+    """One line of text for each kind of character, laid over each other by the fixed width."""
+    kinds = character_kinds(sequence)
+    for kind, colour in KINDS.items():
+        masked = (c if k == kind else " " for c, k in zip(sequence, kinds, strict=True))
+        weight = "bold" if kind in ("target", "noise") else "normal"
+        axes.text(
+            x,
+            y,
+            "".join(masked),
+            family="DejaVu Sans Mono",
+            fontsize=FONT,
+            fontweight=weight,
+            color=colour,
+            va="center_baseline",
+        )

@@ -1,11 +1,63 @@
-"""A horizontal axis of a setting's values, linear or logarithmic."""
+"""How figures look: colours, axes, legends, and the horizontal axis of a setting's values."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log2
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+# Okabe and Ito's palette, told apart by colour-blind readers, with Tol's wine for its yellow; from
+# the ninth run on with markers
+COLOURS = (
+    "#000000",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#882255",
+)
+MARKERS = ("", "o", "s", "^", "D", "v")
+GREY = "#767676"
+GRID = "#e5e7eb"
 WIDE = 8  # a setting whose values differ by this factor has a logarithmic axis
 TICKS = 12  # labels on an axis, at most
+
+
+Style = dict[str, Any]
+
+
+def styles(names: Iterable[str]) -> dict[str, Style]:
+    """A line style for each run or arm, the same in every figure that is given it."""
+    return {
+        name: {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[i // len(COLOURS) % len(MARKERS)],
+            "markevery": 0.1,
+            "markersize": 4,
+        }
+        for i, name in enumerate(names)
+    }
+
+
+def plain(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(color=GRID, lw=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def below(figure: Figure, handles: list[Line2D], columns: int) -> None:
+    """A legend under the axes."""
+    height = (0.1 + 0.2 * -(-len(handles) // columns)) / figure.get_figheight()
+    figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9.5)
+    figure.tight_layout(rect=(0, height, 1, 1))
 
 
 @dataclass(frozen=True)

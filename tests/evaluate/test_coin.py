@@ -1,4 +1,4 @@
-"""The figures of processes, of a model whose answers are known."""
+"""The coin flip by flip, of a model whose answers are known."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from ftmodel.analysis.label_information import told_by
 from ftmodel.synthetic import coin_flip
 from pipelines.config.data import ProcessData
 from pipelines.config.schema import Evaluation
-from pipelines.evaluate.process_figures import coin_figures
+from pipelines.evaluate.coin import coin_details
 
 N = 300
 DATA = ProcessData("coin", train_sequences=1, validation_sequences=N)
@@ -45,17 +45,17 @@ def rows():
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(rows):
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
-    figures = coin_figures(model, shards, DATA, Evaluation(), torch.device("cpu"))
+    details = coin_details(model, shards, DATA, Evaluation(), torch.device("cpu"))
     asked = iter(model.asked)
     codes_of = []
-    for shown in figures["sequences"]:
+    for sequence in details.sequences:
         (inputs, noise, _), (again, _, codes) = next(asked), next(asked)
         assert noise is not None and codes is not None
         for given in (inputs, again):
-            flips = ["^" + shown["flips"][:-1]] * 4
+            flips = ["^" + sequence.flips[:-1]] * 4
             assert ["".join(coin_flip.SYMBOLS[t] for t in row) for row in given] == flips
-        np.testing.assert_allclose(shown["encoder_z"], 0.6 + 0.3 * noise[..., 0], atol=1e-4)
-        np.testing.assert_allclose(shown["prior_z"], 0.2 + 0.1 * codes, atol=1e-4)
+        np.testing.assert_allclose(sequence.encoder_z, 0.6 + 0.3 * noise[..., 0], atol=1e-4)
+        np.testing.assert_allclose(sequence.prior_z, 0.2 + 0.1 * codes, atol=1e-4)
         codes_of.append(codes)
         assert not torch.equal(noise[0], noise[1])
     assert len(codes_of) == 3 and all(torch.equal(codes, codes_of[0]) for codes in codes_of)
@@ -66,7 +66,7 @@ def test_z_from_the_prior_knows_nothing_of_the_hidden_sides(rows):
     """Evaluation has the same seed as the corpus here, and may not draw the same numbers."""
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
-    coin_figures(model, shards, DATA, Evaluation(seed=DATA.seed), torch.device("cpu"))
+    coin_details(model, shards, DATA, Evaluation(seed=DATA.seed), torch.device("cpu"))
     sides = coin_flip.sample_labelled(N, torch.Generator().manual_seed(DATA.seed))[1]
     prior = model.asked[1][2].flatten()[: len(sides)]
     same = (prior == sides[: len(prior)]).double().mean().item()

@@ -1,0 +1,120 @@
+"""Where the z of a generation comes from: the prior, a seed, given codes, or given noise.
+
+The z of the prompt's positions is always sampled from the encoder's bits with noise, bit h being
+[noise_h < p_h]; the z of new tokens is of the prior, bits [noise_h < 1/2], or given as codes.
+
+Shapes: B rows, P prompt tokens, N new tokens, T = P + N, H latent bits.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from ftmodel.model.mapper import pack_bits
+
+Shape = tuple[int, int, int]  # B, T, H
+
+
+class LatentSource(ABC):
+    """Noise for the prompt's z, and codes for the new tokens' z."""
+
+    @abstractmethod
+    def noise(
+        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
+    ) -> Tensor:
+        """Noise uniform on [0, 1), of ``shape`` (B, T, H), or of one position fewer: the last new
+        token is never read. ``generator`` and ``padding`` (B,) as in ``generate``.
+
+        Raises ValueError if this source cannot give such noise.
+        """
+
+    def codes(self, noise: Tensor) -> Tensor:
+        """z of new tokens (B, N), or more, of their noise (B, N, H): uniform over 0 … 2^H − 1.
+
+        Raises ValueError if this source cannot give such codes.
+        """
+        return pack_bits(noise < 0.5)
+
+
+@dataclass(frozen=True)
+class FromPrior(LatentSource):
+    """z drawn from the generator; ``share`` neighbouring rows have the same noise, hence the same z
+    of new tokens.
+    """
+
+    share: int = 1
+
+    def noise(
+        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
+    ) -> Tensor:
+        rows, length, bits = shape
+        if rows % self.share:
+            raise ValueError(f"{rows} sequences cannot share z in groups of {self.share}")
+        if not isinstance(generator, Generator):
+            raise ValueError("generators of single rows draw tokens: z needs a seed or noise")
+        noise = torch.rand(rows // self.share, length, bits, generator=generator)
+        return noise.repeat_interleave(self.share, dim=0)
+
+
+@dataclass(frozen=True)
+class Pinned(LatentSource):
+    """The same noise in every row, that of ``seed``, counted from each row's first token after its
+    padding.
+    """
+
+    seed: int
+
+    def noise(
+        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
+    ) -> Tensor:
+        rows, length, bits = shape
+        noise = torch.rand(length, bits, generator=torch.Generator().manual_seed(self.seed))
+        if padding is None:
+            return noise.expand(rows, -1, -1)
+        index = torch.arange(length) - padding.cpu()[:, None]  # (B, T)
+        return noise[index.clamp(min=0)]
+
+
+@dataclass(frozen=True)
+class Codes(LatentSource):
+    """Given codes of the new tokens, (N,) or (B, N); the prompt's noise is drawn from the
+    generator.
+    """
+
+    z: Tensor
+
+    def noise(
+        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
+    ) -> Tensor:
+        return FromPrior().noise(shape, generator, padding)
+
+    def codes(self, noise: Tensor) -> Tensor:
+        z, (rows, new, bits) = self.z, noise.shape
+        if z.is_floating_point() or (z.dim() == 2 and z.shape[0] not in (1, rows)) or z.dim() > 2:
+            raise ValueError(f"codes must be integers (N,) or ({rows}, N), not {tuple(z.shape)}")
+        if z.shape[-1] < new - 1:
+            raise ValueError(f"{z.shape[-1]} codes cannot pin {new} new tokens")
+        if z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:
+            raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
+        return z.expand(rows, -1)
+
+
+@dataclass(frozen=True)
+class Noise(LatentSource):
+    """Given noise (B, T, H) or (B, T − 1, H) or longer, for all positions; padding may hold any. A
+    noise of −1 sets a bit and 1 clears it, at the prompt's positions too.
+    """
+
+    values: Tensor
+
+    def noise(
+        self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
+    ) -> Tensor:
+        rows, length, bits = shape
+        given = tuple(self.values.shape)
+        if len(given) != 3 or given[::2] != (rows, bits) or given[1] < length - 1:
+            raise ValueError(f"noise must be ({rows}, {length}, {bits}), not {given}")
+        return self.values

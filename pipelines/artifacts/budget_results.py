@@ -1,0 +1,28 @@
+"""Results of a run's model at one of its token budgets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from pipelines.config.derived import Budget
+from pipelines.config.schema import Experiment, Run
+
+
+@dataclass(frozen=True)
+class BudgetResult:
+    tokens: int  # trained on by then
+    listed: int  # as configured
+    annealed: bool
+
+    @classmethod
+    def of(cls, experiment: Experiment, run: Run, budget: Budget, **results: Any) -> Self:
+        tokens = budget.steps * experiment.batch_tokens(run)
+        return cls(tokens=tokens, listed=budget.listed, annealed=budget.annealed, **results)
+
+
+T = TypeVar("T", bound=BudgetResult)
+
+
+def in_last_third(budgets: Sequence[T]) -> list[T]:
+    """The budgets in the last third of the training, of all its budgets as they rise."""
+    return [entry for entry in budgets if 3 * entry.tokens >= 2 * budgets[-1].tokens]

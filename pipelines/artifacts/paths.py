@@ -1,0 +1,39 @@
+"""Where every stage finds what the stages before it have written: the folders of a project."""
+
+from pathlib import Path
+
+BENCHMARKS = Path("data/benchmarks")  # copies of the datasets of benchmarks
+
+
+def tokens_folder(data: str) -> Path:
+    """The token files of an entry under `data`."""
+    return Path("data/tokens") / data
+
+
+def corpus_folder(data: str) -> Path:
+    """The documents of an entry under `data`."""
+    return Path("data/corpus") / data
+
+
+def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
+    """A finished run's checkpoint, which DVC caches: its last, or that of a smaller budget of so
+    many ``tokens``, as listed in the configuration.
+    """
+    return Path("checkpoints") / experiment / run / f"{tokens or 'last'}.ckpt"
+
+
+def resume_folder(experiment: str, run: str) -> Path:
+    """The checkpoints of an unfinished run. DVC does not know this folder: it deletes a stage's
+    outputs before it runs the stage (those marked to persist it keeps, but then it caches no
+    earlier run).
+    """
+    return Path("resume") / experiment / run
+
+
+def results_folder(experiment: str, run: str) -> Path:
+    """The training curve of a run, and the figures of its evaluation and its suite."""
+    return Path("results") / experiment / run
+
+
+def report_folder(experiment: str) -> Path:
+    return Path("report") / experiment

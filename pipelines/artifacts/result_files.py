@@ -1,0 +1,56 @@
+"""The dataclasses of results as JSON files, and their numbers by name."""
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
+
+T = TypeVar("T")
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as mappings without the fields that are None."""
+    if is_dataclass(value):
+        entries = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {name: plain(entry) for name, entry in entries if entry is not None}
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    return [plain(entry) for entry in value] if isinstance(value, list) else value
+
+
+def write(path: Path, content: Any, indent: int | None = 2) -> None:
+    """Write a dataclass, or plain data, as JSON; all of the file or nothing."""
+    with replace_file(path) as file:
+        file.write(json.dumps(plain(content), indent=indent).encode() + b"\n")
+
+
+def read(path: Path, kind: type[T], stage: str) -> T:
+    """Read a file of ``kind``; raises UserError, naming the ``stage`` that makes it, if it is
+    missing or not such a file.
+    """
+    again = f"`dvc repro {stage}@{path.parent.name}` makes it"
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {again}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: {field}: {first['msg']}; {again}") from None
+
+
+def flat(content: Any, separator: str = "/", prefix: str = "") -> dict[str, float]:
+    """Every number of a dataclass by its path, {"a/b": 1.0}; lists and texts are left out."""
+    figures: dict[str, float] = {}
+    for key, value in plain(content).items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            figures |= flat(value, separator, f"{name}{separator}")
+        elif isinstance(value, int | float):
+            figures[name] = int(value) if isinstance(value, bool) else value
+    return figures

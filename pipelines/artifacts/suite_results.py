@@ -1,0 +1,55 @@
+"""What `suite` leaves in results/<experiment>/<run>/suite.json."""
+
+from dataclasses import dataclass, field
+
+from pipelines.artifacts.budget_results import BudgetResult
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    value: float
+    se: float | None = None  # standard error over documents
+
+
+@dataclass(frozen=True)
+class TaskResult(TaskScore):
+    """A benchmark as it was run, and its score."""
+
+    metric: str = ""
+    task: str = ""  # its name in the harness, or of ours
+    higher_is_better: bool = True
+    documents: int = 0
+    shots: int = 0
+    version: str = ""
+    truncated: int = 0  # requests cut from the left
+    mc_error: float | None = None  # mean over requests, nats
+    undecided: float | None = None  # share of documents whose two best choices z's noise may swap
+    seconds: float = 0.0
+    subtasks: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SuiteBudget(BudgetResult):
+    tasks: dict[str, TaskScore]
+
+
+@dataclass(frozen=True)
+class SuiteLastThird:
+    n: int
+    tasks: dict[str, float]
+
+
+@dataclass
+class SuiteResults:
+    """suite.json"""
+
+    suite: str
+    harness: str
+    scoring: str
+    samples: int
+    limit: int | None
+    seed: int
+    tasks: dict[str, TaskResult]
+    skipped: dict[str, str]  # why
+    budgets: list[SuiteBudget] = field(default_factory=list)
+    last_third: SuiteLastThird | None = None

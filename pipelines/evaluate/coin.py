@@ -1,0 +1,80 @@
+"""The coin flip by flip: P(next flip is a one) at each flip of a few held-out sequences, exactly,
+given the coin's hidden side, and by the model, without z or with several.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic import coin_flip
+from pipelines.artifacts.results import CoinDetails, CoinSequence
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import ProcessData
+from pipelines.config.schema import Evaluation as Settings
+from pipelines.evaluate.label import labelled_rows
+from pipelines.evaluate.measurement import Context
+
+DRAWS = 4  # of z for each sequence, from the encoder and from the prior
+
+
+def applies(context: Context) -> bool:
+    return context.data.source == "coin"
+
+
+def measure(context: Context) -> None:
+    assert isinstance(context.data, ProcessData)
+    context.details.coin = coin_details(
+        context.model, context.shards, context.data, context.settings, context.device
+    )
+
+
+@torch.inference_mode()
+def coin_details(
+    model: FreeTransformer,
+    shards: Shards,
+    data: ProcessData,
+    settings: Settings,
+    device: torch.device,
+) -> CoinDetails:
+    """Of the sequences at the top, the upper quartile and the median of how far the exact
+    probability travels.
+    """
+    rows, sides = labelled_rows(shards, data)
+    exact = coin_flip.predictive(rows)
+    ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
+    chosen = ranked[[0, len(ranked) // 4, len(ranked) // 2]]
+    rng = generator(settings.seed, Purpose.COIN)
+    context, width = model.config.context, model.config.latent_bits
+    prior = torch.randint(1 << width, (DRAWS, context), generator=rng).to(device)
+    sequences = []
+    for i in chosen.tolist():
+        flips = rows[i, 1:] == coin_flip.ONE
+        inputs = rows[i : i + 1, :-1].to(device)
+        sequence = CoinSequence(
+            flips="".join(coin_flip.SYMBOLS[t] for t in rows[i, 1:].tolist()),
+            side=int(sides[i]),
+            ones=[0, *flips.cumsum(0).tolist()[:-1]],
+            exact=rounded(exact[i]),
+            given_side=float(coin_flip.probability_of_one(sides[i].double())),
+        )
+        if model.latent is None:
+            sequence.model = rounded(ones(model, model(inputs).hidden)[0])
+        else:
+            copies = inputs.expand(DRAWS, -1)
+            noise = torch.rand(DRAWS, context, width, generator=rng).to(device)
+            sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))
+            sequence.prior_z = rounded(ones(model, model(copies, codes=prior).hidden))
+        sequences.append(sequence)
+    return CoinDetails(coin_flip.EPSILON, sequences)
+
+
+def ones(model: FreeTransformer, hidden: Tensor) -> Tensor:
+    """P(next flip is a one) (B, T) of hidden (B, T, D)."""
+    return model.logits(hidden).float().softmax(-1)[..., coin_flip.ONE].cpu()
+
+
+def rounded(values: Tensor) -> Any:
+    return values.double().mul(1e4).round().div(1e4).tolist()

@@ -1,0 +1,87 @@
+"""What z tells of the hidden label, a fair coin, that decides a sequence of some processes."""
+
+from dataclasses import asdict
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ftmodel.analysis.label_information import label_information, told_by
+from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic.registry import PROCESSES
+from pipelines.artifacts.packing import held_out, noise_of, packed
+from pipelines.artifacts.results import LabelFigures
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import ProcessData
+from pipelines.config.schema import Evaluation as Settings
+from pipelines.evaluate.measurement import Context
+
+
+def applies(context: Context) -> bool:
+    """Whether there is a z, and a label that it may tell of."""
+    data = context.data
+    if context.model.latent is None or not isinstance(data, ProcessData):
+        return False
+    return PROCESSES[data.source].sample_labelled is not None
+
+
+def measure(context: Context) -> None:
+    assert isinstance(context.data, ProcessData)
+    context.evaluation.label = label_figures(
+        context.model, context.shards, context.data, context.settings, context.device
+    )
+
+
+def labelled_rows(shards: Shards, data: ProcessData) -> tuple[Tensor, Tensor]:
+    """The held-out rows (n, row) and their hidden labels (n,), drawn again as the corpus was.
+
+    Raises UserError if that gives other rows.
+    """
+    draw = PROCESSES[data.source].sample_labelled
+    assert draw is not None
+    rows, labels = draw(data.validation_sequences, torch.Generator().manual_seed(data.seed))
+    stored = torch.from_numpy(np.stack(list(shards.documents("validation"))))
+    if not torch.equal(rows, stored):
+        raise UserError(
+            f"{shards.folder}: its held-out rows are not those that seed {data.seed} gives, so "
+            "their labels are unknown; make the corpus again with "
+            f"`dvc repro -f data@{shards.folder.name}`"
+        )
+    return rows, labels
+
+
+@torch.inference_mode()
+def label_figures(
+    model: FreeTransformer,
+    shards: Shards,
+    data: ProcessData,
+    settings: Settings,
+    device: torch.device,
+) -> LabelFigures:
+    """Information on the label in z, drawn once from the encoder for each held-out row that is
+    scored, and in the rows themselves: the most that any z can have.
+    """
+    posterior = PROCESSES[data.source].label_posterior
+    assert model.latent is not None and posterior is not None
+    rows, labels = labelled_rows(shards, data)
+    context, width = model.config.context, model.config.latent_bits
+    bits, scored = [], []
+    chunks = held_out(shards, context, settings.tokens)
+    for batch in packed(chunks, context, max(1, settings.batch_tokens // context)):
+        draw = noise_of(batch, width, settings.seed, Purpose.LABEL, device)
+        inputs = batch.inputs.to(device)
+        positions = model.positions(0, context, device)
+        o = model.latent.encode(model.lower(inputs, positions), positions)
+        bits.append((draw() < o.sigmoid()).cpu().long())
+        scored += [chunk.document for chunk in batch.chunks]
+    information = label_information(
+        torch.cat(bits), labels[scored], generator(settings.seed, Purpose.PERMUTATIONS)
+    )
+    return LabelFigures(
+        **asdict(information.best),
+        whole=information.whole,
+        per_bit=information.per_bit,
+        text=told_by(posterior(rows[scored])),
+    )

@@ -1,0 +1,39 @@
+"""What a measurement is: something that can be asked of some models on some data, and fills in its
+fields of evaluation.json and details.json.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.results import Details, Evaluation
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config.data import Data
+from pipelines.config.schema import Evaluation as Settings
+from pipelines.evaluate.bounds import Scores
+
+
+@dataclass
+class Context:
+    """A model, the data that it is measured on, and the results so far."""
+
+    model: FreeTransformer
+    shards: Shards
+    data: Data
+    settings: Settings
+    device: torch.device
+    scores: Scores  # of the held-out documents
+    evaluation: Evaluation
+    details: Details
+
+
+class Measurement(Protocol):
+    """A module of this folder; all its random numbers are from a stream of its own."""
+
+    def applies(self, context: Context) -> bool:
+        """Whether the model and the data are of the kind that is measured."""
+
+    def measure(self, context: Context) -> None:
+        """Fill in the fields of ``context.evaluation`` and ``context.details``."""

@@ -1,0 +1,69 @@
+"""What a report is made from: the arms and all comparisons between them, computed once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pipelines.artifacts.run_results import RunResults
+from pipelines.report.arms import Arm, by_data, families
+from pipelines.report.benchmarks.table import Benchmarks, benchmarks
+from pipelines.report.budgets import BudgetTable, budget_table
+from pipelines.report.comparison import Comparison, compare
+from pipelines.report.style import Style, styles
+
+
+@dataclass(frozen=True)
+class Analysis:
+    arms: list[Arm]
+    iwae_samples: int  # K of the bound that Free Transformers are compared by
+
+    @property
+    def runs(self) -> list[RunResults]:
+        return [run for arm in self.arms for run in arm.runs]
+
+    @cached_property
+    def by_data(self) -> dict[str, list[Arm]]:
+        return by_data(self.arms)
+
+    @cached_property
+    def families(self) -> list[list[Arm]]:
+        return families(self.arms)
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """Of the final bounds."""
+        return compare(self.arms)
+
+    @cached_property
+    def budgets(self) -> dict[str, BudgetTable]:
+        """By data."""
+        return {
+            data: budget_table(arms, self.compared_on(data)) for data, arms in self.by_data.items()
+        }
+
+    @cached_property
+    def benchmarks(self) -> list[Benchmarks]:
+        """Of each family that was scored on a suite."""
+        return benchmarks(self.arms)
+
+    @cached_property
+    def style(self) -> dict[str, Style]:
+        """The look of each arm, the same in all figures."""
+        return styles(arm.name for arm in self.arms)
+
+    def compared_on(self, data: str) -> list[Comparison]:
+        return [c for c in self.comparisons if c.arm.run.data == data]
+
+    def family_name(self, family: list[Arm]) -> str:
+        """The name of its data, with those of model and budget where the data have several."""
+        run = family[0].run
+        alone = len(families(self.by_data[run.data])) == 1
+        return run.data if alone else f"{run.data}_{run.model}_{run.tokens}"
+
+    @cached_property
+    def comparisons_made(self) -> int:
+        """Those with a verdict: of the final bounds, at smaller budgets and over the last third;
+        and of benchmarks.
+        """
+        by_seeds = [c for table in self.budgets.values() for c in table.by_seeds]
+        scored = sum(len(b.compared()) + len(b.compared(late=True)) for b in self.benchmarks)
+        return scored + sum(c.verdict != "not known" for c in [*self.comparisons, *by_seeds])

@@ -1,0 +1,100 @@
+"""The arms at each token budget and over the last third of training, beside the plain baseline.
+
+Bounds of single documents are kept for the final budget alone. At the others the error of a
+difference over documents is not known, and seeds alone decide what counts.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from pipelines.artifacts.results import Estimate
+from pipelines.report.arms import Arm, OverSeeds, over_seeds
+from pipelines.report.comparison import Comparison, contrast, controls
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The bound of an arm, mean and spread of its seeds."""
+
+    bound: OverSeeds
+    seeds: int
+    note: str  # what kind of figure it is; may be empty
+    difference: Comparison | None  # from the plain baseline
+
+
+Column = dict[str, Cell]  # by arm
+
+
+@dataclass(frozen=True)
+class BudgetTable:
+    """Arms on one data set, a column for each budget and one for the last third of training."""
+
+    columns: dict[str, Column]  # by their heads
+    arms: list[Arm]
+
+    @property
+    def by_seeds(self) -> list[Comparison]:
+        """Those of its comparisons that are by seeds alone, so not of the final bounds."""
+        cells = [cell for column in self.columns.values() for cell in column.values()]
+        return [c.difference for c in cells if c.difference and c.difference.documents is None]
+
+
+def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
+    """Of arms on one data set; ``comparisons``: of their final bounds."""
+    arms = [arm for arm in arms if arm.has_budgets]
+    tokens = sorted({entry.tokens for arm in arms for entry in arm.first.evaluation.budgets})
+    columns = {f"{number:,} tokens": at_budget(arms, number, comparisons) for number in tokens}
+    return BudgetTable(columns | {"mean of the last third": over_last_third(arms)}, arms)
+
+
+def at_budget(arms: list[Arm], tokens: int, comparisons: list[Comparison]) -> Column:
+    """The arms all of whose seeds have this budget."""
+    bounds: dict[str, list[Estimate]] = {}
+    notes = {}
+    for arm in arms:
+        budgets = [entry for run in arm.runs for entry in run.evaluation.budgets]
+        here = [entry for entry in budgets if entry.tokens == tokens]
+        if len(here) == len(arm.runs):
+            bounds[arm.name] = [entry.figures(arm.unit).bound for entry in here]
+            notes[arm.name] = "" if here[0].annealed else "snapshot"
+    final = {  # their errors over documents are known
+        c.arm.name: c for c in comparisons if c.other.plain and c.arm.trained_tokens == tokens
+    }
+    differences = from_plain(arms, bounds) | final
+    return {
+        name: Cell(over_seeds(each), len(each), notes[name], differences.get(name))
+        for name, each in bounds.items()
+    }
+
+
+def over_last_third(arms: list[Arm]) -> Column:
+    """Only averages over the same budgets are compared; the final one alone is compared already."""
+    groups: dict[tuple[int, ...], list[Arm]] = defaultdict(list)
+    for arm in arms:
+        evaluation = arm.first.evaluation
+        assert evaluation.last_third, f"{arm.name} has budgets, but none in the last third"
+        late = evaluation.budgets[-evaluation.last_third.n :]
+        groups[tuple(entry.tokens for entry in late)].append(arm)
+    column: Column = {}
+    for budgets, group in groups.items():
+        bounds = {arm.name: arm.last_third for arm in group}
+        alone = len(budgets) == 1
+        note = "the final budget alone" if alone else f"{len(budgets)} budgets"
+        differences = {} if alone else from_plain(group, bounds)
+        column |= {
+            name: Cell(over_seeds(each), len(each), note, differences.get(name))
+            for name, each in bounds.items()
+        }
+    return column
+
+
+def from_plain(arms: list[Arm], bounds: dict[str, list[Estimate]]) -> dict[str, Comparison]:
+    """Each arm that has bounds against the plain baseline of its family, by seeds alone."""
+    means = {name: [bound.mean for bound in each] for name, each in bounds.items()}
+    present = [arm for arm in arms if arm.name in bounds]
+    return {
+        arm.name: contrast(arm, other, arm.unit, means[arm.name], means[other.name])
+        for arm in present
+        for other in controls(arm, present)
+        if other.plain
+    }

@@ -1,0 +1,44 @@
+"""How large each text is, and how much of its held-out part the training part has too."""
+
+import json
+from pathlib import Path
+
+from pipelines.report.analysis import Analysis
+from pipelines.report.sections.section import Section
+from pipelines.report.wording import count
+
+TOKENS = Path("data/tokens")
+
+
+def section(analysis: Analysis) -> Section | None:
+    texts = {
+        data: data_words(data)
+        for data, arms in analysis.by_data.items()
+        if arms[0].first.source == "text"
+    }
+    return Section("corpora", "Data", content=texts) if texts else None
+
+
+def data_words(data: str) -> list[str]:
+    folder = TOKENS / data
+    if not (folder / "metadata.json").exists():
+        return [f"{folder} has no metadata.json, so nothing is known of its size"]
+    splits = json.loads((folder / "metadata.json").read_text())["splits"]
+    parts = [
+        f"{name}: {count(split['documents'], 'document')}, {count(split['tokens'], 'token')}, "
+        f"{count(split['bytes'], 'byte')}"
+        for name, split in splits.items()
+    ]
+    return [*parts, overlap_words(folder)]
+
+
+def overlap_words(folder: Path) -> str:
+    if not (folder / "overlap.json").exists():
+        return "whether held-out text is in the training text too was not looked at"
+    overlap = json.loads((folder / "overlap.json").read_text())
+    share = overlap["tokens_overlapping"] / max(1, overlap["tokens"])
+    return (
+        f"{100 * share:.2f} % of {overlap['tokens']:,} held-out tokens, in "
+        f"{overlap['documents_with_overlap']:,} of {count(overlap['documents'], 'document')}, "
+        f"are in {overlap['n']}-grams of tokens that the training text has too"
+    )

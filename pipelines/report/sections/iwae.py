@@ -1,0 +1,47 @@
+"""How loose the bounds still are: IWAE against its number of samples K."""
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from pipelines.report.analysis import Analysis
+from pipelines.report.arms import Arm
+from pipelines.report.sections.section import Section
+from pipelines.report.style import Style, below, plain
+
+
+def section(analysis: Analysis) -> Section | None:
+    figures = {}
+    for data, group in analysis.by_data.items():
+        if arms := [a for a in group if all(r.evaluation.iwae_by_samples for r in a.runs)]:
+            alt = f"IWAE bound against samples K on {data}"
+            figures[f"samples_{data}"] = (bound_by_samples(arms, analysis.style), alt)
+    return Section("iwae", "How loose the bounds still are", figures=figures) if figures else None
+
+
+def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
+    """The IWAE bound against its number of samples K, above its value at the largest K."""
+    figure = Figure(figsize=(11, 4.4 + 0.2 * (len(arms) // 4)))
+    axes = figure.subplots()
+    for arm in arms:
+        for run in arm.runs:
+            bounds = run.evaluation.iwae_by_samples or {}
+            samples = sorted(bounds)
+            above = [bounds[k].mean - bounds[samples[-1]].mean for k in samples]
+            look = {**style[arm.name], "markevery": 1, "marker": style[arm.name]["marker"] or "o"}
+            axes.plot(samples, above, lw=1.1, **look)
+    plain(
+        axes,
+        "What each further sample still takes off",
+        "samples K",
+        "bits per token above the last",
+    )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    handles = [Line2D([], [], label=arm.name, lw=2, color=style[arm.name]["color"],
+                      marker=style[arm.name]["marker"], ms=4) for arm in arms]  # fmt: skip
+    below(figure, handles, 4)
+    return figure

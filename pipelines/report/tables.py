@@ -1,0 +1,147 @@
+"""The tables of a report for programs and for the terminal: arms.csv, runs.csv, curves.csv and
+summary.txt.
+"""
+
+import csv
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from ftmodel.model.objective import LN2
+from pipelines.artifacts.result_files import flat
+from pipelines.artifacts.results import UNITS, Estimate
+from pipelines.artifacts.run_results import RunResults
+from pipelines.common.console import aligned
+from pipelines.report.analysis import Analysis
+from pipelines.report.arms import Arm, over_seeds, recipe
+from pipelines.report.benchmarks.table import of_family
+from pipelines.report.benchmarks.terminal import summary_lines
+from pipelines.report.sections.figure4 import our_panel
+from pipelines.report.wording import number
+
+
+def curve_rows(runs: list[RunResults]) -> list[dict[str, Any]]:
+    """Training bounds of all runs, one row a point, for `dvc plots`."""
+    return [
+        {
+            "run": run.name,
+            "tokens": row.tokens,
+            "step": row.step,
+            "bits_per_token": row.bound_bits,
+            "ce_bits_per_token": row.ce_nats / LN2,
+            "kl_bits_per_token": row.kl_bits,
+        }
+        for run in runs
+        for row in run.curve
+    ]
+
+
+def run_row(run: RunResults) -> dict[str, Any]:
+    """Every number measured on a run, at full precision, under flat names."""
+    row = {"run": run.name, **vars(run.run), "latent_bits": run.latent_bits}
+    row["budgets"] = " ".join(map(str, run.run.budgets))
+    row |= {column_name(path): value for path, value in flat(run.evaluation).items()}
+    for task, result in (run.suite.tasks if run.suite else {}).items():
+        row |= {f"suite_{task}": result.value, f"suite_{task}_se": result.se}
+    return row
+
+
+def column_name(path: str) -> str:
+    """bits_per_token/nll/mean is nll_bits_per_token, bits_per_token/nll/se …_se."""
+    first, *names = path.removesuffix("/mean").split("/")
+    if first in UNITS:
+        figure, *error = names
+        return "_".join([figure, first, *error])
+    return "_".join([first, *names])
+
+
+def arm_row(arm: Arm) -> dict[str, Any]:
+    """Mean and spread over seeds of everything measured on an arm, at full precision."""
+    row = {"arm": arm.name, **recipe(arm.run), "latent_bits": arm.first.latent_bits}
+    row |= {"seeds": " ".join(map(str, arm.seeds)), "n": len(arm.runs)}
+    for unit in UNITS:
+        for name, estimate in vars(arm.figures(unit)).items():
+            row |= estimate_cells(f"{name}_{unit}", estimate)
+    row |= estimate_cells("gap_nats_per_token", arm.gap)
+    row |= estimate_cells("elbo_gap_nats_per_token", arm.elbo_gap)
+    row |= {"parameters": arm.parameters, "trained_tokens": arm.trained_tokens}
+    row |= {"tokens_per_second": arm.tokens_per_second}
+    row |= estimate_cells("last_third", over_seeds(arm.last_third) if arm.last_third else None)
+    row |= {} if arm.baseline else {"collapsed": len(arm.collapsed)}
+    return row | suite_cells(arm)
+
+
+def suite_cells(arm: Arm) -> dict[str, Any]:
+    """The arm's own benchmarks, final and over the last third of training."""
+    if any(run.suite is None for run in arm.runs):
+        return {}
+    row: dict[str, Any] = {}
+    alone = of_family([arm])
+    for scores, name in ((alone.final, "suite_{}"), (alone.last_third, "suite_{}_last_third")):
+        for task, by_arm in scores.items():
+            score = by_arm.get(arm.name)
+            row |= estimate_cells(name.format(task), score.value if score else None)
+    return row
+
+
+def estimate_cells(name: str, estimate: Estimate | None) -> dict[str, Any]:
+    if estimate is None:
+        return {}
+    row = {name: estimate.mean} | ({} if isnan(estimate.se) else {f"{name}_se": estimate.se})
+    return row if isnan(estimate.spread) else row | {f"{name}_spread": estimate.spread}
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    """A CSV with the union of the rows' columns, in the order of their first appearance."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def summary(analysis: Analysis, page: Path) -> str:
+    """One aligned line an arm; the first of the columns in bits is the one to compare arms by.
+    Below it the scores on a suite, if there is one.
+    """
+    cells = [summary_row(arm) for arm in analysis.arms]
+    heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
+    lines = aligned([heads, *([row[head] for head in heads] for row in cells)])
+    notes = {
+        "bits/token": f"bits: NLL of a baseline, IWAE-{analysis.iwae_samples} bound of a Free "
+        "Transformer; ± standard error over documents",
+        "seeds": "seeds: how many, and the standard deviation of the bound over them, bits/byte "
+        "for text",
+        "gap": "gap: bound − exact entropy, nats/token",
+        "pinned": "pinned: spread of the target with pinned z ÷ with fresh z; noise: with pinned z",
+    }
+    return "\n".join(
+        (
+            *lines,
+            "",
+            *(note for head, note in notes.items() if head in heads),
+            *summary_lines(analysis.benchmarks),
+            "",
+            f"The report is in {page}; `make ui` opens the MLflow UI.",
+            "",
+        )
+    )
+
+
+def summary_row(arm: Arm) -> dict[str, str]:
+    kl, bound = arm.figures("bits_per_token").kl, arm.bound()
+    scores = our_panel(arm).figures if arm.first.on_target else None
+    spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
+    return {
+        "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),
+        "data": arm.run.data,
+        "κ": arm.first.kappa,
+        "seeds": f"{len(arm.runs)}{spread}",
+        "bits/byte": str(bound) if arm.unit == "bits_per_byte" else "–",
+        "bits/token": str(arm.bound("bits_per_token")),
+        "KL bits": f"{kl.mean:.4f}" if kl else "–",
+        "gap": f"{arm.gap.mean:.4f}" if arm.gap else "–",
+        "valid": f"{scores.valid_fresh:.2f}" if scores else "–",
+        "pinned": number(scores.ratio, 2) if scores else "–",
+        "noise": number(scores.noise_pinned, 2) if scores else "–",
+    }

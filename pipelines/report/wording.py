@@ -1,0 +1,49 @@
+"""Numbers and lists in sentences."""
+
+from collections.abc import Iterable
+from math import isnan
+
+from ftmodel.analysis.statistics import Difference
+
+
+def signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
+
+
+def percent(relative: float) -> str:
+    """As the paper prints it: +44.44 %."""
+    return f"{relative:+.2f} %".replace("-", "−")
+
+
+def million(tokens: int) -> str:
+    return f"{tokens:,}" if tokens < 1e6 else f"{tokens / 1e6:.4g} million"
+
+
+def number(value: float, decimals: int) -> str:
+    return "–" if isnan(value) else f"{value:.{decimals}f}"
+
+
+def count(number: int, noun: str) -> str:
+    """3 seeds; 34,567 tokens."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def in_words(difference: Difference) -> str:
+    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents and over seeds."""
+    documents, seeds = difference.documents, difference.seeds
+    known = documents is not None and not isnan(documents)
+    return (
+        signed(difference.mean)
+        + (f" ± {documents:.4f}" if known else "")
+        + ("" if isnan(seeds) else f", seeds ± {seeds:.4f}")
+    )
+
+
+def printable(text: str) -> str:
+    """The text with control characters, which HTML forbids, shown as replacement characters."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)

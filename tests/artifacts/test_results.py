@@ -1,0 +1,83 @@
+"""Results as files: what is written is read back, and numbers have names."""
+
+import json
+from dataclasses import dataclass, field
+from math import isnan, nan
+
+import pytest
+
+from pipelines.artifacts.results import (
+    BudgetFigures,
+    Estimate,
+    Evaluation,
+    Figures,
+    Reconstruction,
+    flat,
+    read,
+    write,
+)
+from pipelines.common.errors import UserError
+
+FIGURES = Figures(ce=Estimate(0.1, nan), iwae=Estimate(0.5, 0.01))
+EVALUATION = Evaluation(
+    documents=3,
+    tokens=9,
+    tokens_per_second=1.5,
+    bits_per_token=FIGURES,
+    iwae_by_samples={1: Estimate(0.6, 0.01), 16: Estimate(0.5, 0.01)},
+    budgets=[BudgetFigures(1, 2, False, FIGURES), BudgetFigures(3, 3, True, FIGURES)],
+    collapsed=False,
+)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    write(tmp_path / "evaluation.json", EVALUATION)
+    again = read(tmp_path / "evaluation.json", Evaluation, "evaluate")
+    assert isnan(again.bits_per_token.ce.se)
+    assert repr(again) == repr(EVALUATION)  # of which NaN is equal to NaN
+
+
+def test_a_field_that_does_not_apply_is_not_in_the_file(tmp_path):
+    """But a None in a list or a mapping is data."""
+
+    @dataclass
+    class Some:
+        here: Reconstruction
+        gone: float | None = None
+        values: list[float | None] = field(default_factory=lambda: [1.0, None])
+        log: dict[str, str | None] = field(default_factory=lambda: {"answer": None})
+
+    write(tmp_path / "some.json", Some(Reconstruction(1.0)))
+    assert json.loads((tmp_path / "some.json").read_text()) == {
+        "here": {"valid": 1.0}, "values": [1.0, None], "log": {"answer": None}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (None, r"evaluation\.json is missing: `dvc repro evaluate@run` makes it"),
+        ("{", "evaluation.json: .*; `dvc repro evaluate@run` makes it"),
+        ('{"documents": "many"}', r"evaluation\.json: documents: .*`dvc repro evaluate@run`"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_command_that_makes_it(
+    tmp_path, text, message
+):
+    path = tmp_path / "run/evaluation.json"
+    path.parent.mkdir()
+    if text:
+        path.write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        read(path, Evaluation, "evaluate")
+    assert "\n" not in str(error.value)
+
+
+def test_numbers_by_name_without_lists_and_texts():
+    figures = flat(EVALUATION)
+    assert figures["bits_per_token/iwae/mean"] == 0.5
+    assert figures["iwae_by_samples/16/se"] == 0.01
+    assert figures["collapsed"] == 0.0 and isinstance(figures["documents"], float)
+    assert not any(name.startswith(("budgets", "bits_per_byte")) for name in figures)
+    nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": True, "f": [1, 2], "g": None, "h": "text"}
+    assert flat(nested, ".") == {"a.b": 1, "a.c.d": 2.5, "e": 1}

@@ -1,0 +1,149 @@
+"""What the pages tell a user to type works, and the files and headings that they name exist."""
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pipelines.compose import compose_config
+from pipelines.config.load import parse
+from tests.support.project_copy import Project
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ELSEWHERE = {  # programs whose commands need another machine, a cluster or a new shell
+    *("git", "source", "ray", "kubectl", "mlflow", "export", "RAY_ADDRESS=192.0.2.10:6379"),
+}
+
+
+def commands(page: Path) -> list[str]:
+    """The indented lines of a page that are commands, without their comments."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\\\n\s*", " ", text)
+    lines = re.findall(r"^    (\S.*?)(?:  +#.*)?$", text, re.MULTILINE)
+    return [line for line in lines if not line.startswith("-")]
+
+
+COMMANDS = [(page.name, command) for page in PAGES for command in commands(page)]
+
+
+def of_program(*names: str) -> pytest.MarkDecorator:
+    chosen = sorted({c for _, c in COMMANDS if c.split()[0] in names})
+    assert chosen, names
+    return pytest.mark.parametrize("command", chosen)
+
+
+def overrides_of(command: str) -> list[str]:
+    """The key=value arguments of a command, those within make's SET among them."""
+    found = []
+    for word in shlex.split(command):
+        name, _, value = word.partition("=")
+        if name == "EXPERIMENT":
+            found.append(f"experiment={value}")
+        elif name == "SET":
+            found += shlex.split(value)
+        elif name and value and not word.startswith("-") and name.upper() != name:
+            found.append(word)
+    return found
+
+
+def test_every_command_is_of_a_kind_that_is_tested():
+    assert {"make repro", "make test", "make ui", "make check"} <= {c for _, c in COMMANDS}
+    programs = {command.split()[0] for _, command in COMMANDS}
+    assert programs <= {"make", "python", "dvc", "pytest", *ELSEWHERE}
+
+
+@of_program("make")
+def test_make_knows_the_target_and_its_settings_compose(command, monkeypatch):
+    done = subprocess.run(f"{command} --dry-run", shell=True, cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(ROOT)
+    if overrides := overrides_of(command):
+        known = {path.stem for path in (ROOT / "conf/experiment").glob("*.yaml")}
+        if overrides[0].partition("=")[2] in known or not overrides[0].startswith("experiment="):
+            parse(compose_config(overrides), "conf/")
+        else:
+            assert overrides == ["experiment=first"], "the README's own example"
+
+
+@of_program("python")
+def test_modules_to_run_exist_and_their_settings_compose(command, monkeypatch):
+    _, dash_m, module, *arguments = shlex.split(command)
+    assert dash_m == "-m" and find_spec(module), command
+    monkeypatch.chdir(ROOT)
+    if module in ("pipelines.compose", "pipelines.plan"):
+        parse(compose_config([a for a in arguments if "=" in a and a[0] != "-"]), "conf/")
+    if module == "pipelines.plan":
+        done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT)
+        assert done.returncode == 0
+
+
+@of_program("pytest")
+def test_folders_of_tests_exist(command):
+    assert all((ROOT / path).exists() for path in command.split()[1:])
+
+
+@pytest.mark.slow
+def test_dvc_understands_what_it_is_asked(tokenized, tmp_path):
+    """As a dry run where there is one: what the commands do is for other tests."""
+    project = Project(tmp_path / "project")
+    project.compose()
+    for command in sorted({c for _, c in COMMANDS if c.startswith("dvc")}):
+        words = shlex.split(command)
+        if words[1] == "repro" or words[1:3] == ["exp", "run"]:
+            words.insert(2 if words[1] == "repro" else 3, "--dry")
+        elif (
+            words[1] == "remote" or words[1] == "push"
+        ):  # docs/cluster.md: fills in names of the reader's own
+            continue
+        project.ok(*words)
+
+
+def first_experiment() -> list[str]:
+    """The README's YAML examples: a whole experiment, and the seed axis for it."""
+    return re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_first_experiment_of_the_readme_composes(tmp_path, monkeypatch):
+    whole, seeds = first_experiment()
+    project = Project(tmp_path / "project")
+    monkeypatch.chdir(project.folder)
+    file = project.folder / "conf/experiment/first.yaml"
+    file.write_text(whole)
+    experiment = parse(compose_config(["experiment=first"]), "conf/")
+    assert list(experiment.runs) == ["baseline", "free_k1_2"]
+    file.write_text(whole.partition("runs:")[0] + seeds)
+    experiment = parse(compose_config(["experiment=first"]), "conf/")
+    assert len(experiment.runs) == 4
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_lead_somewhere(page):
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_exist(page):
+    """Of the project's own folders; what has a placeholder, or is made by a stage, need not."""
+    names = re.findall(r"`((?:ftmodel|pipelines|conf|tasks|tests|benchmarks|deploy|docs)/[^`\s]*)`",
+                       page.read_text())  # fmt: skip
+    for name in names:
+        if not set(name) & set("<>*$…{"):
+            assert (ROOT / name.partition("::")[0]).exists(), name
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
