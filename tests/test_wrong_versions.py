@@ -439,8 +439,8 @@ WRONG = [
     Wrong(
         "windows off by one after the first token file",
         "artifacts/tokens/shards.py",
-        "first = place - self.starts[file]",
-        "first = max(0, place - self.starts[file] - (file > 0))",
+        "first = offset - self.starts[file]",
+        "first = max(0, offset - self.starts[file] - (file > 0))",
         "artifacts/test_shards.py::test_a_window_that_crosses_files_has_the_tokens_of_both",
         "pipelines",
     ),
@@ -479,7 +479,7 @@ WRONG = [
     Wrong(
         "n-grams across documents",
         "tokenize/overlap.py",
-        "inside[at[(at >= 0) & (at < len(found))]] = False",
+        "inside[at[(at >= 0) & (at < len(inside))]] = False",
         "pass",
         "tokenize/test_overlap.py::test_an_ngram_over_the_border_of_two_documents_is_none",
         "pipelines",
