@@ -19,7 +19,7 @@ from benchmarks import steps
 from benchmarks.measure import Figure, Picture, figure, in_turns, peak_bytes
 from ftmodel.costs import flops_per_token, memory
 from ftmodel.model.config import ModelConfig
-from pipelines.report.plots import COLOURS, GREY
+from pipelines.report.style import COLOURS, GREY
 
 VOCABULARY = 2048
 ARMS = {"baseline": (COLOURS[0], "o"), "Free Transformer": (COLOURS[1], "s")}

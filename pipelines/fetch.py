@@ -21,8 +21,8 @@ from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
 from pipelines.compose import CONF
 from pipelines.config.load import PARAMS
-from pipelines.suite import datasets as task_data
-from pipelines.suite import tasks
+from pipelines.suite import benchmark_data, tasks
+from pipelines.suite.task_index import check_names
 
 USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
 
@@ -31,17 +31,17 @@ def suite_tasks(arguments: list[str]) -> dict[str, str]:
     """Name under suite.tasks → task, of the suites named, else of params.yaml's."""
     if not arguments:
         return read_tasks(PARAMS, "suite")
-    found: dict[str, str] = {}
+    tasks_of: dict[str, str] = {}
     for argument in arguments:
         key, _, name = argument.partition("=")
         if key != "suite" or not name:
             raise UserError(f"{argument!r}; {USAGE}")
         path = CONF / "suite" / f"{name}.yaml"
         if not path.exists():
-            known = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
+            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
             raise UserError(f"suite={name}: not one of {known}")
-        found |= read_tasks(path, None)
-    return found
+        tasks_of |= read_tasks(path, None)
+    return tasks_of
 
 
 def read_tasks(path: Path, key: str | None) -> dict[str, str]:
@@ -54,26 +54,26 @@ def read_tasks(path: Path, key: str | None) -> dict[str, str]:
 
 
 def fetch(task: str) -> dict[str, Any] | None:
-    """What lies there for a task now: documents, and of each dataset where it is from; None if the
-    task brings its own. Raises Skipped.
+    """Download the data of a task: the number of its documents, and the origin of each dataset;
+    None if the task brings its own data. Raises Skipped.
     """
     loaded = tasks.load(task)["tasks"].values()
     hub = {
-        task_data.place(*source): task_data.origin(*source)
+        benchmark_data.folder_of(*source): benchmark_data.origin(*source)
         for each in loaded
-        if not task_data.is_local((source := task_data.source(each.config))[0])
+        if not benchmark_data.is_local((source := benchmark_data.source(each.config))[0])
     }
     if not hub:
         return None
     return {
         "documents": sum(len(each.eval_docs) for each in loaded),
-        "datasets": [hub[place] for place in sorted(hub)],
+        "datasets": [hub[folder] for folder in sorted(hub)],
     }
 
 
 def note(fetched: dict[str, Any]) -> None:
-    """Add to the list of what was fetched, by which a suite sees that more is there now."""
-    path = task_data.FOLDER / "fetched.json"
+    """Add to the list on which stage `suite` depends."""
+    path = benchmark_data.FETCHED
     with alone(path):
         before = json.loads(path.read_text()) if path.exists() else {}
         now = dict(sorted({**before, **fetched}.items()))
@@ -84,22 +84,22 @@ def note(fetched: dict[str, Any]) -> None:
 
 def main() -> None:
     wanted = suite_tasks(sys.argv[1:])
-    tasks.check_names(wanted)
+    check_names(wanted)
     failed: dict[str, str] = {}
     for name, task in wanted.items():
         try:
-            found = fetch(task)
-        except Exception as error:  # whatever is wrong with one, the others are wanted
+            brought = fetch(task)
+        except Exception as error:  # whatever is wrong with one task, the others are wanted
             cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
             failed[name] = one_line(cause if isinstance(cause, Exception) else error)
             print(f"{name}: not fetched", flush=True)
             continue
-        if found is None:
+        if brought is None:
             print(f"{name}: brings its own data", flush=True)
             continue
-        note({task: found})
-        paths = ", ".join(sorted({each["dataset"] for each in found["datasets"]}))
-        print(f"{name}: {paths}, {found['documents']:,} documents", flush=True)
+        note({task: brought})
+        paths = ", ".join(sorted({each["dataset"] for each in brought["datasets"]}))
+        print(f"{name}: {paths}, {brought['documents']:,} documents", flush=True)
     for name, reason in failed.items():
         print(f"{name}: {reason}", file=sys.stderr)
     if failed:

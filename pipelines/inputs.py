@@ -26,7 +26,7 @@ from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Entry, Fingerprint, Folder, local_files
 from pipelines.common.source_code import CODE, mirror
-from pipelines.suite.datasets import fetched
+from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
@@ -103,7 +103,7 @@ def note_suite(tasks: Any) -> None:
     pairs = sorted({f"{named[name]} {keys[name]}" for name in tasks})
     before = loads(path.read_bytes()) if path.exists() else {"known": []}
     if not {*pairs} <= {*before["known"]}:
-        from pipelines.suite.tasks import check_key, check_names  # imports much
+        from pipelines.suite.task_index import check_key, check_names  # imports much
 
         check_names(named)
         for name in tasks:

@@ -8,6 +8,7 @@ command, the commit, the device and the time that made them.
 """
 
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
@@ -15,16 +16,18 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.results import Measured, read_runs, training_seconds
+from pipelines.artifacts.curve import training_seconds
+from pipelines.artifacts.paths import report_folder
+from pipelines.artifacts.results import Training
+from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common import errors
 from pipelines.common.console import argument
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
-from pipelines.report.page import report_folder
 
-FILES = ("index.html", "figure4.csv", "figures/figure4.png")  # of a report, and what z says
+FILES = ("index.html", "figure4.csv", "figures/figure4.png")  # of a report, and plots of z
 UNKNOWN = "not recorded"
 README = """\
 # Figure 4, experiment `{name}`
@@ -45,7 +48,7 @@ README = """\
 
 
 def report_files(report: Path) -> list[Path]:
-    """What of a report is kept; raises UserError if something is missing."""
+    """The files of a report that are kept; raises UserError if one is missing."""
     files = [report / name for name in FILES]
     for path in files:
         if not path.exists():
@@ -59,37 +62,36 @@ def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
     """A nested mapping by dotted keys."""
     if not isinstance(node, dict) or not node:
         return {prefix.removesuffix("."): node}
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, value in node.items():
-        found |= leaves(value, f"{prefix}{key}.")
-    return found
+        entries |= leaves(value, f"{prefix}{key}.")
+    return entries
 
 
 def command(experiment: str) -> str:
-    """What composes params.yaml, with the settings in which it differs from conf/, and runs it."""
-    made = f"make repro EXPERIMENT={experiment}"
+    """The command that composes params.yaml, its differences from conf/ included, and runs it."""
+    repro = f"make repro EXPERIMENT={experiment}"
     try:
         plain = leaves(OmegaConf.to_container(compose_config([f"experiment={experiment}"])))
     except UserError:
-        return f"{made} (conf/ has no experiment of this name)"
+        return f"{repro} (conf/ has no experiment of this name)"
     params = leaves(OmegaConf.to_container(OmegaConf.load(PARAMS)))
     changes = [
         f"{key}={dumps(value).replace(' ', '')}"
         for key, value in params.items()
         if key not in plain or plain[key] != value
     ]
-    return f"{made} SET='{' '.join(changes)}'" if changes else made
+    return f"{repro} SET='{' '.join(changes)}'" if changes else repro
 
 
-def origins(runs: list[Measured], key: str) -> str:
-    """What the trainings have noted of themselves; of which runs, unless it is the same of all."""
-    found: dict[str, list[str]] = {}
-    for one in runs:
-        value = one.details.get("training", {}).get(key) or UNKNOWN
-        found.setdefault(value, []).append(one.name)
-    if len(found) == 1:
-        return next(iter(found))
-    return "; ".join(f"{value} ({', '.join(names)})" for value, names in found.items())
+def origins(runs: list[RunResults], field: Callable[[Training], str]) -> str:
+    """A field that the trainings have recorded, with the names of the runs unless all agree."""
+    by_value: dict[str, list[str]] = {}
+    for run in runs:
+        by_value.setdefault(field(run.details.training) or UNKNOWN, []).append(run.name)
+    if len(by_value) == 1:
+        return next(iter(by_value))
+    return "; ".join(f"{value} ({', '.join(names)})" for value, names in by_value.items())
 
 
 def hours(seconds: float) -> str:
@@ -98,19 +100,19 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def readme(experiment: Experiment, runs: list[Measured], drawn: list[str]) -> str:
-    seconds = [training_seconds(one.curve) for one in runs]
+def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str]) -> str:
+    seconds = [training_seconds(run.curve) for run in runs]
     rows = [
-        f"| {one.name} | {one.run.seed} | {one.run.tokens:,} | {hours(took)} |"
-        for one, took in zip(runs, seconds, strict=True)
+        f"| {run.name} | {run.run.seed} | {run.run.tokens:,} | {hours(took)} |"
+        for run, took in zip(runs, seconds, strict=True)
     ]
     return README.format(
         name=experiment.name,
         drawn="".join(f" · [what z says of the target]({name})" for name in drawn),
         command=command(experiment.name),
         day=datetime.now(UTC).date(),
-        commits=origins(runs, "git_revision"),
-        devices=origins(runs, "device"),
+        commits=origins(runs, lambda training: training.git_revision),
+        devices=origins(runs, lambda training: training.device),
         total=hours(sum(seconds)),
         count=len(runs),
         rows="\n".join(rows),
@@ -120,7 +122,7 @@ def readme(experiment: Experiment, runs: list[Measured], drawn: list[str]) -> st
 def main() -> None:
     target = Path(argument("folder"))
     experiment = load_experiment()
-    files = report_files(report_folder(experiment))
+    files = report_files(report_folder(experiment.name))
     runs = read_runs(experiment)
     target.mkdir(parents=True, exist_ok=True)
     for path in files:

@@ -7,14 +7,14 @@ import argparse
 import os
 import sys
 from itertools import groupby
-from pathlib import Path
 
 import torch
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
 from ftmodel.synthetic.target_task import LENGTH, PROMPT
-from pipelines.artifacts.checkpoint import check_vocabulary, checkpoint_path, load_model
+from pipelines.artifacts.checkpoint import check_vocabulary, load_model
+from pipelines.artifacts.paths import checkpoint_path, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common import errors
 from pipelines.common.errors import UserError
@@ -54,9 +54,9 @@ def main() -> None:
     arguments = parse_arguments()
     experiment = load_stage("runs", arguments.run)
     path = checkpoint_path(experiment.name, arguments.run)
-    model, card = load_model(path)
-    shards = Shards(Path("data/tokens") / card.run["data"])
-    check_vocabulary(path, card, shards)
+    model, manifest = load_model(path)
+    shards = Shards(tokens_folder(manifest.run["data"]))
+    check_vocabulary(path, manifest, shards)
     is_target = shards.metadata.row_length is not None
     if model.latent is None and arguments.z == "pinned":
         raise UserError(f"{arguments.run} is a baseline: it has no z to pin")
@@ -71,7 +71,7 @@ def main() -> None:
     prompt = torch.tensor(ids).expand(arguments.groups * arguments.size, -1)
     pinned = arguments.z == "pinned"
     try:
-        made = generate(
+        sequences = generate(
             model,
             prompt,
             new,
@@ -86,8 +86,8 @@ def main() -> None:
     kind = (
         "no latent" if model.latent is None else "one z a group" if pinned else "one z a sequence"
     )
-    for number, group in enumerate(made.split(arguments.size), 1):
-        header = f"{arguments.run}, group {number}: {kind}"
+    for index, group in enumerate(sequences.split(arguments.size), 1):
+        header = f"{arguments.run}, group {index}: {kind}"
         print(f"{GREEN if pinned else BLUE}{header}{END}" if colour else header)
         for row in group:
             sequence = tokenizer.decode(row.tolist(), skip_special_tokens=False)

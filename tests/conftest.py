@@ -10,9 +10,10 @@ from hypothesis import settings
 import ftmodel
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
-from tests.support.workspace import tokenized, workspace
+from tests.support.cluster import two_nodes
+from tests.support.workspace import copied, finished, tokenized, warm_python, workspace
 
-__all__ = ["tokenized", "workspace"]
+__all__ = ["copied", "finished", "tokenized", "two_nodes", "warm_python", "workspace"]
 
 torch.set_num_threads(1)
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure

@@ -160,7 +160,7 @@ def read_out(
 
 
 def log_mean_exp(log_probs: Tensor) -> Tensor:
-    """log (1/K) Σ_k exp(log_probs_k), nats, (R,), of (K, R): a mean of probabilities, not of logs."""
+    """log (1/K) Σ_k exp(log_probs_k), nats, (R,), of (K, R): the mean of probabilities."""
     return log_probs.logsumexp(0) - log(len(log_probs))
 
 

@@ -136,7 +136,7 @@ class Reconstruction:
 
     valid: float
     distance: float | None = None  # of the targets, characters
-    noise: float | None = None  # overlap of the places of '!'
+    noise: float | None = None  # overlap of the positions of '!'
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class ByOffset:
 
 @dataclass(frozen=True)
 class LatentDetails:
-    """By position: bits of the target's start told by z so far, and z's distance from fair bits."""
+    """Bits by position: what z tells of the target's start so far; how far z is from fair bits."""
 
     start_bits: list[float | None]
     next_bits: list[float | None]

@@ -2,7 +2,7 @@
 
 
 class NoCommit(Exception):
-    """The hub tells no commit of a dataset."""
+    """The hub names no commit of a dataset."""
 
 
 def dataset_commit(dataset: str, revision: str | None, timeout: float | None = None) -> str:
@@ -13,5 +13,5 @@ def dataset_commit(dataset: str, revision: str | None, timeout: float | None = N
 
     commit = HfApi().dataset_info(dataset, revision=revision, timeout=timeout).sha
     if not commit:
-        raise NoCommit("the hub tells no commit")
+        raise NoCommit("the hub names no commit")
     return commit

@@ -16,6 +16,7 @@ import torch
 
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.corpus import SPLITS, PartWriter
+from pipelines.artifacts.paths import corpus_folder
 from pipelines.common import errors
 from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.console import argument
@@ -126,7 +127,7 @@ def is_done(name: str, data: TextData, done: Path) -> bool:
 def main() -> None:
     name = argument("dataset")
     data = load_stage("data", name).data[name]
-    target = Path("data/corpus") / name
+    target = corpus_folder(name)
     if isinstance(data, ProcessData):
         make_process(name, data, target)
     else:

@@ -2,9 +2,13 @@
 and one picture.
 """
 
+from collections import defaultdict
+from math import ceil, isnan, log10
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from pipelines.artifacts.results import UNITS
 from pipelines.report.analysis import Analysis
@@ -21,6 +25,7 @@ LOOKS = {  # by verdict: colour, and what stands beside the difference
     "not known": (GREY, "error not known"),
 }
 ROW = 0.36  # inches
+WIDE = 100  # an axis that reaches this many thresholds is logarithmic
 
 
 def answers(analysis: Analysis) -> dict[str, str]:
@@ -30,44 +35,45 @@ def answers(analysis: Analysis) -> dict[str, str]:
 
 def answer(data: str, analysis: Analysis) -> str:
     arms, comparisons = analysis.by_data[data], analysis.compared_on(data)
-    against_plain = [c for c in comparisons if not c.arm.baseline and c.other.plain]
     if all(arm.baseline for arm in arms):
-        return "Only baselines were trained: there is no Free Transformer to compare with."
-    if not against_plain:
+        return "Only baselines were trained: there is no Free Transformer to compare with them."
+    groups: dict[str, list[Comparison]] = defaultdict(list)
+    for comparison in comparisons:
+        if comparison.other.plain and not comparison.arm.baseline:
+            groups[comparison.other.name].append(comparison)
+    if not groups:
         return "No baseline of the same model and token budget was trained to compare with."
-    by_baseline: dict[str, list[Comparison]] = {}
-    for comparison in against_plain:
-        by_baseline.setdefault(comparison.other.name, []).append(comparison)
-    clauses = [
-        clause for group in by_baseline.values() for clause in clauses_on(group, comparisons)
-    ]
-    text = "; ".join(clauses)
-    return f"{text[0].upper()}{text[1:]}. {seeds_in_words(against_plain)}"
+    clauses = [clause for group in groups.values() for clause in clauses_on(group, comparisons)]
+    numbers = {
+        len(arm.runs) for group in groups.values() for c in group for arm in (c.arm, c.other)
+    }
+    if numbers == {1}:
+        return f"With one seed per arm, {'; '.join(clauses)}. Another seed may change this."
+    seeds = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
+    return f"Over {seeds} seeds per arm, {'; '.join(clauses)}."
 
 
 def clauses_on(group: list[Comparison], comparisons: list[Comparison]) -> list[str]:
     """What Free Transformers came to against one baseline, gains first."""
     unit, baseline = UNITS[group[0].unit], group[0].other.name
-    by_verdict: dict[str, list[Comparison]] = {}
+    by_verdict: dict[str, list[Comparison]] = defaultdict(list)
     for comparison in group:
-        by_verdict.setdefault(comparison.verdict, []).append(comparison)
+        by_verdict[comparison.verdict].append(comparison)
     clauses = []
-    if better := by_verdict.get("lower"):
-        verb = "predicts" if len(better) == 1 else "predict"
+    if better := by_verdict["lower"]:
+        predict = "predicts" if len(better) == 1 else "predict"
         clauses.append(
-            f"{names(better)} {verb} held-out data better than {baseline}, by {sizes(better)} "
+            f"{names(better)} {predict} held-out data better than {baseline}, by {sizes(better)} "
             f"{unit}{beyond_blocks(better, comparisons)}"
         )
-    if alike := by_verdict.get("no difference"):
-        clauses.append(f"no difference from {baseline} was measured for {names(alike)}")
-    if worse := by_verdict.get("higher"):
-        shows = (
-            "shows no gain: its bound is" if len(worse) == 1 else "show no gain: their bounds are"
-        )
-        clauses.append(f"{names(worse)} {shows} {sizes(worse)} {unit} above {baseline}")
-    if unknown := by_verdict.get("not known"):
-        clauses.append(f"nothing is claimed of {names(unknown)}, since errors are not known")
-    if "lower" not in by_verdict:
+    if alike := by_verdict["no difference"]:
+        clauses.append(f"for {names(alike)} no difference was measured")
+    if above := by_verdict["higher"]:
+        show = "shows no gain, its bound" if len(above) == 1 else "show no gain, their bounds"
+        clauses.append(f"{names(above)} {show} lying {sizes(above)} {unit} higher")
+    if unknown := by_verdict["not known"]:
+        clauses.append(f"of {names(unknown)} nothing is claimed, since errors are not known")
+    if not better:
         clauses[0] = f"no Free Transformer is shown to be better than {baseline}: {clauses[0]}"
     return clauses
 
@@ -83,7 +89,7 @@ def sizes(comparisons: list[Comparison]) -> str:
 
 
 def beyond_blocks(better: list[Comparison], comparisons: list[Comparison]) -> str:
-    """Whether the gain is more than that of a larger baseline; empty where the arms differ in it."""
+    """Whether the gain is more than a larger baseline's; empty where arms differ in that."""
     gains = [gain_of(c, comparisons) for c in better]
     kinds = {(gain[0], gain[1].other.name) for gain in gains if gain}
     if len(kinds) != 1 or None in gains:
@@ -96,14 +102,6 @@ def beyond_blocks(better: list[Comparison], comparisons: list[Comparison]) -> st
     }[kind]
 
 
-def seeds_in_words(comparisons: list[Comparison]) -> str:
-    numbers = sorted({len(arm.runs) for c in comparisons for arm in (c.arm, c.other)})
-    if numbers == [1]:
-        return "With a single seed per arm this holds for these very runs: another seed may differ."
-    seeds = " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-    return f"{seeds} seeds per arm; a difference counts beyond the spread of seeds and documents."
-
-
 def picture(analysis: Analysis) -> Figure | None:
     """Each arm's bound minus its baseline's, a panel for each family that has both; None if there
     is none.
@@ -112,61 +110,96 @@ def picture(analysis: Analysis) -> Figure | None:
     panels = [(family, comparisons) for family, comparisons in panels if comparisons]
     if not panels:
         return None
-    heights = [ROW * (len(comparisons) + 1) + 0.75 for _, comparisons in panels]
-    figure = Figure(figsize=(9.5, sum(heights) + 0.55))
+    heights = [ROW * (len(comparisons) + 1) + 0.8 for _, comparisons in panels]
+    figure = Figure(figsize=(10, sum(heights) + 0.6))
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (family, comparisons) in zip(grid, panels, strict=True):
         draw_family(axes, analysis.family_name(family), baselines(family)[0], comparisons)
-    handles = [
-        Line2D([], [], color=GREY, marker="D", ms=7, ls="-", lw=1.6,
-               label="mean over seeds; it counts if its bar does not reach 0"),
-        Line2D([], [], color=GREY, marker="o", ms=4, ls="", alpha=0.55, label="a seed"),
-    ]  # fmt: skip
-    below(figure, handles, 2)
+    compared = [arm for _, comparisons in panels for c in comparisons for arm in (c.arm, c.other)]
+    below(figure, legend(compared, analysis.iwae_samples), 2)
     return figure
 
 
 def plain_comparisons(family: list[Arm], analysis: Analysis) -> list[Comparison]:
     """Of the arms of a family with its plain baseline."""
-    found = [find(analysis.comparisons, arm, plain=True) for arm in family]
-    return [comparison for comparison in found if comparison]
+    comparisons = [find(analysis.comparisons, arm, plain=True) for arm in family]
+    return [comparison for comparison in comparisons if comparison]
 
 
 def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparison]) -> None:
-    """The baseline on top, at 0; bars reach as far as a difference has to exceed."""
-    unit = comparisons[0].unit
-    zero = baseline.bound(unit)
-    labels = [f"{baseline.name}"]
-    draw_seeds(axes, 0, baseline.bounds(unit), zero.mean, COLOURS[0])
-    axes.plot(0, 0, "D", ms=7, color=COLOURS[0], zorder=3)
+    """The baseline on top, at 0; bars reach as far as a difference has to exceed to count."""
+    unit, zero = comparisons[0].unit, baseline.bound().mean
+    draw_arm(axes, 0, baseline, zero, COLOURS[0])
     axes.axvline(0, lw=1.2, color=COLOURS[0])
-    side = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 9.5}
-    axes.text(1.015, 0, f"{zero.mean:.4f}", color=COLOURS[0], **side)
     for row, comparison in enumerate(comparisons, start=1):
-        arm, (colour, word) = comparison.arm, LOOKS[comparison.verdict]
-        labels.append(arm_label(arm))
-        draw_seeds(axes, row, arm.bounds(unit), zero.mean, colour)
-        known = comparison.threshold == comparison.threshold
-        bar = comparison.threshold if known else None
-        axes.errorbar(comparison.mean, row, xerr=bar, fmt="D", ms=7, lw=1.6, capsize=3,
-                      color=colour, mfc=colour if known else "white", zorder=3)  # fmt: skip
-        axes.text(1.015, row, f"{signed(comparison.mean)}  {word}", color=colour, **side)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    plain(axes, f"{name}: held-out bound against {baseline.name}",
-          f"← lower is better        difference in {UNITS[unit]}", "")  # fmt: skip
-    axes.set_yticks(range(len(labels)), labels)
+        colour, words = LOOKS[comparison.verdict]
+        draw_arm(axes, row, comparison.arm, zero, colour, comparison.threshold)
+        axes.text(1.015, row, f"{signed(comparison.mean)}  {words}", color=colour, va="center",
+                  fontsize=10, transform=axes.get_yaxis_transform())  # fmt: skip
+    arms = [baseline, *(comparison.arm for comparison in comparisons)]
+    scale = "" if linear(comparisons) else " (logarithmic beyond the innermost ticks)"
+    if scale:
+        axes.set_xscale("symlog", linthresh=decade(min(c.threshold for c in comparisons)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain(
+        axes,
+        f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {UNITS[unit]})",
+        f"← lower is better; difference in {UNITS[unit]}{scale}",
+        "",
+    )
+    axes.set_ylim(len(arms) - 0.4, -0.6)
+    axes.set_yticks(range(len(arms)), map(label, arms))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.08)
 
 
-def arm_label(arm: Arm) -> str:
+def linear(comparisons: list[Comparison]) -> bool:
+    """Whether all differences can be seen on one linear axis."""
+    thresholds = [c.threshold for c in comparisons if c.threshold > 0]
+    if len(thresholds) < len(comparisons):
+        return True
+    return max(abs(c.mean) for c in comparisons) < WIDE * min(thresholds)
+
+
+def decade(value: float) -> float:
+    """The power of ten at or above a number."""
+    return float(10 ** ceil(log10(value)))
+
+
+def draw_arm(
+    axes: Axes, row: int, arm: Arm, zero: float, colour: str, threshold: float | None = None
+) -> None:
+    """The mean, its bar and the seeds; and the prior-sample bound where it is the tighter one."""
+    mean, prior = arm.bound().mean, arm.figures().prior
+    known = threshold is None or not isnan(threshold)
+    axes.errorbar(mean - zero, row, xerr=threshold if known else None, fmt="D", ms=7, lw=1.6,
+                  capsize=3, color=colour, mfc=colour if known else "white", zorder=3)  # fmt: skip
+    if len(arm.runs) > 1:
+        seeds = [bound - zero for bound in arm.bounds()]
+        axes.plot(seeds, [row] * len(seeds), "o", ms=4.5, color=colour, mfc="white", zorder=4)
+    if prior and prior.mean < mean:
+        axes.plot(prior.mean - zero, row, "<", ms=6, color=colour, mfc="white", zorder=2)
+
+
+def label(arm: Arm) -> str:
     kappa = "" if arm.baseline else f" (κ = {arm.first.kappa})"
     return f"{arm.name}{kappa}{', ' + arm.collapse if arm.collapsed else ''}"
 
 
-def draw_seeds(axes: Axes, row: int, bounds: list[float], zero: float, colour: str) -> None:
-    if len(bounds) > 1:
-        seeds = [bound - zero for bound in bounds]
-        axes.plot(seeds, [row] * len(seeds), "o", ms=4, alpha=0.55, color=colour)
+def legend(arms: list[Arm], iwae_samples: int) -> list[Line2D]:
+    """Of what is drawn."""
+    means = f"NLL of a baseline, IWAE-{iwae_samples} bound of a Free Transformer"
+    bar = "a difference counts if its bar does not reach 0"
+    handles = [
+        Line2D([], [], color=GREY, marker="D", ms=7, ls="", label=means),
+        Line2D([], [], color=GREY, lw=1.6, marker="|", ms=7, label=bar),
+    ]
+    if any(len(arm.runs) > 1 for arm in arms):
+        handles.append(Line2D([], [], color=GREY, marker="o", ms=4.5, mfc="white", ls="",
+                              label="a seed"))  # fmt: skip
+    if any((prior := arm.figures().prior) and prior.mean < arm.bound().mean for arm in arms):
+        handles.append(Line2D([], [], color=GREY, marker="<", ms=6, mfc="white", ls="",
+                              label="prior-sample bound, where it is tighter"))  # fmt: skip
+    return handles

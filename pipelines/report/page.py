@@ -77,6 +77,11 @@ def report_folder(experiment: Experiment) -> Path:
     return Path("report") / experiment.name
 
 
+def caveat(analysis: Analysis) -> list[str]:
+    """How far the findings go, in paragraphs."""
+    return paragraphs(templates().get_template("caveat.jinja").render(analysis=analysis))
+
+
 def page_context(analysis: Analysis, folder: Path) -> dict[str, Any]:
     """What the templates are filled with; draws the figures on the way."""
     sections = all_sections(analysis)
@@ -88,6 +93,7 @@ def page_context(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "answers": headline.answers(analysis),
         "introduction": introduction(analysis),
         "findings": findings(analysis),
+        "caveat": caveat(analysis),
         "sections": sections,
         "images": save_figures(figures, folder / "figures"),
         "notes": NOTES,

@@ -1,8 +1,8 @@
-"""Requests of benchmarks made ready for a model: grouped by prompt, packed into batches, padded.
+"""Requests of benchmarks, grouped by prompt, packed into batches, padded.
 
-A prompt is read once for all answers that are asked about it, and prompts of like length are read
-together. What a request gets depends on none of that: z is drawn from noise that belongs to the
-prompt alone.
+A prompt is encoded once for all its answers, and prompts of similar length are encoded together.
+The result of a request depends on none of that: z is drawn from noise that belongs to the prompt
+alone.
 
 Shapes: B prompts, P tokens each; R answers, A tokens each; K samples, H latent bits.
 """
@@ -15,14 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator, philox
+from pipelines.suite.decoding import Decoding
 
 Ids = tuple[int, ...]  # of tokens
+Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # texts; ids of prompt and answer
 
 
 @dataclass
 class Question:
-    """A prompt, and the answers to it whose probability is asked, each with its requests."""
+    """A prompt, and the answers to be scored, each with the indices of its requests."""
 
     prompt: Ids
     answers: dict[Ids, list[int]] = field(default_factory=dict)
@@ -33,21 +36,40 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """How a text is continued."""
-
-    until: tuple[str, ...]  # strings that end it
-    temperature: float
-    new: int  # tokens at most
-
-
-@dataclass(frozen=True)
 class Opening:
-    """A prompt to be continued, for the ``repeat``-th time."""
+    """A prompt to be continued; ``repeat`` counts earlier requests for the same."""
 
     prompt: Ids
     decoding: Decoding
     repeat: int
+
+
+def grouped_by_prompt(requests: Sequence[Encoded], context: int) -> tuple[list[Question], int]:
+    """Questions with the indices of their requests, and how many requests were cut from the left to
+    fit a model's ``context``. Raises UserError for an answer of no tokens, or of more than that.
+    """
+    questions: dict[Ids, Question] = {}
+    truncated = 0
+    for i, (texts, ids, answer) in enumerate(requests):
+        room = context + 1 - len(answer)
+        if not answer or room < 1:
+            raise UserError(
+                f"{describe(texts)} has {len(answer)} tokens; the model can score from 1 to "
+                f"{context}"
+            )
+        truncated += len(ids) > room
+        prompt = tuple(ids[-room:])
+        question = questions.setdefault(prompt, Question(prompt))
+        question.answers.setdefault(tuple(answer), []).append(i)
+    return list(questions.values()), truncated
+
+
+def describe(texts: tuple[str, str] | None) -> str:
+    """A request, for a message."""
+    if texts is None:
+        return "a window of a text"
+    context, continuation = texts
+    return f"the answer {continuation[:40]!r} to a prompt that ends in {context[-40:]!r}"
 
 
 def batches_of_questions(questions: Sequence[Question], tokens: int) -> Iterator[list[Question]]:
@@ -125,10 +147,10 @@ def latent_noise(
         key, repeat = digest(prompt), 0 if repeats is None else repeats[row]
         spans = slice(longest - len(prompt), longest), slice(longest, None)
         for part, span in enumerate(spans):
-            place = noise[:, row, span]  # (K, n, H)
+            target = noise[:, row, span]  # (K, n, H)
             stream = philox(seed, purpose, key, 2 * repeat + part)
-            drawn = stream.random((place.shape[1], samples, bits), np.float32)
-            place[:] = drawn.transpose(1, 0, 2)
+            drawn = stream.random((target.shape[1], samples, bits), np.float32)
+            target[:] = drawn.transpose(1, 0, 2)
     return torch.from_numpy(noise)
 
 
@@ -136,29 +158,3 @@ def token_generator(opening: Opening, seed: int) -> torch.Generator:
     """The stream from which the tokens of a continuation are drawn, whatever its company."""
     key = digest((*opening.prompt, opening.repeat))
     return generator(seed, Purpose.GENERATION, key & 0xFFFFFFFF)
-
-
-class Ending:
-    """Which of B texts have ended: called with all new tokens (B, n) after each.
-
-    ``texts`` are their bytes, each to the end of the token that ended it.
-    """
-
-    def __init__(self, rows: int, until: Sequence[str], end: int, bytes_of: list[bytes]) -> None:
-        self.stops = [text.encode(errors="surrogatepass") for text in until if text]
-        self.margin = max(map(len, self.stops), default=1) - 1  # a stop may begin so far back
-        self.texts = [bytearray() for _ in range(rows)]
-        self.ended = torch.zeros(rows, dtype=torch.bool)
-        self.end, self.bytes_of = end, bytes_of
-
-    def __call__(self, tokens: Tensor) -> Tensor:
-        """(B,), on the CPU."""
-        last = tokens[:, -1].tolist()
-        for row in (~self.ended).nonzero()[:, 0].tolist():
-            text, start = self.texts[row], len(self.texts[row]) - self.margin
-            text += self.bytes_of[last[row]]
-            if last[row] == self.end or any(
-                text.find(stop, max(0, start)) >= 0 for stop in self.stops
-            ):
-                self.ended[row] = True
-        return self.ended

@@ -1,7 +1,7 @@
 """Tasks whose answers are programs: what is run of them, and what counts as a pass.
 
-What a model wrote is hostile: it is run by sandbox.py alone, all programs of a task at once, as a
-filter of the harness that puts PASSED or the name of the failure in the place of each answer.
+What a model wrote is hostile: only the sandbox runs it, all programs of a task at once, as a filter
+of the harness that replaces each answer by PASSED or the name of the failure.
 """
 
 from typing import Any
@@ -34,8 +34,8 @@ def verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
     """PASSED, or what went wrong, of each program with its tests."""
     from pipelines.suite.sandbox import run as sandbox
 
-    found = sandbox.run_programs(programs)
-    return [[PASSED if verdict.passed else verdict.failure] for verdict in found]
+    results = sandbox.run_programs(programs)
+    return [[PASSED if verdict.passed else verdict.failure] for verdict in results]
 
 
 def pass_at_1(doc: dict[str, Any], results: list[list[str]]) -> dict[str, float]:

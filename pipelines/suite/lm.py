@@ -1,9 +1,9 @@
-"""EleutherAI's lm-evaluation-harness asks a trained model: log-likelihoods, and texts continued.
+"""A trained model as EleutherAI's lm-evaluation-harness sees it: log-likelihoods, continuations.
 
 A prompt is read as the start of a document, as documents stood in training: after an end of text.
-Of a Free Transformer the encoder reads the prompt and never an answer (ftmodel/answers.py); with
+The encoder of a Free Transformer reads the prompt and never an answer (inference/answers.py); with
 ``posterior_prompt`` z is drawn once, with ``marginal`` K times. The seed and the prompt alone
-decide every z, so that a request gets the same answer whatever it is asked together with.
+decide every z, so that the result of a request does not depend on what it is batched with.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
-from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
+from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
@@ -28,30 +28,27 @@ from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring
 from pipelines.suite.batching import (
-    Decoding,
-    Ending,
+    Encoded,
     Ids,
     Opening,
     Question,
     batches_of_openings,
     batches_of_questions,
     digest,
+    grouped_by_prompt,
     latent_noise,
     left_padded,
     padded,
     token_generator,
 )
+from pipelines.suite.decoding import Decoding, Ending, read_settings
 
-NEW_TOKENS = 256  # of a continuation, where the task does not say: the harness's own number
 ENCODED_AT_ONCE = 1000  # requests
 CPU_TOKENS = 2048  # a forward pass: activations of more leave its caches (half the speed at 16384)
-NEUTRAL = {"top_k": 0, "top_p": 1, "num_beams": 1, "repetition_penalty": 1}  # without effect
-
-Encoded = tuple[tuple[str, str] | None, list[int], list[int]]  # texts; ids of prompt and answer
 
 
 class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
-    """A trained model of either arm, as the harness asks it.
+    """A trained model of either arm.
 
     Attributes:
         truncated: requests, since start_task, whose prompt was cut from the left to fit.
@@ -94,7 +91,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         self.start_task()
 
     def start_task(self) -> None:
-        """Forget what was counted of earlier requests."""
+        """Reset the counts of earlier requests."""
         self.truncated = 0
         self.mc_error: dict[tuple[str, str], float] = {}
 
@@ -121,15 +118,15 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         """
         split = []
         for context, continuation in pairs:
-            kept = context.rstrip()
-            split.append((kept, context[len(kept) :] + continuation))
-        ids = self.encode([text for kept, rest in split for text in (kept, kept + rest)])
+            prompt = context.rstrip()
+            split.append((prompt, context[len(prompt) :] + continuation))
+        ids = self.encode([text for prompt, rest in split for text in (prompt, prompt + rest)])
         encoded: list[Encoded] = []
-        for pair, (kept, rest) in zip(pairs, split, strict=True):
-            answer = ids[kept + rest][len(ids[kept]) :]
+        for pair, (prompt, rest) in zip(pairs, split, strict=True):
+            answer = ids[prompt + rest][len(ids[prompt]) :]
             if not answer:  # none, or it melts into the last token of the context
                 answer = self.tok_encode(rest, add_special_tokens=False)
-            encoded.append((pair, [self.eot_token_id, *ids[kept]], answer))
+            encoded.append((pair, [self.eot_token_id, *ids[prompt]], answer))
         return encoded
 
     def loglikelihood(
@@ -145,21 +142,11 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         self, requests: list[Encoded], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
         """Raises UserError for an answer of no tokens, or of more than the context."""
-        questions: dict[Ids, Question] = {}
-        for i, (texts, context, continuation) in enumerate(requests):
-            room = self.max_length + 1 - len(continuation)
-            if not continuation or room < 1:
-                raise UserError(
-                    f"{asked(texts)} has {len(continuation)} tokens; the model can score from 1 to "
-                    f"{self.max_length}"
-                )
-            self.truncated += len(context) > room
-            prompt = tuple(context[-room:])
-            question = questions.setdefault(prompt, Question(prompt))
-            question.answers.setdefault(tuple(continuation), []).append(i)
+        questions, truncated = grouped_by_prompt(requests, self.max_length)
+        self.truncated += truncated
         results = [(math.nan, False)] * len(requests)
         with self.progress("log-likelihoods", len(requests), disable_tqdm) as progress:
-            for batch in batches_of_questions(list(questions.values()), self.scored_tokens):
+            for batch in batches_of_questions(questions, self.scored_tokens):
                 scored = zip(*self.scores(batch), strict=True)
                 for indices in (i for question in batch for i in question.answers.values()):
                     log_p, error, greedy = next(scored)
@@ -188,7 +175,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                 self.seed,
                 Purpose.ANSWERS,
             ).to(self.device)
-        found = score_answers(
+        scores = score_answers(
             self.model,
             prompts.to(self.device),
             None if padding is None else padding.to(self.device),
@@ -197,15 +184,15 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             torch.arange(len(batch)).repeat_interleave(counts).to(self.device),
             draws,
         )
-        log_p, error = log_mean_exp(found.log_probs), monte_carlo_error(found.log_probs)
-        return log_p.tolist(), error.tolist(), found.greedy.tolist()
+        log_p, error = log_mean_exp(scores.log_probs), monte_carlo_error(scores.log_probs)
+        return log_p.tolist(), error.tolist(), scores.greedy.tolist()
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
         """log P(text), nats, read in windows of the model's context: of a baseline as the harness's
         backends read, the last window beginning before its first scored token; of a Free
-        Transformer minus the IWAE-K bound (ftmodel/bounds.py) of each window, read alone.
+        Transformer minus the IWAE-K bound (inference/bounds.py) of each window, read alone.
         """
         texts = [cast(str, request.args[0]) for request in requests]
         ids = self.encode(texts)
@@ -220,8 +207,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         windows: list[Encoded] = []
         counts = []
         for ids in texts:
-            found = get_rolling_token_windows(ids, self.eot_token_id, self.max_length, 1)
-            windows += [(None, *make_disjoint_window(window)) for window in found]
+            rolling = get_rolling_token_windows(ids, self.eot_token_id, self.max_length, 1)
+            windows += [(None, *make_disjoint_window(window)) for window in rolling]
             counts.append(len(windows))
         log_p = [value for value, _ in self._loglikelihood_tokens(windows, disable_tqdm)]
         return [sum(log_p[a:b]) for a, b in zip([0, *counts], counts, strict=False)]
@@ -260,7 +247,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         seen: dict[tuple[Ids, Decoding], int] = {}
         for i, (context, settings) in enumerate(pairs):
             prompt = [self.eot_token_id, *ids[context]]
-            decoding = self.decoding(settings, len(prompt))
+            decoding = read_settings(settings, len(prompt), self.max_length)
             room = self.max_length - decoding.new
             self.truncated += len(prompt) > room
             key = tuple(prompt[-room:]), decoding
@@ -277,36 +264,6 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                         self.cache_hook.add_partial("generate_until", pairs[i], text)
                     progress.update(len(openings[opening]))
         return results
-
-    def decoding(self, settings: dict[str, Any], prompt: int) -> Decoding:
-        """What a task's settings ask for, of a prompt of so many tokens.
-
-        Where a task allows more new tokens than the model's context, half of it is for them.
-
-        Raises UserError for a way of decoding that there is not.
-        """
-        kwargs = dict(normalize_gen_kwargs(settings, NEW_TOKENS))
-        until = [text for text in cast(list[str | None], kwargs.pop("until")) if text]
-        new = cast(int, kwargs.pop("max_gen_toks"))
-        temperature = cast(float, kwargs.pop("temperature", 1.0))
-        if not kwargs.pop("do_sample"):
-            temperature = 0.0
-        if (total := kwargs.pop("max_length", None)) is not None:
-            new = cast(int, total) - prompt
-        if not temperature:
-            kwargs = {k: v for k, v in kwargs.items() if k not in ("top_k", "top_p")}
-        refused = {k: v for k, v in kwargs.items() if v not in (None, NEUTRAL.get(k))}
-        if temperature < 0:
-            refused["temperature"] = temperature
-        for name, value in refused.items():
-            raise UserError(
-                f"generation_kwargs: {name}: {value} is not supported; a token is the likeliest "
-                "one, or one drawn from all at a temperature"
-            )
-        new = max(0, new)
-        return Decoding(
-            tuple(until), temperature, new if new < self.max_length else self.max_length // 2
-        )
 
     def continued(self, batch: list[Opening]) -> list[str]:
         """The texts that continue a batch of openings, which are decoded alike."""
@@ -335,13 +292,5 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return [postprocess_generated_text(text, list(decoding.until), None) for text in texts]
 
     def progress(self, name: str, total: int, disable: bool) -> "tqdm[Any]":
-        """A bar, where somebody can see it: on a terminal."""
+        """A progress bar, on terminals alone."""
         return tqdm(desc=name, total=total, leave=False, disable=disable or None)
-
-
-def asked(texts: tuple[str, str] | None) -> str:
-    """A request, in a message."""
-    if texts is None:
-        return "a window of a text"
-    context, continuation = texts
-    return f"the answer {continuation[:40]!r} to a prompt that ends in {context[-40:]!r}"

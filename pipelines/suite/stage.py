@@ -5,7 +5,7 @@ document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/
 and scores, as lm_eval logs them, packed), and adds them to the MLflow run of the training. A run
 that lists `budgets` is scored at each of them.
 
-What a task has given is kept in resume/ until all are done: a stage that was killed goes on there.
+Each task's outcome is kept in resume/ until all are done: a stage that was killed goes on there.
 """
 
 import gzip
@@ -14,54 +14,62 @@ import shutil
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
-from math import isnan
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import torch
 
-from pipelines.artifacts.checkpoint import (
-    Card,
-    check_vocabulary,
+from pipelines.artifacts import result_files
+from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
+from pipelines.artifacts.paths import (
     checkpoint_path,
-    load_model,
+    results_folder,
     resume_folder,
+    tokens_folder,
 )
-from pipelines.artifacts.results import at_budget, in_last_third
+from pipelines.artifacts.suite_results import (
+    SuiteBudget,
+    SuiteLastThird,
+    SuiteResults,
+    TaskResult,
+    TaskScore,
+)
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_file, replace_folder
 from pipelines.common.console import argument
 from pipelines.common.errors import UserError
-from pipelines.common.source_code import code_version, hash_of
+from pipelines.common.source_code import code_version
 from pipelines.config.derived import Budget
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.config.suite import Suite, SuiteTask
-from pipelines.suite.datasets import fetched
+from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
-from pipelines.suite.tasks import Skipped, TaskFigures, harness_version, our_files, run_task
+from pipelines.suite.task_index import harness_version, version_of_ours
+from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tracking.run import Tracking
 
 SAMPLES = "suite_samples"
-Log = list[dict[str, Any]]  # of samples, as the harness keeps it
 
 
 @dataclass
 class Scored:
-    """What the tasks of one checkpoint have given."""
+    """What the tasks have given at one of a run's checkpoints."""
 
     budget: Budget
-    card: Card
+    manifest: Manifest
     samples: int  # of z; 1 for a baseline
-    figures: dict[str, TaskFigures]
-    logs: dict[str, Log]
+    outcomes: dict[str, Outcome]
     skipped: dict[str, str]  # why
+
+    def results(self) -> dict[str, TaskResult]:
+        return {task: outcome.result for task, outcome in self.outcomes.items()}
 
 
 class Progress:
-    """What the tasks of one checkpoint have given so far, in files that outlive a kill."""
+    """The outcomes of a checkpoint's tasks so far, in files that survive a kill."""
 
     def __init__(self, folder: Path, decisive: str) -> None:
         self.folder, self.decisive = folder, decisive
@@ -71,24 +79,26 @@ class Progress:
         key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()[:16]
         return self.folder / f"{name}-{key}.json"
 
-    def read(self, name: str, spec: SuiteTask) -> tuple[TaskFigures, Log] | None:
+    def read(self, name: str, spec: SuiteTask) -> Outcome | None:
         path = self.path(name, spec)
         if not path.exists():
             return None
-        kept = json.loads(path.read_text())
-        return TaskFigures(**kept["figures"]), kept["log"]
+        # no pydantic: a text of a benchmark may hold what is no Unicode character
+        result, scores, log = json.loads(path.read_text())
+        return Outcome(TaskResult(**result), scores, log)
 
-    def write(self, name: str, spec: SuiteTask, figures: TaskFigures, log: Log) -> None:
+    def write(self, name: str, spec: SuiteTask, outcome: Outcome) -> None:
         with replace_file(self.path(name, spec)) as file:
-            file.write(json.dumps({"figures": asdict(figures), "log": log}).encode())
+            result, scores, log = outcome
+            file.write(json.dumps([asdict(result), scores, log]).encode())
 
 
-def decisive(suite: Suite, card: Card, budget: Budget) -> str:
+def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
     """All that the figures of a checkpoint depend on, but for the task."""
     settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
-    brought = fetched({task.task for task in suite.tasks.values()})
-    code = code_version("suite"), hash_of(our_files())
-    return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {brought}"
+    data = fetched({task.task for task in suite.tasks.values()})
+    code = code_version("suite"), version_of_ours()
+    return f"{manifest.spec_hash} {budget} {settings} {code} {harness_version()} {data}"
 
 
 def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: Path) -> Scored:
@@ -96,9 +106,9 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
     run, suite = experiment.runs[name], experiment.suite
     whole = budget.listed == run.tokens
     path = checkpoint_path(experiment.name, name, None if whole else budget.listed)
-    model, card = load_model(path)
-    shards = Shards(Path("data/tokens") / run.data)
-    check_vocabulary(path, card, shards)
+    model, manifest = load_model(path)
+    shards = Shards(tokens_folder(run.data))
+    check_vocabulary(path, manifest, shards)
     lm = FreeTransformerLM(
         model,
         shards.byte_tokenizer(),
@@ -108,103 +118,83 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         batch_tokens=suite.batch_tokens,
         seed=suite.seed,
     )
-    progress = Progress(folder, decisive(suite, card, budget))
-    scored = Scored(budget, card, lm.samples, {}, {}, {})
+    progress = Progress(folder, decisive(suite, manifest, budget))
+    scored = Scored(budget, manifest, lm.samples, {}, {})
     at = f" at {budget.listed:,} tokens" if run.budgets else ""
     for task, spec in suite.tasks.items():
-        found = progress.read(task, spec)
-        if found is None:
+        outcome = progress.read(task, spec)
+        if outcome is None:
             try:
-                found = run_task(lm, task, spec, suite)
+                outcome = run_task(lm, task, spec, suite)
             except Skipped as reason:
                 scored.skipped[task] = str(reason)
                 if whole:
                     print(f"{name}: skipped {task}: {reason}", flush=True)
                 continue
-            progress.write(task, spec, *found)
-        scored.figures[task], scored.logs[task] = found
-        print(f"{name}{at}: {task} {shown(found[0])} ({spec.label})", flush=True)
+            progress.write(task, spec, outcome)
+        scored.outcomes[task] = outcome
+        value, se = outcome.result.value, outcome.result.se
+        error = "" if se is None else f" ± {se:.4f}"
+        print(f"{name}{at}: {task} {value:.4f}{error} ({spec.label})", flush=True)
     return scored
 
 
-def shown(figures: TaskFigures) -> str:
-    error = "" if isnan(figures.se) else f" ± {figures.se:.4f}"
-    return f"{figures.value:.4f}{error}"
-
-
-def number(value: float | None) -> float | None:
-    """JSON has no NaN."""
-    return None if value is None or isnan(value) else value
-
-
-def entry(spec: SuiteTask, figures: TaskFigures) -> dict[str, Any]:
-    """What suite.json says of a task."""
-    told = {key: value for key, value in asdict(figures).items() if key != "scores"}
-    told |= {key: number(told[key]) for key in ("se", "mc_error", "undecided")}
-    return {"metric": spec.label, "task": spec.task, **told}
-
-
-def short(figures: dict[str, TaskFigures]) -> dict[str, Any]:
-    """What the entry of a budget says of the tasks."""
-    return {name: {"value": one.value, "se": number(one.se)} for name, one in figures.items()}
-
-
-def last_third(budgets: list[dict[str, Any]]) -> dict[str, Any]:
-    """The mean score of the checkpoints in the last third of the training, as the paper's Table 3
-    has it; of the tasks that all of them were scored on.
+def last_third(budgets: list[SuiteBudget]) -> SuiteLastThird:
+    """The mean score of the checkpoints in the last third of the training, as in the paper's Table
+    3; of the tasks that all of them were scored on.
     """
-    late = in_last_third(budgets)
-    names = [name for name in budgets[-1]["tasks"] if all(name in one["tasks"] for one in late)]
-    means = {name: fmean(one["tasks"][name]["value"] for one in late) for name in names}
-    return {"n": len(late), "tasks": means}
+    late = [budget.tasks for budget in in_last_third(budgets)]
+    names = [name for name in late[-1] if all(name in tasks for tasks in late)]
+    means = {name: fmean(tasks[name].value for tasks in late) for name in names}
+    return SuiteLastThird(n=len(late), tasks=means)
 
 
-def results(experiment: Experiment, name: str, series: list[Scored]) -> dict[str, Any]:
-    """The content of suite.json, from a run's checkpoints in the order of their budgets."""
+def suite_results(experiment: Experiment, name: str, series: list[Scored]) -> SuiteResults:
+    """Of a run's checkpoints in the order of their budgets."""
     run, suite, final = experiment.runs[name], experiment.suite, series[-1]
-    found: dict[str, Any] = {
-        "suite": suite.name,
-        "harness": harness_version(),
-        "scoring": suite.scoring.value,
-        "samples": final.samples,
-        "limit": suite.limit,
-        "seed": suite.seed,
-        "tasks": {task: entry(suite.tasks[task], one) for task, one in final.figures.items()},
-        "skipped": final.skipped,
-    }
+    results = SuiteResults(
+        suite=suite.name,
+        harness=harness_version(),
+        scoring=suite.scoring.value,
+        samples=final.samples,
+        limit=suite.limit,
+        seed=suite.seed,
+        tasks=final.results(),
+        skipped=final.skipped,
+    )
     if run.budgets:
-        budgets = [
-            at_budget(experiment, run, scored.budget, {"tasks": short(scored.figures)})
-            for scored in series
-        ]
-        found |= {"budgets": budgets, "last_third": last_third(budgets)}
-    return found
+        for scored in series:
+            tasks = {k: TaskScore(task.value, task.se) for k, task in scored.results().items()}
+            results.budgets.append(SuiteBudget.of(experiment, run, scored.budget, tasks=tasks))
+        results.last_third = last_third(results.budgets)
+    return results
 
 
-def write_files(folder: Path, found: dict[str, Any], final: Scored) -> None:
-    figures = final.figures.items()
-    scores = {task: one.scores for task, one in figures if one.scores is not None}
+def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
+    outcomes = final.outcomes.items()
+    scores = {task: outcome.scores for task, outcome in outcomes if outcome.scores is not None}
     with replace_folder(folder / SAMPLES) as samples:
-        for task, log in final.logs.items():  # packed: prompts repeat their examples
+        for task, outcome in outcomes:  # packed: prompts repeat their examples
             with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
-                file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in log)
-    (folder / "suite_scores.json").write_text(json.dumps(scores) + "\n")
-    metrics = {task: one.value for task, one in figures}
-    (folder / "suite_metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
-    (folder / "suite.json").write_text(json.dumps(found, indent=2) + "\n")
+                lines = (json.dumps(sample, ensure_ascii=False) for sample in outcome.log)
+                file.writelines(f"{line}\n" for line in lines)
+    result_files.write(folder / "suite_scores.json", scores, indent=None)
+    metrics = {task: result.value for task, result in results.tasks.items()}
+    result_files.write(folder / "suite_metrics.json", metrics)
+    result_files.write(folder / "suite.json", results)
 
 
-def track(experiment: Experiment, name: str, found: dict[str, Any], series: list[Scored]) -> None:
+def track(experiment: Experiment, name: str, results: SuiteResults, series: list[Scored]) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
-    tracking.start(series[-1].card, experiment, go_on=True)
+    tracking.start(series[-1].manifest, experiment, go_on=True)
     for scored in series:
-        figures = {task: one.value for task, one in scored.figures.items()}
-        errors_of = {f"{task}_se": number(one.se) for task, one in scored.figures.items()}
-        figures |= {key: error for key, error in errors_of.items() if error is not None}
+        tasks = scored.results().items()
+        figures = {task: result.value for task, result in tasks}
+        figures |= {f"{task}_se": result.se for task, result in tasks if result.se is not None}
         tracking.log_figures("suite", figures, step=scored.budget.steps)
-    tracking.tag("suite", f"{found['suite']}, {found['harness']}, seed {found['seed']}")
-    folder = Path("results") / experiment.name / name
+    tracking.tag("suite", f"{results.suite}, {results.harness}, seed {results.seed}")
+    folder = results_folder(experiment.name, name)
     for file in (folder / "suite.json", *sorted((folder / SAMPLES).iterdir())):
         tracking.log_artifact(file)
     tracking.finish()
@@ -213,16 +203,16 @@ def track(experiment: Experiment, name: str, found: dict[str, Any], series: list
 def score(experiment: Experiment, name: str) -> None:
     """Score a trained run: its files in results/ and its MLflow run. Raises UserError."""
     # beside the run's own folder, which stage `evaluate` deletes; no run has a dot in its name
-    kept = resume_folder(experiment.name, f"{name}.suite")
-    with alone(kept):
+    progress = resume_folder(experiment.name, f"{name}.suite")
+    with alone(progress):
         series: list[Scored] = []
-        # the whole run first: of a stage cut short its figures are the ones to have
+        # the whole run first: its figures matter most if the stage is cut short
         for budget in reversed(experiment.budgets(experiment.runs[name])):
-            series.insert(0, score_checkpoint(experiment, name, budget, kept))
-        found = results(experiment, name, series)
-        write_files(Path("results") / experiment.name / name, found, series[-1])
-        track(experiment, name, found, series)
-        shutil.rmtree(kept, ignore_errors=True)
+            series.insert(0, score_checkpoint(experiment, name, budget, progress))
+        results = suite_results(experiment, name, series)
+        write_files(results_folder(experiment.name, name), results, series[-1])
+        track(experiment, name, results, series)
+        shutil.rmtree(progress, ignore_errors=True)
 
 
 def main() -> None:

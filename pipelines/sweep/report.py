@@ -9,7 +9,8 @@ from pipelines.common.atomic_files import replace_folder
 from pipelines.common.console import aligned
 from pipelines.report.arms import Arm
 from pipelines.report.glossary import NOTES
-from pipelines.report.page import run_row, save_figures, templates, write_table
+from pipelines.report.page import save_figures, templates
+from pipelines.report.tables import run_row, write_table
 from pipelines.report.verdicts import collapses
 from pipelines.report.wording import signed
 from pipelines.sweep.plots import draw

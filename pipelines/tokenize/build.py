@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
+from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
 from pipelines.common.atomic_files import replace_file, replace_folder
@@ -168,4 +169,4 @@ def main() -> None:
     name = argument("dataset")
     data = load_stage("data", name).data[name]
     cores = len(os.sched_getaffinity(0))
-    tokenize(name, data, Path("data/corpus") / name, Path("data/tokens") / name, cores)
+    tokenize(name, data, corpus_folder(name), tokens_folder(name), cores)

@@ -14,7 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from pipelines import fetch
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
-from pipelines.suite import datasets as task_data
+from pipelines.suite import benchmark_data
 from pipelines.suite.tasks import Skipped, run_task
 from tests.support.benchmark_models import Scripted, entry, settings
 
@@ -41,7 +41,7 @@ class Hub:
         self.local = datasets.load_dataset
         monkeypatch.setattr(HfApi, "dataset_info", self.info)
         monkeypatch.setattr(datasets, "load_dataset", self.load)
-        monkeypatch.setattr(task_data, "NO_HUB", [])
+        monkeypatch.setattr(benchmark_data, "NO_HUB", [])
 
     def info(self, dataset, revision=None, timeout=None):
         self.asked.append(dataset)
@@ -112,8 +112,8 @@ def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monke
     hub.error = OSError("no network")
     spec = entry("piqa", "acc_norm,none")
     model = Scripted(lambda _, choice: -float(choice == " second"))
-    figures, _ = run_task(model, "piqa", spec, settings())
-    assert figures.scores == [1.0, 0.0] * 3 and not hub.asked
+    _, scores, _ = run_task(model, "piqa", spec, settings())
+    assert scores == [1.0, 0.0] * 3 and not hub.asked
     files = {path.name for path in (there / "data").rglob("*") if path.is_file()}
     run_task(model, "piqa", spec, settings())
     assert files == {path.name for path in (there / "data").rglob("*") if path.is_file()}
@@ -141,7 +141,7 @@ def test_two_parts_of_a_dataset_lie_apart(hub, project):
     )
     for _ in range(2):
         for name in ("x.csv", "y.csv"):
-            found = task_data.load("a/b", None, {"data_files": name})
+            found = benchmark_data.load("a/b", None, {"data_files": name})
             assert found["test"][0] == {"file": name}
     assert len(hub.asked) == 2
 

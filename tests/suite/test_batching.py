@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 
 from pipelines.common.rng_streams import Purpose
 from pipelines.suite.batching import (
-    Decoding,
-    Ending,
     Opening,
     Question,
     batches_of_openings,
@@ -16,6 +14,7 @@ from pipelines.suite.batching import (
     left_padded,
     padded,
 )
+from pipelines.suite.decoding import Decoding, Ending
 
 lengths = st.integers(1, 30)
 questions = st.lists(st.tuples(lengths, st.lists(lengths, min_size=1, max_size=5)), max_size=20)

@@ -8,12 +8,14 @@ import pytest
 import yaml
 
 from pipelines import inputs
-from pipelines.artifacts.checkpoint import checkpoint_path, load_model
+from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.suite_results import SuiteBudget, SuiteLastThird, TaskScore
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
+from pipelines.suite import benchmark_data, task_index
 from pipelines.suite import stage as suite
-from pipelines.suite import tasks
 from pipelines.suite.stage import last_third, score
 from pipelines.suite.tasks import Skipped
 from tests.support.training import same, tracked_runs, train_run
@@ -63,7 +65,7 @@ def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_traini
     assert found["harness"].startswith("lm_eval 0.4.")
     assert tuple(found["tasks"]) == tuple(metrics) == SCORED
     assert "suite.run_code=true" in found["skipped"]["functions"]
-    assert "budgets" not in found
+    assert found["budgets"] == [] and "last_third" not in found
     for name, told in found["tasks"].items():
         assert told["value"] == metrics[name]
         assert told["documents"] == 3
@@ -124,10 +126,10 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
 
 def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():
     def at(tokens, **values):
-        return {"tokens": tokens, "tasks": {k: {"value": v} for k, v in values.items()}}
+        return SuiteBudget(tokens, tokens, True, {k: TaskScore(v) for k, v in values.items()})
 
     series = [at(199, a=9, b=9), at(200, a=2.0), at(250, a=3.0, b=1.0), at(300, a=4.0, b=1.0)]
-    assert last_third(series) == {"n": 3, "tasks": {"a": 3.0}}
+    assert last_third(series) == SuiteLastThird(n=3, tasks={"a": 3.0})
 
 
 def test_a_stage_that_was_killed_goes_on_with_the_next_benchmark(trained, calls):
@@ -160,7 +162,7 @@ def test_what_was_kept_of_tasks_edited_since_is_not_taken(trained, calls, monkey
     calls.fail, calls[:] = {}, []
     edited = tmp_path / "edited"
     shutil.copytree(ROOT / "tasks", edited)
-    monkeypatch.setattr(tasks, "OURS", edited)
+    monkeypatch.setattr(task_index, "OURS", edited)
     with open(edited / "mini/snippets.jsonl", "a") as file:
         file.write("\n")
     score(load_experiment(), RUN)
@@ -224,8 +226,8 @@ def test_fetched_data_are_seen(workspace):
     before = path.read_bytes()
     inputs.main()
     assert path.read_bytes() == before
-    inputs.FETCHED.parent.mkdir(parents=True)
-    inputs.FETCHED.write_text('{"piqa": {"documents": 3}}')
+    benchmark_data.FETCHED.parent.mkdir(parents=True)
+    benchmark_data.FETCHED.write_text('{"piqa": {"documents": 3}}')
     inputs.main()
     assert path.read_bytes() == before, "the suite has no such task"
     params = yaml.safe_load(open("params.yaml"))

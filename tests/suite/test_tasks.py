@@ -13,9 +13,10 @@ from datasets import Dataset, DatasetDict
 
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
-from pipelines.suite import datasets as task_data
-from pipelines.suite import tasks
-from pipelines.suite.tasks import Skipped, check_key, check_names, run_task
+from pipelines.config.suite import SuiteTask
+from pipelines.suite import benchmark_data, sandbox, task_index, tasks
+from pipelines.suite.task_index import check_key, check_names
+from pipelines.suite.tasks import Skipped, run_task
 from tests.support.benchmark_models import Scripted, by_length, entry, hashed, settings
 
 MINI = ROOT / "tasks/mini"
@@ -28,13 +29,13 @@ def rows(name):
 def suite(name):
     """Entries of a suite as the stage gives them."""
     content = yaml.safe_load((ROOT / f"conf/suite/{name}.yaml").read_text())
-    return {key: SimpleNamespace(**spec) for key, spec in content["tasks"].items()}
+    return {key: SuiteTask(**spec) for key, spec in content["tasks"].items()}
 
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch, tmp_path):
-    monkeypatch.setattr(task_data, "NO_HUB", ["no hub in reach: tests ask none"])
-    monkeypatch.setattr(task_data, "FOLDER", tmp_path / "benchmarks")
+    monkeypatch.setattr(benchmark_data, "NO_HUB", ["no hub in reach: tests ask none"])
+    monkeypatch.setattr(benchmark_data, "FOLDER", tmp_path / "benchmarks")
 
 
 @pytest.fixture
@@ -44,14 +45,14 @@ def given(monkeypatch):
     def give(**splits):
         data = DatasetDict({name: Dataset.from_list(docs) for name, docs in splits.items()})
         asked = []
-        monkeypatch.setattr(task_data, "load", lambda *what: asked.append(what) or data)
+        monkeypatch.setattr(benchmark_data, "load", lambda *what: asked.append(what) or data)
         return asked
 
     return give
 
 
-@pytest.fixture
-def sandbox(monkeypatch):
+@pytest.fixture(name="sandbox")
+def fake_sandbox(monkeypatch):
     """A sandbox that remembers programs and passes those that say so."""
 
     def run_programs(pairs):
@@ -63,7 +64,7 @@ def sandbox(monkeypatch):
 
     fake = SimpleNamespace(ran=[], run_programs=run_programs, unavailable=lambda: None)
     monkeypatch.setitem(sys.modules, "pipelines.suite.sandbox.run", fake)
-    monkeypatch.setattr("pipelines.suite.sandbox.run", fake, raising=False)
+    monkeypatch.setattr(sandbox, "run", fake, raising=False)
     return fake
 
 
@@ -118,11 +119,11 @@ def test_who_knows_the_answers_has_them_all(sandbox):
     answers |= {doc["prompt"]: "    return 'good'" for doc in rows("functions")}
     model = Scripted(lambda *pair: 0.0 if pair in likely else -50.0, answers.__getitem__)
     for name, spec in suite("mini").items():
-        figures, samples = run_task(model, name, spec, settings(run_code=True))
+        figures, scores, samples = run_task(model, name, spec, settings(run_code=True))
         assert figures.documents == len(samples) == len(rows(spec.task.removeprefix("ft_")))
         if name != "passages":
             assert figures.value == 1 and figures.higher_is_better
-            assert figures.scores == [1.0] * figures.documents and figures.se == 0
+            assert scores == [1.0] * figures.documents and figures.se == 0
         assert (figures.shots, figures.version, figures.subtasks) == (0, "1.0", {})
         assert figures.truncated == 0  # of this task, not what was there before
         assert figures.mc_error is None and figures.undecided is None
@@ -131,9 +132,9 @@ def test_who_knows_the_answers_has_them_all(sandbox):
 
 def test_standard_errors_are_those_of_a_proportion():
     for name in ("snippets", "snippets_char", "words"):
-        figures, _ = run_task(Scripted(), name, suite("mini")[name], settings())
+        figures, scores, _ = run_task(Scripted(), name, suite("mini")[name], settings())
         p, n = figures.value, figures.documents
-        assert 0 < p < 1 and np.mean(figures.scores) == pytest.approx(p)
+        assert 0 < p < 1 and np.mean(scores) == pytest.approx(p)
         assert figures.se == pytest.approx(math.sqrt(p * (1 - p) / (n - 1)))
 
 
@@ -153,7 +154,7 @@ def test_the_two_scorings_weigh_length_differently():
 
 def test_bits_per_byte():
     texts = [doc["text"] for doc in rows("passages")]
-    figures, _ = run_task(Scripted(), "passages", suite("mini")["passages"], settings())
+    figures, scores, _ = run_task(Scripted(), "passages", suite("mini")["passages"], settings())
     bits = np.array([-hashed("", text) / math.log(2) for text in texts])
     sizes = np.array([len(text.encode()) for text in texts])
     value = bits.sum() / sizes.sum()
@@ -162,12 +163,13 @@ def test_bits_per_byte():
     n = len(texts)
     expected = math.sqrt((n - 1) / n * sum((each - np.mean(jackknife)) ** 2 for each in jackknife))
     assert figures.se == pytest.approx(expected, rel=0.1)
-    assert not figures.higher_is_better and figures.scores is None
+    assert not figures.higher_is_better and scores is None
 
 
 def test_limit_and_seed_reach_the_harness():
-    figures, samples = run_task(Scripted(), "words", suite("mini")["words"], settings(limit=7))
-    assert figures.documents == len(samples) == len(figures.scores) == 7
+    words = suite("mini")["words"]
+    figures, scores, samples = run_task(Scripted(), "words", words, settings(limit=7))
+    assert figures.documents == len(samples) == len(scores) == 7
 
 
 # ----------------------------------------------------------------------- Monte-Carlo errors
@@ -198,7 +200,7 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
         "p4": {"aaaa": -4.0, "bbbb": -4.4},  # a character: 0.1 apart, error 0.0354
     }
     model = Scripted(lambda prompt, choice: values[prompt][choice], error=lambda *_: 0.1)
-    figures, samples = run_task(model, "x", entry("ft_snippets", key), settings())
+    figures, _, samples = run_task(model, "x", entry("ft_snippets", key), settings())
     assert figures.undecided == undecided
     assert figures.mc_error == pytest.approx(0.1)
     assert samples[3]["mc_error"] == [0.1, 0.1]
@@ -206,7 +208,7 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
 
 def test_generated_answers_have_no_monte_carlo_error():
     model = Scripted(error=lambda *_: 0.1)
-    figures, samples = run_task(model, "idioms", suite("mini")["idioms"], settings())
+    figures, _, samples = run_task(model, "idioms", suite("mini")["idioms"], settings())
     assert figures.mc_error is None and figures.undecided is None and "mc_error" not in samples[0]
 
 
@@ -225,7 +227,7 @@ def test_programs_are_run_only_if_asked_for(sandbox):
 
 def test_a_failure_of_a_program_is_named_in_the_log(sandbox):
     model = Scripted(answer=lambda prompt: "    good" if "sum of a and b" in prompt else "    bad")
-    figures, samples = run_task(
+    figures, _, samples = run_task(
         model, "functions", suite("mini")["functions"], settings(run_code=True)
     )
     assert figures.value == pytest.approx(1 / figures.documents)
@@ -306,7 +308,7 @@ def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(given):
 
 def test_duplicate_choices_are_scored_as_the_harness_does(given):
     given(**choice_docs(["a", "a"], ["b", "a"]))
-    figures, _ = run_task(
+    figures, _, _ = run_task(
         Scripted(lambda prompt, choice: -1.0), "x", entry("ft_snippets", "acc,none"), settings()
     )
     assert figures.value == 1  # of equals, the first
@@ -327,8 +329,9 @@ def test_more_shots_than_documents(given):
 
 
 def test_an_unknown_task_is_told_near_names(monkeypatch):
-    index = tasks.index
-    monkeypatch.setattr(tasks, "index", lambda everything=False: index())  # all of it: 15 seconds
+    index = task_index.index
+    # indexing the whole harness takes 15 seconds
+    monkeypatch.setattr(task_index, "index", lambda everything=False: index())
     with pytest.raises(UserError, match=r"suite\.tasks\.x\.task: 'ft_word' .*near.* ft_words"):
         run_task(Scripted(), "x", entry("ft_word", "acc,none"), settings())
     with pytest.raises(UserError, match=r"suite\.tasks\.hs\.task: 'hellasweg' .*near.* hellaswag"):
@@ -345,13 +348,13 @@ def test_any_task_of_the_harness_may_be_named():
 
 
 def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
-    index = tasks.index
+    index = task_index.index
 
     def small(everything=False):
         assert not everything
         return index()
 
-    monkeypatch.setattr(tasks, "index", small)
+    monkeypatch.setattr(task_index, "index", small)
     for name in ("none", "mini", "paper"):
         check_names({key: spec.task for key, spec in suite(name).items()})
         for key, spec in suite(name).items():
@@ -478,7 +481,7 @@ def test_choices_of_the_papers_tasks(given, name):
     asked = given(train=docs, validation=docs[:2], test=docs[:2])
     spec = suite("paper")[name]
     model = Scripted(lambda context, choice: 0.0 if choice == continuations[right] else -50.0)
-    figures, _ = run_task(model, name, spec, settings())
+    figures, _, _ = run_task(model, name, spec, settings())
     assert {what[:2] for what in asked} == {source}
     (context, _), *_ = model.pairs[: len(continuations)]
     assert [choice for _, choice in model.pairs[: len(continuations)]] == continuations
@@ -502,13 +505,13 @@ def test_winogrande_compares_ends_not_beginnings(given):
     model = Scripted(
         lambda context, _: log_p[context.removeprefix("The cup fell off the table as ")]
     )
-    figures, _ = run_task(model, "winogrande", suite("paper")["winogrande"], settings())
+    figures, scores, _ = run_task(model, "winogrande", suite("paper")["winogrande"], settings())
     assert asked[0][:2] == ("allenai/winogrande", "winogrande_xl")
     assert model.pairs[:2] == [
         ("The cup fell off the table as it", " was tilted."),
         ("The cup fell off the table as the table", " was tilted."),
     ]
-    assert figures.scores == [1.0, 0.0] and figures.shots == 0
+    assert scores == [1.0, 0.0] and figures.shots == 0
 
 
 def test_mmlu_counts_every_subject_the_same(monkeypatch):
@@ -523,9 +526,9 @@ def test_mmlu_counts_every_subject_the_same(monkeypatch):
         shown = [{"question": f"shown {i}?", "answer": 3, **fields} for i in range(5)]
         return DatasetDict(test=Dataset.from_list(asked), dev=Dataset.from_list(shown))
 
-    monkeypatch.setattr(task_data, "load", load)
+    monkeypatch.setattr(benchmark_data, "load", load)
     model = Scripted(lambda _, choice: -1.0 - (choice != " A"))
-    figures, samples = run_task(model, "mmlu", suite("paper")["mmlu"], settings())
+    figures, scores, samples = run_task(model, "mmlu", suite("paper")["mmlu"], settings())
     assert len(sizes) == 57 == len(figures.subtasks)
     values = np.array([1 / size for size in sizes.values()])
     assert figures.value == pytest.approx(values.mean())
@@ -533,7 +536,7 @@ def test_mmlu_counts_every_subject_the_same(monkeypatch):
     errors = np.sqrt(values * (1 - values) / (np.array(list(sizes.values())) - 1))
     assert figures.se == pytest.approx(np.sqrt(np.sum(errors**2)) / 57)
     assert figures.subtasks["mmlu_anatomy"] == pytest.approx(1 / sizes["anatomy"])
-    assert (figures.documents, figures.shots, figures.scores) == (sum(sizes.values()), 5, None)
+    assert (figures.documents, figures.shots, scores) == (sum(sizes.values()), 5, None)
     context, choice = next(pair for pair in model.pairs if "anatomy 1?" in pair[0])
     assert context == (
         "The following are multiple choice questions (with answers) about anatomy.\n\n"
@@ -564,7 +567,7 @@ def test_race_middle_is_asked_as_race_high(given):
     model = Scripted(
         lambda context, choice: 0.0 if choice == (" s" if "1" in context else " r") else -9.0
     )
-    figures, _ = run_task(model, "race_middle", suite("paper")["race_middle"], settings())
+    figures, _, _ = run_task(model, "race_middle", suite("paper")["race_middle"], settings())
     assert asked[0][:2] == ("ehovy/race", "middle")
     assert (figures.value, figures.documents, figures.shots) == (1, 2, 0)
     assert model.pairs[0] == ("Article: Text 1.\n\nQuestion: Who?\nAnswer: q\nIt is p\nWhy?", " p")
@@ -577,9 +580,9 @@ def test_gsm8k_wants_the_answer_where_it_belongs(given):
     answers = {500: " Sum.\n#### 1000", 501: " It is 1,002.", 502: " Sum.\n#### 1004 apples"}
     answer = lambda prompt: answers[int(prompt.rpartition("Question: ")[2].split()[0])]  # noqa: E731
     model = Scripted(answer=answer)
-    figures, samples = run_task(model, "gsm8k", suite("paper")["gsm8k"], settings())
+    figures, scores, samples = run_task(model, "gsm8k", suite("paper")["gsm8k"], settings())
     assert asked[0][:2] == ("openai/gsm8k", "main")
-    assert figures.scores == [1.0, 0.0, 1.0] and figures.shots == 5
+    assert scores == [1.0, 0.0, 1.0] and figures.shots == 5
     assert len(samples) == 3  # of the strict filter alone
     assert model.prompts[0].count("Question:") == 6 and model.prompts[0].endswith("?\nAnswer:")
     assert "Question:" in model.settings[0]["until"]
@@ -608,9 +611,9 @@ def test_one_of_several_answers_to_the_letter(given, name, source, answer, promp
     answers = [" paris", " Paris City ", " near Paris"]
     replies = iter(answers)
     model = Scripted(answer=lambda _: next(replies))
-    figures, _ = run_task(model, name, suite("paper")[name], settings())
+    figures, scores, _ = run_task(model, name, suite("paper")[name], settings())
     assert asked[0][:2] == source
-    assert figures.scores == [1.0, 1.0, 0.0] and figures.shots == 5
+    assert scores == [1.0, 1.0, 0.0] and figures.shots == 5
     assert model.prompts[1].endswith(prompt.replace("{i}", "1"))
     assert model.prompts[1].count(prompt.partition("what")[0]) == 6
     assert model.settings[0]["until"] == ["\n", ".", ","]
@@ -640,7 +643,7 @@ def test_human_eval_plus(given, sandbox):
     asked = given(test=[doc, {**doc, "task_id": "HumanEval/1"}])
     replies = iter(["    return 'good'", "    return 2"])
     model = Scripted(answer=lambda _: next(replies))
-    figures, _ = run_task(
+    figures, scores, _ = run_task(
         model, "human_eval_plus", suite("paper")["human_eval_plus"], settings(run_code=True)
     )
     assert asked[0][:2] == ("evalplus/humanevalplus", None)
@@ -649,7 +652,7 @@ def test_human_eval_plus(given, sandbox):
         doc["prompt"] + "    return 'good'",
         "def check(candidate):\n    assert candidate() == 1\n\ncheck(one)\n",
     )
-    assert figures.scores == [1.0, 0.0] and figures.shots == 0
+    assert scores == [1.0, 0.0] and figures.shots == 0
 
 
 def test_mbpp(given, sandbox):
@@ -671,7 +674,7 @@ def test_mbpp(given, sandbox):
     )
     replies = iter(["good = 1", "bad = 1"])
     model = Scripted(answer=lambda _: next(replies))
-    figures, _ = run_task(model, "mbpp", suite("paper")["mbpp"], settings(run_code=True))
+    figures, scores, _ = run_task(model, "mbpp", suite("paper")["mbpp"], settings(run_code=True))
     assert asked[0][:2] == ("google-research-datasets/mbpp", "full")
 
     def asking(i):
@@ -687,4 +690,4 @@ def test_mbpp(given, sandbox):
         ("good = 1", "import math\nassert f11() == 11\nassert True\n"),
         ("bad = 1", "\nassert f12() == 12\nassert True\n"),
     ]
-    assert figures.scores == [1.0, 0.0] and figures.shots == 3
+    assert scores == [1.0, 0.0] and figures.shots == 3

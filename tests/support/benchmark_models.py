@@ -2,9 +2,10 @@
 
 import math
 from hashlib import sha256
-from types import SimpleNamespace
 
 from lm_eval.api.model import LM
+
+from pipelines.config.suite import Suite, SuiteTask
 
 
 class Scripted(LM):
@@ -48,8 +49,8 @@ def by_length(context, continuation):
 
 
 def settings(**changes):
-    return SimpleNamespace(**dict(limit=None, run_code=False, seed=0) | changes)
+    return Suite(**changes)
 
 
 def entry(task, key, shots=None):
-    return SimpleNamespace(task=task, key=key, shots=shots)
+    return SuiteTask(task=task, key=key, shots=shots)

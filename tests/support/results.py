@@ -12,7 +12,8 @@ import yaml
 
 from pipelines.artifacts.run_results import read_runs
 from pipelines.config.load import load_experiment
-from pipelines.report import page as report
+from pipelines.report import page
+from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm, group_by_seed
 
 ROOT = Path(__file__).parents[2]
@@ -208,10 +209,33 @@ def write_latent(
 def make_report(folder: Path) -> Path:
     shutil.copytree(PAPER, folder / "docs/paper", dirs_exist_ok=True)
     with chdir(folder):
-        report.main()
+        page.main()
     return folder / "report/tiny"
 
 
 def arms_of(folder: Path) -> list[Arm]:
     with chdir(folder):
         return group_by_seed(read_runs(load_experiment()))
+
+
+def analysis_of(folder: Path) -> Analysis:
+    return Analysis(arms_of(folder), iwae_samples=16)
+
+
+def with_seeds(arms: dict[str, dict[str, Any]], seeds: int = 2) -> dict[str, dict[str, Any]]:
+    """The runs of arms: each with seeds 0, 1 and so on."""
+    return {
+        f"{arm}_s{seed}": spec | {"seed": seed}
+        for arm, spec in arms.items()
+        for seed in range(seeds)
+    }
+
+
+def seeded(
+    folder: Path, arms: dict[str, dict[str, Any]], bounds: dict[str, list[float]], **others: Any
+) -> Analysis:
+    """Arms with a bound for each seed; their documents differ by all but the same, ± 0.0001."""
+    seeds = len(next(iter(bounds.values())))
+    by_run = {f"{arm}_s{i}": bound for arm, each in bounds.items() for i, bound in enumerate(each)}
+    write_experiment(folder, with_seeds(arms, seeds), by_run, se=0.0001, **others)
+    return analysis_of(folder)

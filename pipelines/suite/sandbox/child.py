@@ -1,8 +1,8 @@
-"""The process that runs one program; pipelines/sandbox.py starts it and says what it holds to.
+"""The process that runs one program; run.py starts it; README.md says what confines it.
 
 It reads its job from stdin, gives up what it may do, runs the program and then its tests, and
-writes one word after the job's secret. Nothing of the project is imported: its files can not be
-read from in here, and the start counts once a program.
+writes one word after the job's secret. It imports nothing of the project: it cannot read the
+project's files, and its start is paid for by every program.
 
 While the program is in control, the secret stands in no variable, only on the stack of ``judge``,
 and no frame tells what called it or what it holds: neither the secret nor the names of the tests
@@ -72,10 +72,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 def system(what: str, function: str, *arguments: Any) -> int:
     """Call the C library; CannotConfineError, with ``what`` was wanted, if that fails."""
     wide = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
-    found = getattr(libc, function)(*wide)
-    if found < 0:
+    result = getattr(libc, function)(*wide)
+    if result < 0:
         raise CannotConfineError(f"{what}: {os.strerror(ctypes.get_errno())}")
-    return int(found)
+    return int(result)
 
 
 def limit(job: dict[str, Any]) -> None:
@@ -108,14 +108,14 @@ def close_files(readable: list[str], scratch: str) -> None:
 
     def allow(path: str, rights: int) -> None:
         try:
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             return  # what is not there needs no right
         if not os.path.isdir(path):
             rights &= ~READ_DIR
-        beneath = PathBeneath(rights & handled, place)
+        beneath = PathBeneath(rights & handled, descriptor)
         system(what, "syscall", LANDLOCK_ADD, rules, 1, ctypes.byref(beneath), 0)
-        os.close(place)
+        os.close(descriptor)
 
     for path in readable:
         allow(path, READ_FILE | READ_DIR)

@@ -1,28 +1,6 @@
-"""Runs programs that a model wrote, which are taken to be hostile, against tests that we wrote.
+"""Run programs that a model wrote, which are taken to be hostile, against tests that we wrote.
 
-Each program has a process of its own (sandbox_child.py), an interpreter with an empty environment
-that, before it sees the program, gives up for good
-
-- files: it reads Python and its packages, and writes only files in a scratch folder, its current
-  one, that is deleted afterwards; there are no folders or links to be made in it (Landlock);
-- everything but the system calls of sandbox_calls.py: no network, no processes, threads or other
-  programs, no signals to others (seccomp);
-- more memory, CPU time and bytes in files than its Limits (setrlimit), and all capabilities.
-
-This process kills it when its wall time, output or files exceed the Limits, and the kernel kills it
-when this process dies (then the scratch folder stays). Neither root nor an unprivileged user needs
-anything set up; where the kernel lacks Landlock (Linux 5.13) or seccomp no program is run at all.
-
-A program passes if its tests have run to their end, which the child proves with a secret that it
-holds out of the program's reach: neither an early exit nor a message that looks like the child's is
-a pass. The program runs in the interpreter that tests it, as in HumanEval's own harness, so this is
-not claimed: an object that says it equals everything passes an assert, a program that alters what
-the tests import or call by name (`abs = ...`, `numpy.allclose = ...`) alters its tests, and one
-that finds a way past the interpreter to its memory can find the secret there. It gains a point
-that it did not earn; it does no harm. It may also see that files exist, not what is in them, and
-what it writes to files that it has removed but holds is bounded by their number (OPEN_FILES), or,
-past the interpreter, by its CPU time alone, until it ends. A program that needs threads, asyncio,
-subprocesses, folders, signal handlers or ctypes, as SciPy, pandas, SymPy and torch do, fails.
+What confines a program, and what a pass means, is in README.md beside this file.
 """
 
 import ast
@@ -54,8 +32,10 @@ POLL_SECONDS = 0.05  # between two looks into it
 CHUNK = 1 << 16
 UNCONFINED = "unconfined: "
 
-# what the child may tell; the rest of the failures are found from outside
-TOLD = ("wrong answer", "exception", "syntax error", "exited early", "memory", "files", "forbidden")
+# what the child reports; the other failures are seen from outside
+REPORTED = {
+    "wrong answer", "exception", "syntax error", "exited early", "memory", "files", "forbidden"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,7 +99,7 @@ def run_programs(
 def unavailable() -> str | None:
     """Why no program can be run safely on this machine, in one line; None if it can.
 
-    Found by trying: a program in the sandbox tries to get out of it.
+    Determined by a trial: a program in the sandbox tries to get out of it.
     """
     if sys.platform != "linux" or platform.machine() not in MACHINES or sys.maxsize < 1 << 32:
         return "programs are run only on 64-bit Linux, x86_64 or aarch64: elsewhere no sandbox"
@@ -160,7 +140,7 @@ with open("file", "w") as file:
 
 
 def confined(program: str, tests: str, limits: Limits) -> Verdict:
-    """``run_program`` on a machine that is still to be asked; UserError if it has no sandbox."""
+    """``run_program`` without a check of the machine; UserError if it has no sandbox."""
     if not tests_something(tests):
         return Verdict(False, "no tests")
     with TemporaryDirectory(prefix="program-") as scratch:
@@ -185,7 +165,7 @@ def confined(program: str, tests: str, limits: Limits) -> Verdict:
             raise
         finally:
             os.close(written)
-        with process, open(report, "rb", buffering=0) as told:
+        with process, open(report, "rb", buffering=0) as reported:
             try:
                 assert process.stdin is not None
                 with suppress(BrokenPipeError), process.stdin:
@@ -195,7 +175,7 @@ def confined(program: str, tests: str, limits: Limits) -> Verdict:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
-            word = told.read(CHUNK) if not killed_for else b""
+            word = reported.read(CHUNK) if not killed_for else b""
     if killed_for:
         return Verdict(False, killed_for)
     return judged(word, secret, code)
@@ -271,11 +251,11 @@ def judged(word: bytes, secret: bytes, code: int) -> Verdict:
     """The verdict on a process that ended by itself: its report and its exit code."""
     if word == secret + b"passed":
         return Verdict(True, "")
-    told = word.removeprefix(secret).decode(errors="replace") if word.startswith(secret) else ""
-    if told.startswith(UNCONFINED):
-        raise UserError(f"no sandbox: {told.removeprefix(UNCONFINED)}")
-    if told in TOLD:
-        return Verdict(False, told)
+    reported = word.removeprefix(secret).decode(errors="replace") if word.startswith(secret) else ""
+    if reported.startswith(UNCONFINED):
+        raise UserError(f"no sandbox: {reported.removeprefix(UNCONFINED)}")
+    if reported in REPORTED:
+        return Verdict(False, reported)
     signals = {-signal.SIGXCPU: "time", -signal.SIGKILL: "killed"}
     return Verdict(False, signals.get(code, "crashed") if code < 0 else "exited early")
 

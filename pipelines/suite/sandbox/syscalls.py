@@ -3,7 +3,7 @@
 What is not listed is refused, so what a later kernel adds is refused too. There are no new
 processes, threads or programs, no sockets, no signals to others and no handlers of signals (a
 handler is handed the frame it interrupts), no change of modes, owners, limits or mounts, no
-shared memory. Which files may be opened is Landlock's matter (sandbox_child.py).
+shared memory. Which files may be opened is Landlock's matter (child.py).
 
 The format is that of linux/filter.h and linux/seccomp.h; the numbers are those of the kernel's
 asm/unistd_64.h (x86_64) and asm-generic/unistd.h (aarch64).

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipelines.report.plots import styles
 
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
+from pipelines.report.style import styles
 from tests.support.results import arms_of, run, task, write_experiment, write_suite
 
 TASKS = ["mbpp", "race_high", "loss", "mmlu", "piqa"]

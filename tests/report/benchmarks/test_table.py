@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Score, benchmarks
-from pipelines.report.comparison import compare
-from pipelines.report.verdicts import caveat, findings
+from pipelines.report.verdicts import findings
 from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
 Tasks = dict[str, dict[str, Any]]
@@ -200,10 +200,10 @@ def test_verdicts_are_in_the_findings_and_counted(tmp_path: Path) -> None:
     tasks = {
         name: {key: task(pair[i]) for key, pair in values.items()} for i, name in enumerate(PAIR)
     }
-    arms = arms_with(tmp_path, tasks)
-    assert findings(arms)["text"][-1] == (
+    analysis = Analysis(arms_with(tmp_path, tasks), iwae_samples=16)
+    assert findings(analysis)["text"][-1] == (
         "Benchmarks, set against base: free: better on 1 (facts), worse on 1 (race.high), no "
         "difference on 2, of 4."
     )
-    assert len(compare(arms)) == 1
-    assert "5 comparisons were made" in caveat(arms)
+    assert len(analysis.comparisons) == 1
+    assert analysis.comparisons_made == 5

@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
+from pipelines.report.arms import Arm
 from pipelines.report.benchmarks.paper_tables import read_tables
 from pipelines.report.benchmarks.table import benchmarks
-from pipelines.report.benchmarks.text import (
-    View,
-    magnitude,
-    notes,
-    percent,
-    suite_words,
-    views,
-    whole,
-)
-from tests.report.test_report import Cells
+from pipelines.report.benchmarks.text import BenchmarkPage, View, benchmark_page, magnitude
+from pipelines.report.page import templates
+from pipelines.report.sections.section import Section
+from pipelines.report.wording import percent
+from tests.support.pages import Cells
 from tests.support.results import (
     PAPER,
     arms_of,
@@ -52,9 +48,22 @@ def all_alike(found: Tasks) -> dict[str, Tasks]:
     return {name: found for name in ARMS}
 
 
+def page_of(arms: list[Arm]) -> BenchmarkPage:
+    page = benchmark_page(benchmarks(arms), read_tables(PAPER))
+    assert page is not None
+    return page
+
+
 def view_of(folder: Path) -> View:
-    (found,) = views(benchmarks(arms_of(folder)), read_tables(PAPER))
-    return found
+    (view,) = page_of(arms_of(folder)).views
+    return view
+
+
+def text_of(arms: list[Arm]) -> str:
+    """What report.md says of benchmarks."""
+    section = Section("benchmarks", "Benchmarks", content=page_of(arms))
+    template = templates().get_template("sections/benchmarks.md.jinja")
+    return template.render(section=section, images={})
 
 
 BUDGETS = {
@@ -242,72 +251,92 @@ def test_the_summary_has_a_benchmark_a_line(made: Path) -> None:
 
 
 def test_the_papers_tables_are_left_out_where_nothing_is_in_common(tmp_path: Path) -> None:
-    found = view_of(write(tmp_path / "mini", all_alike({"facts": task(0.3)})))
-    assert found.beside is None
-    assert found.sentences[1].endswith("these benchmarks: none of these is in them.")
-    assert whole([found], read_tables()) == []
+    arms = arms_of(write(tmp_path / "mini", all_alike({"facts": task(0.3)})))
+    page = page_of(arms)
+    assert page.views[0].beside is None
+    assert page.paper_tables == []
+    assert "these benchmarks: none of these is in them.\n" in text_of(arms)
     entry = task(0.3, metric="pass@1")
-    found = view_of(write(tmp_path / "kappa", {n: {"mbpp": entry} for n in ("base", "free_k3")}))
-    assert found.beside is None
-    assert found.sentences[1].endswith("no Free Transformer here has a κ of theirs.")
+    tasks = {name: {"mbpp": entry} for name in ("base", "free_k3")}
+    arms = arms_of(write(tmp_path / "kappa", tasks))
+    assert page_of(arms).views[0].beside is None
+    assert "these benchmarks: no Free Transformer here has a κ of theirs.\n" in text_of(arms)
 
 
 def test_another_metric_is_not_set_beside_the_papers(tmp_path: Path) -> None:
     tasks = {"csqa": task(0.3, metric="acc"), "mbpp": task(0.3, metric="pass@1")}
-    found = view_of(write(tmp_path, all_alike(tasks)))
-    assert found.beside is not None
-    csqa, mbpp = (found.beside.scores(one) for one in found.found.tasks)
+    folder = write(tmp_path, all_alike(tasks))
+    view = view_of(folder)
+    assert view.beside is not None
+    csqa, mbpp = (view.beside.scores(each) for each in view.family.tasks)
     assert csqa is None and mbpp is not None
-    assert "for another metric: csqa (acc here, acc_char there)." in " ".join(found.sentences)
+    assert "for another metric: csqa (acc here, acc_char there)." in text_of(arms_of(folder))
 
 
 def test_models_of_the_papers_size_are_called_alike(tmp_path: Path) -> None:
     arms = arms_of(write(tmp_path, all_alike({"mbpp": task(0.3, metric="pass@1")})))
     for arm in arms:
-        arm.first.metrics |= {"parameters": 8.03e9, "trained_tokens": 2e11}
-    (found,) = views(benchmarks(arms), read_tables(PAPER))
-    assert found.beside is not None and found.beside.table.name == "Table 2"
+        arm.first.evaluation.parameters = 8_030_000_000
+        arm.first.evaluation.trained_tokens = 200_000_000_000
+    beside = page_of(arms).views[0].beside
+    assert beside is not None and beside.table.name == "Table 2"
     assert (
-        "8.03 B parameters and 200 B tokens here, 8 B parameters and 200 B tokens there: "
-        in (found.sentences[1])
+        "8.03 B parameters and 200 B tokens here, 8 B parameters and 200 B tokens there: about "
+        "alike in both. The paper" in text_of(arms)
     )
-    assert "about alike in both" in found.sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "words"),
+    [
+        (1_500_000_000, 470_000_000, "there: the paper’s models are trained on 100 times as many"),
+        (15_000_000, 47_000_000_000, "there: the paper’s models are 100 times as large. The"),
+    ],
+)
+def test_how_far_the_papers_models_are_from_ours(
+    tmp_path: Path, parameters: int, tokens: int, words: str
+) -> None:
+    arms = arms_of(write(tmp_path, all_alike({"mbpp": task(0.3, metric="pass@1")})))
+    for arm in arms:
+        arm.first.evaluation.parameters = parameters
+        arm.first.evaluation.trained_tokens = tokens
+    assert words in text_of(arms)
 
 
 def test_a_suite_of_which_everything_was_skipped_is_said(tmp_path: Path) -> None:
     folder = write(tmp_path, all_alike({}), skipped={"race_high": SKIPPED})
     write_suite(folder, "free_k3", {}, skipped={"race_high": "another reason"})
-    found = view_of(folder)
-    assert found.skipped == {
+    assert view_of(folder).skipped == {
         "race.high": f"{SKIPPED} (base and free_k1_2); another reason (free_k3)"
     }
     made = make_report(folder)
     for page in ("index.html", "report.md"):
-        assert "another reason (free_k3)" in (made / page).read_text()
-
-    assert found.sentences == []  # nothing of the paper's tables, nor of a baseline
+        text = (made / page).read_text()
+        assert "another reason (free_k3)" in text
+        for words in ("put beside these benchmarks", "Beside them", "is compared here"):
+            assert words not in text  # nothing of the paper's tables, nor of a baseline
 
 
 def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
     tasks = {name: {"mbpp": task(0.3, metric="pass@1")} for name in ("free_k1_2", "free_k3")}
-    found = view_of(write(tmp_path, tasks))
-    assert found.sentences[0].startswith("Nothing is compared here: no plain baseline")
-    assert not found.found.compared()
+    folder = write(tmp_path, tasks)
+    assert "\nNothing is compared here: no plain baseline" in text_of(arms_of(folder))
+    assert not view_of(folder).family.compared()
 
 
 def test_how_far_a_comparison_goes_is_said(tmp_path: Path) -> None:
     seed, few = "another seed may undo it", "With fewer than 30 documents"
     tasks = {"mbpp": task(0.3), "facts": task(0.3, documents=29)}
-    folder = write(tmp_path / "one", all_alike(tasks))
-    assert seed in view_of(folder).sentences[0]
-    assert f"{few} (facts) more do" in view_of(folder).sentences[0]
+    text = text_of(arms_of(write(tmp_path / "one", all_alike(tasks))))
+    assert seed in text
+    assert f"{few} (facts) more do" in text
     runs = {name: run("text", seed=number) for number, name in enumerate(("base", "again"))}
     write_experiment(tmp_path / "two", runs | {"free_k3": ARMS["free_k3"]}, {})
     for name in ("base", "again", "free_k3"):
         write_suite(tmp_path / "two", name, {"mbpp": task(0.3, documents=30)})
-    said = view_of(tmp_path / "two").sentences[0]
-    assert "comparison with base was made" in said
-    assert seed not in said and few not in said
+    text = text_of(arms_of(tmp_path / "two"))
+    assert "\n1 comparison with base was made" in text
+    assert seed not in text and few not in text
 
 
 @pytest.mark.parametrize(
@@ -322,21 +351,26 @@ def test_the_limit_is_said(limits: tuple[int | None, ...], words: str, tmp_path:
     folder = write(tmp_path, all_alike({"mbpp": task(0.3)}))
     for name, limit in zip(ARMS, limits, strict=True):
         write_suite(folder, name, {"mbpp": task(0.3)}, limit=limit)
-    assert words in suite_words(benchmarks(arms_of(folder)))
+    assert words in text_of(arms_of(folder))
 
 
 def test_arms_scored_in_another_way_are_named(tmp_path: Path) -> None:
     tasks = all_alike({"mbpp": task(0.3)}) | {"free_k3": {"mbpp": task(0.3, shots=5)}}
-    assert "mbpp of free_k3" in view_of(write(tmp_path, tasks)).sentences[-1]
+    text = text_of(arms_of(write(tmp_path, tasks)))
+    assert "task than the others: mbpp of free_k3. `dvc repro`" in text
 
 
 def test_scoring_is_that_of_the_free_transformers(tmp_path: Path) -> None:
     folder = write(tmp_path, all_alike({"mbpp": task(0.3)}))
     write_suite(folder, "free_k3", {"mbpp": task(0.3)}, scoring="posterior_prompt", samples=1)
-    said = notes(benchmarks(arms_of(folder)))[0]
-    assert "K = 8 samples of z" in said and "(marginal) (free_k1_2)" in said
-    assert "literal procedure) (free_k3)" in said
-    assert len(notes(benchmarks(arms_of(folder)[:1]))) == 2
+    arms = arms_of(folder)
+    assert re.search(
+        r"K = 8 samples of z: .*\(marginal\) \(free_k1_2\) and for a single sample of z, K = 1: .* "
+        r"literal procedure\) \(free_k3\)\. Rolling",
+        text_of(arms),
+    )
+    assert "log P(answer | prompt)" not in text_of(arms[:1])
+    assert "(marginal). Rolling" in text_of(arms[:2])
 
 
 def test_numbers_in_words() -> None:
@@ -346,11 +380,10 @@ def test_numbers_in_words() -> None:
     assert [percent(x) for x in (44.444, -11.93, 0.0)] == ["+44.44 %", "−11.93 %", "+0.00 %"]
 
 
-def test_a_limit_is_one_of_each_part(tmp_path):
-    def words(**parts):
-        found = {"mmlu": task(0.3, **parts), "piqa": task(0.3)}
-        folder = write(tmp_path / str(len(parts)), all_alike(found), limit=5)
-        return suite_words(benchmarks(arms_of(folder)))
+def test_a_limit_is_one_of_each_part(tmp_path: Path) -> None:
+    def text(**parts: Any) -> str:
+        tasks = {"mmlu": task(0.3, **parts), "piqa": task(0.3)}
+        return text_of(arms_of(write(tmp_path / str(len(parts)), all_alike(tasks), limit=5)))
 
-    assert ", on at most 5 documents a task." in words()
-    assert "5 documents a task (of mmlu: of each part)." in words(subtasks={"a": 0.2, "b": 0.4})
+    assert ", on at most 5 documents a task." in text()
+    assert "5 documents a task (of mmlu: of each part)." in text(subtasks={"a": 0.2, "b": 0.4})

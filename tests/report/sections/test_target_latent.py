@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-
 from pipelines.report.plots import styles
 from pipelines.report.sections.target_plots import START_BITS, what_z_says
+
 from tests.support.results import arms_of, run, write_experiment, write_latent
 
 

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from html import unescape
-from html.parser import HTMLParser
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pipelines.common.errors import UserError
 from pipelines.report import page as report
 from pipelines.report.sections.figure4 import character_kinds, read_paper
 from pipelines.report.verdicts import findings, introduction
+from tests.support.pages import Cells
 from tests.support.results import (
     CE,
     GROUP,
@@ -45,35 +45,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_experiment(tmp_path_factory.mktemp("report"), RUNS, {"free_k1_8": 0.7654321})
     write_results(folder, "left_over", run(), 0.5, 0.01)  # of a run no longer in params.yaml
     return make_report(folder)
-
-
-class Cells(HTMLParser):
-    """Every table cell of a page as (classes, text), every image's source, every tag."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.cells: list[tuple[str, str]] = []
-        self.images: list[str] = []
-        self.tags: set[str] = set()
-        self.inside = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        found = dict(attrs)
-        if tag == "img":
-            self.images.append(found["src"] or "")
-        if tag in ("td", "th"):
-            self.inside = True
-            self.cells.append((found.get("class") or "", ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag not in ("td", "th")
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            kind, text = self.cells[-1]
-            self.cells[-1] = (kind, text + data)
 
 
 def test_every_output_is_written(made: Path) -> None:

@@ -3,6 +3,8 @@
 import csv
 import re
 from collections import Counter
+from contextlib import chdir
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -12,11 +14,11 @@ from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
 from pipelines.report.comparison import compare
 from pipelines.report.style import scale
-from pipelines.sweep.plan import compose_plan
 from pipelines.sweep.plots import draw
 from pipelines.sweep.ranking import SweepAnalysis, value_words
 from pipelines.sweep.report import pages, write
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Result
+from tests.support import sweeps
 
 ROOT = Path(__file__).parents[2]
 WIDE = (-2, -1, 1, 2)  # how held-out sequences differ, the same for all trials
@@ -30,10 +32,14 @@ def kappa(monkeypatch, tmp_path):
 
 
 def plan_of(monkeypatch, tmp_path, name, *overrides):
-    monkeypatch.chdir(ROOT)
-    plan = compose_plan(name, list(overrides))[0]
     monkeypatch.chdir(tmp_path)
-    return plan
+    return composed(name, *overrides)
+
+
+@cache  # no test changes a plan
+def composed(name, *overrides):
+    with chdir(ROOT):
+        return sweeps.plan_of(*overrides, name=name)
 
 
 def measured(plan, name, bound, own=0.0, collapsed=False):

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipelines.report.plots import styles
 
 from pipelines.report.arms import Arm
-from pipelines.report.plots import styles
 from pipelines.report.sections import arm_plots
 from tests.support.results import CE, arms_of, run, write_experiment
 
@@ -26,13 +26,6 @@ def family(tmp_path: Path) -> list[Arm]:
     }
     bounds = {"base_s1": 0.6, "zero_s0": 0.4, "zero_s1": 0.5, "two_s0": 0.8, "two_s1": 1.0}
     return arms_of(write_experiment(tmp_path, runs, bounds))
-
-
-def test_seeds_of_another_recipe_are_another_arm(tmp_path: Path) -> None:
-    """Not a mean over both, which the same name but for the seed would suggest."""
-    runs = {"free_s0": run(kappa=0.5), "free_s1": run(kappa=0.5, kappa_warmup_steps=1, seed=1)}
-    arms = arms_of(write_experiment(tmp_path, runs, {}))
-    assert [arm.name for arm in arms] == ["free_s0", "free_s1"]
 
 
 def dots(axes: Any) -> list[tuple[float, ...]]:

@@ -1,6 +1,6 @@
-"""Datasets of benchmark tasks: asked of a hub once, kept in a folder that may be copied anywhere.
+"""Datasets of benchmark tasks: downloaded from a hub once, to a folder that can be copied anywhere.
 
-data/benchmarks/<dataset>/<configuration>/ holds the splits as Arrow files and where they are from.
+data/benchmarks/<dataset>/<configuration>/ holds the splits as Arrow files, and their origin.
 """
 
 import json
@@ -10,30 +10,32 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pipelines.artifacts.paths import BENCHMARKS
 from pipelines.common.atomic_files import ROOT, alone, replace_folder
 from pipelines.common.file_listing import BUILDERS, one_line
 from pipelines.common.hub import NoCommit, dataset_commit
 
-FOLDER = Path("data/benchmarks")
+FOLDER = BENCHMARKS
+FETCHED = FOLDER / "fetched.json"  # what pipelines.fetch has brought, by task
 ORIGIN = "origin.json"
 WAIT = 10.0  # seconds for a hub's answer; a name that is not known takes none
-NO_HUB: list[str] = []  # why the hub was out of reach, once it was in this process
-Source = tuple[str, str | None, dict[str, Any]]  # a dataset, its configuration, what else is asked
+NO_HUB: list[str] = []  # why the hub is out of reach, once a request has failed in this process
+Source = tuple[str, str | None, dict[str, Any]]  # dataset, configuration, arguments of load_dataset
 
 
 class NotHere(Exception):
-    """The dataset is not on this machine and could not be had; the message says why."""
+    """The dataset is not on this machine and cannot be downloaded; the message says why."""
 
 
 def source(config: Any) -> Source:
-    """What a task's configuration asks for; old ones trust a dataset's code, which is not run."""
+    """The dataset of a task's configuration; the code that old datasets bring is not run."""
     kwargs = dict(config.dataset_kwargs or {})
     kwargs.pop("trust_remote_code", None)
     return config.dataset_path, config.dataset_name, kwargs
 
 
-def place(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Path:
-    """Where a dataset lies; what ``kwargs`` choose of it (files, a revision) has its own folder."""
+def folder_of(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Path:
+    """The folder of a dataset; each choice of files or revision (``kwargs``) has one of its own."""
     part = name or "default"
     if kwargs:
         part += "-" + sha256(json.dumps(kwargs, sort_keys=True).encode()).hexdigest()[:8]
@@ -46,19 +48,19 @@ def is_local(dataset: str) -> bool:
 
 
 def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
-    """All splits, as `datasets.DatasetDict`; from the folder if they are there, else from the hub,
-    and then kept there. Raises NotHere.
+    """All splits, as `datasets.DatasetDict`: from the folder if they are there, else from the hub,
+    which then fills the folder. Raises NotHere.
     """
     import datasets  # takes a second to import
 
     datasets.disable_progress_bars()
-    datasets.disable_caching()  # what a task makes of its documents is not kept beside them
+    datasets.disable_caching()  # of what tasks derive from their documents
     if is_local(dataset):
         return load_local(dataset, name, kwargs)
-    folder = place(dataset, name, kwargs)
+    folder = folder_of(dataset, name, kwargs)
     if not folder.exists():
         with alone(FOLDER / "fetching"):
-            if not folder.exists():  # another process may have brought it meanwhile
+            if not folder.exists():  # another process may have filled it meanwhile
                 fetch(dataset, name, kwargs, folder)
     return datasets.load_from_disk(str(folder))
 
@@ -83,10 +85,10 @@ def from_root(paths: Any) -> Any:
 
 
 def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], folder: Path) -> None:
-    """Bring a dataset of the hub to its folder; raises NotHere."""
+    """Download a dataset to its folder; raises NotHere."""
     import datasets
 
-    revision = commit(dataset, kwargs.get("revision"))
+    revision = current_commit(dataset, kwargs.get("revision"))
     kwargs = {**kwargs, "revision": revision}
     with tempfile.TemporaryDirectory(dir=FOLDER) as cache:
         try:
@@ -99,9 +101,9 @@ def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], folder: Path) 
             (partial / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
 
 
-def commit(dataset: str, revision: str | None) -> str:
-    """The commit that the hub's dataset is at; raises NotHere, at once if the hub was out of reach
-    before: the library itself tries each dataset for half a minute.
+def current_commit(dataset: str, revision: str | None) -> str:
+    """The commit of the hub's dataset. Raises NotHere: at once after a first failure to connect,
+    where the library itself tries each dataset for half a minute.
     """
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
@@ -119,15 +121,12 @@ def commit(dataset: str, revision: str | None) -> str:
 
 
 def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Where what lies in the folder is from: dataset, name, revision."""
-    content: dict[str, Any] = json.loads((place(dataset, name, kwargs) / ORIGIN).read_text())
+    """Dataset, configuration and revision that a folder was filled from."""
+    content: dict[str, Any] = json.loads((folder_of(dataset, name, kwargs) / ORIGIN).read_text())
     return content
-
-
-FETCHED = Path("data/benchmarks/fetched.json")  # by pipelines.fetch
 
 
 def fetched(tasks: Iterable[str]) -> dict[str, Any]:
     """What pipelines.fetch has brought for ``tasks``."""
-    there = json.loads(FETCHED.read_bytes()) if FETCHED.exists() else {}
-    return {task: there[task] for task in sorted(tasks) if task in there}
+    listing = json.loads(FETCHED.read_bytes()) if FETCHED.exists() else {}
+    return {task: listing[task] for task in sorted(tasks) if task in listing}

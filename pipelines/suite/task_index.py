@@ -1,0 +1,136 @@
+"""Names of benchmark tasks: ours (tasks/) and those of the lm-evaluation-harness."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import cache, partial
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._index import Entry, Kind
+from lm_eval.tasks._yaml_loader import load_yaml
+from tqdm import tqdm
+
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+
+OURS = ROOT / "tasks"
+HARNESS = Path(lm_eval.__file__).parent / "tasks"
+# folders of the harness that the suites use: indexing all of it takes 15 seconds
+FOLDERS = (
+    "arc",
+    "commonsense_qa",
+    "gsm8k",
+    "hellaswag",
+    "mmlu/default",
+    "nq_open",
+    "openbookqa",
+    "piqa",
+    "race",
+    "super_glue/boolq",
+    "triviaqa",
+    "winogrande",
+)
+
+
+def harness_version() -> str:
+    return f"lm_eval {version('lm_eval')}"
+
+
+def version_of_ours() -> str:
+    """Hash of all that our own tasks are made of: prompts, data, code."""
+    digest = sha256()
+    for path in sorted(OURS.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(repr((path.relative_to(OURS).as_posix(), path.read_bytes())).encode())
+    return digest.hexdigest()
+
+
+@cache
+def index(everything: bool = False) -> dict[str, Entry]:
+    """Tasks, groups and tags by name: ours and those of FOLDERS, or all of the harness."""
+    folders = [] if everything else [str(HARNESS / name) for name in FOLDERS]
+    with quiet():
+        manager = TaskManager(include_path=[*folders, str(OURS)], include_defaults=everything)
+    return manager.task_index
+
+
+def entries_of(task: str) -> dict[str, Entry]:
+    """The smallest index that has the task; raises KeyError."""
+    for everything in (False, True):
+        if task in index(everything):
+            return index(everything)
+    raise KeyError(task)
+
+
+def check_names(tasks: Mapping[str, str]) -> None:
+    """Raise UserError for the first of ``tasks`` (key under suite.tasks → task) that nobody knows.
+
+    Indexing the whole harness (15 s) happens only for unknown names.
+    """
+    for key, task in tasks.items():
+        try:
+            entries_of(task)
+        except KeyError:
+            near = get_close_matches(task, index(everything=True), n=3)
+            hint = f"; near names: {', '.join(near)}" if near else ""
+            raise UserError(
+                f"suite.tasks.{key}.task: {task!r} is no task of ours (tasks/) nor of the harness"
+                f"{hint}"
+            ) from None
+
+
+def check_key(name: str, task: str, key: str) -> None:
+    """Raise UserError if ``task`` has no figure ``key``, as far as its file says; that of a group
+    is checked when the group is loaded, with its data.
+    """
+    entry = entries_of(task)[task]
+    if entry.kind is not Kind.TASK:
+        return
+    config = load_yaml(entry.yaml_path, resolve_func=False, recursive=True)
+    metrics = [str(each["metric"]) for each in config.get("metric_list", [])]
+    if metrics and not any("." in metric for metric in metrics):  # a function has another name
+        refuse_key(name, key, metrics, config.get("filter_list"))
+
+
+def refuse_key(entry: str, key: str, metrics: list[str], filters: list[Any] | None) -> None:
+    """Raise UserError unless ``key`` is one of ``metrics`` behind one of ``filters``."""
+    names = [each["name"] for each in filters or [{"name": "none"}]]
+    known = [f"{metric},{name}" for metric in metrics for name in names]
+    if key not in known:
+        raise UserError(f"suite.tasks.{entry}.key: {key!r} is not one of {', '.join(known)}")
+
+
+def leaves(task: str, entries: Mapping[str, Entry]) -> Iterator[Entry]:
+    """The single tasks behind a name, with those of groups and tags."""
+    entry = entries[task]
+    if entry.kind is Kind.TAG:
+        members: list[Any] = sorted(entry.tags)
+    elif entry.kind is Kind.GROUP:
+        members = entry.cfg["task"]
+    else:
+        yield entry
+        return
+    for member in members if isinstance(members, list) else [members]:
+        name = member if isinstance(member, str) else member.get("group", member.get("task"))
+        if name in entries:
+            yield from leaves(name, entries)
+
+
+@contextmanager
+def quiet(level: int = logging.WARNING) -> Iterator[None]:
+    """Silence the harness below ``level``, and show its progress bars on terminals alone."""
+    logger = logging.getLogger("lm_eval")
+    before = logger.level, lm_eval.api.task.tqdm
+    logger.setLevel(level)
+    lm_eval.api.task.tqdm = partial(tqdm, desc="prompts", leave=False, disable=None)
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        lm_eval.api.task.tqdm = before[1]

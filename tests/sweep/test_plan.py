@@ -1,0 +1,199 @@
+"""The plan of a sweep: mistakes are reported before any work, and which trials there are."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.common.errors import UserError
+from pipelines.sweep import tune as sweep
+from pipelines.sweep.plan import Dimension, trial_name
+from pipelines.sweep.schema import known_sweeps
+from tests.support.project_copy import Project
+from tests.support.sweeps import plan_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", known_sweeps() or ["kappa", "smoke"])
+def test_every_shipped_sweep_is_valid(in_root, name):
+    plan = plan_of(name=name)
+    assert len(plan.trials) > 1
+    for own, experiment in plan.trials.items():
+        assert list(experiment.runs) == [own]
+        assert experiment.name == f"sweep_{name}"
+
+
+MISTAKES = [
+    ("space.run.kapa_bits.grid=[1]", "space.run.kapa_bits: no such setting; run has data, model"),
+    ("space.optim.rate.grid=[1]", "space.optim.rate: no such setting; optim has batch_size"),
+    ("space.architecture.depth.grid=[1]", "space.architecture.depth: no such setting"),
+    ("space.runs.seed.grid=[1]", "space.runs.seed: no such setting; a key starts with run, arch"),
+    ("space.run.seed.grid=[]", "space.run.seed.grid: not a list of values"),
+    ("space.run.seed.grid=3", "space.run.seed.grid: not a list of values"),
+    ("space.run.seed.grid=[[3]]", "space.run.seed.grid: values are single"),
+    ("space.run.seed=3", "space.run.seed: not a mapping such as {grid"),
+    ("space.run.tokens.gird=[3]", "space.run.tokens.gird: not a mapping such as {grid"),
+    ("space.run.seed.choice=[3]", "space.run.seed: one of grid, choice, uniform, loguniform, not"),
+    ("space.optim.lr.loguniform=[1,0.1]", "space.optim.lr.loguniform: [1, 0.1] is not [lowest"),
+    ("space.optim.lr.loguniform=[0.1]", "space.optim.lr.loguniform: [0.1] is not [lowest"),
+    ("space.optim.lr.loguniform=[0,0.1]", "space.optim.lr.loguniform: the lowest, 0, must be"),
+    ("space.optim.lr.loguniform=[a,b]", "space.optim.lr.loguniform: ['a', 'b'] is not [lowest"),
+    ("space.optim.batch_size.uniform=[1,4]", "batch_size is a whole number"),
+    ("space.run.kappa_bits.grid=[9]", "kappa_bits: 9.0 is outside 0 … 8"),
+    ("space.run.kappa_bits.grid=[high]", "kappa_bits: Value 'high'"),
+    ("space.run.model.grid=[huge]", "model: 'huge' is not one of target_small, text_small"),
+    ("space.run.data.grid=[target,stdlib]", "bounds on stdlib and target cannot be compared"),
+    ("space.optim.lr.loguniform=[1,inf]", "[1, inf] is not [lowest"),
+    ("~space", "space: empty"),
+    ("run=nope", "run: 'nope' is not one of baseline, free_k1_8"),
+    ("~run", "run is missing"),
+    ("experiment=nope", "Could not find 'experiment/nope'"),
+    ("samples=0", "samples: 0 must be at least 1"),
+    ("samples=many", "samples: Value 'many'"),
+    ("concurrent=0", "concurrent: 0 must be at least 1"),
+    ("asha={grace: 1}", "asha.grace: 1.0 is not a fraction"),
+    ("asha={reduction: 1}", "asha.reduction: 1 must be at least 2"),
+    ("asha={patience: 1}", "asha.patience: Key 'patience' not in 'Asha'"),
+    ("samplez=3", "Could not override 'samplez'"),
+    ("runs.free_k1_8.seed=-1", "runs.free_k1_8.seed: -1 is outside 0 … 2^32 − 1"),
+]
+
+
+@pytest.mark.parametrize(("override", "words"), MISTAKES, ids=[m[0] for m in MISTAKES])
+def test_a_mistake_is_one_line_with_its_key(in_root, override, words):
+    with pytest.raises(UserError, match=re.escape(words)) as caught:
+        plan_of(override)
+    assert "conf/" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_drawn_is_not_sampled(in_root):
+    with pytest.raises(UserError, match="samples: 2, but space has nothing that is drawn"):
+        plan_of("samples=2", "~space.optim")
+
+
+def test_a_setting_given_nested_and_with_dots_is_refused(tmp_path, monkeypatch):
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    for entry in (ROOT / "conf").iterdir():
+        if entry.name != "sweep":
+            (conf / entry.name).symlink_to(entry)
+    (conf / "sweep").mkdir()
+    text = "experiment: smoke\nrun: free_k1_8\nspace:\n  run.seed: {grid: [0, 1]}\n"
+    (conf / "sweep" / "dots.yaml").write_text(text)
+    (conf / "sweep" / "twice.yaml").write_text(text + "  run: {seed: {grid: [0, 1]}}\n")
+    monkeypatch.chdir(tmp_path)
+    assert list(plan_of(name="dots").trials) == ["seed_0", "seed_1"]
+    with pytest.raises(UserError, match=r"space\.run\.seed: given twice"):
+        plan_of(name="twice")
+
+
+def test_asha_does_not_compare_tokenizers(in_root):
+    two = (
+        "run=text_free_k1_2",
+        "+data.large={source: text, parts: ${data.stdlib.parts}, validation_share: 0.25, "
+        "vocab_size: 512}",
+        "space.run.data.grid=[stdlib,large]",
+    )
+    assert plan_of(*two).unit == "bits_per_byte"
+    with pytest.raises(UserError, match="asha: it compares trials in bits per token"):
+        plan_of(*two, "asha={grace: 0.5}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "usage: python -m pipelines.sweep"),
+        (["sweep=smoke", "sweep=kappa"], "usage: python -m pipelines.sweep"),
+        (["sweep=kapa"], "sweep: 'kapa' is not one of kappa, smoke"),
+        (["sweep=../smoke"], "is not one of kappa, smoke"),
+    ],
+)
+def test_the_command_names_the_sweeps_there_are(in_root, monkeypatch, arguments, words):
+    monkeypatch.setattr(sys, "argv", ["sweep", *arguments])
+    with pytest.raises(UserError, match=words):
+        sweep.main()
+
+
+def test_an_unknown_key_is_one_line_and_nothing_is_begun(tmp_path):
+    project = Project(tmp_path / "project")
+    before = sorted(project.folder.iterdir())
+    done = project.stage("sweep", "sweep=smoke", "+space.run.kapa_bits.grid=[1]")
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert "space.run.kapa_bits: no such setting" in line
+    assert sorted(project.folder.iterdir()) == before
+
+
+def test_settings_reach_the_experiment_of_a_trial(in_root):
+    plan = plan_of(
+        "space.run={kappa_bits: {grid: [0.25]}, seed: {grid: [7]}, tokens: {grid: [20800]}}",
+        "~space.run.kappa_bits",
+        "++space.run.kappa_bits.choice=[0.25]",
+        "~space.optim.lr",
+        "++space.optim.clip.grid=[0.5]",
+        "++space.architecture.latent_bits.grid=[3]",
+        "models.target_small.optim.lr=0.5",
+        "evaluation.iwae_samples=5",
+    )
+    ((name, experiment),) = plan.trials.items()
+    run, preset = experiment.runs[name], experiment.models["target_small"]
+    assert (run.kappa_bits, run.tokens, run.data) == (0.25, 20800, "target")
+    assert (preset.optim.clip, preset.optim.lr, preset.optim.batch_size) == (0.5, 0.5, 8)
+    assert (preset.architecture.latent_bits, preset.architecture.d_model) == (3, 16)
+    assert experiment.evaluation.iwae_samples == 5
+
+
+def test_draws_are_the_same_again_and_more_samples_add_to_them(in_root):
+    few, again, more = (
+        list(plan_of("~space.run", f"samples={n}").settings.values()) for n in (3, 3, 5)
+    )
+    assert few == again == more[:3]
+    rates = [settings["optim.lr"] for settings in more]
+    assert len(set(rates)) == 5
+    assert all(1e-3 <= rate <= 1e-2 for rate in rates)
+    assert next(iter(plan_of("~space.run", "seed=1").settings.values())) != few[0]
+
+
+def test_each_draw_is_tried_at_every_point_of_the_grid(in_root):
+    plan = plan_of("samples=2")
+    found = [tuple(settings.values()) for settings in plan.settings.values()]
+    rates = {rate for _, _, rate in found}
+    assert len(rates) == 2
+    assert set(found) == {(k, s, r) for k in (None, 0.5) for s in (0, 1) for r in rates}
+
+
+def test_loguniform_is_uniform_in_the_logarithm():
+    draws = [Dimension("optim.lr", "loguniform", (1e-4, 1.0)).draw(0, i) for i in range(400)]
+    assert 160 < sum(draw < 1e-2 for draw in draws) < 240
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("architecture.latent_bits", [4, 8]),
+        ("architecture.latent_std", [0.1, 0.2]),
+        ("run.kappa_warmup_steps", [0, 9]),
+    ],
+)
+def test_a_baseline_is_not_trained_once_for_each_latent(in_root, key, values):
+    plan = plan_of(f"+space.{key}.grid={values}".replace(" ", ""), "~space.run.seed")
+    kinds = [(s["run.kappa_bits"], s[key]) for s in plan.settings.values()]
+    assert kinds == [(None, values[0]), (0.5, values[0]), (0.5, values[1])]
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"run.kappa_bits": 0.125, "run.seed": 0}, "kappa_bits_0p125_seed_0"),
+        ({"run.kappa_bits": None}, "baseline"),
+        ({"run.kappa_bits": 1.0}, "kappa_bits_1"),
+        ({"optim.lr": 1e-5, "run.model": "text_small"}, "lr_1em05_model_text_small"),
+        ({"run.tokens": 10_400_000}, "tokens_10400000"),
+        ({"architecture.tied": True}, "tied_true"),
+    ],
+)
+def test_trial_names(settings, name):
+    assert trial_name(settings) == name
