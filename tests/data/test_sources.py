@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from omegaconf import OmegaConf
 
+from pipelines import inputs
+from pipelines.artifacts import corpus
+from pipelines.artifacts.corpus import SPLITS
 from pipelines.common.errors import UserError
+from pipelines.config import data as config
 from pipelines.config.data import Files, Hub
+from pipelines.data import sources
+from pipelines.data.build import make_text
 from pipelines.data.sources import base, open_source
 from pipelines.data.sources import parquet as parquet_module
 
@@ -317,6 +325,58 @@ def test_a_dataset_damaged_on_the_way_says_behind_which_row(tmp_path):
     source = open_source(KEY, hub(data_files=[str(tmp_path / n) for n in ("a.jsonl", "b.jsonl")]))
     with pytest.raises(UserError, match=rf"{KEY}: json cannot be read behind row 6"):
         list(source.documents())
+
+
+@dataclass
+class Numbers:
+    """Another kind of source: the numbers below a limit."""
+
+    source: str = "numbers"
+    below: int = 0
+    weight: float = 1.0
+
+    def validate(self):
+        pass
+
+
+class NumberSource(base.Source):
+    def __init__(self, key, part):
+        self.numbers = range(part.below)
+
+    def documents(self):
+        while self.numbers:
+            number, self.numbers = self.numbers[0], self.numbers[1:]
+            yield f"{number}", b"number %d" % number
+
+    def position(self):
+        return {"next": self.numbers.start}
+
+    def fits(self, position):
+        return True
+
+    def seek(self, position):
+        self.numbers = self.numbers[position["next"] :]
+
+
+def test_another_kind_of_source_is_a_dataclass_and_a_reader(tmp_path, monkeypatch):
+    """Of what is there, each kind has its reader."""
+    assert {*sources.READERS} == {*config.KINDS.values()}
+    monkeypatch.setitem(config.KINDS, "numbers", Numbers)
+    monkeypatch.setitem(sources.READERS, Numbers, NumberSource)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a")
+    parts = {
+        "n": {"source": "numbers", "below": 50, "weight": 2.0},
+        "f": {"source": "files", "root": ".", "pattern": "a.txt"},
+    }
+    entry = {"source": "text", "parts": parts, "validation_share": 0.3, "vocab_size": 300}
+    data = config.merge_data("params.yaml", "data.x", OmegaConf.create(entry))
+    make_text("x", data, tmp_path / "x")
+    documents = [d for split in SPLITS for part in corpus.parts(tmp_path / "x", split)
+                 for d in corpus.documents(part)]  # fmt: skip
+    assert ("f/a.txt", b"a") in documents and ("n/0", b"number 0") in documents
+    looked = inputs.text_input("data.x", entry)
+    assert looked["n"] is None and looked["f"]["files"] == 1
 
 
 def named(field="text", **row):
