@@ -481,6 +481,14 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
+        "the version of the code in every token file",
+        "tokenize/build.py",
+        "[*vocabulary, *layout, part_sha256]",
+        '[*vocabulary, *layout, part_sha256, code_version("tokenize")]',
+        "tokenize/test_build.py::test_the_version_of_the_code_is_in_no_byte_of_what_it_makes",
+        "pipelines",
+    ),
+    Wrong(
         "a file's time left out of what tells that it has changed",
         "common/file_listing.py",
         "entry.size, entry.mtime_ns)).encode()",

@@ -95,13 +95,13 @@ def write_lines(folder, texts):
     return folder
 
 
-def found(target):
+def documents_of(target):
     """Of each split the documents."""
     return {s: [d for part in parts(target, s) for d in documents(part)] for s in SPLITS}
 
 
 def texts_of(target):
-    return {split: [text for _, text in content] for split, content in found(target).items()}
+    return {split: [text for _, text in content] for split, content in documents_of(target).items()}
 
 
 def test_the_hash_of_seed_and_bytes_says_the_split(tmp_path):
@@ -135,7 +135,7 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
     texts = [f"{i % 50}" for i in range(120)] + [""] * 3
     target = tmp_path / "x"
     make_text("x", text_data(write_lines(tmp_path / "in", texts)), target)
-    kept = found(target)
+    kept = documents_of(target)
     assert sorted(text for split in kept.values() for _, text in split) == sorted(
         str(i).encode() for i in range(50)
     )
@@ -144,7 +144,7 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
     assert "x left out: 70 duplicates, 3 empty documents" in said
     assert f"x train: {len(kept['train'])} documents" in said
     make_text("x", text_data(tmp_path / "in", deduplicate=False), target)
-    assert sum(map(len, found(target).values())) == 120
+    assert sum(map(len, documents_of(target).values())) == 120
 
 
 def test_a_mixture_has_the_shares_of_bytes_that_its_weights_say(tmp_path, capsys):
@@ -155,7 +155,7 @@ def test_a_mixture_has_the_shares_of_bytes_that_its_weights_say(tmp_path, capsys
     target = tmp_path / "x"
     make_text("x", text_data(a, b, c, weights=[3.0, 1.0, 0.5], deduplicate=False), target)
     sizes = Counter()
-    for split in found(target).values():
+    for split in documents_of(target).values():
         for identity, text in split:
             sizes[identity[0]] += len(text)
     assert sizes["c"] == sum(len(f"c{i}" * 4) for i in range(40))  # it ran out, and all ended
@@ -168,7 +168,7 @@ def test_one_part_is_read_whole_or_up_to_max_bytes(tmp_path):
     folder = write_lines(tmp_path / "in", [f"{i:04d}" for i in range(100)])
     for limit, count in ((None, 100), (201, 51), (200, 50), (10_000, 100)):
         make_text("x", text_data(folder, max_bytes=limit), tmp_path / "x")
-        assert sum(map(len, found(tmp_path / "x").values())) == count
+        assert sum(map(len, documents_of(tmp_path / "x").values())) == count
 
 
 @pytest.fixture
@@ -423,9 +423,9 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
 def test_a_part_that_runs_out_is_told(tmp_path, capsys):
     a = write_lines(tmp_path / "a", [f"{i:03d}" for i in range(100)])
     b = write_lines(tmp_path / "b", [f"b {i:03d}" for i in range(900)])
-    told = "x part a ran out at 300 of 1,000 bytes, which ended the mixture\n"
+    expected = "x part a ran out at 300 of 1,000 bytes, which ended the mixture\n"
     make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=4000), tmp_path / "x")
-    assert capsys.readouterr().out.endswith(told)
+    assert capsys.readouterr().out.endswith(expected)
     make_text("x", text_data(a, b, weights=[1.0, 3.0]), tmp_path / "x")
     assert "part a ran out at 300 bytes, which" in capsys.readouterr().out
     make_text("x", text_data(a, max_bytes=500), tmp_path / "x")
@@ -572,7 +572,7 @@ def test_a_corpus_without_text_is_named(tmp_path, texts, changes, words):
 def test_the_standard_library_is_read_from_where_it_is(tokenized):
     """As shipped, through the command: file for file what is there, or equal to another one."""
     folder = tokenized.folder / "data/corpus/stdlib"
-    kept = dict(document for split in found(folder).values() for document in split)
+    kept = dict(document for split in documents_of(folder).values() for document in split)
     root = os.path.dirname(os.__file__)
     assert len(kept) > 15
     for identity, text in kept.items():

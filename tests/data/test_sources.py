@@ -75,9 +75,9 @@ def test_identities_say_where_a_document_comes_from(tmp_path):
     (tmp_path / "sub" / "a.txt").write_text("a")
     (tmp_path / "b.jsonl").write_bytes(lines(["x"] * 6))
     parquet(tmp_path / "c.parquet", ["x", "y"])
-    found = [identity for identity, _ in files_source(tmp_path).documents()]
-    assert found == [*(f"b.jsonl:{n}" for n in (1, 2, 3, 4, 5, 7)), "c.parquet:1", "c.parquet:2",
-                     "sub/a.txt"]  # fmt: skip
+    identities = [identity for identity, _ in files_source(tmp_path).documents()]
+    lines_with_text = [f"b.jsonl:{n}" for n in (1, 2, 3, 4, 5, 7)]
+    assert identities == [*lines_with_text, "c.parquet:1", "c.parquet:2", "sub/a.txt"]
 
 
 def test_bytes_that_are_no_utf_8_stay_as_they_are(tmp_path):
@@ -97,8 +97,8 @@ def test_patterns_mean_what_they_mean_to_pathlib(tmp_path, pattern):
         for name in ("c1.py", "c2.txt", ".c3.py", "x.PY"):
             (tmp_path / folder / name).write_text(folder + name)
     expected = {p.relative_to(tmp_path).as_posix() for p in tmp_path.glob(pattern) if p.is_file()}
-    found = [identity for identity, _ in files_source(tmp_path, pattern).documents()]
-    assert len(expected) > 1 and len(found) == len(expected) and set(found) == expected
+    identities = [identity for identity, _ in files_source(tmp_path, pattern).documents()]
+    assert len(expected) > 1 and len(identities) == len(expected) and set(identities) == expected
 
 
 def test_what_is_excluded_is_so_at_any_depth(tmp_path):
