@@ -25,7 +25,7 @@ from pipelines.artifacts.tokens.token_file import BLOCK, CHECK, HEADER, MAGIC, V
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.train.core.batches import BatchModule, StepBatches
-from pipelines.train.core.trainer import Place, fit
+from pipelines.train.core.trainer import Process, fit
 from tests.support.project_copy import Project
 
 DATA, MODEL = "target", "target_small"
@@ -52,7 +52,7 @@ def trained(experiment: Experiment, run: str) -> tuple[float, float]:
     """Tokens per second of training, and the share of its time that waits for the loader."""
     rmtree(resume_folder(experiment.name, run), ignore_errors=True)
     profiler = SimpleProfiler()
-    fit(experiment, run, Place(trainer={"devices": 1, "profiler": profiler}))
+    fit(experiment, run, Process(trainer={"devices": 1, "profiler": profiler}))
     spent = {
         name.rpartition("|")[2]: sum(seconds)
         for name, seconds in profiler.recorded_durations.items()

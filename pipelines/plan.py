@@ -27,7 +27,7 @@ from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
 from pipelines.config.schema import Experiment, Precision, Run, Strategy
-from pipelines.train.core.segments import legs, steps_taken
+from pipelines.train.core.segments import segments, steps_taken
 
 GIB = 1 << 30
 H100 = 989e12  # FLOP/s in dense bf16 products, by its data sheet
@@ -74,7 +74,7 @@ def plan(experiment: Experiment, name: str, options: argparse.Namespace) -> Plan
     vocabulary = vocab_size(experiment, run)
     baseline = ModelConfig(**{**vars(config), "latent_bits": 0, "latent_block": None})
     size, flops = parameters(config, vocabulary), flops_per_token(config, vocabulary).total
-    tokens = steps_taken(legs(experiment, run)) * optim.batch_size * config.context
+    tokens = steps_taken(segments(experiment, run)) * optim.batch_size * config.context
     gpu = compute.gpus_per_worker or 1  # a worker's share of one
     gpus = compute.workers * gpu
     speed = options.flops * options.mfu / flops

@@ -54,9 +54,9 @@ def main() -> None:
     arguments = parse_arguments()
     experiment = load_stage("runs", arguments.run)
     path = checkpoint_path(experiment.name, arguments.run)
-    model, card = load_model(path)
-    shards = Shards(tokens_folder(card.run["data"]))
-    check_vocabulary(path, card, shards)
+    model, manifest = load_model(path)
+    shards = Shards(tokens_folder(manifest.run["data"]))
+    check_vocabulary(path, manifest, shards)
     is_target = shards.metadata.row_length is not None
     if model.latent is None and arguments.z == "pinned":
         raise UserError(f"{arguments.run} is a baseline: it has no z to pin")

@@ -9,9 +9,10 @@ import torch
 import ftmodel
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
-from tests.support.workspace import tokenized, warm_python, workspace
+from tests.support.cluster import two_nodes
+from tests.support.workspace import copied, finished, tokenized, warm_python, workspace
 
-__all__ = ["tokenized", "warm_python", "workspace"]
+__all__ = ["copied", "finished", "tokenized", "two_nodes", "warm_python", "workspace"]
 
 torch.set_num_threads(1)
 

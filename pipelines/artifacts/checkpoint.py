@@ -1,13 +1,14 @@
 """Checkpoints: what a run needs to be resumed, evaluated and told apart from a stale one.
 
-A checkpoint is Lightning's file with one entry of ours, plain data under ``free_transformer``; that
-of a model shared out among workers is a folder of such files, each with its worker's part of every
-tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
+A checkpoint is Lightning's file with one more entry, the manifest as plain data under
+``free_transformer``; that of a sharded model is a folder of such files, each with its worker's part
+of every tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 """
 
 import pickle
 import shutil
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.paths import resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
@@ -24,11 +26,12 @@ from pipelines.common.errors import UserError
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
 PART = "part"  # marks what a worker has of a tensor
+RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in a run's folder of resume/
 PREFIX = "model."  # of the model's parameters inside the training module
 
 
 @dataclass
-class Card:
+class Manifest:
     """Identity of a trained model, stored in its checkpoint."""
 
     experiment: str
@@ -37,15 +40,33 @@ class Card:
     architecture: dict[str, Any]
     vocab_size: int
     data_hash: str
-    spec_hash: str
+    spec_hash: str  # of all that decides the weights
     mlflow_run_id: str | None = None
     git_revision: str = ""  # of the process that wrote the checkpoint; "" in early ones
     device: str = ""  # that it ran on
+    parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of; {} in early ones
 
 
-def file_of(worker: int, workers: int) -> str:
+def resume_checkpoints(root: Path) -> list[Path]:
+    """All checkpoints in a run's folder of resume/ but those that were set aside."""
+    return sorted(path for glob in RESUME for path in root.glob(glob))
+
+
+def remove_finished(experiment: str, run: str, spec_hash: str) -> None:
+    """Delete the resume checkpoints of a finished run; those of other versions of it stay."""
+    root = resume_folder(experiment, run)
+    for path in resume_checkpoints(root):
+        manifest = peek(path)
+        if manifest and manifest.spec_hash == spec_hash:
+            remove(path)
+    for folder in (*root.glob("decay-*"), root / "budgets", root):
+        with suppress(OSError):  # not empty, or not there
+            folder.rmdir()
+
+
+def file_of(rank: int, world_size: int) -> str:
     """Name of a worker's file in the folder of a checkpoint in parts."""
-    return f"worker-{worker:05d}-of-{workers:05d}.ckpt"
+    return f"worker-{rank:05d}-of-{world_size:05d}.ckpt"
 
 
 def join(parts: list[Any]) -> Any:
@@ -64,11 +85,11 @@ def files_of(path: Path) -> list[Path]:
     """The files of a checkpoint; raises FileNotFoundError if not all of them are there."""
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("worker-*.ckpt"))
-    workers = int(found[0].stem.rpartition("-")[2]) if found else 1
-    if [file.name for file in found] != [file_of(i, workers) for i in range(workers)]:
-        raise FileNotFoundError(f"{path}: {len(found)} of {workers} files")
-    return found
+    files = sorted(path.glob("worker-*.ckpt"))
+    world_size = int(files[0].stem.rpartition("-")[2]) if files else 1
+    if [file.name for file in files] != [file_of(rank, world_size) for rank in range(world_size)]:
+        raise FileNotFoundError(f"{path}: {len(files)} of {world_size} files")
+    return files
 
 
 def whole(value: Tensor | list[Tensor]) -> Tensor:
@@ -107,8 +128,19 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Card]:
-    """A checkpoint's content and card; with ``mmap`` tensors stay on disk until they are read.
+def peek(path: Path) -> Manifest | None:
+    """A checkpoint's manifest without reading its tensors; None if there is no readable one."""
+    try:
+        content = torch.load(files_of(path)[0], map_location="cpu", weights_only=True, mmap=True)
+        return Manifest(**content[ENTRY])
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError):
+        return None
+    except (pickle.UnpicklingError, BadZipFile):
+        return None
+
+
+def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Manifest]:
+    """A checkpoint's content and manifest; with ``mmap`` tensors stay on disk until they are read.
 
     Raises UserError if it is missing, damaged or foreign.
     """
@@ -124,15 +156,15 @@ def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Car
         reason = str(e).partition("\n")[0] or "empty"
         raise UserError(f"{path}: not a readable checkpoint ({reason})") from None
     try:
-        return content, Card(**content[ENTRY])
+        return content, Manifest(**content[ENTRY])
     except (KeyError, TypeError):
         raise UserError(f"{path}: a checkpoint, but not one of this project") from None
 
 
-def load_model(path: Path) -> tuple[FreeTransformer, Card]:
-    """The trained model, in evaluation mode on the CPU, and its card; raises UserError."""
+def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
+    """The trained model, in evaluation mode on the CPU, and its manifest; raises UserError."""
     try:
-        content, card = read_checkpoint(path)
+        content, manifest = read_checkpoint(path)
     except UserError as error:
         raise UserError(f"{error}; train the run again") from None
     weights = {
@@ -141,18 +173,18 @@ def load_model(path: Path) -> tuple[FreeTransformer, Card]:
         if name.startswith(PREFIX)
     }
     try:
-        model = FreeTransformer(ModelConfig(**card.architecture), card.vocab_size)
+        model = FreeTransformer(ModelConfig(**manifest.architecture), manifest.vocab_size)
         model.load_state_dict(weights)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"{path}: its weights do not fit its configuration: {' '.join(str(error).split())}"
         ) from None
-    return model.eval(), card
+    return model.eval(), manifest
 
 
-def check_vocabulary(path: Path, card: Card, shards: Shards) -> None:
+def check_vocabulary(path: Path, manifest: Manifest, shards: Shards) -> None:
     """Raise UserError if a model was trained on other tokens than ``shards``."""
-    if card.data_hash != shards.metadata.hash:
+    if manifest.data_hash != shards.metadata.hash:
         raise UserError(
             f"{path} was trained on other data than {shards.folder} holds now; run `dvc repro`"
         )

@@ -51,14 +51,15 @@ def row_of(figures: dict[str, float]) -> CurveRow:
 def write_curve(path: Path, curve: Curve) -> None:
     rows = [row.figures() for row in curve]
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(file, fieldnames=list(names))
         writer.writeheader()
         writer.writerows(rows)
 
 
 def read_curve(path: Path) -> Curve:
     with open(path, newline="") as file:
-        return [row_of({k: float(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+        return [row_of({k: float(v) for k, v in r.items() if v}) for r in csv.DictReader(file)]
 
 
 def training_seconds(curve: Curve) -> float:

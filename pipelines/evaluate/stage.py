@@ -5,7 +5,6 @@ bit, the bound of each document) and metrics.json (the few that `dvc metrics sho
 them to the MLflow run of the training.
 """
 
-import shutil
 from functools import partial
 from statistics import fmean
 
@@ -15,12 +14,11 @@ from ftmodel.model.objective import collapsed
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts import results
 from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.checkpoint import Card, check_vocabulary, load_model
+from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.paths import (
     checkpoint_path,
     results_folder,
-    resume_folder,
     tokens_folder,
 )
 from pipelines.artifacts.results import (
@@ -78,8 +76,8 @@ def smaller_budgets(
     measured = []
     for budget in experiment.budgets(run)[:-1]:
         path = checkpoint_path(experiment.name, name, budget.listed)
-        model, card = load_model(path)
-        check_vocabulary(path, card, shards)
+        model, manifest = load_model(path)
+        check_vocabulary(path, manifest, shards)
         data = experiment.data[run.data]
         scores = score(model.to(device), shards, data, experiment.evaluation, device)
         measured.append(at_budget(experiment, run, budget, scores))
@@ -117,9 +115,9 @@ def measure(experiment: Experiment, name: str) -> None:
     """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError."""
     run = experiment.runs[name]
     path = checkpoint_path(experiment.name, name)
-    model, card = load_model(path)
+    model, manifest = load_model(path)
     shards = Shards(tokens_folder(run.data))
-    check_vocabulary(path, card, shards)
+    check_vocabulary(path, manifest, shards)
     folder = results_folder(experiment.name, name)
     curve = read_curve(folder / "curve.csv")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -130,7 +128,7 @@ def measure(experiment: Experiment, name: str) -> None:
         final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)
         evaluation.budgets = [*smaller_budgets(experiment, name, shards, device), final]
         evaluation.last_third = last_third(evaluation.budgets)
-    details.training = Training(card.git_revision, card.device)
+    details.training = Training(manifest.git_revision, manifest.device)
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
@@ -138,21 +136,21 @@ def measure(experiment: Experiment, name: str) -> None:
         evaluation.collapsed = collapsed(kl, run.kappa_bits, of=len(kl))
 
     # DVC has the finished checkpoint by now: the one to resume from is not needed any more
-    shutil.rmtree(resume_folder(experiment.name, name), ignore_errors=True)
+    remove_finished(experiment.name, name, manifest.spec_hash)
     results.write(folder / "evaluation.json", evaluation)
     results.write(folder / "details.json", details)
     results.write(folder / "metrics.json", headline(evaluation))
-    track(experiment, name, card, curve, evaluation)
+    track(experiment, name, manifest, curve, evaluation)
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
 
 
 def track(
-    experiment: Experiment, name: str, card: Card, curve: Curve, evaluation: Evaluation
+    experiment: Experiment, name: str, manifest: Manifest, curve: Curve, evaluation: Evaluation
 ) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
-    tracking.start(card, experiment, go_on=True)
+    tracking.start(manifest, experiment, go_on=True)
     batch_tokens = experiment.batch_tokens(experiment.runs[name])
     for entry in evaluation.budgets[:-1]:
         figures = results.flat(entry).items()

@@ -21,7 +21,7 @@ import torch
 
 from pipelines.artifacts import result_files
 from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.checkpoint import Card, check_vocabulary, load_model
+from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
 from pipelines.artifacts.paths import (
     checkpoint_path,
     results_folder,
@@ -59,7 +59,7 @@ class Scored:
     """What the tasks have given at one of a run's checkpoints."""
 
     budget: Budget
-    card: Card
+    manifest: Manifest
     samples: int  # of z; 1 for a baseline
     outcomes: dict[str, Outcome]
     skipped: dict[str, str]  # why
@@ -93,12 +93,12 @@ class Progress:
             file.write(json.dumps([asdict(result), scores, log]).encode())
 
 
-def decisive(suite: Suite, card: Card, budget: Budget) -> str:
+def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
     """All that the figures of a checkpoint depend on, but for the task."""
     settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
     data = fetched({task.task for task in suite.tasks.values()})
     code = code_version("suite"), version_of_ours()
-    return f"{card.spec_hash} {budget} {settings} {code} {harness_version()} {data}"
+    return f"{manifest.spec_hash} {budget} {settings} {code} {harness_version()} {data}"
 
 
 def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: Path) -> Scored:
@@ -106,9 +106,9 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
     run, suite = experiment.runs[name], experiment.suite
     whole = budget.listed == run.tokens
     path = checkpoint_path(experiment.name, name, None if whole else budget.listed)
-    model, card = load_model(path)
+    model, manifest = load_model(path)
     shards = Shards(tokens_folder(run.data))
-    check_vocabulary(path, card, shards)
+    check_vocabulary(path, manifest, shards)
     lm = FreeTransformerLM(
         model,
         shards.byte_tokenizer(),
@@ -118,8 +118,8 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         batch_tokens=suite.batch_tokens,
         seed=suite.seed,
     )
-    progress = Progress(folder, decisive(suite, card, budget))
-    scored = Scored(budget, card, lm.samples, {}, {})
+    progress = Progress(folder, decisive(suite, manifest, budget))
+    scored = Scored(budget, manifest, lm.samples, {}, {})
     at = f" at {budget.listed:,} tokens" if run.budgets else ""
     for task, spec in suite.tasks.items():
         outcome = progress.read(task, spec)
@@ -187,7 +187,7 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
 def track(experiment: Experiment, name: str, results: SuiteResults, series: list[Scored]) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
-    tracking.start(series[-1].card, experiment, go_on=True)
+    tracking.start(series[-1].manifest, experiment, go_on=True)
     for scored in series:
         tasks = scored.results().items()
         figures = {task: result.value for task, result in tasks}

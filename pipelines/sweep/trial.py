@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from pipelines.artifacts.checkpoint import Card, read_checkpoint
+from pipelines.artifacts.checkpoint import Manifest, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of
 from pipelines.artifacts.paths import checkpoint_path, resume_folder, tokens_folder
 from pipelines.artifacts.run_results import read_run
@@ -27,21 +27,21 @@ from pipelines.evaluate.stage import measure
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result, of_documents
 from pipelines.tracking.run import Tracking, find_record
 from pipelines.tracking.store import store_uri
-from pipelines.train.core.manifest import make_card
-from pipelines.train.core.trainer import Place, fit
+from pipelines.train.core.manifest import make_manifest
+from pipelines.train.core.publish import publish
+from pipelines.train.core.trainer import Process, fit
 from pipelines.train.distributed import fit_on_ray
-from pipelines.train.stage import publish
 
 FRACTION, BOUND = "fraction", "training_bound_bits"  # what is reported to Tune
 
 
-def card_of(experiment: Experiment, name: str) -> Card:
-    return make_card(experiment, name, Shards(tokens_folder(experiment.runs[name].data)))
+def manifest_of(experiment: Experiment, name: str) -> Manifest:
+    return make_manifest(experiment, name, Shards(tokens_folder(experiment.runs[name].data)))
 
 
 def trial_hash(experiment: Experiment, name: str) -> str:
     """Hash of all that decides a trial's result: its training, and how it is measured."""
-    spec = card_of(experiment, name).spec_hash
+    spec = manifest_of(experiment, name).spec_hash
     decisive = (spec, asdict(experiment.evaluation), code_version("evaluate"))
     return sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
@@ -82,7 +82,7 @@ def run_trial(
     folder = Folder(sweep, name)
     folder.path.mkdir(parents=True, exist_ok=True)
     with open(folder.log, "a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
-        card = card_of(experiment, name)
+        manifest = manifest_of(experiment, name)
         hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])
 
@@ -94,14 +94,14 @@ def run_trial(
 
         try:
             with alone(resume_folder(experiment.name, name)):
-                nest(parent, card, experiment)
-                if not is_trained(card):
+                nest(parent, manifest, experiment)
+                if not is_trained(manifest):
                     for row in folder.read_rows(hash):  # of an earlier attempt
                         report(row.step / steps, row.bound_bits)
                     if experiment.compute.workers > 1:
                         fit_on_ray(experiment, name, [Rows(folder, hash, steps)])
                     else:
-                        fit(experiment, name, Place(), watch=watch)
+                        fit(experiment, name, Process(), watch=watch)
                     publish(experiment, name)
                 if experiment.compute.workers > 1:
                     on_a_worker(experiment, partial(measure, experiment, name))
@@ -116,25 +116,27 @@ def run_trial(
             if not isinstance(error, UserError):
                 line = f"{type(error).__name__}: {line}"
             result = Result(name, hash, FAILED, error=line, curve=folder.read_rows(hash))
-            mark(experiment, card, "FAILED", {"failure": line[:500]}, result.curve)
+            mark(experiment, manifest, "FAILED", {"failure": line[:500]}, result.curve)
         folder.write(result)
     return result
 
 
-def is_trained(card: Card) -> bool:
-    path = checkpoint_path(card.experiment, card.run_name)
+def is_trained(manifest: Manifest) -> bool:
+    path = checkpoint_path(manifest.experiment, manifest.run_name)
     try:
-        return path.exists() and read_checkpoint(path)[1].spec_hash == card.spec_hash
+        return path.exists() and read_checkpoint(path)[1].spec_hash == manifest.spec_hash
     except UserError:  # damaged: it is trained again
         return False
 
 
-def nest(parent: str, card: Card, experiment: Experiment) -> None:
+def nest(parent: str, manifest: Manifest, experiment: Experiment) -> None:
     """Nest the MLflow run that training will begin or continue in ``parent``'s."""
-    begun = any(resume_folder(card.experiment, card.run_name).glob("*.ckpt")) or is_trained(card)
-    folder = find_record(store_uri(), card, experiment, go_on=begun).folder
+    begun = any(resume_folder(manifest.experiment, manifest.run_name).glob("*.ckpt")) or is_trained(
+        manifest
+    )
+    folder = find_record(store_uri(), manifest, experiment, go_on=begun).folder
     with FileLock(folder / "lock") if folder.exists() else nullcontext():
-        record = find_record(store_uri(), card, experiment, go_on=begun)
+        record = find_record(store_uri(), manifest, experiment, go_on=begun)
         ends = {key: "" for key in ("failure", "stopped_early") if record.tags.get(key)}
         if record.parent != parent or ends:
             record.parent = parent
@@ -143,15 +145,15 @@ def nest(parent: str, card: Card, experiment: Experiment) -> None:
 
 
 def mark(
-    experiment: Experiment, card: Card, status: str, tags: dict[str, str], rows: Curve
+    experiment: Experiment, manifest: Manifest, status: str, tags: dict[str, str], rows: Curve
 ) -> None:
     """End the MLflow run of an unfinished trial, with the reason in its tags."""
     tracking = Tracking(experiment.name)
-    known = find_record(store_uri(), card, experiment, go_on=True)
+    known = find_record(store_uri(), manifest, experiment, go_on=True)
     if known.folder.exists():
         with FileLock(known.folder / "lock"):  # a process that is being stopped may still write it
             pass
-    tracking.start(card, experiment, go_on=True)
+    tracking.start(manifest, experiment, go_on=True)
     tracking.log_rows([row.figures() for row in rows])
     for key, value in tags.items():
         tracking.tag(key, value)
@@ -162,19 +164,19 @@ def settle(
     experiment: Experiment, name: str, sweep: str, parent: str, stopper: str, error: str
 ) -> Result:
     """The result of a trial whose process has ended: its own, or that it was stopped or lost."""
-    folder, card = Folder(sweep, name), card_of(experiment, name)
+    folder, manifest = Folder(sweep, name), manifest_of(experiment, name)
     hash = trial_hash(experiment, name)
     if result := folder.read(hash):
         return result
     if folder.result.exists() and not error:
         error = "the sources changed while it ran"
     rows = folder.read_rows(hash)
-    nest(parent, card, experiment)
+    nest(parent, manifest, experiment)
     if error:
         result = Result(name, hash, FAILED, error=error, curve=rows)
-        mark(experiment, card, "FAILED", {"failure": error[:500]}, rows)
+        mark(experiment, manifest, "FAILED", {"failure": error[:500]}, rows)
     else:
         result = Result(name, hash, STOPPED, stopper, curve=rows)
-        mark(experiment, card, "KILLED", {"stopped_early": "yes"}, rows)
+        mark(experiment, manifest, "KILLED", {"stopped_early": "yes"}, rows)
     folder.write(result)
     return result

@@ -1,37 +1,27 @@
 """MLflow: one run per training run, continued by resume and by evaluation.
 
 The store is ``MLFLOW_TRACKING_URI``, or a local SQLite file beside params.yaml. Everything goes
-into a record on disk first (record.py) and from there to the store in a thread of its own: a store
+into a record on disk first (outbox.py) and from there to the store in a thread of its own: a store
 that is away, slow or dying stops no training, and gets the rest when it is back.
 
     python -m pipelines.tracking      send what is still waiting
 """
 
-import logging
-import os
 import shutil
 import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-# a server that hangs holds up the sending thread, and the end of a stage, by this long at most
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-
 from filelock import FileLock
 
-from pipelines.artifacts.checkpoint import Card
+from pipelines.artifacts.checkpoint import Manifest
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision
 from pipelines.config.schema import Experiment
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.store import AWAY, KEY, Store, now, send_waiting, store_uri
-
-# prints the traceback of what it then raises: of a database that is full or locked
-logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 class Tracking:
@@ -49,11 +39,11 @@ class Tracking:
         """MLflow's id of the run; "" as long as the store has not answered."""
         return self.record.run_id
 
-    def start(self, card: Card, experiment: Experiment, go_on: bool) -> None:
+    def start(self, manifest: Manifest, experiment: Experiment, go_on: bool) -> None:
         """Continue the record of this very run if it was cut short or is to ``go_on`` (resumed
         from a checkpoint, evaluated); else begin a new one. Sending starts.
         """
-        self.open(find_record(self.store.uri, card, experiment, go_on))
+        self.open(find_record(self.store.uri, manifest, experiment, go_on))
 
     def open(self, record: Record) -> None:
         """Continue this record. Sending starts."""
@@ -154,37 +144,39 @@ class Tracking:
             )
 
 
-def find_record(uri: str, card: Card, experiment: Experiment, go_on: bool) -> Record:
+def find_record(uri: str, manifest: Manifest, experiment: Experiment, go_on: bool) -> Record:
     """The record that Tracking.start continues or begins; a new one is not on disk yet."""
     same = [
         record
-        for record in records(card.experiment, card.run_name)
-        if record.spec_hash == card.spec_hash and record.uri == uri
+        for record in records(manifest.experiment, manifest.run_name)
+        if record.spec_hash == manifest.spec_hash and record.uri == uri
     ]
-    named = [r for r in same if card.mlflow_run_id and r.run_id == card.mlflow_run_id]
+    named = [r for r in same if manifest.mlflow_run_id and r.run_id == manifest.mlflow_run_id]
     known = named or [r for r in same if go_on or r.status != "FINISHED"]
-    return known[-1] if known else new_record(uri, card, experiment)
+    return known[-1] if known else new_record(uri, manifest, experiment)
 
 
-def new_record(uri: str, card: Card, experiment: Experiment) -> Record:
-    """A record of what is known before training; it adds to the card's MLflow run if it has one."""
-    record = Record(uri, card.experiment, card.run_name, card.spec_hash, started=now())
-    if card.mlflow_run_id:
-        record.run_id, record.status, record.ended = card.mlflow_run_id, "FINISHED", now()
-    arm = "baseline" if card.run["kappa_bits"] is None else "free transformer"
+def new_record(uri: str, manifest: Manifest, experiment: Experiment) -> Record:
+    """A record of what is known before training; it adds to the MLflow run of the manifest if
+    that has one.
+    """
+    record = Record(uri, manifest.experiment, manifest.run_name, manifest.spec_hash, started=now())
+    if manifest.mlflow_run_id:
+        record.run_id, record.status, record.ended = manifest.mlflow_run_id, "FINISHED", now()
+    arm = "baseline" if manifest.run["kappa_bits"] is None else "free transformer"
     record.tags = {"mlflow.source.git.commit": git_revision(), "arm": arm, KEY: record.key}
-    optim = asdict(experiment.models[card.run["model"]].optim)
+    optim = asdict(experiment.models[manifest.run["model"]].optim)
     settings: dict[str, Any] = {
-        **{f"run.{key}": value for key, value in card.run.items()},
-        **{f"architecture.{key}": value for key, value in card.architecture.items()},
+        **{f"run.{key}": value for key, value in manifest.run.items()},
+        **{f"architecture.{key}": value for key, value in manifest.architecture.items()},
         **{f"optim.{key}": value for key, value in optim.items()},
         "precision": experiment.compute.precision.value,
-        "device": card.device,
-        "vocab_size": card.vocab_size,
-        "steps": experiment.steps(experiment.runs[card.run_name]),
+        "device": manifest.device,
+        "vocab_size": manifest.vocab_size,
+        "steps": experiment.steps(experiment.runs[manifest.run_name]),
         "git_revision": git_revision(),
-        "data_hash": card.data_hash,
-        "config_hash": card.spec_hash,
+        "data_hash": manifest.data_hash,
+        "config_hash": manifest.spec_hash,
     }
     record.params = {key: str(value) for key, value in settings.items()}
     return record

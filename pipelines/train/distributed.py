@@ -1,4 +1,4 @@
-"""Training on Ray: several workers share each batch, on this machine or on a cluster.
+"""Launching training on Ray: several workers share each batch, on this machine or on a cluster.
 
 Workers read tokens in the project's folder and write checkpoints to it, from which training goes on
 when workers or nodes are lost.
@@ -41,17 +41,16 @@ from pipelines.config.schema import Experiment, Strategy
 from pipelines.tracking.run import Tracking
 from pipelines.train.core.fsdp import ShardedStrategy
 from pipelines.train.core.segments import Start, find_start
-from pipelines.train.core.trainer import Place, fit_leg
+from pipelines.train.core.trainer import Process, fit_segment
 
-GONE = re.compile("gloo|nccl|connection|process group|socket", re.IGNORECASE)  # in RuntimeErrors
-
-
+# in RuntimeErrors of a collective operation whose other workers are gone
+GONE = re.compile("gloo|nccl|connection|process group|socket", re.IGNORECASE)
 PATIENCE_AFTER_LOSS = 600.0  # and for those that were there, or others, to come back
 
 
 @dataclass
 class Job:
-    """What every worker is told."""
+    """What every worker needs to know."""
 
     root: Path
     experiment: Experiment
@@ -61,25 +60,25 @@ class Job:
 
 
 def work(config: dict[str, Any]) -> None:
-    """A worker's life, in a process of its own."""
+    """Entry point of a Ray Train worker."""
     job: Job = config["job"]
     os.chdir(job.root)
     context = ray.train.get_context()
-    worker, workers = context.get_world_rank(), context.get_world_size()
+    rank, world_size = context.get_world_rank(), context.get_world_size()
     device = ray.train.torch.get_device()
     sharded = job.experiment.compute.strategy is Strategy.fsdp
-    place = Place(
-        worker,
-        workers,
+    process = Process(
+        rank,
+        world_size,
         trainer={
             "accelerator": "cpu" if device.type == "cpu" else "gpu",
             "devices": "auto",
-            "strategy": ShardedStrategy(device, workers) if sharded else RayDDPStrategy(),
+            "strategy": ShardedStrategy(device, world_size) if sharded else RayDDPStrategy(),
         },
         plugins=[RayLightningEnvironment()],
     )
     watch = ray.train.report if job.report else None
-    fit_leg(job.experiment, job.name, place, job.start, watch)
+    fit_segment(job.experiment, job.name, process, job.start, watch)
 
 
 def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = None) -> None:
@@ -99,7 +98,7 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
         start = find_start(experiment, name)
         try:
             launch(Job(Path.cwd(), experiment, name, start, bool(callbacks)), worker, callbacks)
-            ended = start.leg.last
+            ended = start.segment.last
         except TrainingFailedError as error:
             lost = explain(error)
             losses += 1
@@ -115,7 +114,7 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
 
 
 def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
-    """One attempt; raises TrainingFailedError, and ends the MLflow run that worker 0 has begun."""
+    """One attempt; raises TrainingFailedError, and ends the MLflow run that rank 0 has begun."""
     compute = job.experiment.compute
     storage = (resume_folder(job.experiment.name, job.name) / "ray").resolve()
     shutil.rmtree(storage, ignore_errors=True)
@@ -141,7 +140,7 @@ def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
     except BaseException as error:
         with suppress(UserError):  # a full disk, say: ``error`` says more
             tracking = Tracking(job.experiment.name)
-            tracking.start(job.start.card, job.experiment, go_on=True)
+            tracking.start(job.start.manifest, job.experiment, go_on=True)
             tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
     finally:
@@ -158,10 +157,10 @@ def restart() -> None:
 
 
 def explain(error: TrainingFailedError) -> str:
-    """Words on workers that were lost.
+    """In words, which workers were lost.
 
-    An error of the user's that a worker has met is raised here instead, and so is a bug: any that
-    is neither Ray's nor of a collective operation whose other workers are gone.
+    A worker's UserError is raised here instead, and so is a bug: any error that is neither Ray's
+    nor of a collective operation whose other workers are gone.
     """
     if isinstance(error, WorkerGroupError):
         failures = {f"worker {rank}": e for rank, e in sorted(error.worker_failures.items())}

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import ray
 import torch
-from ray.cluster_utils import Cluster
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -21,33 +20,17 @@ from pipelines.cluster.connection import check_shared, connect
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Strategy
+from pipelines.train import distributed
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.batches import StepBatches
+from pipelines.train.core.publish import publish
 from pipelines.train.distributed import explain, fit_on_ray
-from pipelines.train.stage import publish
 from tests.support.training import RUN, check_close, losses, outcome, same, tracked_runs, train_run
 from tests.support.workspace import enter
 from tests.train.test_budgets import change, published
 
 KEPT = 10  # the step of the one checkpoint that a run of 20 steps on Ray writes on its way
 STOPPED = "stopped here"
-
-
-@pytest.fixture(scope="module")
-def two_nodes():
-    """Two nodes with two CPUs each; the driver is on the first."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    head = {"num_cpus": 2, "dashboard_port": port, "include_dashboard": True}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        made.second = made.add_node(num_cpus=2)
-        made.wait_for_nodes()
-        yield made
-    finally:
-        ray.shutdown()
-        made.shutdown()
 
 
 @pytest.fixture
@@ -84,7 +67,7 @@ def train_on_ray(name=RUN, **compute):
 
 
 def life(what, step, *arguments):
-    """What a worker does instead of ``cluster.work``: the same, with ``what`` after a step.
+    """What a worker does instead of ``distributed.work``: the same, with ``what`` after a step.
 
     Defined here and nested, as workers do not have the tests' modules.
     """
@@ -92,12 +75,12 @@ def life(what, step, *arguments):
     def work(config):
         import ray.train
 
-        from pipelines.cluster import connection as cluster
-        from pipelines.train.core import callbacks
+        from pipelines.train import distributed
+        from pipelines.train.core import checkpoint_callback
         from pipelines.train.core import trainer as fit
 
         fit.CHECKPOINT_SECONDS = 0.0
-        inherited = callbacks.Checkpoints.on_step
+        inherited = checkpoint_callback.Checkpoints.on_step
         rank = ray.train.get_context().get_world_rank()
 
         def on_step(self, trainer):
@@ -105,8 +88,8 @@ def life(what, step, *arguments):
             if trainer.global_step == step:
                 what(rank, self, trainer, *arguments)
 
-        callbacks.Checkpoints.on_step = on_step
-        cluster.work(config)
+        checkpoint_callback.Checkpoints.on_step = on_step
+        distributed.work(config)
 
     return work
 
@@ -151,7 +134,7 @@ def make_wait_once():
 
 def stop_on_ray(monkeypatch, step, **compute):
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "work", life(make_stop(), step))
+        patch.setattr(distributed, "work", life(make_stop(), step))
         with pytest.raises(UserError, match=STOPPED):
             train_on_ray(**compute)
 
@@ -213,16 +196,16 @@ def test_a_checkpoint_in_parts_that_is_damaged_or_not_whole_is_passed_over(
     damaged = newest()
     part = sorted(damaged.iterdir())[1]
     part.write_bytes(part.read_bytes()[:1000])
-    assert int(cluster.find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    assert int(distributed.find_start(load_experiment(), RUN).checkpoint.stem) == 5
     damaged.with_suffix(".unreadable").rename(damaged)
     part.unlink()
-    assert int(cluster.find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    assert int(distributed.find_start(load_experiment(), RUN).checkpoint.stem) == 5
     assert "trying the one before it" in capsys.readouterr().out
     check_close(train_run()[1], one[1])
 
 
 @pytest.mark.cluster
-def test_every_leg_of_a_run_with_budgets_is_that_of_one_process(joined):
+def test_every_segment_of_a_run_with_budgets_is_that_of_one_process(joined):
     """Decays off a trunk whose checkpoints lie in parts; budgets kept whole."""
     change(schedule="wsd")
     _, rows = train_on_ray(workers=2, strategy=Strategy.fsdp)
@@ -239,11 +222,11 @@ def test_every_leg_of_a_run_with_budgets_is_that_of_one_process(joined):
 def test_a_killed_worker_costs_only_the_steps_since_the_last_checkpoint(
     joined, monkeypatch, two, capsys
 ):
-    monkeypatch.setattr(cluster, "work", life(make_die_once(), 5))
+    monkeypatch.setattr(distributed, "work", life(make_die_once(), 5))
     with pytest.raises(UserError, match=r"lost worker.*loss 1, compute.max_failures is 0"):
         train_on_ray(workers=2, max_failures=0)
     assert [run.info.status for run in tracked_runs()[1]] == ["FAILED"]
-    monkeypatch.setattr(cluster, "work", life(make_die_once(), KEPT + 2))
+    monkeypatch.setattr(distributed, "work", life(make_die_once(), KEPT + 2))
     weights, rows = train_on_ray(workers=2, max_failures=1)
     said = capsys.readouterr().err
     assert "loss 1 of at most 1" in said
@@ -262,7 +245,7 @@ def test_a_removed_node_is_outlived_when_another_comes(joined, monkeypatch, two,
     taken = placement_group([{"CPU": 1}] * 2, strategy="STRICT_SPREAD")
     ray.get(taken.ready())
     monkeypatch.setattr(
-        cluster,
+        distributed,
         "work",
         life(make_wait_once(), KEPT + 2, joined.second.node_id, str(Path("pipe").resolve())),
     )
@@ -271,8 +254,8 @@ def test_a_removed_node_is_outlived_when_another_comes(joined, monkeypatch, two,
     training.start()
     try:
         assert Path("pipe").read_text() == "here"
-        joined.remove_node(joined.second, allow_graceful=False)
-        joined.second = joined.add_node(num_cpus=2)  # only the main thread can
+        joined.cluster.remove_node(joined.second, allow_graceful=False)
+        joined.second = joined.cluster.add_node(num_cpus=2)  # only the main thread can
         training.join()
     finally:
         remove_placement_group(taken)
@@ -286,7 +269,7 @@ def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_worke
     joined, monkeypatch
 ):
     def work(config):
-        from pipelines.cluster import connection as cluster
+        from pipelines.train import distributed
         from pipelines.train.core import module
 
         inherited = module.training_loss
@@ -299,9 +282,9 @@ def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_worke
 
         poisoned.calls = 0
         module.training_loss = poisoned
-        cluster.work(config)
+        distributed.work(config)
 
-    monkeypatch.setattr(cluster, "work", work)
+    monkeypatch.setattr(distributed, "work", work)
     with pytest.raises(UserError, match="not finite at step 3") as caught:
         train_on_ray(workers=2)
     experiment = load_experiment()
@@ -314,7 +297,7 @@ def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_worke
 
 @pytest.mark.cluster
 def test_more_workers_than_the_cluster_has_is_one_line(joined, monkeypatch):
-    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
+    monkeypatch.setattr(distributed, "PATIENCE", 0.0)
     with pytest.raises(UserError, match=r"compute.workers: 8.*room for 4: 4 CPUs and 0 GPUs"):
         train_on_ray(workers=8)
     with pytest.raises(UserError, match=r"of 1 CPUs and 1 GPUs each.*room for 0"):

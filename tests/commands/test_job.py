@@ -1,59 +1,21 @@
-"""Jobs: a real `ray start --head` on loopback, the upload, the folder that nodes share."""
+"""Jobs: a real cluster, the upload, the folder that nodes share."""
 
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-from contextlib import ExitStack
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from pipelines.common.errors import UserError
 from pipelines.job import arguments, bring
-from tests.support.project_copy import Project, wait_for
+from tests.support.project_copy import Project
 
 
-def free_ports(count):
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def token():
-    """Who has no token may use nothing of the cluster, whose ports are open to the network."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", uuid4().hex)
-        patch.delenv("RAY_ADDRESS", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def head(token, tmp_path_factory):
-    """The address for `ray job submit` of a cluster of this machine with two CPUs."""
-    port, dashboard = free_ports(2)
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    log = tmp_path_factory.mktemp("head") / "log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            ["ray", "start", "--head", "--block", f"--port={port}",
-             "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--num-cpus=2",
-             "--disable-usage-stats"],
-            env=environment, stdout=file, stderr=file, start_new_session=True,
-        )  # fmt: skip
-    try:
-        wait_for(f"http://127.0.0.1:{dashboard}/api/version")
-        yield f"http://127.0.0.1:{dashboard}"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)  # asked nicely, it takes half a minute
-        process.wait()
+@pytest.fixture
+def head(two_nodes, monkeypatch):
+    """The address for `ray job submit`."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return two_nodes.dashboard
 
 
 @pytest.fixture(scope="module")

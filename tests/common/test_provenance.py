@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.artifacts import checkpoint
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.common import provenance as origin
+from pipelines.common import provenance as provenance
 from pipelines.config.load import load_experiment
-from pipelines.train.core.manifest import make_card
+from pipelines.train.core import manifest
+from pipelines.train.core.manifest import make_manifest
 
 
 def test_a_processor_is_named_with_its_threads(
@@ -20,32 +20,32 @@ def test_a_processor_is_named_with_its_threads(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     table = tmp_path / "cpuinfo"
     table.write_text("processor\t: 0\nmodel name\t: Some Processor @ 2 GHz\nflags\t: fpu\n")
-    monkeypatch.setattr(origin, "PROCESSOR", table)
-    assert origin.device_name() == "Some Processor @ 2 GHz, 3 threads"
+    monkeypatch.setattr(provenance, "PROCESSOR", table)
+    assert provenance.device_name() == "Some Processor @ 2 GHz, 3 threads"
     table.unlink()
-    assert origin.device_name() == f"{origin.platform.machine()}, 3 threads"
+    assert provenance.device_name() == f"{provenance.platform.machine()}, 3 threads"
 
 
 def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
-    assert origin.device_name() == "Some GPU"
+    assert provenance.device_name() == "Some GPU"
 
 
-def test_a_card_says_where_it_was_made_and_is_the_same_run_elsewhere(
+def test_a_manifest_says_where_it_was_made_and_is_the_same_run_elsewhere(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = load_experiment()
     name, run = next(iter(experiment.runs.items()))
     shards = Shards(Path("data/tokens") / run.data)
-    here = make_card(experiment, name, shards)
-    monkeypatch.setattr(checkpoint, "device_name", lambda: "Some GPU")
-    monkeypatch.setattr(checkpoint, "git_revision", lambda: "abc123")
-    there = make_card(experiment, name, shards)
+    here = make_manifest(experiment, name, shards)
+    monkeypatch.setattr(manifest, "device_name", lambda: "Some GPU")
+    monkeypatch.setattr(manifest, "git_revision", lambda: "abc123")
+    there = make_manifest(experiment, name, shards)
     assert (there.device, there.git_revision) == ("Some GPU", "abc123")
     assert here.spec_hash == there.spec_hash
     experiment.compute.workers = 4
-    assert make_card(experiment, name, shards).device == "4 × Some GPU"
+    assert make_manifest(experiment, name, shards).device == "4 × Some GPU"
 
 
 def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_writes(
@@ -61,12 +61,12 @@ def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_
     git("init")
     git("add", ".")
     git("commit", "-m", "first")
-    head = origin.git_revision()
+    head = provenance.git_revision()
     assert len(head) == 40
     Path("params.yaml").write_text("another experiment\n")
     Path("new.py").write_text("not tracked\n")
     Path("dvc.lock").write_text("what DVC stages after the first stage\n")
     git("add", "dvc.lock")
-    assert origin.git_revision() == head
+    assert provenance.git_revision() == head
     Path("code.py").write_text("changed\n")
-    assert origin.git_revision() == f"{head}+changes"
+    assert provenance.git_revision() == f"{head}+changes"

@@ -13,7 +13,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.artifacts.checkpoint import Card, check_vocabulary
+from pipelines.artifacts.checkpoint import Manifest, check_vocabulary
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastThird, plain
 from pipelines.artifacts.tokens.shards import Shards
@@ -249,6 +249,6 @@ def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():
 
 
 def test_a_model_of_other_data_is_refused(target, tmp_path):
-    card = Card("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
+    manifest = Manifest("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
     with pytest.raises(UserError, match="trained on other data"):
-        check_vocabulary(tmp_path / "x.ckpt", card, target)
+        check_vocabulary(tmp_path / "x.ckpt", manifest, target)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.suite.sandbox import run as sandbox
 from pipelines.suite.sandbox.run import Limits, Verdict, run_program, run_programs, unavailable
@@ -647,10 +648,11 @@ def test_an_unprivileged_user_has_the_same_sandbox(monkeypatch):
             print(verdict.failure or "passed")
     """
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "pipelines"
-        package.mkdir()
-        for name in ("sandbox.py", "sandbox_child.py", "sandbox_calls.py", "errors.py"):
-            shutil.copy(sandbox.CHILD.with_name(name), package)
+        for name in ("suite/sandbox/run.py", "suite/sandbox/child.py", "suite/sandbox/syscalls.py",
+                     "common/errors.py"):  # fmt: skip
+            target = Path(folder) / "pipelines" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "pipelines" / name, target)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
         printed = subprocess.check_output(
             [python, "-c", script], user=65534, group=65534, extra_groups=[], cwd=folder, text=True

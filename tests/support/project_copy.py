@@ -26,10 +26,12 @@ PARTS = (
 
 
 class Project:
-    """A project folder and the means to run its commands in it."""
+    """A project folder and the means to run its commands in it, as users do; ``python``, which is
+    warm_python.py's, may stand in where several commands are run and none is killed.
+    """
 
-    def __init__(self, folder: Path, fresh: bool = True) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, fresh: bool = True, python: Path | None = None) -> None:
+        self.folder, self.python = folder, python
         if fresh:
             self.create()
 
@@ -52,11 +54,11 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        scripts = Path(sys.executable).parent
+        scripts = [python.parent for python in (self.python, Path(sys.executable)) if python]
         dropped = ("MLFLOW_TRACKING_URI", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
         kept = {k: v for k, v in os.environ.items() if k not in dropped}
         return kept | {
-            "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([*map(str, scripts), os.environ["PATH"]]),
             "PYTHONPATH": str(self.folder),
             "OMP_NUM_THREADS": "1",
         }

@@ -10,8 +10,8 @@ from mlflow import MlflowClient
 from pipelines.artifacts.checkpoint import read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.config.load import load_experiment
-from pipelines.train.core.trainer import Place, fit
-from pipelines.train.stage import publish
+from pipelines.train.core.publish import publish
+from pipelines.train.core.trainer import Process, fit
 
 RUN = "free_k1_8"
 
@@ -23,7 +23,7 @@ def train_run(name=RUN, compute=None, **changes):
         setattr(experiment.runs[name], key, value)
     for key, value in (compute or {}).items():
         setattr(experiment.compute, key, value)
-    fit(experiment, name, Place())
+    fit(experiment, name, Process())
     publish(experiment, name)
     return outcome(name)
 

@@ -2,11 +2,12 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.support.project_copy import Project
 from tests.support.warm_python import WarmPython
@@ -21,18 +22,55 @@ def warm_python() -> Iterator[Path]:
         yield warm.command
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Project], None]) -> Project:
+    """A project that all workers of pytest-xdist share, made by the first one that asks for it."""
+    folder = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    project, ready = Project(folder / name, fresh=False), folder / f"{name}.ready"
+    with FileLock(folder / f"{name}.lock"):
+        if not ready.exists():
+            shutil.rmtree(project.folder, ignore_errors=True)  # another worker's failure
+            project.create()
+            make(project)
+            ready.touch()
+    return project
+
+
 @pytest.fixture(scope="session")
 def tokenized(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A smoke project with its data tokenized and an empty MLflow store, made once as both take
     seconds; tests must not change what is there.
     """
-    project = Project(tmp_path_factory.mktemp("tokenized") / "project")
-    project.compose()
-    for stage in ("data", "tokenize"):
-        for name in ("target", "stdlib"):
-            project.ok("python", "-m", f"pipelines.{stage}", name)
-    project.ok("mlflow", "db", "upgrade", f"sqlite:///{project.folder}/mlflow.db")
-    return project
+
+    def make(project: Project) -> None:
+        project.compose()
+        for stage in ("data", "tokenize"):
+            for name in ("target", "stdlib"):
+                project.ok("python", "-m", f"pipelines.{stage}", name)
+        project.ok("mlflow", "db", "upgrade", f"sqlite:///{project.folder}/mlflow.db")
+
+    return once(tmp_path_factory, "tokenized", make)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The smoke experiment, run once from nothing, and repro.log with what DVC said; tests must
+    not change it, and two commands of DVC at once would: run these in a copy.
+    """
+
+    def make(project: Project) -> None:
+        project.compose()
+        (project.folder / "repro.log").write_text(project.ok("dvc", "repro"))
+
+    return once(tmp_path_factory, "finished", make)
+
+
+@pytest.fixture
+def copied(finished: Project, tmp_path: Path, warm_python: Path) -> Project:
+    """A finished project of one's own, whose stages start fast."""
+    shutil.copytree(finished.folder, tmp_path / "project", symlinks=True)
+    return Project(tmp_path / "project", fresh=False, python=warm_python)
 
 
 def enter(project, folder, monkeypatch):

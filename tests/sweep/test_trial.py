@@ -12,7 +12,7 @@ from pipelines.common import source_code
 from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
-from pipelines.sweep.trial import card_of, nest, settle, trial_hash
+from pipelines.sweep.trial import manifest_of, nest, settle, trial_hash
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking, find_record, new_record
 from pipelines.tracking.store import Store, send_waiting, store_uri
@@ -192,7 +192,7 @@ def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
     experiment = load_experiment()
     parent = Record(store_uri(), "smoke", "sweep", "", started=1)
     parent.tags = {"record": parent.key}
-    nest(parent.key, card_of(experiment, "free_k1_8"), experiment)
+    nest(parent.key, manifest_of(experiment, "free_k1_8"), experiment)
     train_run()
     (child,) = records("smoke", "free_k1_8")
     assert child.parent == parent.key
@@ -210,9 +210,9 @@ def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
 
 def test_a_trained_trial_keeps_its_run_of_mlflow(smoke):
     train_run()
-    card = card_of(smoke, "free_k1_8")
-    nest("key", card, smoke)
+    manifest = manifest_of(smoke, "free_k1_8")
+    nest("key", manifest, smoke)
     (record,) = records("smoke", "free_k1_8")
     assert (record.parent, record.status) == ("key", "FINISHED")
-    assert find_record(store_uri(), card, smoke, go_on=True).key == record.key
-    assert new_record(store_uri(), card, smoke).key != record.key
+    assert find_record(store_uri(), manifest, smoke, go_on=True).key == record.key
+    assert new_record(store_uri(), manifest, smoke).key != record.key

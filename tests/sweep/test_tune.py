@@ -155,8 +155,14 @@ def read_result(project, name):
     return TypeAdapter(Result).validate_json(path.read_bytes()), path.stat().st_ino
 
 
+@pytest.fixture
+def on_cluster(two_nodes, monkeypatch):
+    """Sweeps run on the cluster of all tests, not on a Ray of their own."""
+    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
+
+
 @pytest.mark.cluster
-def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(tmp_path):
+def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(on_cluster, tmp_path):
     project = Project(tmp_path / "project")
     command = (
         "sweep=smoke",
@@ -216,7 +222,8 @@ def left_behind(driver):
 
 
 @pytest.mark.cluster
-def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim", "concurrent=2",
                "+space.run.tokens.grid=[10400,520000]")  # fmt: skip
@@ -243,7 +250,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_trial_of_two_workers(tmp_path):
+def test_a_trial_of_two_workers(on_cluster, tmp_path):
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim.lr", "+space.optim.lr.grid=[0.003]")
     done = project.stage("sweep", *command, "compute.workers=2", "asha={grace: 0.2}")

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from pipelines.common.atomic_files import ROOT
 from pipelines.evaluate import stage as evaluate
 from pipelines.tracking.outbox import Record, records
-from pipelines.train.core.callbacks import History
+from pipelines.train.core.curve_callback import CurveCallback
 from tests.support.project_copy import wait_for
 from tests.support.training import RUN, tracked_runs, train_run
 
@@ -101,7 +101,7 @@ def test_a_server_killed_during_training_gets_everything_once_it_is_back(
     workspace, server, monkeypatch, capsys, back
 ):
     heard = Event()  # the server has some of the curve
-    note, on_step = Record.note, History.on_step
+    note, on_step = Record.note, CurveCallback.on_step
 
     def listen(self, **sent):
         note(self, **sent)
@@ -118,7 +118,7 @@ def test_a_server_killed_during_training_gets_everything_once_it_is_back(
             server.start()
 
     monkeypatch.setattr(Record, "note", listen)
-    monkeypatch.setattr(History, "on_step", step)
+    monkeypatch.setattr(CurveCallback, "on_step", step)
     _, rows = train_run()
     assert len(rows) == STEPS
     said = capsys.readouterr().err

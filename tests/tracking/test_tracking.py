@@ -137,11 +137,11 @@ def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has
     """On another machine, or with another store, the record of the training is not there."""
     train_run()
     shutil.rmtree("tracking")
-    card = load_model(checkpoint_path("smoke", RUN))[1]
+    manifest = load_model(checkpoint_path("smoke", RUN))[1]
     for uri in (store_uri(), f"sqlite:///{workspace}/other.db"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         evaluation = Tracking("smoke")
-        evaluation.start(card, load_experiment(), go_on=True)
+        evaluation.start(manifest, load_experiment(), go_on=True)
         evaluation.log_figures("eval", {"bound": 1.5}, step=20)
         evaluation.finish()
         client = MlflowClient(uri)

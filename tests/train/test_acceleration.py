@@ -21,11 +21,11 @@ from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Compute, Precision
-from pipelines.train.core import callbacks
+from pipelines.train import progress
 from pipelines.train.core.acceleration import blocks_of, speed_up
-from pipelines.train.core.callbacks import History
+from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.fsdp import shard
-from pipelines.train.core.manifest import make_card
+from pipelines.train.core.manifest import make_manifest
 from tests.support.training import RUN, check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
@@ -98,21 +98,21 @@ def test_names_in_a_state_dict_stay():
 def test_a_checkpointed_run_equals_a_plain_one_and_shares_its_specification(workspace):
     """Weights to the bit; its checkpoint is gone on from without checkpointing."""
     weights, rows = train_run()
-    model, card = load_model(checkpoint_path("smoke", RUN))
+    model, manifest = load_model(checkpoint_path("smoke", RUN))
     shutil.rmtree("resume")
     again, again_rows = train_run(compute={"activation_checkpointing": True})
     assert same(weights, again)
     assert losses(rows) == losses(again_rows)
-    loaded, loaded_card = load_model(checkpoint_path("smoke", RUN))
-    assert loaded_card.spec_hash == card.spec_hash
+    loaded, loaded_manifest = load_model(checkpoint_path("smoke", RUN))
+    assert loaded_manifest.spec_hash == manifest.spec_hash
     assert same(model.state_dict(), loaded.state_dict())
 
 
 def test_memory_and_speed_are_no_part_of_a_runs_specification(workspace):
     experiment, shards = load_experiment(), Shards(Path("data/tokens/target"))
-    before = make_card(experiment, RUN, shards).spec_hash
+    before = make_manifest(experiment, RUN, shards).spec_hash
     experiment.compute.compile = experiment.compute.activation_checkpointing = True
-    assert make_card(experiment, RUN, shards).spec_hash == before
+    assert make_manifest(experiment, RUN, shards).spec_hash == before
 
 
 def is_compiled(model):
@@ -143,8 +143,8 @@ def test_a_checkpoint_after_the_first_step_is_no_part_of_what_compilation_takes(
     checkpoint of 7 s, then steps of 4 s.
     """
     clock, trainer, tracking = [0.0], MagicMock(global_step=5), MagicMock()
-    monkeypatch.setattr(callbacks, "perf_counter", lambda: clock[0])
-    compile_time = callbacks.CompileTime(tracking, "run")
+    monkeypatch.setattr(progress, "perf_counter", lambda: clock[0])
+    compile_time = progress.CompileTime(tracking, "run")
     compile_time.on_train_start(trainer, None)
     for loaded, micro, after in ((1, 15, 7), (2, 2, 0), (3, 2, 0)):
         for index in range(2):
@@ -171,10 +171,10 @@ def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(workspace, monkey
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
     weights, rows = train_run()
     shutil.rmtree("resume")
-    inherited = History.on_train_batch_end
+    inherited = CurveCallback.on_train_batch_end
     compute = {"compile": True, "activation_checkpointing": True}
     with monkeypatch.context() as patch:
-        patch.setattr(History, "on_train_batch_end", stop)
+        patch.setattr(CurveCallback, "on_train_batch_end", stop)
         with pytest.raises(RuntimeError, match="killed"):
             train_run(compute=compute)
     assert "blocks compiled in" in capsys.readouterr().err

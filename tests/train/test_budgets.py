@@ -12,10 +12,17 @@ from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.config.derived import Budget
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
-from pipelines.train.core.callbacks import Checkpoints, Progress
+from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.module import TrainingModule
-from pipelines.train.core.segments import Leg, find_start, kept_path, legs, newest_checkpoint
+from pipelines.train.core.segments import (
+    Segment,
+    budget_path,
+    find_start,
+    newest_checkpoint,
+    segments,
+)
 from pipelines.train.core.segments import steps_taken as planned_steps
+from pipelines.train.progress import Progress
 from tests.support.training import RUN, losses, same, tracked_runs, train_run
 
 BATCH = 520  # tokens
@@ -97,7 +104,7 @@ def test_budgets_off_a_trunk_are_runs_of_their_own_bit_for_bit_at_the_cost_of_th
     assert same_everywhere(published(), alone)
     trunk = STEPS - DECAYS[-1]
     experiment = load_experiment()
-    planned = planned_steps(legs(experiment, experiment.runs[RUN]))
+    planned = planned_steps(segments(experiment, experiment.runs[RUN]))
     assert len(steps_taken) == planned == trunk + sum(DECAYS)
     assert steps_taken == [*range(1, 11), *range(9, 16), *range(13, 21)]
 
@@ -119,12 +126,12 @@ def test_a_wrong_branch_is_noticed(workspace, alone, monkeypatch, wrong, right):
             lambda self, *rest, **options: inherited(self, *rest[:-1], STEPS, **options),
         )
     else:
-        monkeypatch.setattr(Leg, "folder", lambda leg, root, step: root)
-        monkeypatch.setattr(Leg, "last", property(lambda leg: leg.steps == STEPS))
+        monkeypatch.setattr(Segment, "folder", lambda segment, root, step: root)
+        monkeypatch.setattr(Segment, "last", property(lambda segment: segment.steps == STEPS))
         monkeypatch.setattr("pipelines.train.core.segments.remove", lambda path: None)
         monkeypatch.setattr(
             "pipelines.train.core.segments.newest_checkpoint",
-            lambda folder, card, until: newest_checkpoint(folder, card),
+            lambda folder, manifest, until: newest_checkpoint(folder, manifest),
         )
         monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
     train_run()
@@ -158,12 +165,12 @@ def test_the_cosine_keeps_a_snapshot_at_each_budget_of_the_run_that_has_none(
 
 
 @pytest.mark.parametrize("schedule", ["wsd", "cosine"])
-def test_of_a_smaller_budget_weights_and_card_alone_are_kept(workspace, schedule):
+def test_of_a_smaller_budget_weights_and_manifest_alone_are_kept(workspace, schedule):
     change(schedule)
     train_run()
-    content, card = read_checkpoint(checkpoint_path("smoke", RUN, BUDGETS[0]))
+    content, manifest = read_checkpoint(checkpoint_path("smoke", RUN, BUDGETS[0]))
     assert content.keys() == {"state_dict", "free_transformer"}
-    assert card.spec_hash == read_checkpoint(checkpoint_path("smoke", RUN))[1].spec_hash
+    assert manifest.spec_hash == read_checkpoint(checkpoint_path("smoke", RUN))[1].spec_hash
     model, _ = load_model(checkpoint_path("smoke", RUN, BUDGETS[0]))
     assert same({f"model.{k}": v for k, v in model.state_dict().items()}, kept(BUDGETS[0]))
     names = {path.name for path in checkpoint_path("smoke", RUN).parent.iterdir()}
@@ -219,7 +226,7 @@ def test_a_run_that_dies_again_and_again_loses_and_repeats_nothing(
     assert run.info.status == "FINISHED"
 
 
-def test_legs_are_the_curve_of_the_run_without_smaller_budgets_each_step_once(workspace):
+def test_segments_are_the_curve_of_the_run_without_smaller_budgets_each_step_once(workspace):
     change(budgets=[])
     _, rows = train_run()
     (run,) = tracked_runs()[1]
@@ -244,11 +251,11 @@ def test_no_row_of_the_curve_is_of_the_trunk_and_of_a_decay(workspace, monkeypat
     assert [int(row["step"]) for row in rows] == [7, 8, 12, 14, 20]
     watched = []
     shutil.rmtree("resume")
-    fit_module.fit(load_experiment(), RUN, fit_module.Place(), watch=watched.append)
+    fit_module.fit(load_experiment(), RUN, fit_module.Process(), watch=watched.append)
     assert [row["step"] for row in watched] == [7, 8, 12, 14, 20]
 
 
-def test_what_a_leg_leaves_behind_goes_with_the_next(workspace, every_step):
+def test_what_a_segment_leaves_behind_goes_with_the_next(workspace, every_step):
     change()
     train_run()
     left = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
@@ -274,7 +281,7 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
     change(schedule)
     expected, _ = train_run()
     weights = published()
-    path = kept_path(ROOT, BUDGETS[0])
+    path = budget_path(ROOT, BUDGETS[0])
     path.write_bytes(b"no checkpoint")
     newest = (ROOT / "00000020.ckpt").stat()
     steps_taken.clear()
@@ -287,17 +294,17 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
 
 
 @pytest.mark.parametrize(
-    ("leg", "step", "found"),
+    ("segment", "step", "found"),
     [(15, 9, 8), (20, 20, None)],
     ids=["the trunk just past its decay's start", "all trained"],
 )
 def test_what_lies_past_a_lost_budget_is_neither_gone_on_from_nor_in_the_way(
-    workspace, every_step, monkeypatch, alone, leg, step, found
+    workspace, every_step, monkeypatch, alone, segment, step, found
 ):
-    def die(leg, step):
+    def die(segment, step):
         def on_step(self, trainer):
             inherited(self, trainer)
-            if (trainer.max_steps, trainer.global_step) == (leg, step):
+            if (trainer.max_steps, trainer.global_step) == (segment, step):
                 raise RuntimeError("killed")
 
         monkeypatch.setattr(Checkpoints, "on_step", on_step)
@@ -306,10 +313,10 @@ def test_what_lies_past_a_lost_budget_is_neither_gone_on_from_nor_in_the_way(
 
     inherited = Checkpoints.on_step
     change()
-    die(leg, step)
-    kept_path(ROOT, BUDGETS[0]).unlink()
+    die(segment, step)
+    budget_path(ROOT, BUDGETS[0]).unlink()
     start = find_start(load_experiment(), RUN)
-    assert start.leg.steps == 10
+    assert start.segment.steps == 10
     assert start.checkpoint == (ROOT / f"{found:08d}.ckpt" if found else None)
     if not found:
         die(10, 5)
@@ -339,13 +346,13 @@ def interrupt(*_):
     raise RuntimeError("interrupted")
 
 
-def test_legs_without_budgets_or_with_a_cosine_are_one(workspace):
+def test_segments_without_budgets_or_with_a_cosine_are_one(workspace):
     for schedule, budgets in (("wsd", []), ("cosine", []), ("cosine", BUDGETS)):
         change(schedule, budgets=budgets)
         experiment = load_experiment()
-        (leg,) = legs(experiment, experiment.runs[RUN])
-        assert leg.last and leg.steps == STEPS
-        assert leg.keep == ({10: BUDGETS[0], 15: BUDGETS[1]} if budgets else {})
+        (segment,) = segments(experiment, experiment.runs[RUN])
+        assert segment.last and segment.steps == STEPS
+        assert segment.keep == ({10: BUDGETS[0], 15: BUDGETS[1]} if budgets else {})
 
 
 def test_weights_of_a_model_in_parts_are_put_together_when_they_are_published(workspace):
@@ -353,7 +360,7 @@ def test_weights_of_a_model_in_parts_are_put_together_when_they_are_published(wo
     change("cosine")
     train_run()
     whole = kept(BUDGETS[0])
-    path = kept_path(ROOT, BUDGETS[0])
+    path = budget_path(ROOT, BUDGETS[0])
     content, _ = read_checkpoint(path)
     path.unlink()
     path.mkdir()

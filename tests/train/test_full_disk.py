@@ -16,7 +16,7 @@ from pipelines.common import errors
 from pipelines.tracking.outbox import records
 from pipelines.train import stage as train
 from pipelines.train.core import trainer as fit_module
-from pipelines.train.core.callbacks import Checkpoints
+from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.checkpoint_io import WholeFiles
 from tests.support.training import RUN, losses, outcome, same, tracked_runs, train_run
 

@@ -15,27 +15,27 @@ from pipelines.artifacts.checkpoint import read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.tracking.outbox import records
 from pipelines.train.core import trainer as fit_module
-from pipelines.train.core.callbacks import History
+from pipelines.train.core.curve_callback import CurveCallback
 from tests.support.training import RUN, losses, outcome, same, tracked_runs, train_run
 
 STEPS, NEVER = 60, -1
 
 
-def train_until(folder, step, leg=0, **changes):
+def train_until(folder, step, segment=0, **changes):
     """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step`` if the
-    leg under way ends after ``leg``.
+    segment under way ends after ``segment``.
     """
     os.chdir(folder)
     torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another way
     fit_module.CHECKPOINT_SECONDS = 0.0
-    inherited = History.on_train_batch_end
+    inherited = CurveCallback.on_train_batch_end
 
     def die(self, trainer, *rest):
         inherited(self, trainer, *rest)
-        if trainer.global_step == step and trainer.max_steps > leg:
+        if trainer.global_step == step and trainer.max_steps > segment:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    History.on_train_batch_end = die
+    CurveCallback.on_train_batch_end = die
     train_run(tokens=STEPS * 520, **changes)
 
 
@@ -73,7 +73,7 @@ def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(wor
 
 
 @pytest.mark.slow
-def test_kills_on_every_leg_leave_the_same_budgets(workspace):
+def test_kills_on_every_segment_leave_the_same_budgets(workspace):
     """On the trunk, at its end, in a decay and at its end."""
     params = yaml.safe_load(Path("params.yaml").read_text())
     params["models"]["target_small"]["optim"]["schedule"] = "wsd"
@@ -84,11 +84,11 @@ def test_kills_on_every_leg_leave_the_same_budgets(workspace):
         paths = [checkpoint_path("smoke", RUN, tokens) for tokens in (*budgets, None)]
         return [read_checkpoint(path)[0]["state_dict"] for path in paths]
 
-    def exit_code(step, leg=0):
-        return run_until(workspace, step, leg, budgets=budgets)
+    def exit_code(step, segment=0):
+        return run_until(workspace, step, segment, budgets=budgets)
 
-    for step, leg in [(7, 0), (16, 0), (18, 0), (20, 0), (30, 0), (32, 20), (40, 20), (60, 40)]:
-        assert exit_code(step, leg) == -signal.SIGKILL, (step, leg)
+    for step, segment in [(7, 0), (16, 0), (18, 0), (20, 0), (30, 0), (32, 20), (40, 20), (60, 40)]:
+        assert exit_code(step, segment) == -signal.SIGKILL, (step, segment)
     assert exit_code(NEVER) == 0
     killed = outcomes(), outcome()[1]
     shutil.rmtree(workspace / "resume")

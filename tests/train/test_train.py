@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from ftmodel.model.objective import training_loss
-from pipelines.artifacts.checkpoint import Card, load_model, read_checkpoint
+from pipelines.artifacts.checkpoint import Manifest, load_model, read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -20,7 +20,7 @@ from pipelines.config.schema import Precision
 from pipelines.train.core import module
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.batches import StepBatches
-from pipelines.train.core.callbacks import History
+from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.trainer import lightning_precision
 from tests.support.training import RUN, check_close, losses, same, tracked_runs, train_run
 
@@ -46,12 +46,12 @@ def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypa
         if trainer.global_step == 7:
             trainer.save_checkpoint("resume/smoke/free_k1_8/00000007.ckpt")
         if trainer.global_step == 13:
-            self.tracking.log_rows(self.rows)
+            trainer.logger.save()
             raise RuntimeError("killed")
 
-    inherited = History.on_train_batch_end
+    inherited = CurveCallback.on_train_batch_end
     with monkeypatch.context() as patch:
-        patch.setattr(History, "on_train_batch_end", die_late)
+        patch.setattr(CurveCallback, "on_train_batch_end", die_late)
         with pytest.raises(RuntimeError, match="killed"):
             train_run()
     resumed = train_run()
@@ -80,10 +80,10 @@ def test_kappa_rises_with_the_optimizer_steps_also_of_a_resumed_run(workspace, m
             raise RuntimeError("killed")
 
     monkeypatch.setattr(module, "training_loss", record)
-    inherited = History.on_train_batch_end
+    inherited = CurveCallback.on_train_batch_end
     seen = []
     with monkeypatch.context() as patch:
-        patch.setattr(History, "on_train_batch_end", die)
+        patch.setattr(CurveCallback, "on_train_batch_end", die)
         with pytest.raises(RuntimeError, match="killed"):
             train_run(compute={"accumulate": 2}, kappa_warmup_steps=10)
     train_run(compute={"accumulate": 2}, kappa_warmup_steps=10)
@@ -254,8 +254,8 @@ def test_the_resolved_configuration_lies_beside_the_checkpoint(workspace):
 
 def test_a_checkpoint_loads_as_the_trained_model(workspace):
     weights, _ = train_run()
-    model, card = load_model(checkpoint_path("smoke", RUN))
-    assert isinstance(card, Card)
+    model, manifest = load_model(checkpoint_path("smoke", RUN))
+    assert isinstance(manifest, Manifest)
     assert same({f"model.{k}": v for k, v in model.state_dict().items()}, weights)
 
 
@@ -327,7 +327,7 @@ def test_auto_precision_is_bf16_where_a_gpu_has_it(monkeypatch, wanted, gpu, nam
 
 
 def test_bf16_trains_close_to_float32(workspace):
-    """Read in pipelines/fit.py by compute.precision; losses within 1 % after 20 steps."""
+    """Losses within 1 % after 20 steps."""
     _, full = train_run()
     _, half = train_run(compute={"precision": Precision.bf16})
     assert half[-1]["ce_nats"] != full[-1]["ce_nats"]

@@ -1,5 +1,5 @@
-"""What is done to every block for the sake of memory and speed, in the order that FSDP2 asks for:
-activation checkpointing, compilation, then, in sharding.py, sharing out.
+"""Activation checkpointing and torch.compile, per block, in the order that FSDP2 asks for: these
+first, then sharding (fsdp.py).
 
 The mathematics stays the same, and so do the names of all parameters.
 """

@@ -29,16 +29,16 @@ def latent_noise(seed: int, step: int, places: range, length: int, bits: int) ->
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker reads of a batch: its part of each of ``accumulate`` micro-batches."""
+    """What one process reads of a batch: its part of each of ``accumulate`` micro-batches."""
 
-    worker: int = 0
-    workers: int = 1
+    rank: int = 0
+    world_size: int = 1
     accumulate: int = 1
 
     def places(self, batch_size: int, micro: int) -> range:
-        """Rows of the batch, of this worker's micro-batch ``micro``."""
-        size = batch_size // (self.workers * self.accumulate)
-        start = (micro * self.workers + self.worker) * size
+        """Rows of the batch, of this process's micro-batch ``micro``."""
+        size = batch_size // (self.world_size * self.accumulate)
+        start = (micro * self.world_size + self.rank) * size
         return range(start, start + size)
 
 

@@ -1,4 +1,4 @@
-"""A model shared out among workers: FSDP2, and checkpoints to which each worker adds a file.
+"""A model sharded over workers: FSDP2, and checkpoints to which each worker adds a file.
 
 torch.distributed.checkpoint is not used: to read one of its checkpoints is to unpickle whatever
 stands there. Ours are read as tensors and plain data, and every file has checksums.
@@ -44,8 +44,8 @@ def shard(model: FreeTransformer, mesh: DeviceMesh) -> None:
 class ShardedStrategy(ModelParallelStrategy):
     """Lightning's strategy for FSDP2 on a given device, with checkpoints in our format."""
 
-    def __init__(self, device: torch.device, workers: int) -> None:
-        super().__init__(data_parallel_size=workers, tensor_parallel_size=1)
+    def __init__(self, device: torch.device, world_size: int) -> None:
+        super().__init__(data_parallel_size=world_size, tensor_parallel_size=1)
         self.device = device
 
     @property

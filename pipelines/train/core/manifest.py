@@ -3,40 +3,65 @@
 from dataclasses import asdict
 from hashlib import sha256
 from json import dumps
+from typing import Any
 
 import torch
 
-from pipelines.artifacts.checkpoint import Card
+from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.provenance import device_name, git_revision
 from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
 
 
-def make_card(experiment: Experiment, name: str, shards: Shards) -> Card:
-    """The card of a run about to be trained; its hash covers all that decides the weights."""
+def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest:
+    """The manifest of a run about to be trained."""
     run = experiment.runs[name]
-    preset = experiment.models[run.model]
-    card = Card(
+    architecture = asdict(experiment.model_config(run))
+    vocab_size = shards.metadata.vocab_size
+    settings = (
+        *(experiment.name, name, asdict(run), architecture, vocab_size),
+        asdict(experiment.models[run.model].optim),
+        experiment.compute.precision.value,
+    )
+    parts = {
+        "code": code_version("train"),
+        "settings": hash_of(settings),
+        "data": shards.metadata.hash,
+        "torch": str(torch.__version__),
+    }
+    workers = experiment.compute.workers
+    return Manifest(
         experiment=experiment.name,
         run_name=name,
         run=asdict(run),
-        architecture=asdict(experiment.model_config(run)),
-        vocab_size=shards.metadata.vocab_size,
+        architecture=architecture,
+        vocab_size=vocab_size,
         data_hash=shards.metadata.hash,
-        spec_hash="",
+        spec_hash=hash_of(parts)[:16],
+        git_revision=git_revision(),
+        device=(f"{workers} × " if workers > 1 else "") + device_name(),
+        parts=parts,
     )
-    described = asdict(card)
-    del described["git_revision"], described["device"]
-    decisive = (
-        described,
-        asdict(preset.optim),
-        experiment.compute.precision.value,
-        torch.__version__,
-        code_version("train"),
-    )
-    card.spec_hash = sha256(dumps(decisive).encode()).hexdigest()[:16]
-    workers = experiment.compute.workers
-    card.git_revision = git_revision()
-    card.device = (f"{workers} × " if workers > 1 else "") + device_name()
-    return card
+
+
+def hash_of(content: Any) -> str:
+    return sha256(dumps(content).encode()).hexdigest()
+
+
+def differences(theirs: Manifest, ours: Manifest) -> list[str]:
+    """In words, which parts of two specifications of a run differ."""
+    if not theirs.parts:  # an early one, by earlier code
+        return ["code"]
+    words = []
+    for part in ours.parts:
+        if theirs.parts.get(part) == ours.parts[part]:
+            continue
+        if part == "settings":
+            pairs = [(theirs.run, ours.run), (theirs.architecture, ours.architecture)]
+            keys = [key for a, b in pairs for key in {**a, **b} if a.get(key) != b.get(key)]
+            part += f" ({', '.join(dict.fromkeys(keys)) or 'optim or compute.precision'})"
+        if part == "torch":
+            part += f" ({theirs.parts.get(part)} then, {ours.parts[part]} now)"
+        words.append(part)
+    return words

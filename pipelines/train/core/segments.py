@@ -1,37 +1,40 @@
-"""The legs of a run's training, and the checkpoint that it goes on from.
+"""The segments of a run's training, and the checkpoint that it goes on from.
 
 Under wsd every budget of a run decays from a trunk that all share, and the trunk is trained once:
-a leg follows the schedule of its budget from where the trunk has got to, leaves the trunk where its
-decay begins, and the next leg goes on from there. Any other run has one leg.
+a segment follows the schedule of its budget from where the trunk has got to, leaves the trunk where
+its decay begins, and the next segment goes on from there. Any other run has one segment.
 
 resume/<experiment>/<run>/
-    00000120.ckpt              the trunk, and the last leg to its end: the newest two
+    00000120.ckpt              the trunk, and the last segment to its end: the newest two
     decay-5200/00000130.ckpt   the decay of a smaller budget, while it lasts: the newest two
-    budgets/5200.ckpt          the weights at the end of a smaller budget, and their card
+    budgets/5200.ckpt          the weights at the end of a smaller budget, and their manifest
+    aside/                     what another specification has left: see set_aside.py
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from ftmodel.model.schedule import decay_start
-from pipelines.artifacts.checkpoint import Card, read_checkpoint, remove
+from pipelines.artifacts.checkpoint import Manifest, read_checkpoint, remove
 from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Experiment, Run, Schedule
-from pipelines.train.core.manifest import make_card
+from pipelines.train.core.manifest import make_manifest
+from pipelines.train.core.set_aside import sort_out
 
 
 @dataclass(frozen=True)
-class Leg:
+class Segment:
     """Training on the schedule of one budget, to its end. All steps count from nothing."""
 
     budget: Budget
-    trunk: int  # steps that are the trunk's; of the last leg, which no other follows, all
-    keep: dict[int, int]  # the step where each smaller budget ends on this leg: its tokens, listed
+    trunk: int  # steps that are the trunk's; of the last segment, which no other follows, all
+    keep: dict[int, int]  # the step where each smaller budget ends in it: its tokens, listed
 
     @property
     def steps(self) -> int:
@@ -46,94 +49,119 @@ class Leg:
         return root if step <= self.trunk else root / f"decay-{self.budget.listed}"
 
 
-def kept_path(root: Path, tokens: int) -> Path:
+def budget_path(root: Path, tokens: int) -> Path:
     """Where the weights of a smaller budget wait, in the run's folder of resume/."""
     return root / "budgets" / f"{tokens}.ckpt"
 
 
-def legs(experiment: Experiment, run: Run) -> list[Leg]:
+def segments(experiment: Experiment, run: Run) -> list[Segment]:
     *smaller, final = experiment.budgets(run)
     optim = experiment.models[run.model].optim
     if optim.schedule is Schedule.cosine:
-        return [Leg(final, final.steps, {budget.steps: budget.listed for budget in smaller})]
+        return [Segment(final, final.steps, {budget.steps: budget.listed for budget in smaller})]
     decays = [
-        Leg(budget, decay_start(optim.decay, budget.steps), {budget.steps: budget.listed})
+        Segment(budget, decay_start(optim.decay, budget.steps), {budget.steps: budget.listed})
         for budget in smaller
     ]
-    return [*decays, Leg(final, final.steps, {})]
+    return [*decays, Segment(final, final.steps, {})]
 
 
-def steps_taken(training: list[Leg]) -> int:
-    """Optimizer steps of all legs: the trunk once, and each decay."""
-    before = [0, *(leg.trunk for leg in training)]
-    return sum(leg.steps - begun for leg, begun in zip(training, before, strict=False))
+def row_ends(segment: Segment, every: list[Segment]) -> set[int]:
+    """Steps at which a row of the curve ends, so that none is of the trunk and of a decay."""
+    return {segment.steps, *(other.trunk for other in every)}
+
+
+def steps_taken(training: list[Segment]) -> int:
+    """Optimizer steps of all segments: the trunk once, and each decay."""
+    before = [0, *(segment.trunk for segment in training)]
+    return sum(segment.steps - begun for segment, begun in zip(training, before, strict=False))
 
 
 @dataclass
 class Start:
-    """What a run goes on from: its card, its first leg that has not ended (or else its last), and
-    the newest checkpoint of that leg or of the trunk before it, if there is one.
+    """What a run goes on from: its manifest, its first segment that has not ended (or else its
+    last), and the newest checkpoint of that segment or of the trunk before it, if there is one.
     """
 
-    card: Card
-    leg: Leg
+    manifest: Manifest
+    segment: Segment
     checkpoint: Path | None
 
 
 def find_start(experiment: Experiment, name: str) -> Start:
     """Raises UserError if there are no tokens to train on."""
     run, root = experiment.runs[name], resume_folder(experiment.name, name)
-    card = make_card(experiment, name, Shards(tokens_folder(run.data)))
-    for leg in legs(experiment, run):
-        missing = [step for step, n in leg.keep.items() if not is_kept(kept_path(root, n), card)]
-        if missing or leg.last:
+    manifest = make_manifest(experiment, name, Shards(tokens_folder(run.data)))
+    sort_out(root, manifest)
+    for segment in segments(experiment, run):
+        missing = [
+            step
+            for step, tokens in segment.keep.items()
+            if not is_complete(budget_path(root, tokens), manifest)
+        ]
+        if missing or segment.last:
             break
-        remove(leg.folder(root, leg.steps))
-    until = missing[0] - 1 if missing else leg.steps  # what is missing lies ahead once more
-    newest = newest_checkpoint(root, card, min(until, leg.trunk))
-    if not leg.last:
-        newest = newest_checkpoint(leg.folder(root, leg.steps), card, until) or newest
-    return Start(card, leg, newest[0] if newest else None)
+        remove_decay(segment.folder(root, segment.steps))
+    until = missing[0] - 1 if missing else segment.steps  # what is missing lies ahead once more
+    newest = newest_checkpoint(root, manifest, min(until, segment.trunk))
+    if not segment.last:
+        decay = segment.folder(root, segment.steps)
+        newest = newest_checkpoint(decay, manifest, until) or newest
+    return Start(manifest, segment, newest[0] if newest else None)
 
 
-def is_kept(path: Path, card: Card) -> bool:
-    return read_own(path, card, "its budget is trained for again") is not None
+def remove_decay(folder: Path) -> None:
+    """Delete the checkpoints of a decay whose budget is complete."""
+    for path in (*folder.glob("*.ckpt"), *folder.glob("*.partial")):
+        remove(path)
+    with suppress(OSError):  # not there, or with damaged ones
+        folder.rmdir()
+
+
+def is_complete(path: Path, manifest: Manifest) -> bool:
+    return read_own(path, manifest, "its budget is trained for again") is not None
 
 
 def newest_checkpoint(
-    folder: Path, card: Card, until: float = inf
+    folder: Path, manifest: Manifest, until: float = inf
 ) -> tuple[Path, dict[str, Any]] | None:
     """The newest readable checkpoint of this very run up to a step, and its content.
 
-    Fills in the card's MLflow run.
+    Fills in the manifest's MLflow run.
     """
     for path in sorted(folder.glob("*.ckpt"), reverse=True):
         if int(path.stem) > until:
             continue
-        if content := read_own(path, card, "trying the one before it"):
+        if content := read_own(path, manifest, "trying the one before it"):
             return path, content
     return None
 
 
-def read_own(path: Path, card: Card, otherwise: str) -> dict[str, Any] | None:
-    """The content of a checkpoint, if there is one and it is of this very run.
+def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] | None:
+    """The content of a checkpoint, if there is one and it is of this very specification.
 
-    One of another specification goes. A damaged one is reported, with what is done ``otherwise``,
-    and put aside. Fills in the card's MLflow run.
+    A damaged one is reported, with what is done ``otherwise``, and renamed. Fills in the manifest's
+    MLflow run.
     """
     if not path.exists():
         return None
     try:
-        content, found = read_checkpoint(path, mmap=True)
+        content, theirs = read_checkpoint(path, mmap=True)
     except UserError as error:
-        aside = path.with_suffix(".unreadable")
-        remove(aside)
-        path.rename(aside)
-        print(f"{error}; put aside as {aside.name}, {otherwise}", flush=True)
+        damaged = unused(path.with_suffix(".unreadable"))
+        path.rename(damaged)
+        print(f"{error}; put aside as {damaged.name}, {otherwise}", flush=True)
         return None
-    if found.spec_hash != card.spec_hash:
-        print(f"{path} belongs to another specification of {card.run_name}: removed", flush=True)
-        remove(path)
+    if theirs.spec_hash != manifest.spec_hash:
         return None
-    card.mlflow_run_id = found.mlflow_run_id or card.mlflow_run_id
+    manifest.mlflow_run_id = theirs.mlflow_run_id or manifest.mlflow_run_id
     return content
+
+
+def unused(path: Path) -> Path:
+    """``path``, or if something is there the first of path-2, path-3, … where nothing is."""
+    candidate, n = path, 1
+    while candidate.exists():
+        n += 1
+        candidate = path.with_name(f"{path.name}-{n}")
+    return candidate

@@ -1,8 +1,7 @@
-"""Training as one worker sees it: alone in its process, or one of several that share each batch."""
+"""Training as one process sees it: alone, or one of several workers that share each batch."""
 
 import logging
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,27 +18,171 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, stream_seed
-from pipelines.config.schema import Experiment, Precision
+from pipelines.config.schema import Experiment, Precision, Run
+from pipelines.tracking.lightning_logger import TrackingLogger
 from pipelines.tracking.run import Tracking
 from pipelines.train.core.acceleration import speed_up
 from pipelines.train.core.batches import BatchModule, Share, StepBatches
-from pipelines.train.core.callbacks import Checkpoints, CompileTime, History, Progress
+from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.checkpoint_io import WholeFiles
+from pipelines.train.core.curve_callback import CurveCallback, Watch
 from pipelines.train.core.module import NonFinite, TrainingModule
-from pipelines.train.core.segments import Leg, Start, find_start, legs
+from pipelines.train.core.segments import Segment, Start, find_start, row_ends, segments
+from pipelines.train.progress import CollapseWarning, CompileTime, Progress
 
 CHECKPOINT_SECONDS = 20.0
 ROWS = 150  # of the training curve, at most
 
 
 @dataclass
-class Place:
-    """A worker's number among all workers, and what Lightning's Trainer must know of them."""
+class Process:
+    """A process's rank among all that train, and what Lightning's Trainer must know of them."""
 
-    worker: int = 0
-    workers: int = 1
+    rank: int = 0
+    world_size: int = 1
     trainer: dict[str, Any] = field(default_factory=lambda: {"devices": 1})
     plugins: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class SegmentTraining:
+    """All that one process needs to train a segment of a run."""
+
+    experiment: Experiment
+    name: str  # of the run
+    process: Process
+    start: Start
+    watch: Watch | None
+    tracking: Tracking | None = None  # of rank 0 alone
+
+    @property
+    def run(self) -> Run:
+        return self.experiment.runs[self.name]
+
+    @property
+    def segment(self) -> Segment:
+        return self.start.segment
+
+    @property
+    def folder(self) -> Path:
+        return resume_folder(self.experiment.name, self.name)
+
+    @property
+    def title(self) -> str:
+        several = len(segments(self.experiment, self.run)) > 1
+        return f"{self.name} to {self.segment.budget.listed:,} tokens" if several else self.name
+
+    def start_tracking(self) -> None:
+        check_writable(self.folder)
+        self.tracking = Tracking(self.experiment.name)
+        checkpoint = self.start.checkpoint
+        self.tracking.start(self.start.manifest, self.experiment, go_on=checkpoint is not None)
+        if checkpoint:
+            say(f"{self.title}: going on from step {int(checkpoint.stem)}")
+
+    def build_module(self, shards: Shards) -> tuple[TrainingModule, bool]:
+        """The module, with weights drawn from the run's seed, and whether blocks are compiled."""
+        run, config = self.run, self.experiment.model_config(self.run)
+        torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
+        model = FreeTransformer(config, shards.metadata.vocab_size)
+        elements = run.tokens * config.d_model * config.n_layers
+        compiled = speed_up(model, self.experiment.compute, elements / self.process.world_size)
+        module = TrainingModule(
+            model,
+            self.experiment.models[run.model].optim,
+            run.kappa_bits,
+            self.segment.steps,
+            end_of_text=shards.metadata.end_of_text,
+            kappa_warmup=run.kappa_warmup_steps,
+        )
+        return module, compiled
+
+    def build_batches(self, shards: Shards) -> BatchModule:
+        config, process = self.experiment.model_config(self.run), self.process
+        batches = StepBatches(
+            shards.windows("train", config.context),
+            self.experiment.models[self.run.model].optim.batch_size,
+            self.experiment.steps(self.run),
+            self.run.seed,
+            config.latent_bits,
+            Share(process.rank, process.world_size, self.experiment.compute.accumulate),
+        )
+        return BatchModule(batches)
+
+    def build_callbacks(self, compiled: bool) -> list[L.Callback]:
+        run, steps = self.run, self.experiment.steps(self.run)
+        every = max(1, -(-steps // ROWS))
+        ends = row_ends(self.segment, segments(self.experiment, run))
+        batch_tokens = self.experiment.batch_tokens(run)
+        curve = CurveCallback(self.segment, every, ends, batch_tokens, self.watch)
+        callbacks: list[L.Callback] = [curve]
+        if self.tracking:
+            if run.kappa_bits is not None:
+                rows = -(-steps // every)
+                callbacks.append(CollapseWarning(self.tracking, curve, run.kappa_bits, rows))
+            callbacks.append(Progress(curve, self.title, self.segment.steps))
+            if compiled:
+                callbacks.append(CompileTime(self.tracking, self.title))
+        checkpoints = Checkpoints(
+            self.folder, CHECKPOINT_SECONDS, self.segment, self.start.manifest
+        )
+        return [*callbacks, checkpoints]
+
+    def build_trainer(self, callbacks: list[L.Callback]) -> L.Trainer:
+        compute = self.experiment.compute
+        return L.Trainer(
+            **self.process.trainer,
+            plugins=[WholeFiles(), *self.process.plugins],
+            precision=lightning_precision(compute.precision),  # type: ignore[arg-type]
+            max_steps=self.segment.steps,
+            max_epochs=-1,
+            accumulate_grad_batches=compute.accumulate,
+            use_distributed_sampler=False,
+            callbacks=callbacks,
+            logger=TrackingLogger(self.tracking) if self.tracking else False,
+            log_every_n_steps=0,  # CurveCallback logs its rows
+            enable_progress_bar=self.tracking is not None,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            default_root_dir=self.folder,
+        )
+
+    def train(self) -> None:
+        shards = Shards(tokens_folder(self.run.data))
+        module, compiled = self.build_module(shards)
+        batches = self.build_batches(shards)
+        trainer = self.build_trainer(self.build_callbacks(compiled))
+        checkpoint = self.start.checkpoint
+        try:
+            trainer.fit(module, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
+        except BaseException as error:
+            if self.tracking:
+                with suppress(UserError):  # the disk may be full: ``error`` says more
+                    self.tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+            if line := self.explain(error):
+                raise UserError(line) from None
+            raise
+        if self.tracking:
+            self.tracking.finish("FINISHED" if self.segment.last else "RUNNING")
+
+    def explain(self, error: BaseException) -> str:
+        """In one line, what a user can mend; "" for a bug."""
+        if isinstance(error, NonFinite):
+            return (
+                f"{self.name}: the gradient is not finite at step {error.step}, whose batch has "
+                f"the windows {error.windows} of the training data; "
+                f"{last_good(self.folder, self.segment)}"
+            )
+        if isinstance(error, torch.OutOfMemoryError):
+            return (
+                f"{self.name}: the GPU's memory is full; raise compute.accumulate, turn on "
+                "compute.activation_checkpointing, or shard the model with compute.strategy: "
+                f"fsdp ({str(error).partition('. ')[0]})"
+            )
+        if isinstance(error, OSError):
+            reason = error.strerror or error
+            return f"{self.folder}: {reason}; {last_good(self.folder, self.segment)}"
+        return ""
 
 
 def lightning_precision(wanted: Precision) -> str:
@@ -49,121 +192,29 @@ def lightning_precision(wanted: Precision) -> str:
     return "bf16-mixed" if bf16 else "32-true"
 
 
-Watch = Callable[[dict[str, float]], None]
-
-
-def fit(experiment: Experiment, name: str, place: Place, watch: Watch | None = None) -> None:
-    """Train a run to its end, leg by leg, in this process; see fit_leg."""
+def fit(experiment: Experiment, name: str, process: Process, watch: Watch | None = None) -> None:
+    """Train a run to its end, segment by segment, in this process; see fit_segment."""
     ended = False
     while not ended:
         start = find_start(experiment, name)
-        fit_leg(experiment, name, place, start, watch)
-        ended = start.leg.last
+        fit_segment(experiment, name, process, start, watch)
+        ended = start.segment.last
 
 
-def fit_leg(
-    experiment: Experiment, name: str, place: Place, start: Start, watch: Watch | None = None
+def fit_segment(
+    experiment: Experiment, name: str, process: Process, start: Start, watch: Watch | None = None
 ) -> None:
-    """Train a leg of a run to its end; its final checkpoint, or weights, lie in resume/.
+    """Train a segment of a run to its end; its final checkpoint, or weights, lie in resume/.
 
-    Worker 0 alone shows progress and keeps the MLflow record. Each worker calls ``watch`` with
-    every new row of the training curve (see History).
+    Rank 0 alone shows progress and keeps the MLflow record. Each process calls ``watch`` with every
+    new row of the training curve (see CurveCallback).
     Raises UserError for a loss that is not finite and for a disk that takes no checkpoint.
     """
     quiet()
-    run, compute = experiment.runs[name], experiment.compute
-    preset, config = experiment.models[run.model], experiment.model_config(run)
-    steps = experiment.steps(run)
-    shards = Shards(tokens_folder(run.data))
-    folder = resume_folder(experiment.name, name)
-    card, leg, newest = start.card, start.leg, start.checkpoint
-    others = [other for other in legs(experiment, run) if other != leg]
-    shown = f"{name} to {leg.budget.listed:,} tokens" if others else name
-    tracking = None
-    if place.worker == 0:
-        check_writable(folder)
-        tracking = Tracking(experiment.name)
-        tracking.start(card, experiment, go_on=newest is not None)
-        if newest:
-            say(f"{shown}: going on from step {int(newest.stem)}")
-    torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
-    model = FreeTransformer(config, shards.metadata.vocab_size)
-    elements = run.tokens * config.d_model * config.n_layers
-    compiled = speed_up(model, compute, elements / place.workers)
-    batches = StepBatches(
-        shards.windows("train", config.context),
-        preset.optim.batch_size,
-        steps,
-        run.seed,
-        config.latent_bits,
-        Share(place.worker, place.workers, compute.accumulate),
-    )
-    history = History(
-        tracking,
-        card,
-        steps,
-        leg,
-        ends={leg.steps, leg.trunk, *(other.trunk for other in others)},
-        every=max(1, -(-steps // ROWS)),
-        batch_tokens=preset.optim.batch_size * config.context,
-        watch=watch,
-    )
-    trainer = L.Trainer(
-        **place.trainer,
-        plugins=[WholeFiles(), *place.plugins],
-        precision=lightning_precision(compute.precision),  # type: ignore[arg-type]
-        max_steps=leg.steps,
-        max_epochs=-1,
-        accumulate_grad_batches=compute.accumulate,
-        use_distributed_sampler=False,
-        callbacks=[
-            history,
-            *([Progress(history, shown, leg.steps)] if tracking else []),
-            *([CompileTime(tracking, shown)] if tracking and compiled else []),
-            Checkpoints(folder, CHECKPOINT_SECONDS, leg, history),
-        ],
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        default_root_dir=folder,
-    )
-    try:
-        trainer.fit(
-            TrainingModule(
-                model,
-                preset.optim,
-                run.kappa_bits,
-                leg.steps,
-                end_of_text=shards.metadata.end_of_text,
-                kappa_warmup=run.kappa_warmup_steps,
-            ),
-            datamodule=BatchModule(batches),
-            ckpt_path=newest,
-            weights_only=True,
-        )
-    except BaseException as error:
-        if tracking:
-            with suppress(UserError):  # the disk may be full: ``error`` says more
-                tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
-        if isinstance(error, NonFinite):
-            raise UserError(
-                f"{name}: the gradient is not finite at step {error.step}, whose batch has the "
-                f"windows {error.windows} of the training data; {last_good(folder, leg)}"
-            ) from None
-        if isinstance(error, torch.OutOfMemoryError):
-            raise UserError(
-                f"{name}: the GPU's memory is full; raise compute.accumulate, turn on "
-                "compute.activation_checkpointing, or share the model out with compute.strategy: "
-                f"fsdp ({str(error).partition('. ')[0]})"
-            ) from None
-        if isinstance(error, OSError):
-            raise UserError(
-                f"{folder}: {error.strerror or error}; {last_good(folder, leg)}"
-            ) from None
-        raise
-    if tracking:
-        tracking.finish("FINISHED" if leg.last else "RUNNING")
+    training = SegmentTraining(experiment, name, process, start, watch)
+    if process.rank == 0:
+        training.start_tracking()
+    training.train()
 
 
 def check_writable(folder: Path) -> None:
@@ -176,11 +227,11 @@ def check_writable(folder: Path) -> None:
         raise UserError(f"{folder}: {error.strerror}") from None
 
 
-def last_good(folder: Path, leg: Leg) -> str:
-    """Words on the checkpoint that a run which failed leaves behind."""
-    found = (leg.folder(folder, step).glob("*.ckpt") for step in (leg.trunk, leg.steps))
-    kept = sorted(chain(*found), key=lambda path: path.name)
-    return f"last good checkpoint: {kept[-1]}" if kept else "no checkpoint was written yet"
+def last_good(folder: Path, segment: Segment) -> str:
+    """In words, the checkpoint that a run which failed leaves behind."""
+    paths = (segment.folder(folder, step).glob("*.ckpt") for step in (segment.trunk, segment.steps))
+    newest = max(chain(*paths), key=lambda path: path.name, default=None)
+    return f"last good checkpoint: {newest}" if newest else "no checkpoint was written yet"
 
 
 def quiet() -> None:

@@ -1,0 +1,76 @@
+"""When checkpoints are written, what of ours is in them, and which of them are deleted."""
+
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import lightning as L
+
+from pipelines.artifacts.checkpoint import ENTRY, Manifest, remove
+from pipelines.train.core.segments import Segment, budget_path
+from pipelines.train.core.step_callback import StepCallback
+
+
+class Checkpoints(StepCallback):
+    """Writes a checkpoint now and then, and at the end; keeps the newest two, so that none is the
+    only one.
+
+    Between two pass at least ``seconds``, and twenty times as long as writing takes; with 0, one
+    follows each step (with several workers, each tenth). One more is written where the trunk is
+    left, and weights alone where a smaller budget ends: before any checkpoint that is past it.
+    """
+
+    def __init__(self, root: Path, seconds: float, segment: Segment, manifest: Manifest) -> None:
+        self.root, self.seconds, self.segment, self.manifest = root, seconds, segment, manifest
+        self.written, self.took = perf_counter(), 0.0
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint[ENTRY] = self.entry(trainer)
+
+    def entry(self, trainer: L.Trainer) -> dict[str, Any]:
+        """The manifest, as it is written: with the MLflow run, once the server has given one."""
+        run_id = trainer.logger.version if trainer.logger else None
+        return {**vars(self.manifest), "mlflow_run_id": run_id or None}
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        if self.step in self.segment.keep:
+            self.keep(trainer, budget_path(self.root, self.segment.keep[self.step]))
+        wait = max(self.seconds, 20 * self.took) if self.seconds else 0.0
+        leaves_trunk = self.step == self.segment.trunk and not self.segment.last
+        if leaves_trunk or self.agreed(trainer, perf_counter() - self.written >= wait):
+            self.save(trainer)
+
+    def agreed(self, trainer: L.Trainer, due: bool) -> bool:
+        """What rank 0's clock says, asked for every tenth step: that costs all workers time."""
+        if trainer.world_size == 1:
+            return due
+        return self.step % 10 == 0 and trainer.strategy.broadcast(due)
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if self.segment.last:  # else the weights are all that is wanted, and are there
+            self.save(trainer)
+
+    def save(self, trainer: L.Trainer) -> None:
+        start = perf_counter()
+        folder = self.segment.folder(self.root, trainer.global_step)
+        target = folder / f"{trainer.global_step:08d}.ckpt"
+        if trainer.is_global_zero:
+            for cut_short in folder.glob("*.partial"):  # by a kill
+                remove(cut_short)
+        trainer.save_checkpoint(target, weights_only=False)
+        self.written = perf_counter()
+        self.took = self.written - start
+        if trainer.is_global_zero:
+            # all are of this specification (see sort_out); later ones are there where a smaller
+            # budget was lost, and is trained for again
+            for old in [path for path in sorted(folder.glob("*.ckpt")) if path <= target][:-2]:
+                remove(old)
+
+    def keep(self, trainer: L.Trainer, target: Path) -> None:
+        """Write weights and manifest."""
+        state = trainer.strategy.lightning_module_state_dict()
+        entry = self.entry(trainer)
+        trainer.strategy.save_checkpoint({"state_dict": state, ENTRY: entry}, target)
+        trainer.strategy.barrier()

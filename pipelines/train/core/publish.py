@@ -1,0 +1,58 @@
+"""What a trained run hands on: its checkpoints, its configuration and its curve."""
+
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from pipelines.artifacts.checkpoint import ENTRY, HISTORY, read_checkpoint, whole
+from pipelines.artifacts.curve import row_of, write_curve
+from pipelines.artifacts.paths import checkpoint_path, results_folder, resume_folder, tokens_folder
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.atomic_files import replace_folder
+from pipelines.config.schema import Experiment
+from pipelines.train.core.manifest import make_manifest
+from pipelines.train.core.segments import budget_path, newest_checkpoint
+
+
+def publish(experiment: Experiment, name: str) -> None:
+    """Put a trained run's checkpoints, configuration and curve where DVC expects them."""
+    run, root = experiment.runs[name], resume_folder(experiment.name, name)
+    manifest = make_manifest(experiment, name, Shards(tokens_folder(run.data)))
+    newest = newest_checkpoint(root, manifest)
+    assert newest is not None, "training left no checkpoint"
+    last, content = newest
+    assert int(last.stem) == experiment.steps(run), f"{last} is not the end"
+    target = checkpoint_path(experiment.name, name)
+    with replace_folder(target.parent) as folder:
+        put(last, content, folder / target.name)
+        for tokens in run.budgets:
+            source = budget_path(root, tokens)
+            put(source, read_checkpoint(source, mmap=True)[0], folder / f"{tokens}.ckpt")
+        preset = experiment.models[run.model]
+        resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
+        OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
+    curve = results_folder(experiment.name, name) / "curve.csv"
+    curve.parent.mkdir(parents=True, exist_ok=True)
+    write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])
+
+
+def put(source: Path, content: dict[str, Any], target: Path) -> None:
+    """Give a checkpoint a second name; of one in parts, the model alone is put together."""
+    if source.is_dir():
+        state = {key: whole(value) for key, value in content["state_dict"].items()}
+        torch.save({"state_dict": state, ENTRY: content[ENTRY]}, target)
+    else:
+        link(source, target)
+
+
+def link(source: Path, target: Path) -> None:
+    """A second name for a file, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

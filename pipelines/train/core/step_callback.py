@@ -1,0 +1,22 @@
+"""Callbacks that are called once an optimizer step."""
+
+from typing import Any
+
+import lightning as L
+
+
+class StepCallback(L.Callback):
+    """Calls ``on_step`` once an optimizer step, however many micro-batches that takes."""
+
+    step = 0
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.step = trainer.global_step
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step > self.step:
+            self.step = trainer.global_step
+            self.on_step(trainer)
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        """After each optimizer step."""

@@ -1,0 +1,110 @@
+"""What is shown while training goes on; nothing of it decides a result."""
+
+import sys
+from math import inf
+from time import perf_counter
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import TQDMProgressBar
+from tqdm import tqdm
+
+from ftmodel.model.objective import collapsed
+from pipelines.artifacts.curve import CurveRow
+from pipelines.common.console import say
+from pipelines.tracking.run import Tracking
+from pipelines.train.core.curve_callback import CurveCallback
+from pipelines.train.core.step_callback import StepCallback
+
+
+class Progress(TQDMProgressBar):
+    """Lightning's bar of optimizer steps, on one line of stderr: steps, time left, and what the
+    newest row of the curve has. In a log that is a line a tenth.
+    """
+
+    def __init__(self, curve: CurveCallback, name: str, steps: int) -> None:
+        super().__init__()
+        self.curve, self.name, self.steps = curve, name, steps
+
+    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
+        in_a_log = not sys.stderr.isatty()
+        self.train_progress_bar = tqdm(  # type: ignore[assignment]
+            total=self.steps,
+            initial=trainer.global_step,
+            desc=self.name,
+            bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}",
+            mininterval=0 if in_a_log else 0.5,
+            miniters=max(1, self.steps // 10) if in_a_log else None,
+            maxinterval=inf if in_a_log else 10,
+        )
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """A run has steps alone."""
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: Any, *_: Any) -> None:
+        if steps := trainer.global_step - self.train_progress_bar.n:
+            figures = self.get_metrics(trainer, module)
+            self.train_progress_bar.set_postfix(figures, refresh=False)
+            self.train_progress_bar.update(steps)
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """See on_train_epoch_start."""
+
+    def on_exception(self, *_: Any) -> None:
+        if self._train_progress_bar is not None:  # else the error's line would stand behind it
+            self.train_progress_bar.close()
+
+    def get_metrics(self, *_: Any) -> dict[str, int | str | float | dict[str, float]]:
+        return {**shown(self.curve.rows[-1])} if self.curve.rows else {}
+
+
+def shown(row: CurveRow) -> dict[str, str]:
+    figures = {"loss": f"{row.loss_nats:.3f} nats"}
+    if row.kl_bits is not None:
+        figures["KL"] = f"{row.kl_bits:.3f} bits"
+    figures["tokens/s"] = f"{row.tokens_per_second:,.0f}"
+    return figures | {name: f"{value:.4g}" for name, value in row.others.items()}
+
+
+class CompileTime(StepCallback):
+    """Says what compilation costs at the start: what the first step takes beyond the second."""
+
+    def __init__(self, tracking: Tracking, name: str) -> None:
+        self.tracking, self.name = tracking, name
+        self.began = 0.0  # a step; what lies between two, such as a checkpoint, is of neither
+        self.times: list[float] = []
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.began = self.began or perf_counter()
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        if len(self.times) == 2:
+            return
+        self.times.append(perf_counter() - self.began)
+        self.began = 0.0
+        if len(self.times) == 2:
+            seconds = max(0.0, self.times[0] - self.times[1])
+            self.tracking.log_figures("time", {"compile_seconds": seconds}, self.step)
+            say(f"{self.name}: blocks compiled in {seconds:.1f} s (compute.compile)")
+
+
+class CollapseWarning(StepCallback):
+    """Says once, while the run can still be stopped, that the latent has collapsed."""
+
+    def __init__(self, tracking: Tracking, curve: CurveCallback, kappa: float, rows: int) -> None:
+        """``rows``: how many the whole curve will have."""
+        self.tracking, self.curve, self.kappa, self.of = tracking, curve, kappa, rows
+        self.warned = False
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        rows = self.curve.rows
+        if self.warned or not rows or not rows[-1].step == self.step <= self.curve.segment.trunk:
+            return
+        kl = [row.kl_bits or 0.0 for row in rows]
+        if collapsed(kl, self.kappa, of=self.of):
+            self.warned = True
+            self.tracking.tag("collapsed", "yes")
+            say(
+                f"{self.tracking.record.run_name}: the latent has collapsed: for a third of the "
+                f"training, KL was under a tenth of κ = {self.kappa:g} bits (now {kl[-1]:.4f})"
+            )

@@ -1,0 +1,130 @@
+"""`self.log` in the module reaches curve, MLflow, progress bar and Lightning's callbacks."""
+
+import csv
+from pathlib import Path
+
+import lightning as L
+import pytest
+import torch
+
+from pipelines.artifacts.curve import CurveRow, read_curve, write_curve
+from pipelines.train.core import trainer as fit_module
+from pipelines.train.core.module import TrainingModule
+from tests.support.training import RUN, tracked_runs, train_run
+
+
+@pytest.fixture
+def norms(monkeypatch):
+    """The module with one line more; what it has logged, a number a step."""
+    logged = []
+
+    class WithNorm(TrainingModule):
+        def on_before_optimizer_step(self, optimizer):
+            norm = torch.stack([p.grad.norm() for p in self.parameters()]).norm()
+            logged.append(norm.item())
+            self.log("grad_norm", norm)
+
+    monkeypatch.setattr(fit_module, "TrainingModule", WithNorm)
+    return logged
+
+
+@pytest.mark.parametrize(("accumulate", "rows"), [(1, 150), (2, 7)])
+def test_a_metric_of_one_line_is_in_the_curve_in_mlflow_and_in_the_bar(
+    workspace, monkeypatch, capsys, norms, accumulate, rows
+):
+    """As the mean over a row's steps, however many micro-batches they have."""
+    monkeypatch.setattr(fit_module, "ROWS", rows)
+    _, curve = train_run(compute={"accumulate": accumulate})
+    every = -(-20 // rows)
+    parts = [norms[i : i + every] for i in range(0, 20, every)]
+    means = [torch.tensor(part).double().mean().item() for part in parts]
+    assert len(norms) == 20
+    assert list(curve[0])[-3:] == ["learning_rate", "tokens_per_second", "grad_norm"]
+    assert [float(row["grad_norm"]) for row in curve] == means[: len(curve)]
+    assert len(set(means)) == len(means)
+    client, (run,) = tracked_runs()
+    for axis, key in (("train", "step"), ("train_by_tokens", "tokens")):
+        points = client.get_metric_history(run.info.run_id, f"{axis}/grad_norm")
+        assert [(p.step, p.value) for p in points] == [
+            (int(row[key]), float(row["grad_norm"])) for row in curve
+        ]
+    assert f"grad_norm={float(curve[-1]['grad_norm']):.4g}" in capsys.readouterr().err
+
+
+def test_a_killed_run_goes_on_with_what_it_had_logged_of_a_row(workspace, monkeypatch, norms):
+    """Killed in the middle of a row: its mean is that of all its steps."""
+    monkeypatch.setattr(fit_module, "ROWS", 4)  # of 5 steps
+
+    class Killed(fit_module.TrainingModule):
+        def on_train_batch_end(self, *_):
+            if self.global_step == 8:
+                self.trainer.save_checkpoint(f"resume/smoke/{RUN}/00000008.ckpt")
+                raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module, "TrainingModule", Killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_run()
+    _, curve = train_run()
+    assert len(norms) == 20
+    means = [torch.tensor(norms[i : i + 5]).double().mean().item() for i in range(0, 20, 5)]
+    assert [float(row["grad_norm"]) for row in curve] == means
+
+
+def test_numbers_of_any_type_are_logged_and_a_parameter_as_it_was_then(workspace, monkeypatch):
+    class Counting(TrainingModule):
+        def on_train_start(self):
+            self.parameter = torch.nn.Parameter(torch.zeros(()))
+
+        def on_before_optimizer_step(self, optimizer):
+            self.log("count", self.global_step, prog_bar=True)
+            self.log("half", self.global_step / 2)
+            self.parameter.data += 1
+            self.log("parameter", self.parameter)
+
+    monkeypatch.setattr(fit_module, "TrainingModule", Counting)
+    monkeypatch.setattr(fit_module, "ROWS", 10)
+    _, curve = train_run()
+    assert [float(row["count"]) for row in curve] == [0.5 + 2 * i for i in range(10)]
+    assert [float(row["half"]) for row in curve] == [0.25 + i for i in range(10)]
+    assert [float(row["parameter"]) for row in curve] == [1.5 + 2 * i for i in range(10)]
+
+
+def test_rows_are_among_lightnings_metrics_for_any_other_callback(workspace, monkeypatch):
+    class Look(L.Callback):
+        def on_train_end(self, trainer, module):
+            found.update(trainer.callback_metrics)
+
+    found = {}
+    inherited = fit_module.SegmentTraining.build_callbacks
+    monkeypatch.setattr(
+        fit_module.SegmentTraining,
+        "build_callbacks",
+        lambda self, compiled: [*inherited(self, compiled), Look()],
+    )
+    _, curve = train_run()
+    assert found["ce_nats"].item() == pytest.approx(float(curve[-1]["ce_nats"]), rel=1e-6)
+    assert found["step"] == 20
+
+
+def test_what_a_row_cannot_hold_is_refused(workspace):
+    module = TrainingModule.__new__(TrainingModule)
+    torch.nn.Module.__init__(module)
+    module.logged = {}
+    with pytest.raises(ValueError, match="rows of the curve hold means"):
+        module.log("largest", 1.0, reduce_fx="max")
+    with pytest.raises(RuntimeError):
+        module.log("vector", torch.zeros(3))
+
+
+def test_a_curve_keeps_metrics_that_not_all_rows_have(tmp_path):
+    rows = [
+        CurveRow(1, 10, 2.0, 1.5, 0.1, 100.0, kl_bits=0.5, hinge_nats=0.25),
+        CurveRow(2, 20, 2.0, 1.5, 0.1, 100.0, 0.5, 0.25, others={"grad_norm": 3.0}),
+        CurveRow(3, 30, 2.0, 1.5, 0.1, 100.0, 0.5, 0.25, others={"other": 4.0}),
+    ]
+    path = Path(tmp_path) / "curve.csv"
+    write_curve(path, rows)
+    assert read_curve(path) == rows
+    with open(path, newline="") as file:
+        assert next(csv.reader(file))[-2:] == ["grad_norm", "other"]
