@@ -1,0 +1,43 @@
+"""A topic is a file and a line: what a new one brings is on both pages."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from pipelines.report.analysis import Analysis
+from pipelines.report.page import TEMPLATES
+from pipelines.report.sections import all_sections
+from pipelines.report.sections.section import Section
+from tests.support.results import make_report, run, write_experiment
+
+
+def test_a_new_section_is_one_function_in_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def section(analysis: Analysis) -> Section:
+        table = [["run", "parameters"], *([arm.name, "7"] for arm in analysis.arms)]
+        return Section("new", "A new topic", ["It has a < sentence."], table,
+                       {"new": (Figure(), "A new figure")})  # fmt: skip
+
+    monkeypatch.setattr(all_sections, "SECTIONS", (*all_sections.SECTIONS, section))
+    folder = make_report(write_experiment(tmp_path, {"base": run()}, {}))
+    page, markdown = ((folder / name).read_text() for name in ("index.html", "report.md"))
+    assert '<h2 id="new">A new topic</h2>' in page and "## A new topic" in markdown
+    assert "It has a &lt; sentence." in page and "- It has a < sentence." in markdown
+    assert '<th scope="row">base</th><td>7</td>' in page and "| base | 7 |" in markdown
+    assert 'alt="A new figure"' in page and "![A new figure](figures/new.png)" in markdown
+    assert (folder / "figures/new.png").exists()
+
+
+def test_a_section_without_anything_to_show_is_left_out(tmp_path: Path) -> None:
+    folder = make_report(write_experiment(tmp_path, {"base": run("text")}, {}))
+    text = (folder / "report.md").read_text()
+    assert "The paper’s coin" not in text and "Figure 4" not in text
+
+
+def test_every_explanation_is_of_a_section() -> None:
+    """The first paragraph is shown, and the others fold away."""
+    names = {make.__module__.rpartition(".")[2] for make in all_sections.SECTIONS} | {"section"}
+    templates = {path.name.partition(".")[0] for path in (TEMPLATES / "sections").iterdir()}
+    assert templates <= names
