@@ -1,6 +1,6 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …'
-# make test    all tests but those of          make check   formatter, linter, types, fast tests
-#              make test-cluster, on Ray
+# make check   make lint: formatter, linter, types; and fast tests
+# make test    all tests but those of make test-cluster, on Ray
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
 EXPERIMENT ?= quickstart
@@ -8,29 +8,34 @@ SET ?=
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
 BENCHMARKS ?=
-TESTS := pytest -n 2 --dist loadfile
+TESTS := pytest -n 2 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro test test-cluster check format ui bench
+.PHONY: repro check lint test test-fast test-cluster format ui bench
 
 repro: .venv/installed
 	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
 	@dvc --wait-for-lock repro
 	@cat report/$(EXPERIMENT)/summary.txt
 
-test: .venv/installed-dev
-	$(TESTS) -m "not cluster"
+check:
+	@$(MAKE) --jobs=2 lint test-fast # mypy has one process
 
-test-cluster: .venv/installed-dev
-	pytest -m cluster
-
-check: .venv/installed-dev
+lint: .venv/installed-dev
 	ruff format --check .
 	ruff check .
 	mypy
+
+test: .venv/installed-dev
+	$(TESTS) -m "not cluster"
+
+test-fast: .venv/installed-dev
 	$(TESTS) -m "not slow and not cluster"
+
+test-cluster: .venv/installed-dev # by file: each of the two has a cluster of its own
+	pytest -n 2 --dist loadfile -m cluster
 
 format: .venv/installed-dev
 	ruff format .

@@ -13,7 +13,7 @@ say. But a benchmark that no one knows is named here, before anything is trained
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -24,7 +24,7 @@ import yaml
 from pipelines.common import errors
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Fingerprint, Folder, local_files
+from pipelines.common.file_listing import Entry, Fingerprint, Folder, local_files
 from pipelines.common.source_code import CODE, mirror, stages_reading
 from pipelines.suite.benchmark_data import fetched
 
@@ -33,19 +33,28 @@ SHOWN = 6  # files of changed code that are named
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
 
 
+def part_files(key: str, part: dict[str, Any]) -> Iterable[Entry] | None:
+    """The files of one part; None if its kind of source has none on this machine."""
+    match part["source"]:
+        case "files":
+            return Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
+        case "hub":
+            return local_files(part["dataset"], part.get("data_files") or [])
+    return None
+
+
 def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
-    """The files of one part; None if it has none on this machine."""
-    if part["source"] == "files":
-        folder = Folder(key, part["root"], part["pattern"], part.get("exclude") or [])
-        found = Fingerprint(folder.entries())
-    else:
-        entries = local_files(part["dataset"], part.get("data_files") or [])
-        if entries is None:
-            return None
-        found = Fingerprint(entries)
-    if not found.count:
+    entries = part_files(key, part)
+    if entries is None:
+        return None
+    fingerprint = Fingerprint(entries)
+    if not fingerprint.count:
         raise UserError(f"{key}: no file is there")
-    return {"files": found.count, "bytes": found.size, "fingerprint": found.hex()}
+    return {
+        "files": fingerprint.count,
+        "bytes": fingerprint.size,
+        "fingerprint": fingerprint.hex(),
+    }
 
 
 def text_input(key: str, data: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -132,7 +133,7 @@ def serve(address: str) -> None:
             continue
         listener.close()
         _, streams, _, _ = socket.recv_fds(client, len(b"streams"), len(STREAMS))
-        job = json.loads(b"".join(iter(lambda: client.recv(1 << 16), b"")))
+        job = json.loads(b"".join(iter(partial(client.recv, 1 << 16), b"")))
         if process := os.fork():
             watch(process, client)
             os._exit(0)
