@@ -44,7 +44,7 @@ class Score:
     """An arm's score on a benchmark, over its seeds."""
 
     value: OverSeeds
-    baseline: float | None  # score of the plain one
+    baseline: float | None  # the plain baseline's score
     difference: Comparison | None  # from it
     higher_is_better: bool
 
@@ -88,7 +88,7 @@ class Benchmarks:
 
     @property
     def baseline(self) -> Arm | None:
-        """The plain one."""
+        """The plain baseline."""
         return next((arm for arm in self.arms if arm.plain), None)
 
     def compared(self, late: bool = False) -> list[Score]:
