@@ -102,15 +102,6 @@ class Benchmarks:
         """All with a verdict, of the final models and over the last third of training."""
         return [*self.compared(), *self.compared(late=True)]
 
-    def verdicts(self) -> dict[str, dict[str, list[str]]]:
-        """By arm and verdict on its final model, the names of the benchmarks."""
-        by_arm: dict[str, dict[str, list[str]]] = {}
-        for task in self.tasks:
-            for arm, score in self.final[task.key].items():
-                if score.verdict:
-                    by_arm.setdefault(arm, {}).setdefault(score.verdict, []).append(task.name)
-        return {arm.name: by_arm[arm.name] for arm in self.arms if arm.name in by_arm}
-
 
 def benchmarks(arms: list[Arm]) -> list[Benchmarks]:
     """Of each family with arms all of whose runs were scored on a suite."""
