@@ -25,7 +25,7 @@ GROUPS: dict[str, type] = {"run": Run, "architecture": ModelConfig, "optim": Opt
 LATENT = ("architecture.latent_", "run.kappa_warmup_")  # settings that mean nothing to a baseline
 GRID = "grid"
 DRAWN = ("choice", "uniform", "loguniform")
-DIGITS = 4  # significant ones of a number drawn at random, so that names are readable
+DIGITS = 4  # significant digits of a number drawn at random, so that names are readable
 
 Settings = dict[str, Any]  # by dotted key
 
@@ -39,7 +39,7 @@ class Dimension:
     values: tuple[Any, ...]
 
     def draw(self, seed: int, sample: int) -> Any:
-        """Depends on nothing else: more samples, or other dimensions, leave the earlier draws."""
+        """Depends on nothing else: more samples, or other dimensions, keep the earlier draws."""
         rng = random.Random(f"{seed}/{sample}/{self.key}")
         if self.kind == "choice":
             return rng.choice(self.values)
@@ -131,22 +131,22 @@ def check_range(key: str, kind: str, values: list[Any]) -> None:
 
 
 def points(dimensions: list[Dimension], samples: int, seed: int) -> list[Settings]:
-    """Every point of the grid with every draw, in the order of the file, draws outermost."""
+    """Every point of the grid with every draw, in the order of the file; draws vary slowest."""
     grid = [d for d in dimensions if d.kind == GRID]
     drawn = [d for d in dimensions if d.kind != GRID]
     if samples > 1 and not drawn:
         raise ValueError(f"samples: {samples}, but space has nothing that is drawn at random")
-    found = []
+    settings = []
     for sample in range(samples):
         random_part = {d.key: d.draw(seed, sample) for d in drawn}
         for combination in product(*(d.values for d in grid)):
             chosen = dict(zip((d.key for d in grid), combination, strict=True)) | random_part
-            found.append({d.key: chosen[d.key] for d in dimensions})
-    return found
+            settings.append({d.key: chosen[d.key] for d in dimensions})
+    return settings
 
 
 def trial_name(settings: Settings) -> str:
-    """Readable, the same for the same settings, and a name to DVC: kappa_bits_0p125_seed_0."""
+    """Readable, determined by the settings, and valid as a name in DVC: kappa_bits_0p125_seed_0."""
     leaves = [key.rpartition(".")[2] for key in settings]
     words = []
     for (key, value), leaf in zip(settings.items(), leaves, strict=True):
@@ -157,7 +157,7 @@ def trial_name(settings: Settings) -> str:
 
 
 def value_name(value: Any) -> str:
-    """1 and 1.0 are one value; p is the point, m the minus."""
+    """1 and 1.0 are the same value; p is the decimal point, m the minus sign."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -192,7 +192,7 @@ def trial_experiment(
 
 
 def identity(experiment: Experiment, name: str) -> str:
-    """What tells runs apart; H, say, does not where there is no latent."""
+    """Equal for runs that are trained alike: H, for example, does not matter without a latent."""
     run = experiment.runs[name]
     parts = {
         "run": run,

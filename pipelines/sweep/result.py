@@ -57,6 +57,20 @@ def of_documents(details: Details) -> Details:
     )
 
 
+def read_result(path: Path) -> Result | None:
+    """None if there is none that is readable."""
+    try:
+        result: Result = TypeAdapter(Result).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        print(f"{path}: ignored, not readable ({field}: {first['msg']})")
+        return None
+    return result
+
+
 class Folder:
     """sweeps/<sweep>/trials/<trial>/: the result, and until then the rows of the curve."""
 
@@ -66,17 +80,24 @@ class Folder:
         self.log = self.path / "log.txt"
 
     def read(self, hash: str) -> Result | None:
-        """The result, if it has this hash."""
-        try:
-            result: Result = TypeAdapter(Result).validate_json(self.result.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            print(f"{self.result}: ignored, not readable ({field}: {first['msg']})")
-            return None
-        return result if result.hash == hash else None
+        """The result with this hash, of the last attempt or set aside."""
+        for path in (self.result, self.aside(hash)):
+            if (result := read_result(path)) and result.hash == hash:
+                return result
+        return None
+
+    def aside(self, hash: str) -> Path:
+        return self.path / f"result.{hash}.json"
+
+    def set_aside(self) -> None:
+        """Make room for a new result; a finished one is kept, to be valid again with its hash."""
+        result = read_result(self.result)
+        if result and result.status == DONE:
+            kept = self.aside(result.hash)
+            self.result.rename(kept)
+            print(f"{result.trial}: of other code or settings; its result is kept in {kept}")
+        else:
+            self.result.unlink(missing_ok=True)
 
     def write(self, result: Result) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

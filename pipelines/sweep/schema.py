@@ -64,16 +64,16 @@ def known_sweeps() -> list[str]:
 
 
 def read_sweep(name: str, overrides: list[str]) -> tuple[Sweep, list[str]]:
-    """conf/sweep/<name>.yaml with those overrides that are its own, and the other ones."""
+    """conf/sweep/<name>.yaml with the overrides that concern it, and the remaining overrides."""
     if not NAME.fullmatch(name) or name not in known_sweeps():
         raise UserError(f"sweep: {name!r} is not one of {', '.join(known_sweeps())} (conf/sweep/)")
     own, others = [], []
     names = {f.name for f in fields(Sweep)}
     for override in overrides:
-        found = re.match(r"([+~]*)(\w+)", override)
-        if found and found[2] in names:  # ++ is for a field that the file leaves out
-            sign = "~" if "~" in found[1] else "++"
-            own.append(f"{sign}sweep.{override[found.end(1) :]}")
+        match = re.match(r"([+~]*)(\w+)", override)
+        if match and match[2] in names:  # ++ also adds a field that the file leaves out
+            sign = "~" if "~" in match[1] else "++"
+            own.append(f"{sign}sweep.{override[match.end(1) :]}")
         else:
             others.append(override)
     source = f"conf/sweep/{name}.yaml"

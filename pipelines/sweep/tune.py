@@ -186,7 +186,7 @@ def run_trials(plan: Plan, ended: dict[str, Result], parent: str) -> dict[str, s
     """
     names = [name for name in plan.trials if name not in ended]
     for name in names:
-        Folder(plan.name, name).result.unlink(missing_ok=True)
+        Folder(plan.name, name).set_aside()
     connect()
     compute = next(iter(plan.trials.values())).compute
     at_once = concurrent_trials(compute)

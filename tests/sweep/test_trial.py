@@ -89,6 +89,20 @@ def test_a_result_that_cannot_be_read_is_passed_over(smoke, capsys):
     assert "not readable" in capsys.readouterr().out
 
 
+def test_a_finished_result_of_another_version_is_set_aside_and_valid_again(smoke, capsys):
+    folder = Folder("s", "t")
+    folder.write(Result("t", "old", DONE, error="first"))
+    folder.set_aside()
+    assert "its result is kept in sweeps/s/trials/t/result.old.json" in capsys.readouterr().out
+    assert not folder.result.exists()
+    folder.write(Result("t", "new", FAILED))
+    assert folder.read("new").status == FAILED
+    assert folder.read("old").error == "first"
+    folder.set_aside()  # nothing of value in a failure
+    assert folder.read("new") is None
+    assert [path.name for path in folder.path.iterdir()] == ["result.old.json"]
+
+
 def test_rows_of_two_attempts_are_there_once(smoke):
     folder = Folder("s", "t")
     folder.path.mkdir(parents=True)

@@ -74,7 +74,7 @@ def read_table(path: Path, name: str, parameters: float, tokens: float) -> Paper
 
 
 def read_scores(row: dict[str, str], when: str) -> PaperScores:
-    found = {
+    columns = {
         float(Fraction(match["kappa"])): column
         for column in row
         if (match := FREE.fullmatch(column)) and (match["when"] or "") == when
@@ -82,8 +82,8 @@ def read_scores(row: dict[str, str], when: str) -> PaperScores:
     return PaperScores(
         row["metric"],
         float(row[f"baseline{when}"]),
-        {kappa: float(row[column]) for kappa, column in found.items()},
-        {kappa: float(row["rel" + column.removeprefix("ft")]) for kappa, column in found.items()},
+        {kappa: float(row[column]) for kappa, column in columns.items()},
+        {kappa: float(row["rel" + column.removeprefix("ft")]) for kappa, column in columns.items()},
     )
 
 

@@ -44,7 +44,7 @@ class Score:
     """An arm's score on a benchmark, over its seeds."""
 
     value: OverSeeds
-    baseline: float | None  # score of the plain one
+    baseline: float | None  # the plain baseline's score
     difference: Comparison | None  # from it
     higher_is_better: bool
 
@@ -88,7 +88,7 @@ class Benchmarks:
 
     @property
     def baseline(self) -> Arm | None:
-        """The plain one."""
+        """The plain baseline."""
         return next((arm for arm in self.arms if arm.plain), None)
 
     def compared(self, late: bool = False) -> list[Score]:
@@ -101,15 +101,6 @@ class Benchmarks:
     def comparisons(self) -> list[Score]:
         """All with a verdict, of the final models and over the last third of training."""
         return [*self.compared(), *self.compared(late=True)]
-
-    def verdicts(self) -> dict[str, dict[str, list[str]]]:
-        """By arm and verdict on its final model, the names of the benchmarks."""
-        by_arm: dict[str, dict[str, list[str]]] = {}
-        for task in self.tasks:
-            for arm, score in self.final[task.key].items():
-                if score.verdict:
-                    by_arm.setdefault(arm, {}).setdefault(score.verdict, []).append(task.name)
-        return {arm.name: by_arm[arm.name] for arm in self.arms if arm.name in by_arm}
 
 
 def benchmarks(arms: list[Arm]) -> list[Benchmarks]:

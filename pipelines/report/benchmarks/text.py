@@ -67,7 +67,7 @@ class View:
     """What a page shows of a family."""
 
     title: str
-    figure: str  # the name of that of the training, if there is one
+    figure: str  # name of the figure of scores during training, if there is one
     family: Benchmarks
     beside: Beside | None
     late_beside: Beside | None
