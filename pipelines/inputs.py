@@ -44,17 +44,18 @@ def part_files(key: str, part: dict[str, Any]) -> Iterable[Entry] | None:
 
 
 def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
-    entries = part_files(key, part)
+    """The files of one part; None if it has none on this machine."""
+    entries: Iterable[Entry] | None = None
+    if part["source"] == "files":
+        entries = Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
+    elif part["source"] == "hub":
+        entries = local_files(part["dataset"], part.get("data_files") or [])
     if entries is None:
         return None
-    fingerprint = Fingerprint(entries)
-    if not fingerprint.count:
+    found = Fingerprint(entries)
+    if not found.count:
         raise UserError(f"{key}: no file is there")
-    return {
-        "files": fingerprint.count,
-        "bytes": fingerprint.size,
-        "fingerprint": fingerprint.hex(),
-    }
+    return {"files": found.count, "bytes": found.size, "fingerprint": found.hex()}
 
 
 def text_input(key: str, data: dict[str, Any]) -> Any:

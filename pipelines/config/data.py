@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -119,7 +119,7 @@ class TextData:
 
 
 Data = ProcessData | TextData
-KINDS: dict[str, type[Part]] = {"files": Files, "hub": Hub}
+KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
 SOURCES: dict[str, type[Data]] = {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
 
 
