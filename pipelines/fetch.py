@@ -47,7 +47,7 @@ def suite_tasks(arguments: list[str]) -> dict[str, str]:
 def read_tasks(path: Path, key: str | None) -> dict[str, str]:
     try:
         content: Any = OmegaConf.to_container(OmegaConf.load(path))
-        suite = content[key] if key else content
+        suite = content[key] if key else content or {"tasks": {}}  # the suite `none` is empty
         return {name: str(entry["task"]) for name, entry in (suite["tasks"] or {}).items()}
     except (OSError, YAMLError, OmegaConfBaseException, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: no tasks of a suite can be read there") from None

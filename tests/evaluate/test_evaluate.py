@@ -24,7 +24,7 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import stage
-from pipelines.evaluate.stage import evaluate, last_third, measure
+from pipelines.evaluate.stage import evaluate, headline, last_third, measure
 from tests.support.corpora import write_shards
 from tests.support.training import RUN, tracked_runs, train_run
 
@@ -88,6 +88,11 @@ def test_target_figures_of_a_baseline(target):
     assert list(details.groups) == ["fresh"]
     assert sum(details.bound_bits) / 1300 == pytest.approx(bits.nll.mean, abs=1e-5)
     assert details.document_tokens == [65] * 20
+    assert plain(headline(evaluation)) == {
+        "bound_bits_per_token": bits.nll.mean,
+        "gap_nats_per_token": evaluation.gap_nats_per_token.mean,
+        "valid": evaluation.fresh.valid,
+    }
     assert bits.iwae is None and evaluation.iwae_by_samples is None
     assert evaluation.bits_per_byte is None and evaluation.elbo_gap_nats_per_token is None
     assert evaluation.label is None and evaluation.latent is None and details.latent is None
@@ -111,6 +116,12 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     assert len(details.kl_per_bit) == 3
     assert sum(details.kl_per_bit) == pytest.approx(bits.kl.mean, rel=1e-4)
     assert (evaluation.fresh.groups, evaluation.pinned.group_size) == (2, 5)
+    shown = headline(evaluation)
+    assert shown.bound_bits_per_token == bits.iwae.mean
+    assert shown.kl_bits_per_token == bits.kl.mean
+    assert repr([shown.spread_fresh, shown.spread_pinned, shown.noise_pinned]) == repr(
+        [evaluation.fresh.spread, evaluation.pinned.spread, evaluation.pinned.noise]
+    )  # of which NaN is equal to NaN
     assert figures(model, target, TARGET, SETTINGS) == (evaluation, details)
 
 
