@@ -97,7 +97,7 @@ def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
         (
             ["evaluation.groups=5", "models.target_small.optim.lr=0.5"],
             "make repro EXPERIMENT=smoke "
-            "SET='evaluation.groups=5 models.target_small.optim.lr=0.5'",
+            "SET='models.target_small.optim.lr=0.5 evaluation.groups=5'",
         ),
     ],
 )
