@@ -119,9 +119,9 @@ class LastThird:
     bits_per_byte: float | None = None
 
     def bound(self, unit: str) -> float:
-        found = self.bits_per_byte if unit == "bits_per_byte" else self.bits_per_token
-        assert found is not None, f"no bound in {unit}"
-        return found
+        mean = self.bits_per_byte if unit == "bits_per_byte" else self.bits_per_token
+        assert mean is not None, f"no bound in {unit}"
+        return mean
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +30,7 @@ OURS = {"ftmodel", "pipelines", "hydra_plugins", "tests"}
 LIBRARIES = (
     *("torch", "numpy", "scipy.stats", "pandas", "pyarrow.parquet", "lightning", "transformers"),
     *("omegaconf", "hydra", "yaml", "tokenizers", "fsspec", "tqdm", "filelock", "jinja2"),
-    *("mlflow.store.tracking.sqlalchemy_store", "matplotlib.pyplot", "ray.train.torch"),
+    *("mlflow.store.tracking.sqlalchemy_store", "matplotlib.pyplot", "datasets", "lm_eval.tasks"),
     *("pytest", "hypothesis"),
 )
 STREAMS = (0, 1, 2)
@@ -62,7 +61,7 @@ class WarmPython:
         self.command.chmod(0o755)
         unset = {"PYTHONPATH", "FTMODEL_UNDER_TEST"}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).resolve()), str(address)],
+            [sys.executable, str(Path(__file__).resolve()), str(address)],
             env={key: value for key, value in os.environ.items() if key not in unset},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -111,13 +110,26 @@ def watch(process: int, client: socket.socket) -> None:
     poll.register(ended, select.POLLIN)
     poll.register(client, select.POLLHUP)
     if ended not in dict(poll.poll()):
-        return os.kill(process, signal.SIGKILL)
+        os.kill(process, signal.SIGKILL)
+        return
     _, status = os.waitpid(process, 0)
     code = os.waitstatus_to_exitcode(status)
     client.send(str(code if code >= 0 else 128 - code).encode())
 
 
+def answer(client: socket.socket) -> None:
+    """In a fork of the server; never returns."""
+    _, streams, _, _ = socket.recv_fds(client, len(b"streams"), len(STREAMS))
+    job = json.loads(b"".join(iter(lambda: client.recv(1 << 16), b"")))
+    if process := os.fork():
+        watch(process, client)
+        os._exit(0)
+    client.close()
+    run_module(job, streams)
+
+
 def serve(address: str) -> None:
+    del sys.path[0]  # this file's folder
     for name in LIBRARIES:
         import_module(name)
     assert not OURS & {*sys.modules}
@@ -132,13 +144,7 @@ def serve(address: str) -> None:
             client.close()
             continue
         listener.close()
-        _, streams, _, _ = socket.recv_fds(client, len(b"streams"), len(STREAMS))
-        job = json.loads(b"".join(iter(partial(client.recv, 1 << 16), b"")))
-        if process := os.fork():
-            watch(process, client)
-            os._exit(0)
-        client.close()
-        run_module(job, streams)
+        answer(client)
 
 
 if __name__ == "__main__":
