@@ -44,13 +44,8 @@ def part_files(key: str, part: dict[str, Any]) -> Iterable[Entry] | None:
 
 
 def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
-    """The files of one part; None if it has none on this machine."""
-    entries: Iterable[Entry] | None = None
-    if part["source"] == "files":
-        entries = Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
-    elif part["source"] == "hub":
-        entries = local_files(part["dataset"], part.get("data_files") or [])
-    if entries is None:
+    """Number, size and fingerprint of the files of one part."""
+    if (entries := part_files(key, part)) is None:
         return None
     found = Fingerprint(entries)
     if not found.count:
