@@ -2,7 +2,7 @@
 
 Both answer the same requests with the same weights:
 
-  ours          pipelines/harness.py, a baseline
+  ours          pipelines/suite/lm.py, a baseline
   backend       lm_eval's HFLM with a Llama of Hugging Face's, at each of several batch sizes, of
                 which the fastest counts
   free, K = …   ours, a Free Transformer of the same size, with so many samples of z

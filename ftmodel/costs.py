@@ -1,7 +1,7 @@
-"""What training a model costs, from its shape alone: parameters, FLOPs, bytes of memory.
+"""Costs of training, from a model's shape alone: parameters, FLOPs, bytes of memory.
 
-Sizes of matrices are read off the model itself, built without storage on the "meta" device; what
-has no matrix of its own (attention, the mapper's backward pass, what autograd keeps) is a formula.
+Sizes of matrices are those of the model itself, built without storage on the "meta" device; the
+rest (attention, the mapper's backward pass, what autograd keeps) are formulas.
 
 Shapes: B sequences, T = ``context`` tokens each, D width, F width of SwiGLU, K width of all keys
 together, L blocks, V vocabulary, H latent bits.
@@ -18,7 +18,7 @@ from ftmodel.model.transformer import FreeTransformer
 
 
 def meta_model(config: ModelConfig, vocab_size: int) -> FreeTransformer:
-    """The model with all its shapes and no storage; raises ValueError as FreeTransformer does."""
+    """The model without storage; raises ValueError as FreeTransformer does."""
     with torch.device("meta"):
         return FreeTransformer(config, vocab_size)
 
@@ -28,8 +28,8 @@ def elements(module: nn.Module | None) -> int:
 
 
 def linear_elements(module: nn.Module | None) -> int:
-    """Elements of the matrices that a forward pass multiplies with; a tied one counts as read-out,
-    since looking up an embedding multiplies nothing.
+    """Elements of the matrices that a forward pass multiplies with; a tied embedding counts as
+    read-out, since looking up an embedding multiplies nothing.
     """
     if module is None:
         return 0
@@ -39,7 +39,7 @@ def linear_elements(module: nn.Module | None) -> int:
 @dataclass
 class Parameters:
     total: int
-    table: int  # of them the post-sampler's, (2^H, D)
+    table: int  # included in total: the post-sampler's (2^H, D)
 
 
 def parameters(config: ModelConfig, vocab_size: int) -> Parameters:
@@ -49,17 +49,17 @@ def parameters(config: ModelConfig, vocab_size: int) -> Parameters:
 
 @dataclass
 class Flops:
-    """Floating-point operations of a token's forward and backward pass, by where they happen.
+    """Floating-point operations of a token's forward and backward pass, by part of the model.
 
-    Matrix products alone, two operations a multiplication with its addition; a product costs in
-    the backward pass twice what it costs in the forward pass. Nothing is counted twice for being
-    computed twice (attention's scores, which fused kernels compute again in the backward pass).
+    Matrix products only, a multiply-add counting as two operations; the backward pass of a product
+    costs twice its forward pass. Recomputation is not counted (fused kernels compute attention's
+    scores again in the backward pass).
     """
 
     blocks: float  # 6 × elements of their matrices
-    attention: float  # scores and weighted sums over the (T + 1) / 2 positions seen on average
+    attention: float  # scores and weighted sums over (T + 1) / 2 positions on average
     readout: float  # 6 D V
-    encoder: float  # its block, all T positions seen, and its read-out
+    encoder: float  # its block, over all T positions, and its read-out
     mapper: float  # g = W ρ over all 2^H codes, then Σ_d g_d G_d (U_h(d) − p_h)
 
     @property
@@ -70,10 +70,10 @@ class Flops:
 def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     """FLOPs of training, per token, at full context.
 
-    Attention: 4 D per position seen in the forward pass (2 D for the scores, 2 D for the sum of
-    values), three times that with the backward pass; a causal block sees (T + 1) / 2 positions in
-    the mean, the encoder T; fewer where attention stays within documents, so that this is an upper
-    bound there. ζ's query is the same for all tokens and costs nothing per token.
+    Attention: 4 D per key and query in the forward pass (2 D for the scores, 2 D for the sum of
+    values), three times that with the backward pass; a causal block reads (T + 1) / 2 keys on
+    average, the encoder T. With attention within documents there are fewer, and this is an upper
+    bound. ζ's query is the same for all tokens and costs nothing per token.
     Mapper: 2 D 2^H, in the backward pass only, and its sums over each half of the bits.
     """
     model = meta_model(config, vocab_size)
@@ -95,7 +95,7 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
 
 
 def dense_mapper_flops(config: ModelConfig) -> int:
-    """What the mapper would cost per token as it is printed: a one-hot vector of length 2^H times
+    """Cost per token of the mapper as printed in the paper: a one-hot vector of length 2^H times
     the table, forward (2 D 2^H) and backward (twice that).
     """
     return 6 * config.d_model * (1 << config.latent_bits) if config.latent_bits else 0
@@ -103,18 +103,18 @@ def dense_mapper_flops(config: ModelConfig) -> int:
 
 @dataclass
 class Memory:
-    """Bytes of one GPU when most is needed: when the loss is made, or soon after, when the backward
-    pass enters the last block.
+    """Peak bytes of one GPU: while the loss is computed, or just after, when the backward pass
+    enters the last block.
 
-    Not counted: the allocator's fragments, buffers of the libraries, the CUDA context.
+    Not counted: fragmentation, libraries' buffers, the CUDA context.
     """
 
     parameters: float  # float32
     gradients: float  # float32
     optimizer: float  # AdamW's two moments, float32
-    gathered: float  # what a sharded model needs whole for the moment
+    gathered: float  # unsharded copies that a sharded model holds for the moment
     weight_copies: float  # bf16 copies of the matrices, which autograd keeps
-    activations: float  # with activation checkpointing, one block's are computed again
+    activations: float  # with activation checkpointing, one block's are recomputed
     loss: float  # gradients of the read-out; logits of a chunk, or a block's gradients, if more
 
     @property
@@ -124,8 +124,7 @@ class Memory:
 
 @dataclass
 class Activations:
-    """Bytes a token that autograd keeps of each part of a model, with bf16 autocast if ``half``,
-    else float32.
+    """Bytes per token that autograd keeps for each part of a model.
 
     Of a block: the residual stream before each norm (float32) and the norm's 1 / rms; the input of
     each matrix; q, k and v after RoPE; attention's result and, per head, its log-sum-exp; SwiGLU's
@@ -134,12 +133,13 @@ class Activations:
     """
 
     block: int
-    reader: int  # what the block that reads z keeps more
+    reader: int  # in addition, for the block that reads z
     encoder: int  # its block, but for the x that it shares with the reader
     rest: int  # norm and ids at the end; the encoder's read-out, o, two sigmoids of it, z, KL
 
 
 def activations(config: ModelConfig, half: bool) -> Activations:
+    """With bf16 autocast if ``half``, else float32."""
     d, f, bits = config.d_model, config.ffn_width, config.latent_bits
     k = d // config.n_heads * config.n_kv_heads
     w = 2 if half else 4  # bytes of what enters a matrix product
@@ -162,9 +162,9 @@ def activations(config: ModelConfig, half: bool) -> Activations:
 def kept_activations(
     config: ModelConfig, batch: int, half: bool, activation_checkpointing: bool = False
 ) -> int:
-    """Bytes that autograd keeps for the backward pass of ``batch`` sequences, but for the loss and
-    copies of weights. With activation checkpointing it keeps of a block no more than its input, and
-    of the one that reads z, and of the encoder, x and x + r.
+    """Bytes that autograd keeps for the backward pass of ``batch`` sequences, without those of the
+    loss and of copies of weights. With activation checkpointing: the inputs of each block, which
+    for the one that reads z are x and x + r.
     """
     d, t, layers, a = config.d_model, config.context, config.n_layers, activations(config, half)
     rope = 4 * t * d // config.n_heads
@@ -177,8 +177,8 @@ def kept_activations(
 
 
 def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
-    """Bytes that one block keeps for its own backward pass when activation checkpointing has
-    computed it again, beside its inputs; the most that any block does.
+    """Bytes, without its inputs, of the largest block that activation checkpointing recomputes for
+    its backward pass.
     """
     d, t, a = config.d_model, config.context, activations(config, half)
     reader = a.reader - 4 * d if config.latent_bits else 0
@@ -186,9 +186,9 @@ def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
 
 
 def loss_peak(config: ModelConfig, vocab_size: int, batch: int, half: bool, device: str) -> int:
-    """Bytes of the loss: gradients of the read-out's input and matrix, which are made with it, and
-    beside them the more of two: that input with what a chunk of tokens needs, its logits and their
-    softmax (float32 whatever autocast says); or gradients of SwiGLU's gate, up and product.
+    """Bytes of the loss: the gradients of the read-out's input and matrix, and the larger of two:
+    that input with a chunk's logits and their softmax (float32, autocast or not); or the gradients
+    of SwiGLU's gate, up and product.
     """
     d, tokens = config.d_model, batch * config.context
     rows = min(tokens, chunk_rows(vocab_size, device))
@@ -209,41 +209,41 @@ def memory(
     activation_checkpointing: bool = False,
     device: str = "cuda",
 ) -> Memory:
-    """Memory of each of ``workers`` GPUs that reads ``batch`` sequences at a time.
+    """Memory of each of ``workers`` GPUs that processes ``batch`` sequences at a time.
 
-    Replicas (DDP) hold everything whole and reduce gradients in buckets that hold them again.
-    Sharded ones (FSDP) hold 1 / workers of parameters, gradients and moments, gather one block
-    at a time while they fetch the next, and keep whole what belongs to no block (embeddings,
-    read-out, post-sampler): float32, each with its gradient but for the block that is fetched.
+    Replicas (DDP) hold everything, and gradients twice: once more in the buckets that reduce them.
+    Sharded models (FSDP) hold 1 / workers of parameters, gradients and moments, and unsharded in
+    float32: one block with its gradient and the next one prefetched; with their gradients, the
+    parameters of no block (embeddings, read-out, post-sampler).
 
-    With activation checkpointing the sum is an upper bound: autocast forgets its copies of weights
-    when the forward pass ends. What a block keeps that is computed again counts as far as it is
-    more than the loss, which has gone by then.
+    With activation checkpointing the sum is an upper bound: autocast drops its copies of weights
+    when the forward pass ends. A recomputed block counts only as far as it exceeds the loss, whose
+    memory is free by then.
     """
     model = meta_model(config, vocab_size)
     total, block = elements(model), elements(model.blocks[0])
     rest = total - block * (config.n_layers + (config.latent_bits > 0))
     share = workers if sharded else 1
-    full = model.latent.readout if model.latent else None  # float32 whatever autocast says
+    full = model.latent.readout if model.latent else None  # float32, autocast or not
     loss = loss_peak(config, vocab_size, batch, half, device)
-    kept = kept_activations(config, batch, half, activation_checkpointing)
+    activation_bytes = kept_activations(config, batch, half, activation_checkpointing)
     if activation_checkpointing:
-        kept += max(0, recomputed_activations(config, batch, half) - loss)
+        activation_bytes += max(0, recomputed_activations(config, batch, half) - loss)
     return Memory(
         parameters=4 * total / share,
         gradients=4 * total / share * (2 if workers > share else 1),
         optimizer=8 * total / share,
         gathered=4 * (2 * rest + 3 * block) if sharded else 0,
         weight_copies=2 * (linear_elements(model) - linear_elements(full)) if half else 0,
-        activations=kept,
+        activations=activation_bytes,
         loss=loss,
     )
 
 
 def utilisation(tokens_per_second: float, flops: Flops, peak: float) -> float:
-    """Model FLOPs utilisation: what ``tokens_per_second`` on one GPU make of its ``peak`` FLOP/s.
+    """Model FLOPs utilisation of one GPU with ``peak`` FLOP/s at ``tokens_per_second``, 0 … 1.
 
-    PaLM (Chowdhery et al. 2022, arXiv 2204.02311), appendix B, but with causal attention counted
-    as what it needs.
+    PaLM (Chowdhery et al. 2022, arXiv 2204.02311), appendix B, but causal attention counts only the
+    keys that are read.
     """
     return tokens_per_second * flops.total / peak

@@ -8,25 +8,20 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 
-def each_seed(arms: Any, seeds: Any) -> DictConfig:
+def each_seed(arms: DictConfig, seeds: ListConfig) -> DictConfig:
     """Runs <arm>_s<seed>; raises ValueError starting with the dotted key that is wrong."""
-    if not isinstance(seeds, ListConfig) or not seeds:
-        raise ValueError("seeds: not a list of at least one seed")
+    if not seeds:
+        raise ValueError("seeds: empty; arms need at least one seed")
     for i, seed in enumerate(seeds):
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise ValueError(f"seeds.{i}: {seed!r} is not a number 0, 1, 2, …")
+        if seed < 0:
+            raise ValueError(f"seeds.{i}: {seed} is not a number 0, 1, 2, …")
         if seed in seeds[:i]:
             raise ValueError(f"seeds.{i}: {seed} is repeated")
-    if not isinstance(arms, DictConfig) or not arms:
-        raise ValueError("arms: not a mapping of at least one arm")
-    named = {str(name): arm for name, arm in arms.items()}
-    for name, arm in named.items():
-        if not isinstance(arm, DictConfig):
-            raise ValueError(f"arms.{name}: not a mapping, as a run is")
-        if "seed" in arm:
-            raise ValueError(f"arms.{name}.seed: an arm has every seed of `seeds`")
+    if not arms:
+        raise ValueError("arms: empty; seeds need at least one arm")
+    plain: Any = OmegaConf.to_container(arms)  # with what is missing, for validation to name
     return OmegaConf.create(
-        {f"{name}_s{seed}": {**arm, "seed": seed} for name, arm in named.items() for seed in seeds}
+        {f"{name}_s{seed}": {**arm, "seed": seed} for name, arm in plain.items() for seed in seeds}
     )
 
 

@@ -2,12 +2,15 @@
 
     python -m pipelines.compose experiment=quickstart runs.free_k1_8.kappa_bits=0.25
 
-Hydra composes exactly as `dvc exp run -S experiment=…` does (.dvc/config points it at conf/);
-the result is validated before it replaces params.yaml.
+Hydra composes exactly as `dvc exp run -S experiment=…` does (.dvc/config points it at conf/), with
+every default of the schema (hydra_plugins/schema.py); the result is validated before it replaces
+params.yaml.
 """
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -17,26 +20,39 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.common import errors
 from pipelines.common.errors import UserError
+from pipelines.config.data import keyed
 from pipelines.config.load import PARAMS, parse
 
 CONF = Path("conf")
 REFUSED = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^=']+)")
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
 
 def compose_config(overrides: list[str]) -> DictConfig:
-    """The composed and resolved configuration; raises UserError if it cannot be composed."""
+    """The composed and resolved configuration, as params.yaml has it; raises UserError if it cannot
+    be composed.
+    """
     try:
         with initialize_config_dir(str(CONF.resolve()), version_base=None):
             config = compose("config", overrides)
         OmegaConf.resolve(config)
     except REFUSED as error:
         raise UserError(f"conf/: {one_line(error)}") from None
-    return config
+    plain: Any = OmegaConf.to_container(config, enum_to_str=True)
+    return OmegaConf.create(plain)
 
 
 def one_line(error: Exception) -> str:
-    """The error's words; those of a resolver (hydra_plugins/) start with the dotted key."""
+    """The error's message; one of a type or of a resolver (hydra_plugins/) starts with its key."""
+    cause = error.__cause__
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        override = OVERRIDE.match(str(error))
+        if not override or override[1].split(".")[0] == re.split(r"[.\[]", cause.full_key)[0]:
+            return keyed(cause)
+        # OmegaConf refuses a mapping for one typed entry, not for the entries, and names no parent
+        group = override[1].partition(f".{cause.full_key}")[0]
+        return f"{override[1]}: an entry is added as +{group}={{{cause.full_key}: {{…}}}}"
     words = str(error).removeprefix(RESOLVER)
     return "; ".join(line.strip() for line in words.splitlines() if line.strip())
 
@@ -53,7 +69,7 @@ def main() -> None:
     overrides = sys.argv[1:]
     config = compose_config(overrides)
     source = "conf/" + (f" with {' '.join(overrides)}" if overrides else "")
-    parse(config.copy(), source)
+    parse(config, source)
     write_params(config)
 
 

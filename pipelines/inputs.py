@@ -13,7 +13,7 @@ say. But a benchmark that no one knows is named here, before anything is trained
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -24,24 +24,35 @@ import yaml
 from pipelines.common import errors
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Fingerprint, Folder, local_files
-from pipelines.common.source_code import CODE, mirror
+from pipelines.common.file_listing import Entry, Fingerprint, Folder, local_files
+from pipelines.common.source_code import CODE, mirror, stages_reading
 from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
+SHOWN = 6  # files of changed code that are named
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
+
+
+def part_files(key: str, part: dict[str, Any]) -> Iterable[Entry] | None:
+    """The files of one part; None if its kind of source has none on this machine."""
+    match part["source"]:
+        case "files":
+            return Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
+        case "hub":
+            return local_files(part["dataset"], part.get("data_files") or [])
+    return None
 
 
 def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
     """The files of one part; None if it has none on this machine."""
+    entries: Iterable[Entry] | None = None
     if part["source"] == "files":
-        folder = Folder(key, part["root"], part["pattern"], part.get("exclude") or [])
-        found = Fingerprint(folder.entries())
-    else:
+        entries = Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
+    elif part["source"] == "hub":
         entries = local_files(part["dataset"], part.get("data_files") or [])
-        if entries is None:
-            return None
-        found = Fingerprint(entries)
+    if entries is None:
+        return None
+    found = Fingerprint(entries)
     if not found.count:
         raise UserError(f"{key}: no file is there")
     return {"files": found.count, "bytes": found.size, "fingerprint": found.hex()}
@@ -106,16 +117,23 @@ def note_suite(tasks: Any) -> None:
             file.write(dumps(found, indent=1).encode() + b"\n")
 
 
-def note_code() -> None:
-    """Bring the copy of the code up to date, and say what in it is new."""
-    before, known = CODE.exists(), INPUTS.exists()
+def note_code(known: bool) -> None:
+    """Bring the copy of the code up to date, and say which stages run again because of it and why.
+
+    ``known``: whether this stage has run here before, so that there may be results.
+    """
+    first = not CODE.exists()
     changed = mirror(CODE)
-    if before and changed:
-        print(f"code changed: {', '.join(sorted(changed))}")
-    elif known and not before:
+    if known and first:
         print(
             f"{CODE} is new: results here were made by a version of the project that did not keep "
             "its code there, so every stage runs once more"
+        )
+    elif known and changed:
+        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+        print(
+            f"code changed: {', '.join(changed[:SHOWN])}{more}; this runs again: "
+            f"{', '.join(stages_reading(changed)) or 'nothing'}"
         )
 
 
@@ -126,9 +144,10 @@ def main() -> None:
         names = set(entries)
     except (yaml.YAMLError, TypeError, KeyError, FileNotFoundError):
         raise UserError("params.yaml: no entries under data") from None
+    known = INPUTS.exists()
     suite = params.get("suite")
     note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {})
-    note_code()
+    note_code(known)
     for name, data in entries.items():
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
         note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)

@@ -35,13 +35,13 @@ def arguments(argv: list[str]) -> tuple[Path, list[str]]:
 
 
 def files(tree: Path) -> list[str]:
-    """What a job has brought along: Ray leaves out what git ignores, and so all that is made."""
-    found = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
-    return sorted(str(path) for path in found if not NOT_BROUGHT & set(path.parts))
+    """The files that Ray has uploaded for a job: none that git ignores, and so no results."""
+    paths = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
+    return sorted(str(path) for path in paths if not NOT_BROUGHT & set(path.parts))
 
 
 def bring(tree: Path, folder: Path) -> None:
-    """Make the folder's sources those of the tree; what was made there stays."""
+    """Copy the tree's sources to the folder, and remove old ones there; results stay."""
     folder.mkdir(parents=True, exist_ok=True)
     list_file, brought = folder / BROUGHT, files(tree)
     before = json.loads(list_file.read_text()) if list_file.exists() else []

@@ -467,8 +467,8 @@ WRONG = [
     Wrong(
         "windows off by one after the first token file",
         "artifacts/tokens/shards.py",
-        "first = place - self.starts[file]",
-        "first = max(0, place - self.starts[file] - (file > 0))",
+        "first = offset - self.starts[file]",
+        "first = max(0, offset - self.starts[file] - (file > 0))",
         "artifacts/test_shards.py::test_a_window_that_crosses_files_has_the_tokens_of_both",
         "pipelines",
     ),
@@ -481,6 +481,14 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
+        "the version of the code in every token file",
+        "tokenize/build.py",
+        "[*vocabulary, *layout, part_sha256]",
+        '[*vocabulary, *layout, part_sha256, code_version("tokenize")]',
+        "tokenize/test_build.py::test_the_version_of_the_code_is_in_no_byte_of_what_it_makes",
+        "pipelines",
+    ),
+    Wrong(
         "a file's time left out of what tells that it has changed",
         "common/file_listing.py",
         "entry.size, entry.mtime_ns)).encode()",
@@ -490,15 +498,15 @@ WRONG = [
     ),
     Wrong(
         "a hub's dataset read at another commit than the one that is kept",
-        "data/sources.py",
-        "self.version = revision = commit(",
-        "self.version = commit(",
+        "data/sources/hub.py",
+        "self.version = revision = dataset_commit(",
+        "self.version = dataset_commit(",
         "data/test_sources.py::test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at",
         "pipelines",
     ),
     Wrong(
         "what is excluded decides whether finished work fits",
-        "data/build.py",
+        "data/resume.py",
         'for name in ("pattern", "exclude"):',
         'for name in ("pattern",):',
         "data/test_build.py::test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished",
@@ -507,7 +515,7 @@ WRONG = [
     Wrong(
         "n-grams across documents",
         "tokenize/overlap.py",
-        "inside[at[(at >= 0) & (at < len(found))]] = False",
+        "inside[at[(at >= 0) & (at < len(inside))]] = False",
         "pass",
         "tokenize/test_overlap.py::test_an_ngram_over_the_border_of_two_documents_is_none",
         "pipelines",
@@ -623,11 +631,11 @@ WRONG = [
         "inference/test_bounds.py::test_bounds_of_the_coin_itself_reach_its_exact_likelihood",
     ),
     Wrong(
-        "pieces of a row scored as one",
+        "chunks of a row scored as one",
         "inference/bounds.py",
-        "positions = model.positions(0, inputs.shape[1], inputs.device, pieces)",
+        "positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)",
         "positions = model.positions(0, inputs.shape[1], inputs.device)",
-        "inference/test_bounds.py::test_pieces_packed_into_rows_are_bounded_as_if_each_were_alone",
+        "inference/test_bounds.py::test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone",
     ),
     Wrong(
         "standard error as if all documents had one size",
@@ -660,9 +668,9 @@ WRONG = [
     Wrong(
         "labels predicted by a classifier that has seen them",
         "analysis/label_information.py",
-        "known, asked = fold != half, fold == half",
-        "known, asked = fold >= 0, fold == half",
-        "analysis/test_label_information.py::test_a_guess_has_not_seen_its_own_label",
+        "train, test = fold != half, fold == half",
+        "train, test = fold >= 0, fold == half",
+        "analysis/test_label_information.py::test_a_prediction_does_not_use_its_own_label",
     ),
     Wrong(
         "bits of sequences split at the median",
@@ -683,7 +691,7 @@ WRONG = [
         "evaluate/bounds.py",
         "importance_bound(log_weights, k)",
         "importance_bound(log_weights[:k], k)",
-        "artifacts/test_packing.py::test_iwae_by_samples_is_that_of_the_log_weights",
+        "evaluate/test_bounds.py::test_iwae_by_samples_is_that_of_the_log_weights",
         "pipelines",
     ),
     Wrong(
@@ -849,15 +857,15 @@ WRONG = [
     Wrong(
         "a probe that has read the z after",
         "analysis/latent_probe.py",
-        "read = of_z.cumsum(1)",
-        "read = of_z.cumsum(1).roll(-1, 1)",
+        "total = log_q.cumsum(1)",
+        "total = log_q.cumsum(1).roll(-1, 1)",
         "analysis/test_latent_probe.py::test_a_label_written_out_is_known_digit_by_digit_and_not_before",
     ),
     Wrong(
         "a z that is expected by one who has read it",
         "analysis/latent_probe.py",
-        "(exponent * (read - of_z))",
-        "(exponent * read)",
+        "(exponent * (total - log_q))",
+        "(exponent * total)",
         "analysis/test_latent_probe.py::test_a_label_written_out_is_known_digit_by_digit_and_not_before",
     ),
     Wrong(

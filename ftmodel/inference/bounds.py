@@ -1,4 +1,4 @@
-"""Upper bounds on the NLL of held-out pieces of text, per piece, in nats.
+"""Upper bounds on the NLL of held-out chunks of text, per chunk, in nats.
 
 A Free Transformer's cross-entropy under the posterior z is not a language-model loss: z has read
 the tokens that it helps to predict. Comparable with a baseline's NLL are upper bounds (in
@@ -10,9 +10,9 @@ expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z)
 
 Which of IWAE-K and the prior bound is tighter depends on the model: docs/measurement.md.
 
-Several pieces may lie in one row; attention and all sums then stay within each piece.
+Several chunks may lie in one row; attention and all sums then stay within each chunk.
 
-Shapes: B rows, T tokens, H latent bits, K samples, S pieces.
+Shapes: B rows, T tokens, H latent bits, K samples, S chunks.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-2
 
 @dataclass
 class Bounds:
-    """Nats per piece, (S,) each, but where a shape is given."""
+    """Nats per chunk, (S,) each, but where a shape is given."""
 
     ce: Tensor  # reconstruction: mean over K posterior samples of −log p(x | z)
     kl: Tensor
@@ -50,12 +50,12 @@ def importance_bound(log_weights: Tensor, k: int) -> Tensor:
     return (log(k) - grouped.logsumexp(1)).mean(0)
 
 
-def sums(values: Tensor, pieces: Tensor) -> Tensor:
-    """Sums (S, …) over each piece of values (B, T, …), in float64; pieces (B, T) as in
+def sums(values: Tensor, segment_ids: Tensor) -> Tensor:
+    """Sums (S, …) over each chunk of values (B, T, …), in float64; segment_ids (B, T) as in
     ``latent_bounds``.
     """
-    totals = values.new_zeros(int(pieces.max()) + 1, *values.shape[2:], dtype=torch.float64)
-    return totals.index_add_(0, pieces.flatten(), values.flatten(0, 1).double())[1:]
+    totals = values.new_zeros(int(segment_ids.max()) + 1, *values.shape[2:], dtype=torch.float64)
+    return totals.index_add_(0, segment_ids.flatten(), values.flatten(0, 1).double())[1:]
 
 
 def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -68,15 +68,17 @@ def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor
 
 @torch.inference_mode()
 def exact_nll(
-    model: FreeTransformer, inputs: Tensor, targets: Tensor, pieces: Tensor | None = None
+    model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
 ) -> Tensor:
     """NLL (S,) in nats of a baseline, for which it is exact; arguments as in ``latent_bounds``."""
-    hidden = model(inputs, documents=pieces).hidden
-    return sums(token_nll(model, hidden, targets), rows_of(inputs) if pieces is None else pieces)
+    hidden = model(inputs, documents=segment_ids).hidden
+    return sums(
+        token_nll(model, hidden, targets), row_ids(inputs) if segment_ids is None else segment_ids
+    )
 
 
-def rows_of(inputs: Tensor) -> Tensor:
-    """Piece numbers (B, T) if each row is one piece."""
+def row_ids(inputs: Tensor) -> Tensor:
+    """Segment ids (B, T) if each row is one chunk."""
     return torch.arange(1, len(inputs) + 1, device=inputs.device)[:, None].expand_as(inputs)
 
 
@@ -99,7 +101,7 @@ def latent_bounds(
     targets: Tensor,
     samples: int,
     draw: Callable[[], Tensor],
-    pieces: Tensor | None = None,
+    segment_ids: Tensor | None = None,
     prior: bool = True,
 ) -> Bounds:
     """Bounds on the NLL of ``targets`` (B, T), the successors of ``inputs``, with K = samples.
@@ -111,31 +113,31 @@ def latent_bounds(
         draw: returns new noise (B, T, H), float32, uniform on the multiples of 2^-24 in [0, 1).
             Called 2 K times, for the posterior's and the prior's z in turn; K times without
             ``prior``.
-        pieces: (B, T), the number 1 … S of the piece that a token belongs to, 0 for padding; a
-            piece lies within one row. None: each row is one piece.
+        segment_ids: (B, T), the number 1 … S of the chunk that a token belongs to, 0 for padding;
+            a chunk lies within one row. None: each row is one chunk.
     """
     assert model.latent is not None, "a baseline has no bound: its NLL is exact"
-    positions = model.positions(0, inputs.shape[1], inputs.device, pieces)
-    numbers = rows_of(inputs) if pieces is None else pieces
+    positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
+    ids = row_ids(inputs) if segment_ids is None else segment_ids
     x = model.lower(inputs, positions)
     q = sampled_probability(model.latent.encode(x, positions))  # P(bit = 1), (B, T, H)
 
     def nll(bits: Tensor) -> Tensor:
         """−log p(x | z), nats, (S,), of bits of z (B, T, H)."""
         hidden = model.upper(x, model.inject_codes(x, pack_bits(bits)), positions)
-        return sums(token_nll(model, hidden, targets), numbers)
+        return sums(token_nll(model, hidden, targets), ids)
 
-    lengths = sums(torch.ones_like(q[..., 0]), numbers)
+    lengths = sums(torch.ones_like(q[..., 0]), ids)
     log_prior = -lengths * model.config.latent_bits * LN2
     ce, log_w, log_p = [], [], []
     for _ in range(samples):
         bits = draw() < q
         ce.append(nll(bits))
-        log_q = sums(torch.where(bits, q, 1 - q).log(), numbers).sum(-1)
+        log_q = sums(torch.where(bits, q, 1 - q).log(), ids).sum(-1)
         log_w.append(-ce[-1] + log_prior - log_q)
         if prior:
             log_p.append(-nll(draw() < 0.5))
-    kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), numbers)
+    kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), ids)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)
     log_weights = torch.stack(log_w)

@@ -1,4 +1,4 @@
-"""The shape of a model: the numbers that fix every parameter tensor but the vocabulary."""
+"""Architecture of a model: all that fixes its parameter tensors, but the vocabulary size."""
 
 from dataclasses import dataclass
 from math import inf
@@ -21,7 +21,7 @@ class ModelConfig:
     tied: bool = True  # one matrix for embedding and read-out
     latent_bits: int = 0  # H
     document_mask: bool = False  # attention, the encoder's too, stays within a document
-    latent_block: int | None = None  # that reads z, counted from 1; None: the paper's, L/2 + 1
+    latent_block: int | None = None  # which block reads z, from 1; None: the paper's, L/2 + 1
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
     embedding_std: float = 0.02  # of the initial token embeddings
@@ -57,5 +57,5 @@ class ModelConfig:
 
     @property
     def lower_blocks(self) -> int:
-        """Blocks before the one that reads z: the encoder reads what they make of the tokens."""
+        """Number of blocks before the one that reads z; the encoder reads their output."""
         return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1

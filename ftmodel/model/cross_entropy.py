@@ -1,8 +1,8 @@
-"""Cross-entropy of a read-out, without ever storing the logits of all tokens.
+"""Cross-entropy of a linear read-out, without storing the logits of all tokens.
 
-The gradient of each chunk of tokens is made as soon as its logits are there, in the forward pass;
-then they are no longer needed. F.linear_cross_entropy with its options does the same, but heeds
-no autocast: float32 products, or a loss in bf16.
+The forward pass computes the gradient of each chunk of tokens together with its logits, which are
+then no longer needed. F.linear_cross_entropy can do the same, but ignores autocast: its products
+are float32, or its loss bf16.
 
 Shapes: N tokens, D width, V vocabulary.
 """
@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-CHUNK_ELEMENTS = 1 << 22  # of the logits of a chunk
-LEAST_ROWS = 512  # of a chunk: each adds to the whole gradient (V, D)
+CHUNK_ELEMENTS = 1 << 22  # logits in a chunk
+LEAST_ROWS = 512  # tokens in a chunk: every chunk adds to the whole gradient (V, D)
 
 
 def chunk_rows(vocabulary: int, device: str) -> int:
-    """Tokens of a chunk; more on a GPU, whose products are fast next to its memory."""
+    """Tokens in a chunk; more on a GPU, which computes fast relative to its memory bandwidth."""
     return max(LEAST_ROWS if device == "cpu" else 4 * LEAST_ROWS, CHUNK_ELEMENTS // vocabulary)
 
 
@@ -38,13 +38,13 @@ class LinearCrossEntropy(torch.autograd.Function):
             grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
             loss = hidden.new_zeros((), dtype=torch.promote_types(dtype, torch.float32))
             size = (min(rows, n), len(weight))
-            logits_of = hidden.new_empty(size, dtype=dtype)
-            p_of = hidden.new_empty(size, dtype=loss.dtype)
+            logits_buffer = hidden.new_empty(size, dtype=dtype)
+            p_buffer = hidden.new_empty(size, dtype=loss.dtype)
             chunks = (hidden.split(rows), targets.split(rows), grad_hidden.split(rows))
             for x, y, grad_x in zip(*chunks, strict=True):
                 x, y = x.to(dtype), y[:, None]
-                logits = torch.mm(x, w.T, out=logits_of[: len(x)])
-                p = torch.log_softmax(logits, -1, dtype=loss.dtype, out=p_of[: len(x)])
+                logits = torch.mm(x, w.T, out=logits_buffer[: len(x)])
+                p = torch.log_softmax(logits, -1, dtype=loss.dtype, out=p_buffer[: len(x)])
                 loss -= p.gather(1, y).sum()
                 p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))  # softmax − one-hot
                 g = logits.copy_(p) if dtype != p.dtype else p

@@ -13,7 +13,7 @@ from ftmodel.model.config import ModelConfig
 
 
 def rope_table(start: int, length: int, width: int, theta: float, device: torch.device) -> Tensor:
-    """Rotations e^{i t θ_j}, complex (length, width / 2), at positions t = start, start + 1, …
+    """Rotations e^{i t θ_j}, complex64 (length, width / 2), at positions t = start, start + 1, …
 
     RoFormer (Su et al. 2021, arXiv 2104.09864), § 3.2.2, pairing neighbouring channels.
     """
@@ -24,8 +24,8 @@ def rope_table(start: int, length: int, width: int, theta: float, device: torch.
 
 
 def rotate(x: Tensor, rope: Tensor) -> Tensor:
-    """Apply RoPE to x (B, N, T or 1, E); one row broadcasts to all T positions."""
-    if torch.compiler.is_compiling():  # inductor has no code for complex numbers, else the fastest
+    """Apply RoPE to x (B, N, T or 1, E); a single row is broadcast to all T positions."""
+    if torch.compiler.is_compiling():  # inductor does not compile complex products
         cos, sin = torch.view_as_real(rope).unbind(-1)  # (T, E / 2)
         a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (B, N, T, E / 2)
         return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).type_as(x)
@@ -35,26 +35,27 @@ def rotate(x: Tensor, rope: Tensor) -> Tensor:
 
 @dataclass
 class Positions:
-    """Where the tokens of a forward pass stand; the same for all its blocks."""
+    """Positions and attention masks of a forward pass, the same for all blocks."""
 
     rope: Tensor  # complex (T, E / 2)
-    # bool (B, 1, T, S), whether a query (T) may read a key (S = T, or with what a cache holds);
-    # None: neither document boundaries nor padding
-    causal: Tensor | None = None  # those of its document, or no padding, that are not later
-    full: Tensor | None = None  # all of its document, or all that is no padding
+    # bool (B, 1, T, S): whether a query (T) may read a key (S, cached ones included); None: there
+    # are neither document boundaries nor padding
+    causal: Tensor | None = None  # keys of the same document, not padding, and not later
+    full: Tensor | None = None  # keys of the same document, not padding
 
 
 def within_documents(rope: Tensor, documents: Tensor) -> Positions:
-    """Positions for attention that stays within ``documents`` (B, T): integers, one a document."""
+    """Positions for attention within documents, which ``documents`` (B, T) numbers."""
     same = (documents[:, :, None] == documents[:, None, :]).unsqueeze(1)  # (B, 1, T, T)
     return Positions(rope, causal=same.tril(), full=same)
 
 
 def after_padding(rope: Tensor, start: int, padding: Tensor) -> Positions:
-    """Positions start, start + 1, … of rows whose first ``padding`` (B,) positions nobody reads.
+    """Positions start, start + 1, … of rows with ``padding`` (B,) leading positions that no other
+    position reads.
 
-    A padding position still reads itself: a softmax over nothing would be NaN, and NaN values times
-    a weight of 0 as well.
+    A padding position still reads itself: a softmax over no key is NaN, and so is NaN times a
+    weight of 0.
     """
     keys = torch.arange(start + len(rope), device=rope.device)
     queries = keys[start:, None]  # (T, 1)
@@ -65,7 +66,7 @@ def after_padding(rope: Tensor, start: int, padding: Tensor) -> Positions:
 
 
 class LayerCache:
-    """Keys and values of one block for the positions already read, in buffers of fixed size."""
+    """Keys and values of one block for the positions read so far, in buffers of fixed size."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -87,20 +88,20 @@ class LayerCache:
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def append_one(self, kv: Tensor) -> tuple[Tensor, Tensor]:
-        """As ``append``, for kv (B, 2, M, E) of one position, to a cache that is not empty."""
+        """``append`` for one position, kv (B, 2, M, E), to a cache that is not empty."""
         assert self.keys is not None and self.values is not None and self.length < self.capacity
         self.both.select(3, self.length).copy_(kv)
         self.length += 1
         return self.keys.narrow(2, 0, self.length), self.values.narrow(2, 0, self.length)
 
     def select(self, rows: Tensor, capacity: int) -> "LayerCache":
-        """A copy that holds ``rows`` (R,) of this cache, in their order, some more than once or not
-        at all, and has room for ``capacity`` positions.
+        """A copy of ``rows`` (R,) of this cache, repeated rows allowed, with room for ``capacity``
+        positions.
         """
-        chosen = LayerCache(capacity)
+        copy = LayerCache(capacity)
         if self.keys is not None and self.values is not None:
-            chosen.append(self.keys[rows, :, : self.length], self.values[rows, :, : self.length])
-        return chosen
+            copy.append(self.keys[rows, :, : self.length], self.values[rows, :, : self.length])
+        return copy
 
 
 class Attention(nn.Module):
@@ -160,8 +161,9 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """Pre-norm attention and SwiGLU. ``block(q, kv)`` normalises each input by its own pre-norm.
 
-    The residual stream is q: what is added to keys and values never enters it. ``kv`` None is q,
-    then normalised once; no test of identity, as activation checkpointing copies its arguments.
+    The residual stream is q; kv enters it only through attention. ``kv`` None stands for q, which
+    is then normalised once. (Activation checkpointing copies its arguments: ``kv is q`` would not
+    do.)
     """
 
     def __init__(self, config: ModelConfig) -> None:

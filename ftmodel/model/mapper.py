@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# largest part of the (N, 2^H) product that the backward pass holds at one time, in elements: the
-# fastest measured on a CPU, where it stays in cache; not measured on a GPU, whose kernels should be
-# large and few
+# elements of the (N, 2^H) product that the backward pass holds at a time: the fastest measured on a
+# CPU, where it stays in cache; not measured on a GPU, which prefers few large kernels
 CPU_BLOCK, GPU_BLOCK = 1 << 21, 1 << 24
 
 
@@ -44,17 +43,17 @@ def code_probabilities(p: Tensor) -> Tensor:
 def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
     """∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h) with g = W ρ; (N, H).
 
-    The code's bits split in a low and a high half, so that G is an outer product of two vectors of
-    length 2^{H/2} and the sum over d becomes two small contractions. A block of g, some rows of W
-    by some tokens, is used up as soon as it is there; over all blocks W is read once. Four tensors
-    (N, 2^{H/2}) are held beside it.
+    The code's bits split into a low and a high half, so that G is an outer product of two vectors
+    of length 2^{H/2} and the sum over d becomes two small contractions. g is computed and used in
+    blocks of rows of W by tokens; over all blocks W is read once. Memory: one block, and four
+    tensors (N, 2^{H/2}).
 
     Args:
         rho: ρ = ∂loss/∂r (N, D).
         p: probabilities of the bits (N, H).
         table: W (2^H, D).
-        dtype: of the factors of the product W ρ; all else is in the precision of p, as a bit that
-            is nearly certain has for its gradient a small difference of large sums.
+        dtype: of the factors of the product W ρ. All else has the precision of p: the gradient of a
+            nearly certain bit is a small difference of large sums.
     """
     bits, low = p.shape[1], p.shape[1] // 2
     g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])

@@ -1,7 +1,7 @@
 """The training loss: cross-entropy plus the per-token hinge of the KL above κ ("free bits").
 
-All losses are in nats per token. Cross-entropy here is a *reconstruction* term for a Free
-Transformer (z has seen the tokens); it is not a language-model loss. For that, see bounds.py.
+All losses are in nats per token. The cross-entropy of a Free Transformer is a *reconstruction* term
+(z has seen the tokens), not a language-model loss; for that, see inference/bounds.py.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def free_bits(kl: Tensor, kappa_bits: float) -> Tensor:
     """mean over tokens of max(0, KL_t − κ), nats: the hinge comes before the mean.
 
     Args:
-        kl: KL_t in nats, one value a token, any shape.
+        kl: KL_t in nats, one value per token, any shape.
         kappa_bits: κ in bits per token; this is the one place where it becomes nats.
     """
     return (kl - kappa_bits * LN2).clamp(min=0).mean()
@@ -55,8 +55,8 @@ def training_loss(
 ) -> Loss:
     """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T).
 
-    ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits`` are needed by a Free Transformer.
-    ``documents`` (B, T) tells the documents of a row apart, if attention is to stay within them.
+    A Free Transformer needs ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits``, κ in bits
+    per token. ``documents`` (B, T) as in ``FreeTransformer.forward``.
     """
     out = model(inputs, noise, documents=documents)
     ce = linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
@@ -69,9 +69,9 @@ def training_loss(
 
 
 def collapsed(kl_bits: list[float], kappa_bits: float, of: int) -> bool:
-    """Whether the latent has gone unused for a third of the training: KL (bits per token, in the
-    order of training) under a tenth of κ in the last third of ``of`` values, once that many are
-    there. With κ = 0 no information is asked for, and none is missed.
+    """Whether the latent has gone unused for a third of the training: the last ``of`` // 3 values
+    of KL (bits per token, in the order of training) are all below κ / 10, of ``of`` values that a
+    whole training has. Never with fewer values, nor with κ = 0.
     """
     third = max(1, of // 3)
     return kappa_bits > 0 and len(kl_bits) >= third and max(kl_bits[-third:]) < kappa_bits / 10

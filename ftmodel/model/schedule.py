@@ -1,6 +1,6 @@
-"""Schedules, as factors of the top learning rate and of κ; steps count optimizer steps from 0.
+"""Schedules, as factors of the peak learning rate and of κ; optimizer steps count from 0.
 
-Both of the learning rate would reach 0 one step after the last one.
+Both learning-rate schedules would reach 0 one step after the last.
 """
 
 from math import cos, pi, sqrt
@@ -14,16 +14,17 @@ def cosine(step: int, warmup: int, steps: int) -> float:
 
 
 def decay_start(decay: float, steps: int) -> int:
-    """The step at which wsd begins to decay: ``decay`` of all steps, but at least one, decay."""
+    """First step of the decay of wsd, which takes ``decay`` × ``steps`` steps, at least one."""
     return steps - max(1, round(decay * steps))
 
 
 def wsd(step: int, warmup: int, decay: float, steps: int) -> float:
     """Linear warm-up to 1, then 1, then 1 − √x, x the share of the decay that has passed.
 
-    Hägele et al. 2024 (arXiv 2405.18392), who find this shape better than a linear one, and with a
-    decay of a fifth of all steps as good as a cosine. Up to ``decay_start`` it is the same for any
-    number of steps, if that is past the warm-up: one trunk that all budgets share.
+    Warm-up-stable-decay. Hägele et al. 2024 (arXiv 2405.18392) find this shape of the decay better
+    than a linear one, and a decay of a fifth of all steps as good as a cosine. Up to
+    ``decay_start``, if that is past the warm-up, it does not depend on ``steps``: all budgets share
+    one trunk.
     """
     if step < warmup:
         return (step + 1) / warmup
@@ -32,9 +33,9 @@ def wsd(step: int, warmup: int, decay: float, steps: int) -> float:
 
 
 def threshold(step: int, warmup: int) -> float:
-    """Of κ: linear to 1 over ``warmup`` steps; without any 1 throughout, as in the paper.
+    """Factor of κ: linear to 1 over ``warmup`` steps; 1 throughout with none, as in the paper.
 
-    Meant to let the decoder learn the task before it has z, and to make z say briefly what is
-    worth most; what it did, and with which seeds it did not: LOG.md, 2026-11-22.
+    Meant to let the decoder learn the task before it has z, and to make z encode first what is
+    worth most. Results, which depend on the seed: LOG.md, 2026-11-22.
     """
     return min(1.0, (step + 1) / warmup) if warmup else 1.0

@@ -1,10 +1,10 @@
-"""The paper's coin (§ 2, equations 1 and 2): one hidden bit Z, and flips that mostly show it.
+"""The paper's coin (§ 2, equations 1 and 2): a hidden bit Z, and flips that are noisy copies of it.
 
 Z ~ Bernoulli(1/2); the flips X_1 … X_64 are independent given Z, with
 
     P(X_t = 1 | Z = z) = (1 − ε) z + ε (1 − z).
 
-Given Z a model has one constant to know; without Z it must, at every flip, count the ones so far
+Given Z a model needs to know one constant; without Z it must count the ones before every flip
 (equation 2). A sequence is a start symbol and 64 flips, so that the first flip is predicted too.
 """
 
@@ -13,9 +13,11 @@ from math import log
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.synthetic.process import Process
+
 FLIPS = 64
-EPSILON = 0.2  # ε, of a flip that shows the other side than Z
-SYMBOLS = "^01"  # token id = place in this string
+EPSILON = 0.2  # ε, the probability that a flip differs from Z
+SYMBOLS = "^01"  # a token id is an index into this string
 START, ZERO, ONE = range(3)
 ROW = 1 + FLIPS
 
@@ -64,3 +66,14 @@ def label_posterior(sequences: Tensor) -> Tensor:
 def predictive(sequences: Tensor) -> Tensor:
     """P(X_{t+1} = 1 | x_1 … x_t) for t = 0 … 63, (n, 64), of sequences (n, 65)."""
     return probability_of_one(posteriors(sequences)[:, :-1])
+
+
+PROCESS = Process(
+    symbols=tuple(SYMBOLS),
+    separator="",
+    row=ROW,
+    sample=sample_sequences,
+    log_probability=exact_log_probability,
+    sample_labelled=sample_labelled,
+    label_posterior=label_posterior,
+)

@@ -1,9 +1,9 @@
-"""Reviews from a small grammar, of two kinds: text with a hidden label that is known.
+"""Reviews from a small grammar: text with a hidden binary label, the sentiment.
 
 A review's sentiment is a fair coin. Each of its sentences, independently given the sentiment, has
-one of three shapes and draws its words uniformly, but for the adjective: with probability 0.8 it is
-of the review's own sentiment, else of the other. Nouns and adverbs say nothing of the label. A
-sequence is a start symbol and 8 sentences of 6 words.
+one of three shapes and draws its words uniformly, except the adjective: with probability 0.8 it has
+the review's sentiment, else the other. Nouns and adverbs are independent of the label. A sequence
+is a start symbol and 8 sentences of 6 words.
 """
 
 from math import log
@@ -11,12 +11,14 @@ from math import log
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.synthetic.process import Process
+
 SENTENCES = 8
-OWN = 0.8  # of adjectives, that are of the review's own sentiment
+OWN = 0.8  # P(adjective has the review's sentiment)
 
 NOUNS = ("plot", "cast", "music", "script", "camera", "ending", "title", "hero")
 ADVERBS = ("very", "rather", "quite", "really")
-ADJECTIVES = (  # by sentiment: 0 against, 1 for
+ADJECTIVES = (  # by sentiment: 0 negative, 1 positive
     ("dull", "weak", "clumsy", "boring"),
     ("fine", "bright", "lovely", "clever"),
 )
@@ -46,7 +48,7 @@ def sample_labelled(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
     drawn = {kind: torch.randint(COUNT[kind], size, generator=generator) for kind in COUNT}
     drawn["ADJECTIVE"] = sentiment * EACH + drawn["ADJECTIVE"] % EACH
     kind = torch.randint(len(SHAPES), size, generator=generator)
-    made = [  # the sentence of each shape, (n, S, WORDS)
+    of_shape = [  # the sentence in each shape, (n, S, WORDS)
         torch.stack(
             [
                 FIRST[word] + drawn[word] if word in FIRST else torch.full(size, ID[word])
@@ -56,7 +58,7 @@ def sample_labelled(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
         )
         for shape in SHAPES
     ]
-    sentences = torch.stack(made)[kind, torch.arange(n)[:, None], torch.arange(SENTENCES)]
+    sentences = torch.stack(of_shape)[kind, torch.arange(n)[:, None], torch.arange(SENTENCES)]
     start = torch.full((n, 1), ID[START])
     return torch.cat((start, sentences.flatten(1)), dim=1), label
 
@@ -95,10 +97,21 @@ def sentence_log_probability(sentences: Tensor, label: int) -> Tensor:
         log_p = torch.full(sentences.shape[:2], -log(len(SHAPES)), dtype=torch.float64)
         for word, ids in zip(shape, sentences.unbind(-1), strict=True):
             if word in FIRST:
-                place = ids - FIRST[word]
-                fits = (place >= 0) & (place < COUNT[word])
-                log_p += torch.where(fits, table[word][place.clamp(0, COUNT[word] - 1)], impossible)
+                index = ids - FIRST[word]
+                fits = (index >= 0) & (index < COUNT[word])
+                log_p += torch.where(fits, table[word][index.clamp(0, COUNT[word] - 1)], impossible)
             else:
                 log_p += torch.where(ids == ID[word], 0.0, impossible)
         shapes.append(log_p)
     return torch.stack(shapes).logsumexp(0)
+
+
+PROCESS = Process(
+    symbols=SYMBOLS,
+    separator=" ",
+    row=ROW,
+    sample=sample_sequences,
+    log_probability=exact_log_probability,
+    sample_labelled=sample_labelled,
+    label_posterior=label_posterior,
+)

@@ -1,7 +1,7 @@
-"""Scores of generated target-task sequences: is each one well formed, and what does z decide?
+"""Scores of generated target-task sequences: validity, and the spread within groups.
 
-A *group* is a set of sequences that share a prompt. All functions take bodies: the characters after
-the prompt, as text over the letters, '_' and '!'.
+A *group* is a set of sequences that share a prompt, and one z or not. Functions of bodies take the
+characters after the prompt, as text over the letters, '_' and '!'.
 """
 
 from dataclasses import dataclass
@@ -22,34 +22,33 @@ def is_valid(body: str, letter: str) -> bool:
 
 
 def mean_position(body: str, letter: str) -> float | None:
-    """Mean place (0 … 63) of the letter's occurrences; None if there is none."""
-    places = [i for i, c in enumerate(body) if c == letter]
-    return fmean(places) if places else None
+    """Mean position (0 … 63) of the letter's occurrences; None if there is none."""
+    positions = [i for i, c in enumerate(body) if c == letter]
+    return fmean(positions) if positions else None
 
 
 def spread(bodies: list[str], letter: str) -> float:
     """Standard deviation, in characters, of the target's mean position over a group."""
-    places = [m for b in bodies if (m := mean_position(b, letter)) is not None]
-    return pstdev(places) if len(places) > 1 else nan
+    means = [m for b in bodies if (m := mean_position(b, letter)) is not None]
+    return pstdev(means) if len(means) > 1 else nan
 
 
 def noise_overlap(bodies: list[str]) -> float:
-    """Mean over pairs of the Jaccard overlap |A ∩ B| / |A ∪ B| of the places of '!'.
-
-    Pairs without any '!' have no overlap to measure and are left out.
+    """Mean over pairs of the Jaccard overlap |A ∩ B| / |A ∪ B| of the positions of '!'; pairs
+    without any '!' are left out. NaN if no pair is left.
     """
-    places = [{i for i, c in enumerate(b) if c == "!"} for b in bodies]
-    overlaps = [len(a & b) / len(a | b) for a, b in combinations(places, 2) if a | b]
+    positions = [{i for i, c in enumerate(b) if c == "!"} for b in bodies]
+    overlaps = [len(a & b) / len(a | b) for a, b in combinations(positions, 2) if a | b]
     return fmean(overlaps) if overlaps else nan
 
 
 @dataclass
 class Scores:
-    """Means over groups; valid is a share of sequences, spread is in characters."""
+    """Means over sequences (valid) or groups (spread, noise)."""
 
-    valid: float
-    spread: float
-    noise: float
+    valid: float  # share of sequences
+    spread: float  # of the target's mean position within a group, characters
+    noise: float  # overlap of the positions of '!' within a group, 0 … 1
     groups: int
     group_size: int
 

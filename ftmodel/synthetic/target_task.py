@@ -1,4 +1,4 @@
-"""The paper's synthetic task (§ 4.1): a letter's target at a random place among noise.
+"""The paper's synthetic task (§ 4.1): a letter's target at a random position among noise.
 
 A sequence is a prompt, the letter and '>', then 64 characters: underscores, with the letter
 repeated 8 times from a uniform start, each character then replaced by '!' with probability 1/16.
@@ -9,13 +9,15 @@ from math import log
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.synthetic.process import Process
+
 LENGTH = 64
 TARGET = 8
 STARTS = LENGTH - TARGET + 1  # 57
 NOISE = 1 / 16
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-ALPHABET = LETTERS + "_!>"  # token id = place in this string
+ALPHABET = LETTERS + "_!>"  # a token id is an index into this string
 BLANK, BANG, ARROW = (ALPHABET.index(c) for c in "_!>")
 PROMPT = 2  # tokens: the letter and '>'
 ROW = PROMPT + LENGTH
@@ -31,8 +33,8 @@ def decode(tokens: Tensor) -> str:
 
 
 def sample_with_starts(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """n sequences (n, 66) of token ids drawn from the process, and where the target of each starts,
-    (n,), 0 … 56 characters after the prompt.
+    """n sequences (n, 66) of token ids drawn from the process, and the start (n,) of each target,
+    0 … 56 characters after the prompt.
     """
     letter = torch.randint(len(LETTERS), (n, 1), generator=generator)
     start = torch.randint(STARTS, (n, 1), generator=generator)
@@ -53,12 +55,21 @@ def exact_log_probability(sequences: Tensor) -> Tensor:
     −inf where the process cannot produce what follows the first token.
     """
     letter, arrow, body = sequences[:, :1], sequences[:, 1], sequences[:, PROMPT:]
-    place = torch.arange(LENGTH)
+    position = torch.arange(LENGTH)
     start = torch.arange(STARTS)[:, None]
-    inside = (place >= start) & (place < start + TARGET)  # (57, 64)
+    inside = (position >= start) & (position < start + TARGET)  # (57, 64)
     bang = (body == BANG)[:, None]
     fits = torch.where(inside, (body == letter)[:, None], (body == BLANK)[:, None])  # (n, 57, 64)
     impossible = torch.tensor(-torch.inf, dtype=torch.float64)
     log_p = torch.where(bang, log(NOISE), torch.where(fits, log(1 - NOISE), impossible)).sum(-1)
     total = torch.logsumexp(log_p, dim=1) - log(STARTS)
     return torch.where(arrow == ARROW, total, impossible)
+
+
+PROCESS = Process(
+    symbols=tuple(ALPHABET),
+    separator="",
+    row=ROW,
+    sample=sample_sequences,
+    log_probability=exact_log_probability,
+)

@@ -24,13 +24,13 @@ Document = tuple[str, bytes]
 
 def parts(folder: Path, split: str) -> list[Path]:
     """The parts of a split in order; raises UserError if there is none or one is missing."""
-    found = sorted(folder.glob(f"{split}-*.parquet"))
-    if not found:
+    paths = sorted(folder.glob(f"{split}-*.parquet"))
+    if not paths:
         raise UserError(f"{folder}: no {split} part of a corpus here; run `dvc repro data`")
-    for number, path in enumerate(found):
+    for number, path in enumerate(paths):
         if path != (expected := part_path(folder, split, number)):
             raise UserError(f"{expected} is missing; run `dvc repro data`")
-    return found
+    return paths
 
 
 def part_path(folder: Path, split: str, number: int) -> Path:
@@ -53,7 +53,7 @@ def documents(path: Path) -> Iterator[Document]:
 
 def write_part(path: Path, content: list[Document]) -> None:
     """Write a part, all of it or nothing; raises OSError."""
-    buffer = pa.BufferOutputStream()  # not the file: a full disk would have to be told twice
+    buffer = pa.BufferOutputStream()  # in memory: only replace_file meets a full disk
     with pq.ParquetWriter(
         buffer,
         SCHEMA,
@@ -84,17 +84,17 @@ class PartWriter:
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split = folder, split
-        self.number = 0  # of the open part; so many are on the disk
+        self.number = 0  # index of the open part
         self.open: list[Document] = []
         self.size = 0  # bytes of text in it
 
     def resume(self, number: int, documents: list[Document]) -> None:
-        """Go on where another writer was."""
+        """Continue from where another writer stopped."""
         self.number, self.open = number, documents
         self.size = sum(len(text) for _, text in documents)
 
     def add(self, identity: str, text: bytes) -> bool:
-        """Take a document; says whether that filled a part, which now is on the disk."""
+        """Add a document; returns whether that filled a part, which now is on the disk."""
         self.open.append((identity, text))
         self.size += len(text)
         if full := self.size >= PART_BYTES:

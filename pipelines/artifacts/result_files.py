@@ -14,10 +14,12 @@ T = TypeVar("T")
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as mappings without the fields that are None."""
+    """Dataclasses as mappings, without the fields that are None or a list left empty."""
     if is_dataclass(value):
-        entries = ((field.name, getattr(value, field.name)) for field in fields(value))
-        return {name: plain(entry) for name, entry in entries if entry is not None}
+        entries = {field.name: getattr(value, field.name) for field in fields(value)}
+        empty = {field.name for field in fields(value) if field.default_factory is list}
+        empty = {name for name in empty if not entries[name]}
+        return {k: plain(v) for k, v in entries.items() if v is not None and k not in empty}
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     return [plain(entry) for entry in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
 """The types of the files that `evaluate` writes to results/<experiment>/<run>/. Those of `suite`
 are in suite_results.py, writing and reading in result_files.py; all can be imported from here.
 
-A field that does not apply to a run is None, and not in its file.
+A field that does not apply to a run is None or an empty list, and not in its file.
 """
 
 from dataclasses import dataclass, field
@@ -119,9 +119,9 @@ class LastThird:
     bits_per_byte: float | None = None
 
     def bound(self, unit: str) -> float:
-        found = self.bits_per_byte if unit == "bits_per_byte" else self.bits_per_token
-        assert found is not None, f"no bound in {unit}"
-        return found
+        mean = self.bits_per_byte if unit == "bits_per_byte" else self.bits_per_token
+        assert mean is not None, f"no bound in {unit}"
+        return mean
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""Training on Ray: several workers share each batch, on this machine or on a cluster.
+"""Ray: joining a cluster, or starting one on this machine, and running a task on one of its nodes.
 
-The project's folder must lie on storage that all nodes share: workers read tokens there and write
-checkpoints to it, from which training goes on when workers or nodes are lost.
+The project's folder must lie on storage that all nodes share.
 """
 
 import logging
@@ -28,17 +27,13 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute, Experiment
 
-CHATTY = (  # of Ray Train; what it would say of errors comes from here
+CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER",
 )
 NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Train waits for one
-PASSED_ON = (
-    "MLFLOW_",
-    "GIT_REVISION",
-    "RAY_ADDRESS",
-)  # of the environment, to workers on other nodes
+PASSED_ON = ("MLFLOW_", "GIT_REVISION", "RAY_ADDRESS")  # environment variables, to other nodes
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 
 
@@ -92,7 +87,7 @@ def check_address(address: str) -> None:
 
 @dataclass
 class Worker:
-    """What one worker takes of a node."""
+    """The resources of a node that one worker takes."""
 
     cpus: float
     gpus: float
@@ -139,7 +134,7 @@ def await_nodes(worker: Worker, workers: int, patience: float) -> None:
 
 
 def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
-    """Run a task in the project's folder on some node, with what a training worker takes of it.
+    """Run a task in the project's folder on some node, with the resources of a training worker.
 
     Raises UserError as the task does, and if no node has that much.
     """

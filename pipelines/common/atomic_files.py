@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all."""
+"""Files and folders that are written whole or not at all."""
 
 import os
 import shutil
@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def alone(target: Path) -> Iterator[bool]:
-    """Let one process at a time write ``target``; gives whether another one had to be waited for.
+    """Let one process at a time write ``target``; yields whether it had to wait for another.
 
-    When DVC is killed its stage lives on, and the next `dvc repro` starts a second one: that one
-    waits here, and has to tell whether the work is done then.
+    When DVC is killed its stage lives on, and the next `dvc repro` starts a second process, which
+    waits here and must then check whether the work is done.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
@@ -36,8 +36,8 @@ def alone(target: Path) -> Iterator[bool]:
 
 @contextmanager
 def replace_file(target: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``target`` only when the block ends without error and its
-    content is on the disk: a full disk, a kill or a power cut leaves no half of a file there.
+    """A new file that replaces ``target`` only when the block ends without error and its content is
+    on the disk: a full disk, a kill or a power cut leaves no half of a file there.
     """
     partial = target.with_name(target.name + ".partial")
     try:
@@ -53,10 +53,10 @@ def replace_file(target: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replace_folder(target: Path, keep: bool = False) -> Iterator[Path]:
-    """A new folder that takes the place of ``target`` only when the block ends without error.
+    """A new folder that replaces ``target`` only when the block ends without error.
 
-    With ``keep``, what a block that was cut short has left there waits for the next one, which has
-    to tell what of it is still good.
+    With ``keep``, the files of a block that was cut short are still there for the next one, which
+    has to check what of them is still good.
     """
     partial = target.with_name(target.name + ".partial")
     with alone(target):

@@ -1,4 +1,4 @@
-"""Which files a part of a text names, found without opening any; imports little."""
+"""Which files a part of a text names, without opening any; imports little."""
 
 import os
 import re
@@ -91,8 +91,8 @@ class Folder:
 
     def walk(self, folder: Path, prefix: str, above: list[tuple[int, int]]) -> Iterator[Entry]:
         with readable(folder), os.scandir(folder) as scanned:
-            found = sorted(scanned, key=lambda entry: entry.name)
-        for entry in found:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+        for entry in entries:
             name, path = prefix + entry.name, Path(entry.path)
             if self.excludes_name(entry.name) or self.excludes_path(name):
                 continue
@@ -119,9 +119,9 @@ def local_files(dataset: str, data_files: Iterable[str]) -> list[Entry] | None:
     patterns = list(data_files) or ["**/*"]
     if any("://" in pattern for pattern in patterns):
         return None
-    found = {path for p in patterns for path in glob(str(base / p), recursive=True)}
+    paths = {path for p in patterns for path in glob(str(base / p), recursive=True)}
     entries = []
-    for path in map(Path, sorted(found)):
+    for path in map(Path, sorted(paths)):
         with readable(path):
             if path.is_file():
                 status = path.stat()

@@ -8,15 +8,15 @@ from subprocess import DEVNULL, CalledProcessError, check_output
 import torch
 
 PROCESSOR = Path("/proc/cpuinfo")
-WRITTEN = ("params.yaml", "dvc.lock")  # by whoever composes and runs an experiment
+WRITTEN = ("params.yaml", "dvc.lock")  # by composing and running an experiment
 STATUS = ("git", "status", "--porcelain", "--untracked-files=no", "--", ":/")
 
 
 def git_revision() -> str:
-    """HEAD, with "+changes" if tracked files differ from it, but for those that composing and
-    running an experiment write: what is run is kept with each run.
+    """HEAD, with "+changes" if tracked files differ from it, apart from those that composing and
+    running an experiment write: every run has its resolved settings with it.
 
-    Outside git what GIT_REVISION says, which whoever submits a job may set, or "unknown".
+    Outside git the value of GIT_REVISION, which can be set when a job is submitted, or "unknown".
     """
     try:
         head = check_output(["git", "rev-parse", "HEAD"], text=True, stderr=DEVNULL).strip()
@@ -28,7 +28,7 @@ def git_revision() -> str:
 
 
 def device_name() -> str:
-    """What this process computes on: its GPU, or its processor and how many threads it uses."""
+    """The GPU of this process, or its processor and number of threads."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     threads = torch.get_num_threads()
@@ -41,5 +41,5 @@ def processor_name() -> str:
         entries = [line.partition(":") for line in PROCESSOR.read_text().splitlines()]
     except OSError:
         return platform.machine()
-    found = [value.strip() for key, _, value in entries if key.strip() == "model name"]
-    return found[0] if found else platform.machine()
+    models = [value.strip() for key, _, value in entries if key.strip() == "model name"]
+    return models[0] if models else platform.machine()

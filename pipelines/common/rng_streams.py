@@ -1,7 +1,7 @@
-"""Random numbers of training and evaluation: a stream of its own for each seed, purpose and index.
+"""Random numbers of training and evaluation: one stream for each seed, purpose and index.
 
-The corpus of a process draws from ``manual_seed`` of its own seed (pipelines/data.py), which no key
-made here equals.
+The corpus of a process is drawn from ``manual_seed`` of its own seed (pipelines/data/build.py); no
+key here equals that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,20 +13,20 @@ from torch import Generator
 
 
 class Purpose(IntEnum):
-    """What random numbers are for. A number once given stays: it decides what a seed means."""
+    """What random numbers are for. Append only: renumbering changes every seed's stream."""
 
     ORDER = 0  # of the windows, an index an epoch
     NOISE = 1  # of z in training
     WEIGHTS = 2  # before training
     BOUNDS = 3  # noise of z, for ELBO, IWAE and the prior-sample bound
-    LABEL = 4  # noise of z that is asked about the label
+    LABEL = 4  # noise of z that the label is predicted from
     PERMUTATIONS = 5  # of labels
     GROUPS = 6  # sequences of the target task
     TEXT = 7  # samples of text
     COIN = 8  # z of the coin's figure
     ANSWERS = 9  # z of benchmarks' prompts, answers and texts
     GENERATION = 10  # z and tokens of benchmarks' generations
-    LATENT = 11  # sequences of the target task and their z, for a probe of what z says
+    LATENT = 11  # sequences of the target task and their z, for the probe of z
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:
@@ -46,8 +46,8 @@ def generator(seed: int, purpose: Purpose, index: int = 0) -> Generator:
 
 
 def philox(seed: int, purpose: Purpose, first: int, second: int) -> np.random.Generator:
-    """The stream at place (first, second), found without drawing others: Philox is a function of
-    key and counter.
+    """The stream with index (first, second), without drawing others: Philox is a function of key
+    and counter.
     """
     words = key(seed, purpose).generate_state(2, np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=[0, second, first, 0]))
@@ -56,8 +56,8 @@ def philox(seed: int, purpose: Purpose, first: int, second: int) -> np.random.Ge
 def philox_at(
     seed: int, purpose: Purpose, first: int, seconds: Iterable[int]
 ) -> Iterator[np.random.Generator]:
-    """``philox`` at place (first, second) for each of ``seconds``: the same generator, put at the
-    next place when that is asked for. A new one takes ten times as long.
+    """``philox`` with index (first, second) for each of ``seconds``: one generator, moved when the
+    next is asked for. A new generator takes ten times as long.
     """
     stream = philox(seed, purpose, first, 0)
     state = stream.bit_generator.state

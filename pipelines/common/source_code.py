@@ -5,6 +5,7 @@ nothing: DVC runs a stage again, and work is begun anew, only where the syntax t
 """
 
 import ast
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -75,21 +76,47 @@ def code_version(stage: str) -> str:
 
 def mirror(target: Path = CODE) -> list[str]:
     """Bring the copy up to date; returns the names of the files that changed."""
-    paths = dict.fromkeys(path for each in stages().values() for path in each)
-    wanted = {name: content(file) for name, file in files(paths)}
+    sources = dict(files(dict.fromkeys(path for paths in stages().values() for path in paths)))
     changed = []
     for old in [path for path in target.rglob("*") if path.is_file()]:
-        if (name := old.relative_to(target).as_posix()) not in wanted:
+        if (name := old.relative_to(target).as_posix()) not in sources:
             old.unlink()
             changed.append(name)
     for folder in sorted((p for p in target.rglob("*") if p.is_dir()), reverse=True):
         if not any(folder.iterdir()):
             shutil.rmtree(folder)
-    for name, text in wanted.items():
-        path = target / name
-        if not path.exists() or path.read_bytes() != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replace_file(path) as file:
-                file.write(text)
+    for name, source in sources.items():
+        if copy_file(source, target / name):
             changed.append(name)
+    return sorted(changed)
+
+
+def copy_file(source: Path, copy: Path) -> bool:
+    """Write what ``source`` says to ``copy``; returns whether that is something else than before.
+
+    A copy has its source's time of change, so that what was not edited is not parsed again.
+    """
+    changed_at = source.stat().st_mtime_ns
+    if copy.exists():
+        state = copy.stat()
+        written_by_this_code = state.st_ctime_ns > Path(__file__).stat().st_mtime_ns
+        if state.st_mtime_ns == changed_at and written_by_this_code:
+            return False
+    text = content(source)
+    changed = not copy.exists() or copy.read_bytes() != text
+    if changed:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(copy) as file:
+            file.write(text)
+    os.utime(copy, ns=(changed_at, changed_at))
     return changed
+
+
+def stages_reading(names: Iterable[str]) -> list[str]:
+    """The stages of dvc.yaml that depend on one of these files of code."""
+    paths = [Path(name) for name in names]
+    return [
+        stage
+        for stage, deps in stages().items()
+        if any(path.is_relative_to(dep) for path in paths for dep in deps)
+    ]

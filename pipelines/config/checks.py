@@ -6,7 +6,7 @@ from typing import Any
 from ftmodel.model.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.data import ProcessData, TextData
-from pipelines.config.schema import NAME, Experiment, Run, Schedule
+from pipelines.config.schema import NAME, Arm, Experiment, Run, Schedule
 
 
 def check_part(key: str, part: Any) -> None:
@@ -56,25 +56,36 @@ def check(experiment: Experiment) -> None:
             check_run(experiment, f"{group}.{name}", run)
 
 
-def check_run(experiment: Experiment, key: str, run: Run) -> None:
+def check_run(experiment: Experiment, key: str, run: Arm) -> None:
+    for rule in RULES:
+        rule(experiment, key, run)
+
+
+def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
     for group, wanted in (("data", run.data), ("models", run.model)):
         if wanted not in (known := getattr(experiment, group)):
             field_name = group.removesuffix("s")
             raise ValueError(f"{key}.{field_name}: {wanted!r} is not one of {', '.join(known)}")
-    preset = experiment.models[run.model]
-    if run.kappa_bits is not None:
-        bits = preset.architecture.latent_bits
-        if not bits:
-            raise ValueError(
-                f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
-                f"models.{run.model}.architecture.latent_bits is 0; null makes a baseline"
-            )
-        if not 0 <= run.kappa_bits <= bits:
-            raise ValueError(
-                f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
-                f"models.{run.model}"
-            )
-    compute, rows = experiment.compute, preset.optim.batch_size
+
+
+def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
+    if run.kappa_bits is None:
+        return
+    bits = experiment.models[run.model].architecture.latent_bits
+    if not bits:
+        raise ValueError(
+            f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
+            f"models.{run.model}.architecture.latent_bits is 0; null makes a baseline"
+        )
+    if not 0 <= run.kappa_bits <= bits:
+        raise ValueError(
+            f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
+            f"models.{run.model}"
+        )
+
+
+def batch_is_divisible(experiment: Experiment, key: str, run: Arm) -> None:
+    compute, rows = experiment.compute, experiment.models[run.model].optim.batch_size
     if rows % (compute.accumulate * compute.workers):
         what = "workers" if rows % compute.workers else "accumulate"
         times = "" if rows % getattr(compute, what) else f" × compute.workers {compute.workers}"
@@ -82,23 +93,39 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
             f"compute.{what}: {getattr(compute, what)}{times} does not divide "
             f"models.{run.model}.optim.batch_size {rows}"
         )
-    batch = preset.optim.batch_size * preset.architecture.context
+
+
+def tokens_make_a_batch(experiment: Experiment, key: str, run: Arm) -> None:
+    batch = experiment.batch_tokens(run)
     if run.tokens < batch:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
-    if not 0 <= run.seed < 1 << 32:
+
+
+def seed_is_in_range(experiment: Experiment, key: str, run: Arm) -> None:
+    if isinstance(run, Run) and not 0 <= run.seed < 1 << 32:
         raise ValueError(f"{key}.seed: {run.seed} is outside 0 … 2^32 − 1")
+
+
+def extra_blocks_are_a_baselines(experiment: Experiment, key: str, run: Arm) -> None:
     if run.extra_blocks and (run.extra_blocks < 0 or run.kappa_bits is not None):
         raise ValueError(
             f"{key}.extra_blocks: {run.extra_blocks}; a baseline may have some, a Free Transformer "
             "has its encoder"
         )
+
+
+def budgets_rise(experiment: Experiment, key: str, run: Arm) -> None:
+    batch = experiment.batch_tokens(run)
     steps = [0, *(budget // batch for budget in run.budgets), run.tokens // batch]
     if any(later <= earlier for earlier, later in pairwise(steps)):
         raise ValueError(
             f"{key}.budgets: {run.budgets} do not rise from one batch of {batch} tokens to less "
             f"than the run's {run.tokens}"
         )
-    optim, least = preset.optim, experiment.budgets(run)[0]
+
+
+def warm_up_ends_before_the_decay(experiment: Experiment, key: str, run: Arm) -> None:
+    optim, least = experiment.models[run.model].optim, experiment.budgets(run)[0]
     start = decay_start(optim.decay, least.steps)
     if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
         raise ValueError(
@@ -106,22 +133,44 @@ def check_run(experiment: Experiment, key: str, run: Run) -> None:
             f"{least.steps} steps, whose decay begins at {start}, before the end of "
             f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
         )
+
+
+def kappa_warm_up_fits(experiment: Experiment, key: str, run: Arm) -> None:
+    least = experiment.budgets(run)[0]
     if not 0 <= run.kappa_warmup_steps <= least.steps:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "
             f"the steps of {least.listed} tokens"
         )
-    data = experiment.data[run.data]
-    if isinstance(data, ProcessData):
-        if preset.architecture.document_mask:
-            raise ValueError(
-                f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
-                "rows, each a document already"
-            )
-        predicted = PROCESSES[data.source].row - 1
-        if preset.architecture.context != predicted:
-            raise ValueError(
-                f"models.{run.model}.architecture.context: {preset.architecture.context} does not "
-                f"fit the {data.source} task of {key}, whose sequences have {predicted} predicted "
-                "tokens"
-            )
+
+
+def architecture_fits_the_process(experiment: Experiment, key: str, run: Arm) -> None:
+    data, architecture = experiment.data[run.data], experiment.models[run.model].architecture
+    if not isinstance(data, ProcessData):
+        return
+    if architecture.document_mask:
+        raise ValueError(
+            f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
+            "rows, each a document already"
+        )
+    predicted = PROCESSES[data.source].row - 1
+    if architecture.context != predicted:
+        raise ValueError(
+            f"models.{run.model}.architecture.context: {architecture.context} does not "
+            f"fit the {data.source} task of {key}, whose sequences have {predicted} predicted "
+            "tokens"
+        )
+
+
+RULES = [  # of a run or an arm, in this order: a later one may rest on an earlier one
+    names_are_known,
+    kappa_fits_the_latent,
+    batch_is_divisible,
+    tokens_make_a_batch,
+    seed_is_in_range,
+    extra_blocks_are_a_baselines,
+    budgets_rise,
+    warm_up_ends_before_the_decay,
+    kappa_warm_up_fits,
+    architecture_fits_the_process,
+]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -119,7 +119,7 @@ class TextData:
 
 
 Data = ProcessData | TextData
-KINDS: dict[str, type[Part]] = {"files": Files, "hub": Hub}
+KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
 SOURCES: dict[str, type[Data]] = {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
 
 
@@ -164,5 +164,11 @@ def merge(source: str, key: str, entry: Any, kinds: dict[str, Any]) -> Any:
             raise UserError(f"{source}: {key}.{missing[0]} is missing")
         return OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        field_name = f".{error.full_key}" if error.full_key else ""
-        raise UserError(f"{source}: {key}{field_name}: {str(error).splitlines()[0]}") from None
+        join = "." if error.full_key else ": "
+        raise UserError(f"{source}: {key}{join}{keyed(error)}") from None
+
+
+def keyed(error: OmegaConfBaseException) -> str:
+    """The first line of OmegaConf's message, after the dotted key that it is about."""
+    words = str(error).splitlines()[0]
+    return f"{error.full_key}: {words}" if error.full_key else words

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ftmodel.model.config import ModelConfig
 
 if TYPE_CHECKING:
-    from pipelines.config.schema import Experiment, Run
+    from pipelines.config.schema import Arm, Experiment
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Budget:
     annealed: bool  # whether the learning rate has come down to its end by then
 
 
-def model_config(experiment: "Experiment", run: "Run") -> ModelConfig:
+def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
     """The architecture of a run: its preset's, without its latent for a baseline."""
     architecture = experiment.models[run.model].architecture
     if run.kappa_bits is not None:
@@ -28,13 +28,13 @@ def model_config(experiment: "Experiment", run: "Run") -> ModelConfig:
     return ModelConfig(**{**vars(architecture), **changes})
 
 
-def batch_tokens(experiment: "Experiment", run: "Run") -> int:
+def batch_tokens(experiment: "Experiment", run: "Arm") -> int:
     """Tokens that an optimizer step predicts."""
     preset = experiment.models[run.model]
     return preset.optim.batch_size * preset.architecture.context
 
 
-def budgets(experiment: "Experiment", run: "Run") -> list[Budget]:
+def budgets(experiment: "Experiment", run: "Arm") -> list[Budget]:
     """The budgets of a run as they rise, the whole run's last.
 
     Under wsd each has a decay of its own; under the cosine the smaller ones are snapshots on the

@@ -1,6 +1,9 @@
 """Read params.yaml, typed and validated: every mistake is one line that names the key."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -8,10 +11,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.common.errors import UserError
 from pipelines.config.checks import check
-from pipelines.config.data import merge_data
+from pipelines.config.data import keyed, merge_data
 from pipelines.config.schema import Experiment
 
 PARAMS = Path("params.yaml")
+PARAMS_HINT = "`make repro` and `python -m pipelines.compose` write every setting"
+DATA_HINT = "entries of data start from /source and their parts from /part, as in conf/data/"
 
 
 def load_experiment(path: Path = PARAMS) -> Experiment:
@@ -40,15 +45,30 @@ def parse(node: DictConfig, source: str) -> Experiment:
             raise UserError(f"{source}: {missing[0]} is missing")
         experiment = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        key = f"{error.full_key}: " if error.full_key else ""
-        raise UserError(f"{source}: {key}{str(error).splitlines()[0]}") from None
+        raise UserError(f"{source}: {keyed(error)}") from None
     assert isinstance(experiment, Experiment)
     experiment.data = data
     try:
         check(experiment)
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
+    for key in left_out(asdict(experiment), node):
+        hint = DATA_HINT if key.startswith("data.") else PARAMS_HINT
+        raise UserError(f"{source}: {key} is missing; {hint}")
     return experiment
+
+
+def left_out(
+    complete: Mapping[str, Any], given: Mapping[str, Any], prefix: str = ""
+) -> Iterator[str]:
+    """Dotted keys of settings that are not written down. No default is filled in here: DVC would
+    not see it change.
+    """
+    for key, value in complete.items():
+        if key not in given:
+            yield f"{prefix}{key}"
+        elif isinstance(value, dict):
+            yield from left_out(value, given[key], f"{prefix}{key}.")
 
 
 def load_stage(group: str, name: str) -> Experiment:

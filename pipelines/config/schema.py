@@ -1,7 +1,9 @@
-"""The typed schema of an experiment.
+"""The typed schema of an experiment: every setting, with its default, which stands here alone.
 
-``conf/`` is composed into ``params.yaml`` (see compose.py); every stage reads it through
-:func:`pipelines.config.load.load_experiment`, which checks all of it before any work starts.
+Hydra composes ``conf/`` onto these types (hydra_plugins/schema.py), so that every default is in
+``params.yaml``, where DVC sees it change. Every stage reads that file through
+:func:`pipelines.config.load.load_experiment`, which checks all of it before any work starts and
+fills in nothing.
 """
 
 import re
@@ -65,8 +67,8 @@ class Preset:
 
 
 @dataclass
-class Run:
-    """One training run: an arm of the comparison."""
+class Arm:
+    """One side of the comparison: what its runs have in common, whatever their seeds."""
 
     data: str = MISSING  # a name under `data`
     model: str = MISSING  # a name under `models`
@@ -76,6 +78,12 @@ class Run:
     # smaller ones in tokens, whose models are kept and measured too; another list is another run
     budgets: list[int] = field(default_factory=list)
     extra_blocks: int = 0  # a control: of a baseline, for the encoder block of its Free Transformer
+
+
+@dataclass
+class Run(Arm):
+    """One training run."""
+
     seed: int = 0
 
 
@@ -159,25 +167,25 @@ class Experiment:
     data: dict[str, Any] = field(default_factory=dict)
     models: dict[str, Preset] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)  # with which `arms` make `runs`
-    arms: dict[str, Run] = field(default_factory=dict)  # their `seed` is not read
+    arms: dict[str, Arm] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     compute: Compute = field(default_factory=Compute)
     evaluation: Evaluation = field(default_factory=Evaluation)
     suite: Suite = field(default_factory=Suite)
     suite_runs: dict[str, str] = field(default_factory=dict)  # those it scores; made by Hydra
 
-    def model_config(self, run: Run) -> ModelConfig:
+    def model_config(self, run: Arm) -> ModelConfig:
         """The architecture of a run: its preset's, without its latent for a baseline."""
         return derived.model_config(self, run)
 
-    def steps(self, run: Run) -> int:
+    def steps(self, run: Arm) -> int:
         """Optimizer steps that the token budget pays for."""
         return self.budgets(run)[-1].steps
 
-    def batch_tokens(self, run: Run) -> int:
+    def batch_tokens(self, run: Arm) -> int:
         """Tokens that an optimizer step predicts."""
         return derived.batch_tokens(self, run)
 
-    def budgets(self, run: Run) -> list[Budget]:
+    def budgets(self, run: Arm) -> list[Budget]:
         """The budgets of a run as they rise, the whole run's last."""
         return derived.budgets(self, run)

@@ -1,5 +1,5 @@
-"""What of a corpus is done, for a killed stage to go on from: one SQLite file, one transaction a
-part.
+"""What of a corpus is done, for a killed stage to go on from: one SQLite file, one transaction for
+each part.
 
 It holds the hashes of all documents seen, which may be more than fits into memory, the reading
 positions, and the documents of parts that are not full yet.
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS state (json TEXT);
 
 
 class Ledger:
-    """What is added since the last commit is forgotten, as a kill forgets it, unless committed."""
+    """What was added since the last commit is lost when the ledger is closed, or the stage dies."""
 
     def __init__(self, path: Path) -> None:
         """Open or make the file; raises sqlite3.DatabaseError, and OSError if the disk is full."""
@@ -51,8 +51,8 @@ class Ledger:
     def is_new(self, digest: bytes) -> bool:
         """Whether a document's hash was not seen before; from now on it was."""
         with self.disk():
-            done = self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,))
-        return done.rowcount == 1
+            cursor = self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,))
+        return cursor.rowcount == 1
 
     def commit(self, state: dict[str, Any], documents: Mapping[str, list[Document]]) -> None:
         """Keep what was seen, with the state and the open documents of each split."""

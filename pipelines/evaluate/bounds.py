@@ -47,7 +47,7 @@ class Sums:
 
 
 @dataclass
-class Scores(Sums):
+class DocumentScores(Sums):
     """Sums over documents, float64."""
 
     tokens_per_second: float = 0.0
@@ -79,7 +79,7 @@ def sample_counts(samples: int) -> list[int]:
 
 def score(
     model: FreeTransformer, shards: Shards, data: Data, settings: Settings, device: torch.device
-) -> Scores:
+) -> DocumentScores:
     """Score the validation part, or as much of it as ``settings.tokens`` allows.
 
     Raises UserError if nothing is there.
@@ -127,7 +127,7 @@ def bounds_of(
     return Sums(tokens, **sums, iwae_by_samples=by_samples.cpu())
 
 
-def per_document(parts: list[Sums], documents: list[int]) -> Scores:
+def per_document(parts: list[Sums], documents: list[int]) -> DocumentScores:
     """Sums over the documents of which ``parts``, batches of chunks, hold the sums."""
     _, index = np.unique(documents, return_inverse=True)
     totals: dict[str, Any] = {}
@@ -136,10 +136,10 @@ def per_document(parts: list[Sums], documents: list[int]) -> Scores:
             values = torch.cat([getattr(part, name) for part in parts]).double()
             zeros = values.new_zeros(index.max() + 1, *values.shape[1:])
             totals[name] = zeros.index_add_(0, torch.from_numpy(index), values)
-    return Scores(**totals)
+    return DocumentScores(**totals)
 
 
-def results_of(scores: Scores, settings: Settings) -> tuple[Evaluation, Details]:
+def results_of(scores: DocumentScores, settings: Settings) -> tuple[Evaluation, Details]:
     """The results that every model has on any data."""
     tokens = int(scores.tokens.sum())
     bound = scores.bound

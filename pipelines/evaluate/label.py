@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ftmodel.analysis.label_information import label_information, told_by
+from ftmodel.analysis.label_information import label_information, observation_information
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import held_out, noise_of, packed
@@ -83,5 +83,5 @@ def label_figures(
         **asdict(information.best),
         whole=information.whole,
         per_bit=information.per_bit,
-        text=told_by(posterior(rows[scored])),
+        text=observation_information(posterior(rows[scored])),
     )

@@ -12,7 +12,7 @@ from pipelines.artifacts.results import Details, Evaluation
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.data import Data
 from pipelines.config.schema import Evaluation as Settings
-from pipelines.evaluate.bounds import Scores
+from pipelines.evaluate.bounds import DocumentScores
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Context:
     data: Data
     settings: Settings
     device: torch.device
-    scores: Scores  # of the held-out documents
+    scores: DocumentScores  # of the held-out documents
     evaluation: Evaluation
     details: Details
 

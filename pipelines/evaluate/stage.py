@@ -38,7 +38,7 @@ from pipelines.config.load import load_stage
 from pipelines.config.schema import Evaluation as Settings
 from pipelines.config.schema import Experiment, Run
 from pipelines.evaluate import coin, label, target_generations, target_latent, text_samples
-from pipelines.evaluate.bounds import Scores, results_of, score
+from pipelines.evaluate.bounds import DocumentScores, results_of, score
 from pipelines.evaluate.measurement import Context, Measurement
 from pipelines.tracking.run import Tracking
 
@@ -60,7 +60,7 @@ def evaluate(
 
 
 def at_budget(
-    experiment: Experiment, run: Run, budget: Budget, measured: Scores | Evaluation
+    experiment: Experiment, run: Run, budget: Budget, measured: DocumentScores | Evaluation
 ) -> BudgetFigures:
     per_token, per_byte = measured.bits_per_token, measured.bits_per_byte
     return BudgetFigures.of(

@@ -10,7 +10,7 @@ from statistics import fmean
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.analysis.latent_probe import ask, mean_by_offset, shares_by_label
+from ftmodel.analysis import latent_probe
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
 from ftmodel.model.objective import LN2, kl_per_bit
@@ -66,23 +66,23 @@ def latent_figures(
     rng = generator(settings.seed, Purpose.LATENT)
     rows, starts = sample_with_starts(settings.probe_sequences, rng)
     probabilities = bit_logits(model, rows, settings, device).sigmoid()
-    shares = shares_by_label(probabilities, starts, STARTS)
+    probe = latent_probe.fit(probabilities, starts, STARTS)
 
     rows, starts = sample_with_starts(max(2, settings.probe_sequences // TRAINED), rng)
     o = bit_logits(model, rows, settings, device)
     bits = (torch.rand(o.shape, generator=rng) < o.sigmoid()).long()
-    probe = ask(shares, bits, starts)
+    result = latent_probe.evaluate(probe, bits, starts)
     kl_bits = kl_per_bit(o).sum(-1) / LN2
     # the token that the target begins with is predicted one position before it
-    from_start = ByOffset(*mean_by_offset(kl_bits, PROMPT - 1 + starts))
+    from_start = ByOffset(*latent_probe.mean_by_offset(kl_bits, PROMPT - 1 + starts))
     some = slice(RECONSTRUCTED)
     figures = LatentFigures(
-        start_bits=probe.label[-1],
+        start_bits=result.label_bits[-1],
         start_entropy=log2(STARTS),
-        aggregate_bits=Between(probe.aggregate, elbo_gap),
+        aggregate_bits=Between(result.aggregate_bits, elbo_gap),
         reconstruction=reconstruction(model, rows[some], bits[some], rng, device),
     )
-    return figures, LatentDetails([*probe.label], [*probe.next], from_start)
+    return figures, LatentDetails([*result.label_bits], [*result.next_bits], from_start)
 
 
 def reconstruction(

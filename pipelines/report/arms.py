@@ -131,9 +131,9 @@ class Arm:
         return [run.bound(unit or self.unit).mean for run in self.runs]
 
     def mean_of(self, estimate: Callable[[RunResults], Estimate | None]) -> OverSeeds | None:
-        """An estimate over the seeds that have it, or None if none has."""
-        found = [each for run in self.runs if (each := estimate(run))]
-        return over_seeds(found) if found else None
+        """Over the seeds that have the estimate, or None if none has."""
+        estimates = [each for run in self.runs if (each := estimate(run))]
+        return over_seeds(estimates) if estimates else None
 
     @cached_property
     def gap(self) -> OverSeeds | None:
@@ -160,8 +160,8 @@ class Arm:
         """Of each seed that lists budgets, the bound averaged over those in the last third of
         training; its error over documents is not known.
         """
-        found = [late for run in self.runs if (late := run.evaluation.last_third)]
-        return [Estimate(late.bound(self.unit), nan) for late in found]
+        thirds = [late for run in self.runs if (late := run.evaluation.last_third)]
+        return [Estimate(late.bound(self.unit), nan) for late in thirds]
 
 
 def recipe(run: Run) -> dict[str, Any]:

@@ -84,8 +84,9 @@ def names(comparisons: list[Comparison]) -> str:
 
 def sizes(comparisons: list[Comparison]) -> str:
     """The size of a difference, or the smallest and the largest."""
-    ends = sorted(f"{abs(c.mean):.4f}" for c in comparisons)
-    return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
+    means = sorted(abs(c.mean) for c in comparisons)
+    first, last = f"{means[0]:.4f}", f"{means[-1]:.4f}"
+    return first if first == last else f"{first} to {last}"
 
 
 def beyond_blocks(better: list[Comparison], comparisons: list[Comparison]) -> str:
@@ -184,8 +185,12 @@ def draw_arm(
 
 
 def label(arm: Arm) -> str:
-    kappa = "" if arm.baseline else f" (κ = {arm.first.kappa})"
-    return f"{arm.name}{kappa}{', ' + arm.collapse if arm.collapsed else ''}"
+    what = (
+        f"κ = {arm.first.kappa}" if not arm.baseline else arm.kind.removeprefix("baseline").strip()
+    )
+    return (
+        arm.name + (f" ({what})" if what else "") + (f", {arm.collapse}" if arm.collapsed else "")
+    )
 
 
 def legend(arms: list[Arm], iwae_samples: int) -> list[Line2D]:

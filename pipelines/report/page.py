@@ -42,7 +42,7 @@ def templates(folder: Path = TEMPLATES) -> Environment:
         "listed": wording.listed,
         "magnitude": magnitude,
         "number": wording.number,
-        "paragraphs": paragraphs,
+        "paragraphs": wording.paragraphs,
         "printable": wording.printable,
     }
     environment.globals |= {
@@ -54,11 +54,6 @@ def templates(folder: Path = TEMPLATES) -> Environment:
         "zip": zip,
     }
     return environment
-
-
-def paragraphs(text: str) -> list[str]:
-    """What blank lines divide, each on one line."""
-    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
 
 
 def save_figures(figures: dict[str, Figure], folder: Path) -> dict[str, str]:
@@ -79,7 +74,7 @@ def report_folder(experiment: Experiment) -> Path:
 
 def caveat(analysis: Analysis) -> list[str]:
     """How far the findings go, in paragraphs."""
-    return paragraphs(templates().get_template("caveat.jinja").render(analysis=analysis))
+    return wording.paragraphs(templates().get_template("caveat.jinja").render(analysis=analysis))
 
 
 def page_context(analysis: Analysis, folder: Path) -> dict[str, Any]:

@@ -74,11 +74,11 @@ class Scale:
         """Values to label: those that keep their distance from the one before."""
         ordered = sorted(self.places, key=lambda value: self.places[value])
         width = self.places[ordered[-1]] - self.places[ordered[0]]
-        kept = ordered[:1]
+        spaced = ordered[:1]
         for value in ordered[1:]:
-            if self.places[value] - self.places[kept[-1]] >= width / TICKS:
-                kept.append(value)
-        return kept
+            if self.places[value] - self.places[spaced[-1]] >= width / TICKS:
+                spaced.append(value)
+        return spaced
 
 
 def scale(values: list[Any], log: bool = False) -> Scale:

@@ -47,3 +47,8 @@ def in_words(difference: Difference) -> str:
 def printable(text: str) -> str:
     """The text with control characters, which HTML forbids, shown as replacement characters."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def paragraphs(text: str) -> list[str]:
+    """What blank lines divide, each on one line."""
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]

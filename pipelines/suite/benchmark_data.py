@@ -13,6 +13,7 @@ from typing import Any
 from pipelines.artifacts.paths import BENCHMARKS
 from pipelines.common.atomic_files import ROOT, alone, replace_folder
 from pipelines.common.file_listing import BUILDERS, one_line
+from pipelines.common.hub import NoCommit, dataset_commit
 
 FOLDER = BENCHMARKS
 FETCHED = FOLDER / "fetched.json"  # what pipelines.fetch has brought, by task
@@ -104,23 +105,19 @@ def current_commit(dataset: str, revision: str | None) -> str:
     """The commit of the hub's dataset. Raises NotHere: at once after a first failure to connect,
     where the library itself tries each dataset for half a minute.
     """
-    from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     if NO_HUB:
         raise NotHere(NO_HUB[0])
     try:
-        commit = HfApi().dataset_info(dataset, revision=revision, timeout=WAIT).sha
-    except HfHubHTTPError as error:  # the hub says no to this one
+        return dataset_commit(dataset, revision, timeout=WAIT)
+    except (HfHubHTTPError, NoCommit) as error:  # the hub says no to this one
         raise NotHere(f"{dataset}: {one_line(error)}") from error
     except Exception as error:  # no connection, no such host, no answer, or asked to stay offline
         offline = isinstance(error, OfflineModeIsEnabled)
         why = "HF_HUB_OFFLINE is set" if offline else one_line(error)
         NO_HUB.append(f"no hub in reach: {why}")
         raise NotHere(NO_HUB[0]) from error
-    if not commit:
-        raise NotHere(f"{dataset}: the hub names no commit")
-    return commit
 
 
 def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def track(experiment: Experiment, name: str, results: SuiteResults, series: list
     tracking.finish()
 
 
-def score(experiment: Experiment, name: str) -> None:
+def score_run(experiment: Experiment, name: str) -> None:
     """Score a trained run: its files in results/ and its MLflow run. Raises UserError."""
     # beside the run's own folder, which stage `evaluate` deletes; no run has a dot in its name
     progress = resume_folder(experiment.name, f"{name}.suite")
@@ -220,4 +220,4 @@ def main() -> None:
     experiment = load_stage("runs", name)
     if name not in experiment.suite_runs:
         raise UserError(f"{name!r} is not under suite_runs in params.yaml: no text, or no suite")
-    here_or_on_a_worker(experiment, partial(score, experiment, name))
+    here_or_on_a_worker(experiment, partial(score_run, experiment, name))

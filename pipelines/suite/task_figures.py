@@ -15,7 +15,7 @@ from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.suite import SuiteTask
 
 SURE = 2.0  # Monte-Carlo standard errors
-Sample = dict[str, Any]  # of a task, as the harness logs it
+LoggedSample = dict[str, Any]  # of a task, as the harness logs it
 
 
 class Scorer(Protocol):
@@ -33,7 +33,7 @@ def task_result(
     top: str,
     loaded: Mapping[str, Any],
     results: Mapping[str, Any],
-    samples: list[Sample],
+    samples: list[LoggedSample],
     seconds: float,
 ) -> TaskResult:
     """The figure of ``top``, a task or a group of several, and how far Monte-Carlo noise bears on
@@ -62,7 +62,7 @@ def task_result(
     )
 
 
-def standard_error(metric: str, counted: Any, samples: list[Sample]) -> float | None:
+def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> float | None:
     """Over documents: the harness's, and for bits per byte, where it has none, the ratio's; None
     where it is not known.
     """
@@ -84,7 +84,7 @@ def with_error(lm: Scorer, sample: Mapping[str, Any]) -> dict[str, list[float]]:
     return {"mc_error": known} if known and len(known) == len(errors) else {}
 
 
-def undecided(metric: str, tasks: Mapping[str, Any], samples: list[Sample]) -> float | None:
+def undecided(metric: str, tasks: Mapping[str, Any], samples: list[LoggedSample]) -> float | None:
     """Share of multiple-choice documents whose two best choices, as the metric weighs them, are
     less than SURE standard errors of their difference apart, the two taken as independent; None
     where no error is known.
@@ -117,7 +117,7 @@ def undecided(metric: str, tasks: Mapping[str, Any], samples: list[Sample]) -> f
     return close / len(samples)
 
 
-def document_scores(metric: str, value: float, samples: list[Sample]) -> list[float] | None:
+def document_scores(metric: str, value: float, samples: list[LoggedSample]) -> list[float] | None:
     """The score of each document, if the value is their mean."""
     scores = [sample[metric] for sample in samples]
     if not all(isinstance(score, int | float) for score in scores):

@@ -26,7 +26,7 @@ from pipelines.common.file_listing import one_line
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite import benchmark_data, task_index
 from pipelines.suite.task_figures import (
-    Sample,
+    LoggedSample,
     Scorer,
     document_scores,
     task_result,
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
     result: TaskResult
     scores: list[float] | None  # of each document, where the value is their mean
-    log: list[Sample]
+    log: list[LoggedSample]
 
 
 class StoredTask(ConfigurableTask):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Parts of a corpus to token files, a part at a time, by several processes.
+"""Parts of a corpus to token files, one part at a time, by several processes.
 
 Worker processes import this module and what it needs, so it stays light: no torch, no omegaconf.
 """
@@ -23,12 +23,12 @@ from pipelines.common.errors import UserError
 from pipelines.tokenize.pieces import pieces
 
 BATCH = 1 << 20  # bytes encoded at once, at least
-FEW = 2  # token files that this process writes before others would have started
+FEW = 2  # token files that take less time than starting workers
 
 
 @dataclass(frozen=True)
 class Task:
-    """A part of a corpus to tokenise."""
+    """A part of a corpus to tokenize."""
 
     part: Path
     target: Path
@@ -36,7 +36,7 @@ class Task:
     end_of_text: str | None  # None for rows
     row_length: int | None
     dtype: str
-    source: bytes  # SHA-256 of all that decides the file
+    source: bytes  # SHA-256 of the data and settings that decide the file
 
 
 def text_chunks(
@@ -56,8 +56,8 @@ def text_chunks(
         chunk = np.array(flat, np.uint32)
         starts = sum(first for _, _, first in batch)
         size = sum(len(text) for _, text, _ in batch)
-        found = np.count_nonzero(chunk == tokens.end_of_text)
-        if sizes[chunk].sum() != size or found != starts:
+        ends = np.count_nonzero(chunk == tokens.end_of_text)
+        if sizes[chunk].sum() != size or ends != starts:
             for (name, text, _), ids in zip(batch, encoded, strict=True):
                 if sizes[ids].sum() != len(text) or tokens.end_of_text in ids:
                     raise UserError(f"{part}: the tokens of document {name!r} are not its bytes")
@@ -121,7 +121,7 @@ def start_worker(threads: int) -> None:
     """In a new worker process: use ``threads`` cores, and end with the stage."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(threads)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the stage says what there is to say
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback: the stage prints one line
     parent = multiprocessing.parent_process()
     assert parent is not None
 

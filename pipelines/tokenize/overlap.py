@@ -61,7 +61,7 @@ def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
     if len(ids) < n:
         return np.empty(0, np.uint64)
     doubled, size = numbers[ids], 1
-    last, done = doubled[:0], 0  # the n-gram's last ``done`` tokens
+    last, done = doubled[:0], 0  # hash of the n-gram's last ``done`` tokens
     while True:
         if n & size:
             last = doubled[: len(last) - size] * power(done) + last[size:] if done else doubled
@@ -73,40 +73,40 @@ def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
 
 
 class HeldOut:
-    """Held-out running text, and which of its n-grams have been met elsewhere."""
+    """Held-out running text, and which of its n-grams occur in other text too."""
 
     def __init__(self, ids: Ids, numbers: Hashes, end_of_text: int, n: int) -> None:
         self.ids, self.numbers, self.n = ids, numbers, n
         self.ends = ids == end_of_text
-        found = hashes(ids, numbers, n)
-        inside = np.ones(len(found), bool)  # of one document
-        places = np.flatnonzero(self.ends)
+        every = hashes(ids, numbers, n)
+        inside = np.ones(len(every), bool)  # of one document
+        ends = np.flatnonzero(self.ends)
         for j in range(n):
-            at = places - j
-            inside[at[(at >= 0) & (at < len(found))]] = False
-        self.places = np.flatnonzero(inside)
-        self.known, self.which = np.unique(found[inside], return_inverse=True)
-        self.met = np.zeros(len(self.known), bool)
-        # most n-grams of other text are told from the known ones by their hash's first bits alone
+            at = ends - j
+            inside[at[(at >= 0) & (at < len(inside))]] = False
+        self.offsets = np.flatnonzero(inside)
+        self.known, self.which = np.unique(every[inside], return_inverse=True)
+        self.seen = np.zeros(len(self.known), bool)
+        # the first bits of a hash are enough to tell most n-grams of other text from the known ones
         bits = max(16, (16 * len(self.known)).bit_length())
         self.shift = np.uint64(64 - bits)
         self.table = np.zeros(1 << bits, bool)
         self.table[self.known >> self.shift] = True
 
-    def meet(self, ids: Ids) -> None:
-        """Mark n-grams that occur in ``ids``. None has an end of text in it, as no known one has.
+    def mark(self, ids: Ids) -> None:
+        """Mark n-grams that occur in ``ids``; none crosses an end of text, as no known one does.
 
         Several threads may do so at once.
         """
         for start in range(0, len(ids), CHUNK):
-            found = hashes(ids[start : start + CHUNK + self.n - 1], self.numbers, self.n)
-            found = found[self.table[found >> self.shift]]
-            place = np.searchsorted(self.known, found)
-            place[place == len(self.known)] = 0
-            self.met[place[self.known[place] == found]] = True
+            other = hashes(ids[start : start + CHUNK + self.n - 1], self.numbers, self.n)
+            other = other[self.table[other >> self.shift]]
+            index = np.searchsorted(self.known, other)
+            index[index == len(self.known)] = 0
+            self.seen[index[self.known[index] == other]] = True
 
     def overlap(self, whole: bool) -> Overlap:
-        starts = self.places[self.met[self.which]]
+        starts = self.offsets[self.seen[self.which]]
         covered = np.zeros(len(self.ids), bool)
         for j in range(self.n):
             covered[starts + j] = True
@@ -140,5 +140,5 @@ def find_overlap(
     text = HeldOut(np.concatenate(texts), scattered(vocab_size), end_of_text, n)
     if len(text.known):
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda file: text.meet(file.read()), training))
+            list(pool.map(lambda file: text.mark(file.read()), training))
     return text.overlap(whole=sum(map(len, held_out)) <= HELD_OUT)

@@ -96,7 +96,7 @@ def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> Byte
 
 
 def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
-    """A user's tokenizer.json; raises UserError unless it can be made byte-exact."""
+    """A user's tokenizer.json, made byte-exact; raises UserError if that is not possible."""
     try:
         loaded = Tokenizer.from_buffer(path.read_bytes())
         ids = loaded.get_vocab().values()
@@ -114,7 +114,7 @@ def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
 
 
 def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
-    """A tokenizer.json's content made byte-exact: what alters text is left out, which is said.
+    """A tokenizer.json's content made byte-exact by leaving out what alters text; prints that.
 
     Raises UserError where that is not enough.
     """

@@ -47,3 +47,6 @@ class TrackingLogger(Logger):
         if self.rows:
             self.tracking.log_rows(self.rows)
             self.rows = []
+
+    def finalize(self, status: str) -> None:
+        """Rows that still wait are of a run that failed, and come again when it is resumed."""

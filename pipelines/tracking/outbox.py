@@ -1,7 +1,7 @@
-"""What MLflow shall know of a run, kept on disk until MLflow knows it.
+"""The outbox: everything that is logged to MLflow, kept on disk until the store has it.
 
-A record is a folder ``tracking/<experiment>/<run>-<key>/`` with record.json and the artifacts not
-yet sent. It outlives the process, so that nothing is lost while the server is away.
+A record is a folder ``tracking/<experiment>/<run>-<key>/`` with record.json and the artifacts. It
+outlives the process, so that nothing is lost while the server is away.
 """
 
 import json
@@ -21,29 +21,28 @@ SAVING = Lock()  # the stage and its sending thread save the same record
 
 @dataclass
 class Record:
-    """One MLflow run; ``sent`` says what of it the server has, ``saved`` what of it is on disk.
+    """One MLflow run; ``sent`` counts what the server has of it, ``saved`` what the disk has.
 
     Two threads read it: lists only grow, and dictionaries are replaced, never changed. What is not
-    on disk is not sent: a run that goes on after a crash would send it again, with another time.
+    on disk is not sent: a run resumed after a crash would send it again, with another time.
     """
 
-    uri: str  # of the store that it is for
+    uri: str  # of its store
     experiment: str
     run_name: str
     spec_hash: str
     started: int  # ms since 1970, as all times here
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
-    metrics: list[tuple[str, float, int, int]] = field(
-        default_factory=list
-    )  # key, value, time, step
+    # key, value, time, step
+    metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
     artifacts: list[str] = field(default_factory=list)  # file names in the record's folder
     status: str = "RUNNING"
     ended: int | None = None
     trained_steps: int = -1  # the last step among the training metrics
-    run_id: str = ""  # once the server has given one
+    run_id: str = ""  # MLflow's, once the server has given one
     key: str = field(default_factory=lambda: uuid4().hex[:12])
-    parent: str = ""  # key of the record whose run it is nested in
+    parent: str = ""  # key of the record of its parent run
     sent: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -58,12 +57,12 @@ class Record:
         return {"artifacts": 0, "metrics": 0, "parent": "", **self.sent} != self.saved
 
     def note(self, **sent: Any) -> None:
-        """Note on disk what the server has now."""
+        """Record on disk what the server has now."""
         self.sent = {**self.sent, **sent}
         self.save()
 
     def all_sent(self) -> dict[str, Any]:
-        """``sent`` of a record of which the server knows everything."""
+        """The value of ``sent`` once the server has everything."""
         return {
             "params": len(self.params),
             "tags": self.tags,
@@ -74,7 +73,7 @@ class Record:
         }
 
     def save(self) -> None:
-        """Raises UserError where the disk takes no file."""
+        """Raises UserError if the disk is full or read-only."""
         with SAVING:
             saved = self.all_sent()
             try:
@@ -87,11 +86,11 @@ class Record:
 
 
 def records(experiment: str = "*", run_name: str = "*") -> Iterator[Record]:
-    """Records on disk, oldest first; one cut short by a full disk is passed over."""
-    found = []
+    """Records on disk, oldest first; one cut short by a full disk is skipped."""
+    readable = []
     for path in RECORDS.glob(f"{experiment}/{run_name}-*/record.json"):
         try:
-            found.append(Record(**json.loads(path.read_text())))
+            readable.append(Record(**json.loads(path.read_text())))
         except (OSError, ValueError, TypeError) as error:
             print(f"{path}: passed over, not readable ({error})")
-    return iter(sorted(found, key=lambda record: record.started))
+    return iter(sorted(readable, key=lambda record: record.started))

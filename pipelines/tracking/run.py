@@ -40,13 +40,13 @@ class Tracking:
         return self.record.run_id
 
     def start(self, manifest: Manifest, experiment: Experiment, go_on: bool) -> None:
-        """Continue the record of this very run if it was cut short or is to ``go_on`` (resumed
-        from a checkpoint, evaluated); else begin a new one. Sending starts.
+        """Continue the record of this very run if it was cut short or if ``go_on`` (resumed from a
+        checkpoint, evaluated); else begin a new one. Starts sending.
         """
         self.open(find_record(self.store.uri, manifest, experiment, go_on))
 
     def open(self, record: Record) -> None:
-        """Continue this record. Sending starts."""
+        """Continue this record and start sending."""
         self.record = record
         if self.record.status != "FINISHED":
             self.record.status = "RUNNING"
@@ -84,8 +84,8 @@ class Tracking:
     def log_rows(self, rows: list[dict[str, float]]) -> None:
         """Training rows, each metric once against steps and once against tokens.
 
-        Rows up to a step that the record has already are passed over: a run that was killed makes
-        again those that came after its last checkpoint.
+        Rows up to a step that the record has already are skipped: a run that was killed repeats
+        those after its last checkpoint.
         """
         record, time = self.record, now()
         for row in rows:
@@ -101,7 +101,7 @@ class Tracking:
         self.commit()
 
     def log_figures(self, prefix: str, figures: dict[str, float], step: int) -> None:
-        """Figures at a step; those that the record has already are passed over."""
+        """Figures at a step; those that the record has already are skipped."""
         known = {(key, value, at) for key, value, _, at in self.record.metrics}
         self.record.metrics += [
             (f"{prefix}/{key}", value, now(), step)
@@ -126,7 +126,7 @@ class Tracking:
     def finish(self, status: str = "FINISHED") -> None:
         """End the run and wait for the store, if it answers; a finished run keeps its end.
 
-        Raises UserError where the disk takes no file.
+        Raises UserError if the disk is full or read-only.
         """
         if self.record.status != "FINISHED":
             self.record.status, self.record.ended = status, now()

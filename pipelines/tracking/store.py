@@ -1,4 +1,4 @@
-"""An MLflow store, and how to bring it up to what a record says."""
+"""An MLflow store, and how a record of the outbox is sent to it."""
 
 import logging
 import os
@@ -26,14 +26,8 @@ from pipelines.tracking.outbox import Record, records
 # prints the traceback of what it then raises: of a database that is full or locked
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
-
-
 BATCH = 500  # metrics a call; the server's limit is 1000
-
-
-KEY = "record"  # tag by which a run is found whose creation was answered by no one
-
-
+KEY = "record"  # tag with the record's key: finds a run whose creation was not acknowledged
 AWAY = (MlflowException, RequestException, OSError)
 
 
@@ -56,8 +50,8 @@ def one_at_a_time(uri: str) -> Iterator[None]:
 
 
 def create(path: Path) -> None:
-    """Make a new local store: under another name, as half a one can neither be opened nor mended,
-    and without waiting for the disk at each of MLflow's many steps.
+    """Create a local store: under another name, as a partial one can be neither opened nor
+    repaired, and without waiting for the disk at each of MLflow's many steps.
     """
     from sqlalchemy import Engine, event
 
@@ -77,7 +71,7 @@ def create(path: Path) -> None:
 
 
 class Store:
-    """An MLflow store, and how to bring it up to what a record says."""
+    """An MLflow store, to which records are sent."""
 
     def __init__(self, uri: str) -> None:
         """Raises UserError if the store is of no known kind, or a local one cannot be opened."""
@@ -126,8 +120,8 @@ class Store:
             record.note(status=wanted["status"])
 
     def find_run(self, record: Record) -> None:
-        """Fill in ``run_id``: the run as known, unless it is gone; as found by the record's key; or
-        a new one, which then gets everything.
+        """Fill in ``run_id``: the run that it names, if it is still there; else the run with the
+        record's key; else a new run, to which everything is sent.
         """
         if record.run_id in self.seen:
             return
@@ -150,8 +144,8 @@ class Store:
     def id_of(self, record: Record, key: str) -> str:
         """MLflow's id of the run with this key in the record's experiment; "" if it has none."""
         experiment_id = self.experiment_id(record.experiment)
-        found = self.client.search_runs([experiment_id], f"tags.{KEY} = '{key}'", max_results=1)
-        return found[0].info.run_id if found else ""
+        runs = self.client.search_runs([experiment_id], f"tags.{KEY} = '{key}'", max_results=1)
+        return runs[0].info.run_id if runs else ""
 
     def is_active(self, run_id: str) -> bool:
         """Whether the store has this run, and nobody has deleted it."""
@@ -164,8 +158,8 @@ class Store:
 
     def experiment_id(self, name: str) -> str:
         with one_at_a_time(self.uri):
-            if found := self.client.get_experiment_by_name(name):
-                return found.experiment_id
+            if experiment := self.client.get_experiment_by_name(name):
+                return experiment.experiment_id
             local = self.uri.startswith("sqlite:///")
             artifacts = (Path("mlartifacts") / name).resolve().as_uri()
             return self.client.create_experiment(

@@ -1,4 +1,4 @@
-"""What z tells of a label: closed forms, planted and absent dependence, chance."""
+"""Information of z about a label: closed forms, planted and absent dependence, chance."""
 
 from math import log2
 
@@ -7,10 +7,10 @@ import torch
 
 from ftmodel.analysis.label_information import (
     bits_of_sequences,
-    guess,
     label_information,
     mutual_information,
-    told_by,
+    naive_bayes,
+    observation_information,
 )
 
 ONE_IN_FIVE = -0.8 * log2(0.8) - 0.2 * log2(0.2)  # entropy of a choice of 1 in 5, bits
@@ -66,28 +66,28 @@ def test_a_bit_that_is_the_label_tells_all_of_it(ones, polarity, rng):
     labels = (torch.randperm(1000, generator=rng) < ones).long()
     bits = torch.randint(2, (1000, 8, 3), generator=rng)
     bits[..., 1] = (labels if polarity > 0 else 1 - labels)[:, None]
-    found = label_information(bits, labels, rng, 100)
+    information = label_information(bits, labels, rng, 100)
     share = ones / 1000
     all_of_it = -share * log2(share) - (1 - share) * log2(1 - share)
-    assert found.per_bit[1] == found.best.bits == pytest.approx(all_of_it)
-    assert found.best.p_value == found.whole.p_value == pytest.approx(1 / 101)
+    assert information.per_bit[1] == information.best.bits == pytest.approx(all_of_it)
+    assert information.best.p_value == information.whole.p_value == pytest.approx(1 / 101)
 
 
 @pytest.mark.parametrize(
     ("posterior", "bits"),
     [([0.5, 0.5], 0), ([1.0, 0.0], 1), ([0.8, 0.2], 1 - ONE_IN_FIVE), ([0.5, 1.0], 0.5)],
 )
-def test_what_a_text_tells_is_one_minus_the_entropy_of_its_posterior(posterior, bits):
-    assert told_by(torch.tensor(posterior).double()) == pytest.approx(bits)
+def test_information_of_a_text_is_one_minus_the_entropy_of_its_posterior(posterior, bits):
+    assert observation_information(torch.tensor(posterior).double()) == pytest.approx(bits)
 
 
 def test_planted_information_is_found_in_its_bit(rng):
     bits, labels = planted(1000, 32, 6, rng, strength=0.2, bit=4)
-    found = label_information(bits, labels, rng, 200)
-    assert max(found.per_bit) == found.per_bit[4] == found.best.bits
-    assert 0.5 < found.best.bits < 1 and found.whole.bits > 0.5
-    assert found.best.p_value == found.whole.p_value == pytest.approx(1 / 201)
-    assert found.best.null_mean < found.best.null_95 < 0.02
+    information = label_information(bits, labels, rng, 200)
+    assert max(information.per_bit) == information.per_bit[4] == information.best.bits
+    assert 0.5 < information.best.bits < 1 and information.whole.bits > 0.5
+    assert information.best.p_value == information.whole.p_value == pytest.approx(1 / 201)
+    assert information.best.null_mean < information.best.null_95 < 0.02
 
 
 def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng):
@@ -96,9 +96,9 @@ def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng
     signs = torch.tensor([1, -1]).repeat(16)
     p = 0.5 + 0.2 * signs[None, :, None] * (2 * labels[:, None, None] - 1)
     bits = (torch.rand(1000, 32, 4, generator=rng) < p).long()
-    found = label_information(bits, labels, rng, 200)
-    assert found.best.bits < 0.05
-    assert found.whole.bits > 0.8 and found.whole.p_value < 0.01
+    information = label_information(bits, labels, rng, 200)
+    assert information.best.bits < 0.05
+    assert information.whole.bits > 0.8 and information.whole.p_value < 0.01
 
 
 def test_without_a_relation_p_values_are_even(rng):
@@ -109,14 +109,14 @@ def test_without_a_relation_p_values_are_even(rng):
         labels = torch.randint(2, (60,), generator=rng)
         tests.append(label_information(bits, labels, rng, 60))
     for kind in ("best", "whole"):
-        p = torch.tensor([getattr(found, kind).p_value for found in tests])
+        p = torch.tensor([getattr(result, kind).p_value for result in tests])
         assert 0.4 < p.mean() < 0.62, kind
         assert (p <= 0.05).double().mean() < 0.11, kind  # 4 standard errors
 
 
-def test_a_guess_has_not_seen_its_own_label(rng):
-    """Features that identify a sequence, and labels by chance: half of the guesses are right."""
+def test_a_prediction_does_not_use_its_own_label(rng):
+    """Features that identify a sequence, and random labels: half of the predictions are right."""
     labels = torch.randint(2, (400, 1), generator=rng)
     features = torch.randint(2, (400, 3000), generator=rng)
-    right = (guess(features, labels) == labels).double().mean()
+    right = (naive_bayes(features, labels) == labels).double().mean()
     assert abs(right - 0.5) < 4 * 0.5 / 400**0.5

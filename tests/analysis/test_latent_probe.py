@@ -1,4 +1,4 @@
-"""What z alone tells: channels whose information is known in closed form, and what is not there."""
+"""The probe on channels whose information is known in closed form, or which have none."""
 
 from itertools import pairwise, product
 from math import comb, log2, prod
@@ -6,7 +6,7 @@ from math import comb, log2, prod
 import pytest
 import torch
 
-from ftmodel.analysis.latent_probe import ask, mean_by_offset, shares_by_label
+from ftmodel.analysis.latent_probe import evaluate, fit, mean_by_offset
 
 N = 8192
 
@@ -20,12 +20,12 @@ def entropy(probabilities):
 
 
 def channel(n, rng, encode, values):
-    """Labels, and bits of z (n, T, 1) drawn with the probabilities that ``encode`` gives them; and
-    what the probe makes of it, learned from other labels and probabilities.
+    """The probe's result on labels and bits of z (n, T, 1), drawn with the probabilities that
+    ``encode`` gives; fitted to other labels and probabilities.
     """
-    learned, asked = (torch.randint(values, (n,), generator=rng) for _ in range(2))
-    shares = shares_by_label(encode(learned)[..., None], learned, values)
-    return ask(shares, drawn(encode(asked)[..., None], rng), asked)
+    train, test = (torch.randint(values, (n,), generator=rng) for _ in range(2))
+    probe = fit(encode(train)[..., None], train, values)
+    return evaluate(probe, drawn(encode(test)[..., None], rng), test)
 
 
 def test_a_label_written_out_is_known_digit_by_digit_and_not_before(rng):
@@ -37,17 +37,17 @@ def test_a_label_written_out_is_known_digit_by_digit_and_not_before(rng):
             p[:, t] = labels >> digit & 1
         return p
 
-    told = channel(N, rng, encode, 8)
-    assert told.label == pytest.approx([0, 1, 2, 2, 3, 3], abs=0.02)
-    assert told.next == pytest.approx([0] * 6, abs=0.01)
-    assert told.aggregate == pytest.approx(0, abs=0.01)
+    result = channel(N, rng, encode, 8)
+    assert result.label_bits == pytest.approx([0, 1, 2, 2, 3, 3], abs=0.02)
+    assert result.next_bits == pytest.approx([0] * 6, abs=0.01)
+    assert result.aggregate_bits == pytest.approx(0, abs=0.01)
 
 
 def test_a_bit_that_is_said_again_is_known_from_the_first_time_on(rng):
-    told = channel(N, rng, lambda labels: labels[:, None].expand(-1, 4).double(), 2)
-    assert told.label == pytest.approx([1] * 4, abs=0.01)
-    assert told.next == pytest.approx([0, 1, 1, 1], abs=0.01)
-    assert told.aggregate == pytest.approx(3, abs=0.02)
+    result = channel(N, rng, lambda labels: labels[:, None].expand(-1, 4).double(), 2)
+    assert result.label_bits == pytest.approx([1] * 4, abs=0.01)
+    assert result.next_bits == pytest.approx([0, 1, 1, 1], abs=0.01)
+    assert result.aggregate_bits == pytest.approx(3, abs=0.02)
 
 
 @pytest.mark.parametrize("wide", [0.0, 0.2])
@@ -60,36 +60,36 @@ def test_a_noisy_channel_used_again_and_again(rng, wide):
         right = torch.where(torch.rand(len(labels), 6, generator=rng) < 0.5, 0.8 - wide, 0.8 + wide)
         return torch.where(labels[:, None] == 1, right, 1 - right)
 
-    told = channel(4 * N, rng, encode, 2)
+    result = channel(4 * N, rng, encode, 2)
     of_z = [0.0]  # entropy of z_0 … z_t
     for n in range(1, 7):
         each = [(0.8**k * 0.2 ** (n - k) + 0.2**k * 0.8 ** (n - k)) / 2 for k in range(n + 1)]
         of_z.append(-sum(comb(n, k) * p * log2(p) for k, p in enumerate(each)))
     error = entropy((0.2, 0.8))
-    assert told.label == pytest.approx([of_z[n] - n * error for n in range(1, 7)], abs=0.02)
-    assert told.next == pytest.approx([1 + a - b for a, b in pairwise(of_z)], abs=0.02)
-    assert told.aggregate == pytest.approx(6 - of_z[-1], abs=0.05)
+    assert result.label_bits == pytest.approx([of_z[n] - n * error for n in range(1, 7)], abs=0.02)
+    assert result.next_bits == pytest.approx([1 + a - b for a, b in pairwise(of_z)], abs=0.02)
+    assert result.aggregate_bits == pytest.approx(6 - of_z[-1], abs=0.05)
 
 
 def test_nothing_is_known_from_what_does_not_depend_on_the_label(rng):
     """Even from z so sure that few sequences seem to say much: at most what they do say."""
     for n in (100, N):
         labels = torch.randint(57, (n,), generator=rng)
-        shares = shares_by_label(drawn(torch.full((n, 9, 4), 0.5), rng), labels, 57)
-        asked = torch.randint(57, (N,), generator=rng)
-        told = ask(shares, drawn(torch.full((N, 9, 4), 0.5), rng), asked)
-        assert told.label[-1] == pytest.approx(0, abs=0.003)
-        assert told.aggregate == pytest.approx(0, abs=0.003)
+        probe = fit(drawn(torch.full((n, 9, 4), 0.5), rng), labels, 57)
+        others = torch.randint(57, (N,), generator=rng)
+        result = evaluate(probe, drawn(torch.full((N, 9, 4), 0.5), rng), others)
+        assert result.label_bits[-1] == pytest.approx(0, abs=0.003)
+        assert result.aggregate_bits == pytest.approx(0, abs=0.003)
 
 
 def test_bits_that_lean_to_one_side_are_no_news_of_the_label_but_of_the_prior(rng):
     p = torch.full((N, 5, 2), 0.9)
     labels = torch.randint(7, (N,), generator=rng)
-    told = ask(shares_by_label(p, labels, 7), drawn(p, rng), labels)
+    result = evaluate(fit(p, labels, 7), drawn(p, rng), labels)
     lean = 2 * (1 - entropy((0.1, 0.9)))
-    assert told.label == pytest.approx([0] * 5, abs=1e-6)
-    assert told.next == pytest.approx([lean] * 5, abs=0.05)
-    assert told.aggregate == pytest.approx(5 * lean, abs=0.1)
+    assert result.label_bits == pytest.approx([0] * 5, abs=1e-6)
+    assert result.next_bits == pytest.approx([lean] * 5, abs=0.05)
+    assert result.aggregate_bits == pytest.approx(5 * lean, abs=0.1)
 
 
 def test_a_channel_that_repeats_itself_is_believed_once(rng):
@@ -102,22 +102,22 @@ def test_a_channel_that_repeats_itself_is_believed_once(rng):
         errs = (torch.rand(4 * N, generator=rng) < 0.2).long()
         return (labels ^ errs)[:, None, None].expand(-1, 8, 1), labels
 
-    told = ask(shares_by_label(*copies(), 2), *copies())
-    assert told.label == pytest.approx([1 - entropy((0.2, 0.8))] * 8, abs=0.02)
-    assert 0.2 < told.next[-1] < 1
+    result = evaluate(fit(*copies(), 2), *copies())
+    assert result.label_bits == pytest.approx([1 - entropy((0.2, 0.8))] * 8, abs=0.02)
+    assert 0.2 < result.next_bits[-1] < 1
 
 
 def test_a_label_that_was_never_seen_and_a_bit_that_was_always_set_are_not_impossible():
-    shares = shares_by_label(torch.ones(3, 2, 1), torch.tensor([0, 0, 1]), 3)
-    assert ((shares > 0) & (shares < 1)).all()
-    assert shares[:, 0, 0].tolist() == pytest.approx([(2 + 7 / 8) / 3, (1 + 7 / 8) / 2, 7 / 8])
+    probe = fit(torch.ones(3, 2, 1), torch.tensor([0, 0, 1]), 3)
+    assert ((probe > 0) & (probe < 1)).all()
+    assert probe[:, 0, 0].tolist() == pytest.approx([(2 + 7 / 8) / 3, (1 + 7 / 8) / 2, 7 / 8])
 
 
 def test_means_by_offset():
     """Origins 1 and 2 of rows of 3: offsets −1, 0, 1 and −2, −1, 0."""
     values = torch.tensor([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])
-    found = mean_by_offset(values, torch.tensor([1, 2]))
-    assert found == ([-2, -1, 0, 1], [10, (1 + 20) / 2, (2 + 30) / 2, 3], [1, 2, 2, 1])
+    means = mean_by_offset(values, torch.tensor([1, 2]))
+    assert means == ([-2, -1, 0, 1], [10, (1 + 20) / 2, (2 + 30) / 2, 3], [1, 2, 2, 1])
 
 
 def test_the_gap_of_the_elbo_is_never_less_than_the_aggregates_kl(rng):
@@ -155,7 +155,7 @@ def test_the_gap_of_the_elbo_is_never_less_than_the_aggregates_kl(rng):
         x = torch.multinomial(data[c], 1, generator=rng)[:, 0]
         return p[c, x][..., None], x
 
-    seen, labels = draw(N)
-    asked, of_asked = draw(N)
-    told = ask(shares_by_label(seen, labels, 5), drawn(asked, rng), of_asked)
-    assert 0.1 * kl < told.aggregate < kl + 0.02
+    train, train_labels = draw(N)
+    test, test_labels = draw(N)
+    result = evaluate(fit(train, train_labels, 5), drawn(test, rng), test_labels)
+    assert 0.1 * kl < result.aggregate_bits < kl + 0.02

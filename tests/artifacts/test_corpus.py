@@ -32,9 +32,9 @@ def test_any_documents_come_back_in_order_from_parts_as_large_as_said(tmp_path_f
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "PART_BYTES", 40)
         patch.setattr(corpus, "GROUP_BYTES", 15)
-        found = read(write(tmp_path_factory.mktemp("corpus"), content))
-    assert [document for part in found for document in part] == content
-    sizes = [[len(text) for _, text in part] for part in found]
+        parts_read = read(write(tmp_path_factory.mktemp("corpus"), content))
+    assert [document for part in parts_read for document in part] == content
+    sizes = [[len(text) for _, text in part] for part in parts_read]
     assert all(sum(part) >= 40 for part in sizes[:-1])
     assert all(sum(part[:-1]) < 40 for part in sizes)
 
@@ -55,8 +55,8 @@ def test_a_flipped_byte_never_passes_unnoticed(part):
     whole = part.read_bytes()
     right = list(documents(part))
     noticed = 0
-    for place in range(0, len(whole), 7):
-        part.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+    for offset in range(0, len(whole), 7):
+        part.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x10]) + whole[offset + 1 :])
         try:
             assert list(documents(part)) == right  # what is damaged may not matter
         except UserError as error:

@@ -58,8 +58,8 @@ def test_few_files_are_kept_open(tmp_path, monkeypatch):
 
 def test_documents_start_and_end_with_end_of_text(tmp_path):
     shards = write_shards(tmp_path, [*FILES, [0, 0, 5]])
-    found = [document.tolist() for document in shards.documents("train")]
-    assert found == [
+    documents = [document.tolist() for document in shards.documents("train")]
+    assert documents == [
         [0, *range(1, 40), 0],
         [0, 41, 42, 0],
         [0, *range(43, 90), 0],
@@ -81,10 +81,10 @@ def test_rows_are_documents_as_they_are(tmp_path):
         shards.windows("train", 4)
 
 
-def damage(path, place, size=1):
+def damage(path, offset, size=1):
     content = bytearray(path.read_bytes())
     for i in range(size):
-        content[place + i] ^= 1
+        content[offset + i] ^= 1
     path.write_bytes(content)
 
 

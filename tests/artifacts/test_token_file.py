@@ -65,8 +65,8 @@ def test_any_byte_that_changes_is_found_and_the_file_named(tmp_path, small_block
     path = tmp_path / "a.tokens"
     write(path)
     whole = path.read_bytes()
-    for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+    for offset in range(len(whole)):
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x10]) + whole[offset + 1 :])
         with pytest.raises(UserError, match=r"a\.tokens"):
             TokenFile(path).read()
 

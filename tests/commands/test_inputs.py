@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -111,6 +112,35 @@ def test_what_was_made_stays_when_its_source_is_gone(looked, tmp_path, capsys, l
                                    text({**FOLDER, "pattern": "**x"})])  # fmt: skip
 def test_what_is_wrong_with_an_entry_is_left_to_its_stage(looked, entry):
     assert set(looked(x=entry)) == {"x/text.json", "x/tokenizer.json"}
+
+
+def test_results_of_a_version_that_kept_no_code_are_made_once_more_and_it_says_why(
+    looked, tmp_path, capsys
+):
+    looked(x=text(FOLDER))
+    assert capsys.readouterr().out == ""  # nothing has run here before
+    shutil.rmtree(tmp_path / "data/inputs/code")
+    looked(x=text(FOLDER))
+    said = capsys.readouterr().out
+    assert said.startswith("data/inputs/code is new: results here were made by a version of the ")
+    assert said.endswith("so every stage runs once more\n")
+    looked(x=text(FOLDER))
+    assert capsys.readouterr().out == ""
+
+
+def test_changed_code_is_named_with_the_stages_that_run_again(looked, tmp_path, capsys):
+    looked(x=text(FOLDER))
+    copies = [tmp_path / "data/inputs/code/ftmodel/model" / name for name in ("a.py", "mapper.py")]
+    copies[0].write_text("")  # of a file that is gone
+    copies[1].write_text("an older version")
+    looked(x=text(FOLDER))
+    names = "ftmodel/model/a.py, ftmodel/model/mapper.py"
+    assert capsys.readouterr().out == f"code changed: {names}; this runs again: train\n"
+    for i in range(8):
+        (copies[0].parent / f"b{i}.py").write_text("")
+    looked(x=text(FOLDER))
+    names = ", ".join(f"ftmodel/model/b{i}.py" for i in range(6))
+    assert capsys.readouterr().out == f"code changed: {names} and 2 more; this runs again: train\n"
 
 
 def test_little_is_imported():

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 from collections import Counter
@@ -19,7 +20,8 @@ from filelock import FileLock, Timeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftmodel.synthetic.registry import PROCESSES, Process
+from ftmodel.synthetic.process import Process
+from ftmodel.synthetic.registry import PROCESSES
 from ftmodel.synthetic.target_task import exact_log_probability
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import SPLITS, documents, parts
@@ -27,7 +29,7 @@ from pipelines.common import errors
 from pipelines.common.errors import UserError
 from pipelines.config.data import Files, Hub, ProcessData, TextData
 from pipelines.data import build as stage
-from pipelines.data import ledger
+from pipelines.data import ledger, resume
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
 from pipelines.data.ledger import Ledger
 from tests.train.test_full_disk import small_disk
@@ -94,13 +96,13 @@ def write_lines(folder, texts):
     return folder
 
 
-def found(target):
+def documents_of(target):
     """Of each split the documents."""
     return {s: [d for part in parts(target, s) for d in documents(part)] for s in SPLITS}
 
 
 def texts_of(target):
-    return {split: [text for _, text in content] for split, content in found(target).items()}
+    return {split: [text for _, text in content] for split, content in documents_of(target).items()}
 
 
 def test_the_hash_of_seed_and_bytes_says_the_split(tmp_path):
@@ -134,7 +136,7 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
     texts = [f"{i % 50}" for i in range(120)] + [""] * 3
     target = tmp_path / "x"
     make_text("x", text_data(write_lines(tmp_path / "in", texts)), target)
-    kept = found(target)
+    kept = documents_of(target)
     assert sorted(text for split in kept.values() for _, text in split) == sorted(
         str(i).encode() for i in range(50)
     )
@@ -143,7 +145,7 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
     assert "x left out: 70 duplicates, 3 empty documents" in said
     assert f"x train: {len(kept['train'])} documents" in said
     make_text("x", text_data(tmp_path / "in", deduplicate=False), target)
-    assert sum(map(len, found(target).values())) == 120
+    assert sum(map(len, documents_of(target).values())) == 120
 
 
 def test_a_mixture_has_the_shares_of_bytes_that_its_weights_say(tmp_path, capsys):
@@ -154,7 +156,7 @@ def test_a_mixture_has_the_shares_of_bytes_that_its_weights_say(tmp_path, capsys
     target = tmp_path / "x"
     make_text("x", text_data(a, b, c, weights=[3.0, 1.0, 0.5], deduplicate=False), target)
     sizes = Counter()
-    for split in found(target).values():
+    for split in documents_of(target).values():
         for identity, text in split:
             sizes[identity[0]] += len(text)
     assert sizes["c"] == sum(len(f"c{i}" * 4) for i in range(40))  # it ran out, and all ended
@@ -167,7 +169,7 @@ def test_one_part_is_read_whole_or_up_to_max_bytes(tmp_path):
     folder = write_lines(tmp_path / "in", [f"{i:04d}" for i in range(100)])
     for limit, count in ((None, 100), (201, 51), (200, 50), (10_000, 100)):
         make_text("x", text_data(folder, max_bytes=limit), tmp_path / "x")
-        assert sum(map(len, found(tmp_path / "x").values())) == count
+        assert sum(map(len, documents_of(tmp_path / "x").values())) == count
 
 
 @pytest.fixture
@@ -270,29 +272,114 @@ def test_sigkill_is_no_other_death(tmp_path, small_parts, capsys):
     assert contents(tmp_path / "x") == right
 
 
-@pytest.mark.parametrize("change", ["seed", "file", "part", "ledger", "code"])
-def test_work_that_fits_no_more_is_dropped(tmp_path, small_parts, monkeypatch, change, capsys):
-    data, target, fresh = mixed_sources(tmp_path), tmp_path / "x", tmp_path / "y"
-    killed_after(monkeypatch, 60, data, target)
-    work = tmp_path / "x.partial"
-    if change == "seed":
-        data.seed = 1
-    elif change == "file":
-        write_lines(tmp_path / "a", [f"another {i}" for i in range(80)])
-    elif change == "part":
-        sorted((work / "parts").iterdir())[0].unlink()
-    elif change == "ledger":
-        (work / "ledger.sqlite").write_bytes(b"not SQLite" * 100)
+def change_something(change, data, folder, monkeypatch):
+    """Such that work begun before fits no more."""
+    if change == "settings":
+        data.seed += 1
+    elif change == "code":
+        monkeypatch.setattr(resume, "code_version", lambda stage: "other")
+    elif change == "pyarrow":
+        monkeypatch.setattr(resume.pa, "__version__", "0")
     else:
-        monkeypatch.setattr(stage, "code_version", lambda stage: "other")
+        os.rename(folder / "a", folder / "a-before")
+        write_lines(folder / "a", [f"another {i}" for i in range(80)])
+
+
+def undo(change, data, folder, monkeypatch):
+    if change == "settings":
+        data.seed -= 1
+    elif change == "a":
+        shutil.rmtree(folder / "a")
+        os.rename(folder / "a-before", folder / "a")
+    else:
+        monkeypatch.undo()
+        monkeypatch.setattr(corpus, "PART_BYTES", 200)
+
+
+@pytest.mark.parametrize("change", ["settings", "code", "pyarrow", "a"])
+def test_work_that_fits_no_more_is_set_aside_and_taken_up_when_it_fits_again(
+    tmp_path, small_parts, monkeypatch, change, capsys
+):
+    data, target = mixed_sources(tmp_path), tmp_path / "x"
+    make_text("y", data, tmp_path / "y")
+    parts_before = killed_after(monkeypatch, 120, data, target)
+    assert len(parts_before) > 3
+    change_something(change, data, tmp_path, monkeypatch)
     capsys.readouterr()
     make_text("x", data, target)
     said = capsys.readouterr().out
+    (aside,) = tmp_path.glob("x.partial.*")
+    reason = (
+        "what was read of a has changed"
+        if change == "a"
+        else f"changed since it was begun: {change}"
+    )
+    assert f"documents of unfinished work are set aside as {aside} ({reason}), to go on" in said
+    assert "the last 3 such folders are kept\n" in said
     assert "goes on" not in said
-    why = "ledger.sqlite: file is not a database; the corpus is made from its beginning"
-    assert why in said if change == "ledger" else "x: earlier work is dropped: " in said
+    make_text("z", data, tmp_path / "z")
+    assert contents(target) == contents(tmp_path / "z")
+    undo(change, data, tmp_path, monkeypatch)
+    capsys.readouterr()
+    make_text("x", data, target)
+    said = capsys.readouterr().out
+    assert f"x: takes up the work set aside as {aside}\nx: goes on behind " in said
+    assert contents(target) == contents(tmp_path / "y")
+    written = {path.name: path.stat().st_mtime_ns for path in target.iterdir()}
+    assert parts_before.items() <= written.items()
+    assert not [*tmp_path.glob("x.partial*")]
+
+
+def test_unfinished_work_changes_places_with_work_set_aside(tmp_path, small_parts, monkeypatch):
+    data, target = mixed_sources(tmp_path), tmp_path / "x"
+    first = killed_after(monkeypatch, 60, data, target)
+    data.seed = 1
+    second = killed_after(monkeypatch, 40, data, target)
+    data.seed = 0
+    assert first.items() <= killed_after(monkeypatch, 1, data, target).items()
+    data.seed = 1
+    assert second.items() <= killed_after(monkeypatch, 1, data, target).items()
+    assert len([*tmp_path.glob("x.partial.*")]) == 1
+
+
+def test_only_the_last_unfinished_works_are_kept_aside(tmp_path, small_parts, monkeypatch, capsys):
+    data, target = mixed_sources(tmp_path), tmp_path / "x"
+    kept = []
+    for seed in range(6):
+        data.seed = seed
+        capsys.readouterr()
+        killed_after(monkeypatch, 60, data, target)
+        before, kept = kept, resume.asides(tmp_path / "x.partial")
+        assert len(kept) == min(seed, 3) and kept[1:] == before[:2]
+        removed = {*before} - {*kept}
+        said = capsys.readouterr().out
+        assert len(removed) == (seed > 3)
+        assert all(f", {path} is removed\n" in said for path in removed)
+        assert ("is removed" in said) == (seed > 3)
+
+
+@pytest.mark.parametrize("damage", ["part", "ledger", "no ledger"])
+def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, damage, capsys):
+    data, target, fresh = mixed_sources(tmp_path), tmp_path / "x", tmp_path / "y"
+    killed_after(monkeypatch, 60, data, target)
+    work = tmp_path / "x.partial"
+    if damage == "part":
+        (part := sorted((work / "parts").iterdir())[0]).unlink()
+        reason = f"{part} is missing"
+    elif damage == "ledger":
+        (work / "ledger.sqlite").write_bytes(b"not SQLite" * 100)
+        reason = f"{work / 'ledger.sqlite'}: file is not a database"
+    else:
+        (work / "ledger.sqlite").unlink()
+        reason = f"{work / 'ledger.sqlite'}: no part is noted as finished"
+    capsys.readouterr()
+    make_text("x", data, target)
+    said = capsys.readouterr().out
+    assert f"{reason}; the corpus is made from its beginning\n" in said
+    assert "goes on" not in said
     make_text("y", data, fresh)
     assert contents(target) == contents(fresh)
+    assert not [*tmp_path.glob("x.partial*")]
 
 
 def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
@@ -322,10 +409,10 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
         make_text("x", data, target)
         said = capsys.readouterr().out
         if repair == "worse":
-            assert "x: earlier work is dropped: what was read of a has changed\n" in said
+            assert "(what was read of a has changed), to go on when that is undone" in said
             assert "goes on" not in said
         else:
-            assert "goes on behind" in said and "dropped" not in said
+            assert "goes on behind" in said and "set aside" not in said
             written = {p.name: p.stat().st_mtime_ns for p in target.iterdir()}
             assert kept.items() <= written.items()
         make_text("y", data, fresh)
@@ -337,9 +424,9 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
 def test_a_part_that_runs_out_is_told(tmp_path, capsys):
     a = write_lines(tmp_path / "a", [f"{i:03d}" for i in range(100)])
     b = write_lines(tmp_path / "b", [f"b {i:03d}" for i in range(900)])
-    told = "x part a ran out at 300 of 1,000 bytes, which ended the mixture\n"
+    expected = "x part a ran out at 300 of 1,000 bytes, which ended the mixture\n"
     make_text("x", text_data(a, b, weights=[1.0, 3.0], max_bytes=4000), tmp_path / "x")
-    assert capsys.readouterr().out.endswith(told)
+    assert capsys.readouterr().out.endswith(expected)
     make_text("x", text_data(a, b, weights=[1.0, 3.0]), tmp_path / "x")
     assert "part a ran out at 300 bytes, which" in capsys.readouterr().out
     make_text("x", text_data(a, max_bytes=500), tmp_path / "x")
@@ -486,7 +573,7 @@ def test_a_corpus_without_text_is_named(tmp_path, texts, changes, words):
 def test_the_standard_library_is_read_from_where_it_is(tokenized):
     """As shipped, through the command: file for file what is there, or equal to another one."""
     folder = tokenized.folder / "data/corpus/stdlib"
-    kept = dict(document for split in found(folder).values() for document in split)
+    kept = dict(document for split in documents_of(folder).values() for document in split)
     root = os.path.dirname(os.__file__)
     assert len(kept) > 15
     for identity, text in kept.items():

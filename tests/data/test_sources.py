@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from omegaconf import OmegaConf
 
+from pipelines import inputs
+from pipelines.artifacts import corpus
+from pipelines.artifacts.corpus import SPLITS
 from pipelines.common.errors import UserError
+from pipelines.config import data as config
 from pipelines.config.data import Files, Hub
 from pipelines.data import sources
-from pipelines.data.sources import open_source
+from pipelines.data.build import make_text
+from pipelines.data.sources import base, open_source
+from pipelines.data.sources import parquet as parquet_module
 
 KEY = "data.x.parts.p"
 TEXTS = ["eins\n", "", "zwei ≠ 2\r\n\t", "\x00 drei", "日本語 🎲" * 50, " "] * 30
@@ -67,9 +75,9 @@ def test_identities_say_where_a_document_comes_from(tmp_path):
     (tmp_path / "sub" / "a.txt").write_text("a")
     (tmp_path / "b.jsonl").write_bytes(lines(["x"] * 6))
     parquet(tmp_path / "c.parquet", ["x", "y"])
-    found = [identity for identity, _ in files_source(tmp_path).documents()]
-    assert found == [*(f"b.jsonl:{n}" for n in (1, 2, 3, 4, 5, 7)), "c.parquet:1", "c.parquet:2",
-                     "sub/a.txt"]  # fmt: skip
+    identities = [identity for identity, _ in files_source(tmp_path).documents()]
+    lines_with_text = [f"b.jsonl:{n}" for n in (1, 2, 3, 4, 5, 7)]
+    assert identities == [*lines_with_text, "c.parquet:1", "c.parquet:2", "sub/a.txt"]
 
 
 def test_bytes_that_are_no_utf_8_stay_as_they_are(tmp_path):
@@ -89,8 +97,8 @@ def test_patterns_mean_what_they_mean_to_pathlib(tmp_path, pattern):
         for name in ("c1.py", "c2.txt", ".c3.py", "x.PY"):
             (tmp_path / folder / name).write_text(folder + name)
     expected = {p.relative_to(tmp_path).as_posix() for p in tmp_path.glob(pattern) if p.is_file()}
-    found = [identity for identity, _ in files_source(tmp_path, pattern).documents()]
-    assert len(expected) > 1 and len(found) == len(expected) and set(found) == expected
+    identities = [identity for identity, _ in files_source(tmp_path, pattern).documents()]
+    assert len(expected) > 1 and len(identities) == len(expected) and set(identities) == expected
 
 
 def test_what_is_excluded_is_so_at_any_depth(tmp_path):
@@ -135,9 +143,11 @@ def test_a_file_without_documents_is_an_empty_one(tmp_path):
 
 def test_parquet_is_decoded_in_pieces_of_a_bounded_size(tmp_path, monkeypatch):
     """Long rows come by fewer, short ones not all at once."""
-    monkeypatch.setattr(sources, "DECODED", 10_000)
-    pieces, inherited = [], sources.texts_of_column
-    monkeypatch.setattr(sources, "texts_of_column", lambda c: pieces.append(len(c)) or inherited(c))
+    monkeypatch.setattr(parquet_module, "DECODED", 10_000)
+    pieces, inherited = [], parquet_module.as_bytes
+    monkeypatch.setattr(
+        parquet_module, "as_bytes", lambda column: pieces.append(len(column)) or inherited(column)
+    )
     for length, most in ((1, 64), (1000, 10), (30_000, 1)):
         texts = [f"{i:0{length}d}" for i in range(200)]
         pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=100)
@@ -229,7 +239,7 @@ def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
 
     asked, commits = [], {None: "c0", "branch": "c1"}
 
-    def dataset_info(self, dataset, revision=None):
+    def dataset_info(self, dataset, revision=None, timeout=None):
         return SimpleNamespace(sha=commits[revision])
 
     def load(dataset, subset, revision, **options):
@@ -251,7 +261,7 @@ def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
 
 
 def test_a_huge_row_of_a_dataset_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
     (tmp_path / "a.jsonl").write_bytes(lines(["x"] * 6 + ["y" * 101]))
     with pytest.raises(UserError, match="json: row 7: a document of more than"):
         list(open_source(KEY, hub(data_files=[str(tmp_path / "a.jsonl")])).documents())
@@ -317,6 +327,58 @@ def test_a_dataset_damaged_on_the_way_says_behind_which_row(tmp_path):
         list(source.documents())
 
 
+@dataclass
+class Numbers:
+    """Another kind of source: the numbers below a limit."""
+
+    source: str = "numbers"
+    below: int = 0
+    weight: float = 1.0
+
+    def validate(self):
+        pass
+
+
+class NumberSource(base.Source):
+    def __init__(self, key, part):
+        self.numbers = range(part.below)
+
+    def documents(self):
+        while self.numbers:
+            number, self.numbers = self.numbers[0], self.numbers[1:]
+            yield f"{number}", b"number %d" % number
+
+    def position(self):
+        return {"next": self.numbers.start}
+
+    def fits(self, position):
+        return True
+
+    def seek(self, position):
+        self.numbers = self.numbers[position["next"] :]
+
+
+def test_another_kind_of_source_is_a_dataclass_and_a_reader(tmp_path, monkeypatch):
+    """Of what is there, each kind has its reader."""
+    assert {*sources.READERS} == {*config.KINDS.values()}
+    monkeypatch.setitem(config.KINDS, "numbers", Numbers)
+    monkeypatch.setitem(sources.READERS, Numbers, NumberSource)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a")
+    parts = {
+        "n": {"source": "numbers", "below": 50, "weight": 2.0},
+        "f": {"source": "files", "root": ".", "pattern": "a.txt"},
+    }
+    entry = {"source": "text", "parts": parts, "validation_share": 0.3, "vocab_size": 300}
+    data = config.merge_data("params.yaml", "data.x", OmegaConf.create(entry))
+    make_text("x", data, tmp_path / "x")
+    documents = [d for split in SPLITS for part in corpus.parts(tmp_path / "x", split)
+                 for d in corpus.documents(part)]  # fmt: skip
+    assert ("f/a.txt", b"a") in documents and ("n/0", b"number 0") in documents
+    looked = inputs.text_input("data.x", entry)
+    assert looked["n"] is None and looked["f"]["files"] == 1
+
+
 def named(field="text", **row):
     return json.dumps({field: "a"} | row).encode() + b"\n"
 
@@ -351,7 +413,7 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "content", "words"), BAD, ids=[f"{b[0]} {b[2]}" for b in BAD])
 def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content, words):
-    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words) as caught:
         list(files_source(tmp_path).documents())
@@ -378,7 +440,7 @@ def test_a_bad_file_is_named_with_the_place(tmp_path, monkeypatch, name, content
     ],
 )
 def test_bad_parquet_is_named(tmp_path, monkeypatch, write, words):
-    monkeypatch.setattr(sources, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(base, "MAX_DOCUMENT", 100)
     write(tmp_path / "a.parquet")
     with pytest.raises(UserError, match=rf"a\.parquet: {words}"):
         list(files_source(tmp_path).documents())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel.analysis.label_information import told_by
+from ftmodel.analysis.label_information import observation_information
 from ftmodel.synthetic import coin_flip
 from pipelines.config.data import ProcessData
 from pipelines.config.schema import Evaluation
@@ -74,4 +74,4 @@ def test_z_from_the_prior_knows_nothing_of_the_hidden_sides(rows):
 
 
 def test_flips_tell_nearly_all_of_the_side(rows):
-    assert 0.99 < told_by(coin_flip.label_posterior(rows)) < 1
+    assert 0.99 < observation_information(coin_flip.label_posterior(rows)) < 1

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from pipelines.common.provenance import device_name
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation
+from pipelines.evaluate import stage
 from pipelines.evaluate.stage import evaluate, last_third, measure
 from tests.support.corpora import write_shards
 from tests.support.training import RUN, tracked_runs, train_run
@@ -110,6 +112,18 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     assert sum(details.kl_per_bit) == pytest.approx(bits.kl.mean, rel=1e-4)
     assert (evaluation.fresh.groups, evaluation.pinned.group_size) == (2, 5)
     assert figures(model, target, TARGET, SETTINGS) == (evaluation, details)
+
+
+def test_a_measurement_of_the_list_is_taken_where_it_applies(target, text, monkeypatch):
+    def measure(context):
+        context.evaluation.collapsed = context.scores.bound.mean().item() < 0
+
+    applies = SimpleNamespace(applies=lambda c: c.data.source == "target", measure=measure)
+    monkeypatch.setattr(stage, "MEASUREMENTS", [applies])
+    evaluation, details = figures(tiny(target, 0, 65), target, TARGET, SETTINGS)
+    assert evaluation.collapsed is False and evaluation.fresh is None
+    evaluation, details = figures(tiny(text, 0, 64), text, TEXT, SETTINGS)
+    assert evaluation.collapsed is None and details.samples == []
 
 
 def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):

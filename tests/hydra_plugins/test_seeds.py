@@ -31,24 +31,25 @@ def test_every_arm_runs_once_with_every_seed():
 
 
 def test_a_change_of_an_arm_reaches_its_runs():
-    made = experiment("arms.free_k1.tokens=4_096_000", "++arms.baseline.extra_blocks=3")
+    made = experiment("arms.free_k1.tokens=4_096_000", "arms.baseline.extra_blocks=3")
     assert {made.runs[f"free_k1_s{seed}"].tokens for seed in (0, 1)} == {4_096_000}
     assert {made.runs[f"baseline_s{seed}"].extra_blocks for seed in (0, 1)} == {3}
 
 
 MISTAKES = [
-    ("seeds=[]", "seeds: not a list of at least one"),
-    ("seeds=3", "seeds: not a list"),
+    ("seeds=[]", "seeds: empty; arms need at least one"),
+    ("seeds=3", "seeds: Invalid value assigned: int is not a ListConfig"),
     ("seeds=[0,1,0]", "seeds.2: 0 is repeated"),
-    ("seeds=[a]", "seeds.0: 'a' is not a number"),
+    ("seeds=[a]", "seeds[0]: Value 'a' of type 'str' could not be converted"),
     ("seeds=[0,-1]", "seeds.1: -1 is not a number"),
-    ("arms.free_k1=3", "arms.free_k1: not a mapping"),
-    ("+arms.free_k1.seed=3", "arms.free_k1.seed: an arm has every seed"),
+    ("arms.free_k1=3", "arms.free_k1: Invalid type assigned: int is not a subclass of Arm"),
+    ("+arms.free_k1.seed=3", "arms.free_k1.seed: Key 'seed' not in 'Arm'"),
     ("+arms.free_k1.kapa_bits=1", "arms.free_k1.kapa_bits: Key 'kapa_bits' not in"),
-    ("~arms.free_k1.tokens", "arms.free_k1.tokens is missing"),
+    ("arms.free_k1.kapa_bits=1", "arms.free_k1.kapa_bits: Key 'kapa_bits' not in"),
+    ("arms.free_k1.tokens=???", "arms.free_k1.tokens is missing"),
     ("arms.free_k1.kappa_bits=99", "arms.free_k1.kappa_bits: 99.0 is outside 0 … 8"),
-    ("+arms.free_k1.extra_blocks=1", "arms.free_k1.extra_blocks: 1; a baseline may"),
-    ("+arms.A={data: stdlib, model: text_small, kappa_bits: 1, tokens: 9999}", "arms.A: a name"),
+    ("arms.free_k1.extra_blocks=1", "arms.free_k1.extra_blocks: 1; a baseline may"),
+    ("+arms={A: {data: stdlib, model: text_small, kappa_bits: 1, tokens: 9999}}", "arms.A: a name"),
 ]
 
 

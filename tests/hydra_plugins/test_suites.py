@@ -41,13 +41,19 @@ MISTAKES = [
     ("suite.seed=-1", "suite.seed: -1 is outside 0"),
     ("suite.scoring=prior", "suite.scoring: Invalid value 'prior', expected one of"),
     ("suite.run_code=perhaps", "suite.run_code: Value 'perhaps'"),
-    ("+suite.tasks.x={task: piqa, key: acc}", "suite.tasks.x.key: 'acc' is not <metric>,<filter>"),
-    ("+suite.tasks.x={task: piqa, key: 'a,b', shots: -1}", "suite.tasks.x.shots: -1 is negative"),
-    ("+suite.tasks.x={task: piqa}", "suite.tasks.x.key is missing"),
-    ("+suite.tasks.X={task: piqa, key: 'a,b'}", "suite.tasks.X: a name is lower-case"),
+    (
+        "+suite.tasks={x: {task: piqa, key: acc}}",
+        "suite.tasks.x.key: 'acc' is not <metric>,<filter>",
+    ),
+    (
+        "+suite.tasks={x: {task: piqa, key: 'a,b', shots: -1}}",
+        "suite.tasks.x.shots: -1 is negative",
+    ),
+    ("+suite.tasks={x: {task: piqa}}", "suite.tasks.x.key is missing"),
+    ("+suite.tasks={X: {task: piqa, key: 'a,b'}}", "suite.tasks.X: a name is lower-case"),
     ("+suite.limits=3", "suite.limits: Key 'limits' not in 'Suite'"),
     ("runs.text_baseline=null", "runs.text_baseline"),
-    ("suite_runs={nobody: stdlib}", "suite_runs.nobody: not under runs"),
+    ("+suite_runs={nobody: stdlib}", "suite_runs.nobody: not under runs"),
 ]
 
 

@@ -59,15 +59,15 @@ class Requests:
         model, prompt, answer = self.model, self.prompts[self.rows[i]], self.answers[i]
         tokens = torch.cat((prompt, answer))[None, :-1]
         p, length = len(prompt), tokens.shape[1]
-        found = []
+        scores = []
         for noise in self.noise[self.rows[i]].unbind(1):
             codes = None
             if self.bits:
                 known = model(prompt[None], noise[None, :p]).codes
                 codes = torch.cat((known, pack_bits(noise[None, p:length] < 0.5)), dim=1)
             hidden = model(tokens, codes=codes).hidden[0, p - 1 :]
-            found.append(model.logits(hidden).log_softmax(-1))
-        return torch.stack(found[:1] if not self.bits else found)
+            scores.append(model.logits(hidden).log_softmax(-1))
+        return torch.stack(scores[:1] if not self.bits else scores)
 
 
 @pytest.fixture(params=SHAPES, ids=str)
@@ -156,10 +156,10 @@ def test_probabilities_equal_the_sum_over_all_codes(make_model, make_tokens, rng
         exact += weight * log_p.gather(-1, answers[..., None]).sum((1, 2)).exp()
     draws = (torch.rand(1, 3, 2, generator=rng) for _ in range(1000))
     same = torch.zeros(6, dtype=torch.long)
-    found = score_answers(model, prompt, None, answers, same + 2, same, draws).log_probs
-    error = monte_carlo_error(found)
+    scores = score_answers(model, prompt, None, answers, same + 2, same, draws).log_probs
+    error = monte_carlo_error(scores)
     assert (error > 1e-4).all() and (error < 0.1).all()
-    assert ((log_mean_exp(found) - exact.log()).abs() < 4 * error).all()
+    assert ((log_mean_exp(scores) - exact.log()).abs() < 4 * error).all()
 
 
 @torch.no_grad()
@@ -241,17 +241,17 @@ def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
         of_answer = noise_of(torch.tensor(z), 2).expand(64, -1, -1)
         draws.append(torch.cat((noise[:, :5], of_answer), dim=1))
     lengths, rows = torch.full((64,), 3), torch.arange(64)
-    found = score_answers(leaking, prompt, None, answers, lengths, rows, draws).log_probs
+    scores = score_answers(leaking, prompt, None, answers, lengths, rows, draws).log_probs
     blind = []
     for z in product(range(4), repeat=2):
         known = leaking(prompt, noise[:, :5]).codes
         codes = torch.cat((known, torch.tensor(z).expand(64, -1)), dim=1)
         blind.append(log_p(leaking(tokens[:, :-1], codes=codes)))
-    torch.testing.assert_close(found, torch.stack(blind).double().sum(-1), **CLOSE)
+    torch.testing.assert_close(scores, torch.stack(blind).double().sum(-1), **CLOSE)
     expected = blind[0][:, 0].double() + 2 * log(0.25)
-    torch.testing.assert_close(log_mean_exp(found), expected, atol=1e-2, rtol=0)
+    torch.testing.assert_close(log_mean_exp(scores), expected, atol=1e-2, rtol=0)
     assert leaked.sum(1).exp().sum() > 40, "of what should be 1"
-    assert log_mean_exp(found).exp().sum().item() == pytest.approx(1, abs=1e-4)
+    assert log_mean_exp(scores).exp().sum().item() == pytest.approx(1, abs=1e-4)
 
 
 def test_the_mean_is_one_of_probabilities():

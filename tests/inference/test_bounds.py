@@ -57,10 +57,10 @@ def case(request, make_model, make_tokens):
 def bounds_of(rng):
     """latent_bounds with noise of the fixture rng."""
 
-    def bounds(model, inputs, targets, samples, pieces=None):
+    def bounds(model, inputs, targets, samples, segment_ids=None):
         shape = (*inputs.shape, model.config.latent_bits)
         return latent_bounds(
-            model, inputs, targets, samples, lambda: torch.rand(shape, generator=rng), pieces
+            model, inputs, targets, samples, lambda: torch.rand(shape, generator=rng), segment_ids
         )
 
     return bounds
@@ -209,31 +209,31 @@ def test_weights_of_bits_that_do_not_saturate_are_those_of_the_logits(make_model
     )
 
 
-def test_pieces_packed_into_rows_are_bounded_as_if_each_were_alone(make_model, make_tokens, rng):
-    """Rows of 9 tokens: pieces of 4 and 3 with padding, and one of 9; each has its own noise."""
+def test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone(make_model, make_tokens, rng):
+    """Rows of 9 tokens: chunks of 4 and 3 with padding, and one of 9; each has its own noise."""
     model, k = make_model(), 3
-    places = {1: (0, 0, 4), 2: (0, 4, 7), 3: (1, 0, 9)}  # of a piece: row, start, end
-    tokens = {piece: make_tokens(1, end - start + 1) for piece, (_, start, end) in places.items()}
-    inputs, targets, pieces = (torch.zeros(2, 9, dtype=torch.long) for _ in range(3))
+    spans = {1: (0, 0, 4), 2: (0, 4, 7), 3: (1, 0, 9)}  # row, start, end of each chunk
+    tokens = {chunk: make_tokens(1, end - start + 1) for chunk, (_, start, end) in spans.items()}
+    inputs, targets, segment_ids = (torch.zeros(2, 9, dtype=torch.long) for _ in range(3))
     noise = torch.rand(2 * k, 2, 9, 3, generator=rng)
-    for piece, (row, start, end) in places.items():
+    for chunk, (row, start, end) in spans.items():
         inputs[row, start:end], targets[row, start:end] = (
-            tokens[piece][0, :-1],
-            tokens[piece][0, 1:],
+            tokens[chunk][0, :-1],
+            tokens[chunk][0, 1:],
         )
-        pieces[row, start:end] = piece
+        segment_ids[row, start:end] = chunk
     drawn = iter(noise)
-    packed = vars(latent_bounds(model, inputs, targets, k, lambda: next(drawn), pieces))
+    packed = vars(latent_bounds(model, inputs, targets, k, lambda: next(drawn), segment_ids))
     baseline = make_model(latent_bits=0)
-    nll = exact_nll(baseline, inputs, targets, pieces)
-    for piece, (row, start, end) in places.items():
+    nll = exact_nll(baseline, inputs, targets, segment_ids)
+    for chunk, (row, start, end) in spans.items():
         drawn = iter(noise[:, row : row + 1, start:end])
-        alone = tokens[piece][:, :-1], tokens[piece][:, 1:]
+        alone = tokens[chunk][:, :-1], tokens[chunk][:, 1:]
         for name, value in vars(latent_bounds(model, *alone, k, lambda: next(drawn))).items():  # noqa: B023
-            at = packed[name][..., piece - 1] if name == "log_weights" else packed[name][piece - 1]
+            at = packed[name][..., chunk - 1] if name == "log_weights" else packed[name][chunk - 1]
             value = value.squeeze(-1 if name == "log_weights" else 0)
             torch.testing.assert_close(at, value, **FLOAT32)
-        torch.testing.assert_close(nll[piece - 1], exact_nll(baseline, *alone)[0], **FLOAT32)
+        torch.testing.assert_close(nll[chunk - 1], exact_nll(baseline, *alone)[0], **FLOAT32)
 
 
 def test_importance_bound_is_the_mean_over_disjoint_groups_of_samples():

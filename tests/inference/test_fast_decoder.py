@@ -127,12 +127,12 @@ def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, 
     """Also in float64, which is decoded by the model: the same weights, z and draws."""
     model, prompt = make_model(latent_bits=bits), make_tokens(3, 4)
 
-    def made():
+    def continued():
         return generate(model, prompt, 12, generator=torch.Generator().manual_seed(5))
 
-    fast = made()
+    fast = continued()
     monkeypatch.setattr("ftmodel.inference.generate.decoder", PlainDecoder)
-    assert torch.equal(made(), fast)
+    assert torch.equal(continued(), fast)
     monkeypatch.undo()
     model.double()
-    assert torch.equal(made(), fast)
+    assert torch.equal(continued(), fast)

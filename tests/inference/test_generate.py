@@ -295,15 +295,15 @@ def test_with_one_generator_too_a_rows_tokens_do_not_depend_on_when_others_end(
 ):
     model, prompt = make_model(latent_bits=bits), make_tokens(3, 4)
     whole = generate(model, prompt, 8, generator=seeded(1))
-    made = generate(
+    tokens = generate(
         model,
         prompt,
         8,
         generator=seeded(1),
         until=lambda new: torch.tensor([new.shape[1] == 2, False, False]),
     )
-    assert torch.equal(made[1:], whole[1:])
-    assert torch.equal(made[0, :6], whole[0, :6]) and (made[0, 6:] == made[0, 5]).all()
+    assert torch.equal(tokens[1:], whole[1:])
+    assert torch.equal(tokens[0, :6], whole[0, :6]) and (tokens[0, 6:] == tokens[0, 5]).all()
 
 
 def test_a_sequence_may_fill_the_context_and_one_token_more(make_model, make_tokens, rng):
@@ -452,13 +452,15 @@ def test_a_finished_row_repeats_its_last_token_and_the_others_go_on(
         seen.append(new)
         return ends == new.shape[1]  # said once: a finished row stays finished
 
-    made = generate(model, batch, 8, generator=generators(), padding=padding, until=until, **given)
-    assert made.shape == (3, 6 + 5)
+    tokens = generate(
+        model, batch, 8, generator=generators(), padding=padding, until=until, **given
+    )
+    assert tokens.shape == (3, 6 + 5)
     for row, end in enumerate(ends.tolist()):
-        assert torch.equal(made[row, : 6 + end], whole[row, : 6 + end])
-        assert (made[row, 6 + end :] == made[row, 5 + end]).all()
+        assert torch.equal(tokens[row, : 6 + end], whole[row, : 6 + end])
+        assert (tokens[row, 6 + end :] == tokens[row, 5 + end]).all()
     assert [len(out.hidden) for out in outputs] == [3, 3, 2, 1, 1]
-    assert all(torch.equal(new, made[:, 6 : 6 + n]) for n, new in enumerate(seen, 1))
+    assert all(torch.equal(new, tokens[:, 6 : 6 + n]) for n, new in enumerate(seen, 1))
     assert len(seen) == 5
 
 

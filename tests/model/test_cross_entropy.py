@@ -34,9 +34,9 @@ def rows(request, monkeypatch):
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_value_and_gradients_are_torchs(scale):
     given = case(torch.float64)
-    found = value_and_gradients(linear_cross_entropy, *given, scale)
+    computed = value_and_gradients(linear_cross_entropy, *given, scale)
     expected = value_and_gradients(F.linear_cross_entropy, *given, scale)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(computed, expected, strict=True):
         assert a.dtype == torch.float64
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-14)
 
@@ -44,33 +44,33 @@ def test_value_and_gradients_are_torchs(scale):
 def test_one_pass_of_float32_is_as_exact_as_torchs():
     given = case()
     exact = value_and_gradients(F.linear_cross_entropy, *case(torch.float64))
-    found = value_and_gradients(linear_cross_entropy, *given)
-    for a, b in zip(found, exact, strict=True):
+    computed = value_and_gradients(linear_cross_entropy, *given)
+    for a, b in zip(computed, exact, strict=True):
         assert a.dtype == torch.float32
         torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=1e-6)
 
 
 def test_under_autocast_products_are_bf16_and_the_loss_is_not():
     given = case(n=400)
-    found = value_and_gradients(linear_cross_entropy, *given, half=True)
+    computed = value_and_gradients(linear_cross_entropy, *given, half=True)
     expected = value_and_gradients(F.linear_cross_entropy, *given, half=True)
-    assert [a.dtype for a in found] == [torch.float32] * 3
-    assert found[0] != found[0].bfloat16().float()  # a loss in bf16 has three digits
+    assert [a.dtype for a in computed] == [torch.float32] * 3
+    assert computed[0] != computed[0].bfloat16().float()  # a loss in bf16 has three digits
     # in another order of sums a few of the logits are rounded to the other bf16
-    torch.testing.assert_close(found[0], expected[0], rtol=3e-4, atol=0)
-    for a, b in zip(found[1:], expected[1:], strict=True):
+    torch.testing.assert_close(computed[0], expected[0], rtol=3e-4, atol=0)
+    for a, b in zip(computed[1:], expected[1:], strict=True):
         assert (a - b).norm() < 0.01 * b.norm()
     exact = F.linear_cross_entropy(*case(n=400))
-    assert 1e-5 < (found[0] - exact).abs() < 1e-2 * exact  # products were bf16
+    assert 1e-5 < (computed[0] - exact).abs() < 1e-2 * exact  # products were bf16
 
 
 def test_under_autocast_logits_that_bf16_has_are_not_rounded_again():
     """Small integers, whose products are exact in bf16 and in any order of sums."""
     hidden, weight, targets = case(n=400)
     given = [x.detach().round().clamp(-2, 2).requires_grad_() for x in (hidden, weight)]
-    found = value_and_gradients(linear_cross_entropy, *given, targets, half=True)
+    computed = value_and_gradients(linear_cross_entropy, *given, targets, half=True)
     exact = F.linear_cross_entropy(*(x.detach().double() for x in given), targets)
-    assert found[0].item() == pytest.approx(exact.item(), rel=1e-6)
+    assert computed[0].item() == pytest.approx(exact.item(), rel=1e-6)
 
 
 def test_extreme_logits_stay_finite():

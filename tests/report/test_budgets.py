@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastThird
+from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
+from pipelines.report.budgets import BudgetTable, budget_table
 from pipelines.report.comparison import compare
-from pipelines.report.sections.budgets import BudgetTable, budget_table
-from pipelines.report.verdicts import caveat
+from pipelines.report.page import caveat
 from tests.support.results import arms_of, run, write_experiment
 
 HALF, FULL, LATE = "3,000 tokens", "6,500 tokens", "mean of the last third"
@@ -16,16 +18,17 @@ HALF, FULL, LATE = "3,000 tokens", "6,500 tokens", "mean of the last third"
 def with_budgets(arm: Arm, bounds: dict[int, list[float]], late: int = 1) -> None:
     """Give an arm these bounds of each seed, by budget; the last is annealed."""
     for i, one in enumerate(arm.runs):
-        one.metrics["budgets"] = [
-            {
-                "tokens": tokens,
-                "annealed": tokens == 6500,
-                "bits_per_token": {one.bound_key: {"mean": found[i], "se": 0.01}},
-            }
-            for tokens, found in bounds.items()
+        one.evaluation.budgets = [
+            BudgetFigures(tokens, tokens, tokens == 6500, figures(arm, each[i]))
+            for tokens, each in bounds.items()
         ]
         mean = sum(found[i] for found in list(bounds.values())[-late:]) / late
-        one.metrics["last_third"] = {"n": late, "bits_per_token": mean}
+        one.evaluation.last_third = LastThird(late, mean)
+
+
+def figures(arm: Arm, bound: float) -> Figures:
+    estimate = Estimate(bound, 0.01)
+    return Figures(nll=estimate) if arm.baseline else Figures(iwae=estimate)
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def test_without_seeds_nothing_is_claimed_at_smaller_budgets(arms: list[Arm]) ->
     difference = table(alone).columns[HALF]["free"].difference
     assert difference is not None
     assert (difference.verdict, difference.words) == ("not known", "its error is not known")
-    assert "1 comparison was made" in caveat(alone)
+    assert "1 comparison was made" in " ".join(caveat(Analysis(alone, 16)))
 
 
 def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms: list[Arm]) -> None:
@@ -95,7 +98,7 @@ def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms: list[Ar
 
 def test_arms_without_budgets_are_left_out(arms: list[Arm]) -> None:
     for one in arms[0].runs:
-        del one.metrics["budgets"]
+        one.evaluation.budgets = []
     found = table(arms)
     assert [arm.name for arm in found.arms] == ["free"]
     assert found.columns[HALF]["free"].difference is None

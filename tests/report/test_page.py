@@ -1,7 +1,6 @@
 """The report on results written by hand: what is on its pages and in its tables."""
 
 import csv
-import json
 import re
 from html import unescape
 from math import sqrt
@@ -10,157 +9,97 @@ from typing import Any
 
 import pytest
 
-from pipelines.artifacts.results import fraction
 from pipelines.common.errors import UserError
-from pipelines.report import page as report
-from pipelines.report.sections.figure4 import character_kinds, read_paper
+from pipelines.report.sections.figure4 import read_paper
 from pipelines.report.verdicts import findings, introduction
+from tests.report.conftest import RUNS, SEEDED
 from tests.support.pages import Cells
 from tests.support.results import (
     CE,
     GROUP,
     SAMPLES,
-    arms_of,
+    analysis_of,
     make_report,
     run,
     task,
     write_experiment,
-    write_results,
     write_suite,
 )
 
 TEXTS = ("index.html", "report.md", "summary.txt", "arms.csv")
-RUNS = {
-    "base": run(),
-    "free_k1_8": run(kappa=0.125),
-    "free_wide": run(kappa=0.3, model="large"),  # a κ that the paper has no samples of
-    "text_base": run("text"),
-    "text_free": run("text", kappa=0.5),
-}
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report on RUNS; tests must not change it."""
-    folder = write_experiment(tmp_path_factory.mktemp("report"), RUNS, {"free_k1_8": 0.7654321})
-    write_results(folder, "left_over", run(), 0.5, 0.01)  # of a run no longer in params.yaml
-    return make_report(folder)
-
-
-def test_every_output_is_written(made: Path) -> None:
-    outputs = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
-    names = ("figure4", "curves_target", "curves_text", "kl_per_bit")
+def test_every_output_is_written(small: Path) -> None:
+    outputs = {str(path.relative_to(small)) for path in small.rglob("*") if path.is_file()}
+    names = ("headline", "figure4", "curves_target", "curves_text", "kl_per_bit")
     assert outputs == {*TEXTS, "curves.csv", "runs.csv", "figure4.csv"} | {
         f"figures/{name}.png" for name in names
     }
 
 
-def test_page_stands_alone(made: Path) -> None:
-    page = (made / "index.html").read_text()
+def test_page_stands_alone(small: Path) -> None:
+    page = (small / "index.html").read_text()
     cells = Cells(page)
     assert not re.search(r"https?:|url\(|@import", page)
     assert not cells.tags & {"script", "link", "iframe"}
-    assert len(cells.images) == 3  # figure 4 is there as text
+    assert len(cells.images) == 4  # figure 4 is there as text
     assert all(image.startswith("data:image/png;base64,iVBOR") for image in cells.images)
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_exactly_the_runs_of_the_experiment_are_in(made: Path, name: str) -> None:
-    text = (made / name).read_text()
+def test_exactly_the_runs_of_the_experiment_are_in(small: Path, name: str) -> None:
+    text = (small / name).read_text()
     assert all(run_name in text for run_name in RUNS)
     assert "left_over" not in text
 
 
-def test_markdown_links_only_figures_that_exist(made: Path) -> None:
-    links = re.findall(r"!\[.*?\]\((.*?)\)", (made / "report.md").read_text())
-    assert sorted(links) == sorted(f"figures/{p.name}" for p in (made / "figures").iterdir())
+def test_markdown_links_only_figures_that_exist(small: Path) -> None:
+    links = re.findall(r"!\[.*?\]\((.*?)\)", (small / "report.md").read_text())
+    assert sorted(links) == sorted(f"figures/{p.name}" for p in (small / "figures").iterdir())
 
 
-def test_markdown_tables_are_whole(made: Path) -> None:
+def test_markdown_tables_are_whole(small: Path) -> None:
     """A row after each head, and as many cells in each row of a table."""
-    text = (made / "report.md").read_text()
+    text = (small / "report.md").read_text()
     tables = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.M)]
     assert [len(table) - 2 for table in tables] == [4, 3, 1, 2, 1, 2]
     for table in tables:
         assert len({row.count("|") for row in table}) == 1, table
 
 
-def test_samples_are_selectable_text(made: Path) -> None:
-    plain = unescape(re.sub(r"<[^>]*>", "", (made / "index.html").read_text()))
+def test_samples_are_selectable_text(small: Path) -> None:
+    plain = unescape(re.sub(r"<[^>]*>", "", (small / "index.html").read_text()))
     assert GROUP[0] in plain
     assert read_paper(SAMPLES)[0.125].fresh[0][0] in plain
 
 
-def test_reconstruction_ce_is_never_offered_for_comparison(made: Path) -> None:
-    cells = Cells((made / "index.html").read_text()).cells
+def test_reconstruction_ce_is_never_offered_for_comparison(small: Path) -> None:
+    cells = Cells((small / "index.html").read_text()).cells
     heads = [kind for kind, text in cells if "reconstruction CE" in text]
     values = [kind for kind, text in cells if f"{CE:.4f}" in text]
     assert heads == ["grey"] * 3  # target; text per token and per byte
     assert values == ["grey"] * 4
     bounds = [kind for kind, text in cells if "0.7654" in text]
     assert bounds == [""]
-    assert "reconstruction CE (not comparable)" in (made / "report.md").read_text()
+    assert "reconstruction CE (not comparable)" in (small / "report.md").read_text()
 
 
-def test_reconstruction_ce_is_in_no_summary(made: Path) -> None:
-    page = (made / "index.html").read_text()
+def test_reconstruction_ce_is_in_no_summary(small: Path) -> None:
+    page = (small / "index.html").read_text()
     before_tables = page[: page.index("<table>")]
-    for text in ((made / "summary.txt").read_text(), before_tables):
+    for text in ((small / "summary.txt").read_text(), before_tables):
         assert f"{CE:.4f}" not in text
         assert "0.7654" in text or "+0.2654" in text
 
 
-def test_curves_hold_the_bound(made: Path) -> None:
-    with open(made / "curves.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == [
-        "run", "tokens", "step", "bits_per_token", "ce_bits_per_token", "kl_bits_per_token"
-    ]  # fmt: skip
-    bounds = {(row["run"], row["step"]): float(row["bits_per_token"]) for row in rows}
-    assert bounds["base", "4"] == pytest.approx(0.25)
-    assert bounds["free_k1_8", "4"] == pytest.approx(0.25 + 0.25)
-    assert {row["kl_bits_per_token"] for row in rows if row["run"] == "base"} == {""}
-
-
-def test_arms_are_machine_readable_at_full_precision(made: Path) -> None:
-    with open(made / "arms.csv", newline="") as file:
-        rows = {row["arm"]: row for row in csv.DictReader(file)}
-    assert list(rows) == list(RUNS)
-    free = rows["free_k1_8"]
-    assert (free["iwae_bits_per_token"], free["kappa_bits"]) == ("0.7654321", "0.125")
-    assert (free["latent_bits"], rows["free_wide"]["latent_bits"]) == ("3", "5")
-    assert (rows["base"]["latent_bits"], rows["base"]["iwae_bits_per_token"]) == ("0", "")
-    assert rows["text_free"]["iwae_bits_per_byte_se"] == str(0.01 / 3)
-
-
-def test_summary_is_one_aligned_line_an_arm(made: Path) -> None:
-    lines = (made / "summary.txt").read_text().splitlines()
-    assert max(map(len, lines)) <= 110
-    table = lines[: len(RUNS) + 1]
-    assert [line.split()[0] for line in table] == ["arm", *RUNS]
-    start = table[0].index("bits/token")
-    assert table[2][start:].startswith("0.7654 ± 0.0100")
-    assert all(line[start - 2 : start] == "  " and line[start] != " " for line in table)
-
-
-def test_summary_ends_with_where_to_look(tmp_path: Path) -> None:
-    """It is what `make repro` prints last."""
-    folder = make_report(write_experiment(tmp_path, {"base": run("text")}, {}))
-    assert (
-        (folder / "summary.txt")
-        .read_text()
-        .endswith("The report is in report/tiny/index.html; `make ui` opens the MLflow UI.\n")
-    )
-
-
-def test_samples_cannot_break_the_page(made: Path) -> None:
-    page = (made / "index.html").read_text()
+def test_samples_cannot_break_the_page(small: Path) -> None:
+    page = (small / "index.html").read_text()
     assert "if a &lt;b&gt; &amp;" in page
-    assert "\x04" not in page + (made / "report.md").read_text()
+    assert "\x04" not in page + (small / "report.md").read_text()
 
 
-def test_introduction_counts_arms(made: Path) -> None:
-    text = introduction(arms_of(made.parents[1]), 16)
+def test_introduction_counts_arms(small: Path) -> None:
+    text = introduction(analysis_of(small.parents[1]))
     assert text.startswith(
         "1 baseline and 2 Free Transformers (κ = 1/8, 3/10 bits per token) on target, 6,500 "
         "training tokens each; 1 baseline and 1 Free Transformer (κ = 1/2 bits per token) on text"
@@ -178,14 +117,17 @@ def test_collapse_is_tagged(tmp_path: Path) -> None:
     assert re.findall(r">(\w+)<br><b class=\"tag\">collapsed", page) == ["dead"]
     assert "dead (collapsed)" in (folder / "summary.txt").read_text()
     assert "dead **(collapsed)**" in (folder / "report.md").read_text()
-    assert findings(arms_of(tmp_path))["target"][-1].endswith("of training): dead.")
+    assert findings(analysis_of(tmp_path))["target"][-1].endswith("of training): dead.")
 
 
-@pytest.mark.parametrize("file", ["evaluation.json", "details.json", "curve.csv"])
-def test_missing_result_names_the_stage(tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "stage"),
+    [("evaluation.json", "evaluate"), ("details.json", "evaluate"), ("curve.csv", "train")],
+)
+def test_missing_result_names_the_stage(tmp_path: Path, file: str, stage: str) -> None:
     write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
     (tmp_path / "results/tiny/free" / file).unlink()
-    with pytest.raises(UserError, match=f"free/{file} is missing.*dvc repro evaluate@free"):
+    with pytest.raises(UserError, match=f"free/{file} is missing.*dvc repro {stage}@free"):
         make_report(tmp_path)
     assert not (tmp_path / "report").exists()
 
@@ -218,95 +160,11 @@ def test_parts_without_content_are_left_out(
         assert "What may not be compared" in text
 
 
-def test_paper_has_three_groups_of_five_at_four_thresholds() -> None:
-    paper = read_paper(SAMPLES)
-    assert list(paper) == [0.015625, 0.125, 1.0, 8.0]
-    for panel in paper.values():
-        groups = panel.fresh + panel.pinned
-        assert (len(panel.fresh), [len(group) for group in groups]) == (1, [5, 5, 5])
-        assert {len(sequence) for group in groups for sequence in group} == {66}
-
-
-def test_scores_of_the_paper_are_those_of_its_sequences() -> None:
-    panel = read_paper(SAMPLES)[0.125]
-    assert panel.summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
-    assert panel.figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
-
-
-def test_kinds_of_characters() -> None:
-    assert character_kinds("B>_B!C") == ["prompt", "prompt", "blank", "target", "noise", "other"]
-
-
-@pytest.mark.parametrize(
-    ("kappa", "text"), [(0.015625, "1/64"), (0.3, "3/10"), (8.0, "8"), (0.12345678, "0.123457")]
-)
-def test_fractions(kappa: float, text: str) -> None:
-    assert fraction(kappa) == text
-
-
-SEEDED = {
-    f"{name}_s{seed}": spec | {"seed": seed}
-    for name, spec in {
-        "base": run("text"),
-        "plus": run("text", extra_blocks=1),
-        "free_1": run("text", kappa=1.0),
-        "free_2": run("text", kappa=2.0, kappa_warmup_steps=3),
-    }.items()
-    for seed in (0, 1)
-}
-
-
-@pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report on SEEDED, with budgets, a label and IWAE by samples; tests must not change it."""
-    folder = tmp_path_factory.mktemp("seeded")
-    write_experiment(folder, SEEDED, {"free_1_s0": 0.42, "free_1_s1": 0.48})
-    for path in sorted(folder.glob("results/tiny/*/evaluation.json")):
-        metrics = json.loads(path.read_text())
-        units = {unit: metrics[unit] for unit in ("bits_per_token", "bits_per_byte")}
-        metrics["budgets"] = [
-            {"tokens": tokens, "listed": tokens, "annealed": tokens > 5000, **units}
-            for tokens in (2000, 5000, 6500)
-        ]
-        seed = int(path.parent.name[-1])
-        metrics["last_third"] = {
-            "n": 2,
-            "bits_per_token": 0.9,
-            "bits_per_byte": 0.3456 + seed / 100,
-        }
-        if "free" in path.parent.name:
-            metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
-            metrics["label"] = {
-                "bits": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
-                "p_value": 0.001, "text": 0.875,
-                "whole": {"bits": 0.625, "null_mean": 0.03, "null_95": 0.04, "p_value": 0.002},
-            }  # fmt: skip
-        path.write_text(json.dumps(metrics))
-    tokens = folder / "data/tokens/text"
-    tokens.mkdir(parents=True)
-    counts = {"documents": 1200, "tokens": 34_567, "bytes": 1}
-    splits = {"splits": {"train": counts, "validation": counts}}
-    (tokens / "metadata.json").write_text(json.dumps(splits))
-    return make_report(folder)
-
-
 def test_each_kind_of_figure_is_drawn_where_there_is_something_to_draw(seeded: Path) -> None:
     names = ("kappa", "budgets", "samples", "label", "curves")
     assert {path.stem for path in (seeded / "figures").iterdir()} == {
-        *(f"{name}_text" for name in names), "kl_per_bit"
+        *(f"{name}_text" for name in names), "kl_per_bit", "headline"
     }  # fmt: skip
-
-
-def test_arms_have_mean_spread_and_n(seeded: Path) -> None:
-    with open(seeded / "arms.csv", newline="") as file:
-        rows = {row["arm"]: row for row in csv.DictReader(file)}
-    assert list(rows) == ["base", "plus", "free_1", "free_2"]
-    free = rows["free_1"]
-    assert (free["seeds"], free["n"], free["extra_blocks"]) == ("0 1", "2", "0")
-    assert float(free["iwae_bits_per_token"]) == pytest.approx(0.45)
-    assert float(free["iwae_bits_per_token_spread"]) == pytest.approx(0.06 / sqrt(2))
-    with open(seeded / "runs.csv", newline="") as file:
-        assert [row["run"] for row in csv.DictReader(file)] == list(SEEDED)
 
 
 def test_where_kappa_rose_the_table_of_arms_says_so(seeded: Path) -> None:
@@ -385,14 +243,3 @@ def test_the_label_is_in_a_table_and_a_sentence_with_all_its_figures(seeded: Pat
     assert lines[head - 1] == "" and lines[head + 1] == "|" + 10 * "---|"
     assert f"<li>{sentence}</li>" in (seeded / "index.html").read_text()
     assert f"- {sentence}" in lines
-
-
-def test_data_are_said_in_words(seeded: Path, tmp_path: Path) -> None:
-    for name in ("index.html", "report.md"):
-        text = (seeded / name).read_text()
-        assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
-        assert "was not looked at" in text
-    overlap = {"n": 13, "documents": 40, "documents_with_overlap": 1, "tokens": 2000}
-    (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
-    words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
-    assert report.overlap_words(tmp_path).startswith(words)

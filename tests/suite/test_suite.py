@@ -16,7 +16,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.suite import benchmark_data, task_index
 from pipelines.suite import stage as suite
-from pipelines.suite.stage import last_third, score
+from pipelines.suite.stage import last_third, score_run
 from pipelines.suite.tasks import Skipped
 from tests.support.training import same, tracked_runs, train_run
 
@@ -57,7 +57,7 @@ def calls(monkeypatch):
 
 
 def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_training(trained):
-    score(load_experiment(), RUN)
+    score_run(load_experiment(), RUN)
     found, scores, metrics = (read(f"suite{part}.json") for part in ("", "_scores", "_metrics"))
     assert {k: found[k] for k in ("suite", "scoring", "samples", "limit", "seed")} == {
         "suite": "mini", "scoring": "marginal", "samples": 2, "limit": 3, "seed": 0
@@ -65,7 +65,7 @@ def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_traini
     assert found["harness"].startswith("lm_eval 0.4.")
     assert tuple(found["tasks"]) == tuple(metrics) == SCORED
     assert "suite.run_code=true" in found["skipped"]["functions"]
-    assert found["budgets"] == [] and "last_third" not in found
+    assert "budgets" not in found and "last_third" not in found
     for name, told in found["tasks"].items():
         assert told["value"] == metrics[name]
         assert told["documents"] == 3
@@ -106,7 +106,7 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     train_run(RUN, budgets=budgets)
     experiment = load_experiment()
     experiment.runs[RUN].budgets = budgets
-    score(experiment, RUN)
+    score_run(experiment, RUN)
     found = read("suite.json")
     series = found["budgets"]
     assert [one["tokens"] for one in series] == [*budgets, 20 * BATCH]
@@ -135,10 +135,10 @@ def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():
 def test_a_stage_that_was_killed_goes_on_with_the_next_benchmark(trained, calls):
     calls.fail = {"words": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
-        score(load_experiment(), RUN)
+        score_run(load_experiment(), RUN)
     assert calls == ["snippets", "snippets_char"]
     calls.fail = {}
-    score(load_experiment(), RUN)
+    score_run(load_experiment(), RUN)
     assert [name for name in calls if name.startswith("snippets")] == ["snippets", "snippets_char"]
     assert set(read("suite.json")["tasks"]) == set(SCORED)
     assert not list(trained.glob("resume/smoke/*.suite"))
@@ -147,25 +147,25 @@ def test_a_stage_that_was_killed_goes_on_with_the_next_benchmark(trained, calls)
 def test_what_was_kept_of_other_settings_is_not_taken(trained, calls):
     calls.fail = {"words": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
-        score(load_experiment(), RUN)
+        score_run(load_experiment(), RUN)
     calls.fail, calls[:] = {}, []
     experiment = load_experiment()
     experiment.suite.seed = 1
-    score(experiment, RUN)
+    score_run(experiment, RUN)
     assert calls[:2] == ["snippets", "snippets_char"]
 
 
 def test_what_was_kept_of_tasks_edited_since_is_not_taken(trained, calls, monkeypatch, tmp_path):
     calls.fail = {"words": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
-        score(load_experiment(), RUN)
+        score_run(load_experiment(), RUN)
     calls.fail, calls[:] = {}, []
     edited = tmp_path / "edited"
     shutil.copytree(ROOT / "tasks", edited)
     monkeypatch.setattr(task_index, "OURS", edited)
     with open(edited / "mini/snippets.jsonl", "a") as file:
         file.write("\n")
-    score(load_experiment(), RUN)
+    score_run(load_experiment(), RUN)
     assert calls[:2] == ["snippets", "snippets_char"]
 
 
@@ -175,7 +175,7 @@ def test_compiled_code_beside_tasks_scores_nothing_again():
 
 def test_a_benchmark_whose_data_are_not_here_is_named_and_the_others_go_on(trained, calls, capsys):
     calls.fail = {"snippets": Skipped("its data are not here; `python -m pipelines.fetch`")}
-    score(load_experiment(), RUN)
+    score_run(load_experiment(), RUN)
     assert "skipped snippets: its data are not here" in capsys.readouterr().out
     found = read("suite.json")
     assert found["skipped"]["snippets"].endswith("`python -m pipelines.fetch`")
@@ -184,11 +184,11 @@ def test_a_benchmark_whose_data_are_not_here_is_named_and_the_others_go_on(train
 
 
 def test_the_same_again_is_the_same(trained):
-    score(load_experiment(), RUN)
+    score_run(load_experiment(), RUN)
     first = {k: v["value"] for k, v in read("suite.json")["tasks"].items()}
     experiment = load_experiment()
     experiment.suite.batch_tokens = 64
-    score(experiment, RUN)
+    score_run(experiment, RUN)
     again = {k: v["value"] for k, v in read("suite.json")["tasks"].items()}
     assert again == pytest.approx(first, rel=1e-5, abs=1e-5)
 

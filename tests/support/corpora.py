@@ -2,14 +2,18 @@
 
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import torch
 
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Shards, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import token_dtype, write_tokens
 
 END = 0  # id of the end of text in shards made by hand
+VOCABULARY = 50  # of memory_shards
+LENGTHS = (5, 40, 1, 16, 17, 100, 3, 3, 64, 12, 0, 33)  # ids of each document there
 
 
 def write_corpus(folder: Path, **splits: list[list[bytes]]) -> Path:
@@ -42,3 +46,13 @@ def write_shards(
     digest = sha256(b"{}").hexdigest()
     write_metadata(folder, Metadata(vocab_size, token_dtype(vocab_size), row, end, digest, splits))
     return Shards(folder)
+
+
+def memory_shards() -> SimpleNamespace:
+    """Held-out documents [end] ids … [end] without files; a token's bytes are its id."""
+    numbers = np.random.default_rng(0)
+    ids = [numbers.integers(1, VOCABULARY, length) for length in LENGTHS]
+    documents = [np.concatenate(([END], part, [END])) for part in ids]
+    return SimpleNamespace(
+        documents=lambda split: iter(documents), token_bytes=lambda: torch.arange(VOCABULARY)
+    )

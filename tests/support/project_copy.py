@@ -17,6 +17,7 @@ PARTS = (
     "conf",
     "docs/paper",
     "ftmodel",
+    "hydra_plugins",
     "pipelines",
     "tasks",
     ".dvc/config",

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
 
 from pipelines.artifacts.run_results import read_runs
+from pipelines.config.data import KINDS, SOURCES
 from pipelines.config.load import load_experiment
+from pipelines.config.schema import Experiment
 from pipelines.report import page
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm, group_by_seed
@@ -35,7 +38,7 @@ def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         for name, bits in (("small", 3), ("large", 5))
     }
     part = {"source": "files", "root": "texts", "pattern": "*.txt"}
-    return {
+    plain = {
         "name": "tiny",
         "data": {
             "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
@@ -49,6 +52,17 @@ def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "models": presets,
         "runs": runs,
     }
+    return complete(plain)
+
+
+def complete(plain: dict[str, Any]) -> dict[str, Any]:
+    """An experiment with every setting written down, as Hydra composes it."""
+    node: Any = OmegaConf.merge(OmegaConf.structured(Experiment), plain)
+    for name, entry in plain["data"].items():
+        node.data[name] = OmegaConf.merge(SOURCES[entry["source"]], entry)
+        for part_name, part in entry.get("parts", {}).items():
+            node.data[name].parts[part_name] = OmegaConf.merge(KINDS[part["source"]], part)
+    return OmegaConf.to_container(node, enum_to_str=True)  # type: ignore[return-value]
 
 
 def run(data: str = "target", kappa: float | None = None, **changes: Any) -> dict[str, Any]:

@@ -93,8 +93,8 @@ def test_a_setting_given_nested_and_with_dots_is_refused(tmp_path, monkeypatch):
 def test_asha_does_not_compare_tokenizers(in_root):
     two = (
         "run=text_free_k1_2",
-        "+data.large={source: text, parts: ${data.stdlib.parts}, validation_share: 0.25, "
-        "vocab_size: 512}",
+        "+source@data.large=text",
+        "data.large={parts: ${data.stdlib.parts}, validation_share: 0.25, vocab_size: 512}",
         "space.run.data.grid=[stdlib,large]",
     )
     assert plan_of(*two).unit == "bits_per_byte"

@@ -295,8 +295,8 @@ def test_bits_per_byte_across_tokenizers(monkeypatch, tmp_path):
         tmp_path,
         "smoke",
         "run=text_free_k1_2",
-        "+data.large={source: text, parts: ${data.stdlib.parts}, validation_share: 0.25, "
-        "vocab_size: 512}",
+        "+source@data.large=text",
+        "data.large={parts: ${data.stdlib.parts}, validation_share: 0.25, vocab_size: 512}",
         "space.run.data.grid=[stdlib,large]",
     )
     results = results_of(plan, {None: 0.9, 0.5: 0.6})

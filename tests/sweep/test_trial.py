@@ -1,10 +1,14 @@
 """A trial of a sweep: its result, how it goes on, and its MLflow run."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from mlflow import MlflowClient
 
 from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import Details
+from pipelines.common import source_code
 from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
@@ -13,6 +17,8 @@ from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking, find_record, new_record
 from pipelines.tracking.store import Store, send_waiting, store_uri
 from tests.support.training import train_run
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -34,6 +40,45 @@ def test_a_result_holds_for_as_long_as_what_decides_it(smoke):
     smoke.evaluation.iwae_samples -= 1
     smoke.runs[name].seed += 1
     assert folder.read(trial_hash(smoke, name)) is None
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A copy of the code, of which hashes are taken."""
+    root = tmp_path / "program"
+    for part in ("ftmodel", "pipelines"):
+        shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "dvc.yaml", root)
+    monkeypatch.setattr(source_code, "ROOT", root)
+    source_code.code_version.cache_clear()
+    yield root
+    source_code.code_version.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("file", "decides"),
+    [
+        ("ftmodel/inference/bounds.py", True),
+        ("ftmodel/model/mapper.py", True),
+        ("pipelines/evaluate/bounds.py", True),
+        ("pipelines/train/core/batches.py", True),
+        ("pipelines/report/comparison.py", False),
+        ("pipelines/sweep/report.py", False),
+    ],
+)
+def test_a_trial_is_run_again_for_other_code_but_not_for_other_words(smoke, program, file, decides):
+    path = program / file
+    source = path.read_text()
+
+    def hash_with(text):
+        path.write_text(text)
+        source_code.code_version.cache_clear()
+        return trial_hash(smoke, "free_k1_8")
+
+    before = hash_with(source)
+    assert hash_with(source + "\n\n# a comment\n") == before
+    assert hash_with(source.replace('"""', '"""Other words. ', 1)) == before
+    assert (hash_with(source + "\n\nOTHER = 1\n") != before) == decides
 
 
 def test_a_result_that_cannot_be_read_is_passed_over(smoke, capsys):
@@ -65,7 +110,8 @@ def test_a_trial_reports_its_bound_but_not_when_it_is_trained(smoke):
     assert [fraction for fraction, _ in heard] == pytest.approx([i / 20 for i in range(1, 20)])
     row = result.curve[3]
     assert heard[3][1] == pytest.approx(row.ce_nats / 0.6931471805599453 + row.kl_bits)
-    assert Folder("s", "free_k1_8").read(trial_hash(smoke, "free_k1_8")) == result
+    stored = Folder("s", "free_k1_8").read(trial_hash(smoke, "free_k1_8"))
+    assert repr(stored) == repr(result)  # NaN is not equal to itself
     assert result.evaluation.bits_per_token.iwae.mean == pytest.approx(
         sum(result.details.bound_bits) / sum(result.details.document_tokens), rel=1e-4
     )

@@ -68,11 +68,11 @@ def test_posterior_of_the_sentiment_is_bayes_rule(favour):
 
 
 def test_probabilities_of_all_sentences_sum_to_one():
-    made = []
+    every = []
     for shape in SHAPES:
         choices = {"NOUN": NOUNS, "ADVERB": ADVERBS, "ADJECTIVE": sum(ADJECTIVES, ())}
-        made += product(*(choices.get(word, (word,)) for word in shape))
-    rows = torch.cat([tokens("review: " + " ".join(words)) for words in made])
+        every += product(*(choices.get(word, (word,)) for word in shape))
+    rows = torch.cat([tokens("review: " + " ".join(words)) for words in every])
     assert reviews.exact_log_probability(rows).exp().sum().item() == pytest.approx(1)
 
 

@@ -103,16 +103,16 @@ def test_shards_give_the_corpus_back_and_count_it(source, tmp_path):
 def test_the_number_of_processes_changes_no_byte(source, tmp_path):
     for cores in (1, 2, 3):
         tokenize("x", text_data(), source, tmp_path / f"x{cores}", cores)
-    one = files(tmp_path / "x1")
-    assert set(one) == {
+    expected = files(tmp_path / "x1")
+    assert set(expected) == {
         "metadata.json",
         "overlap.json",
         "tokenizer.json",
         *(f"train-0000{i}.tokens" for i in range(4)),
         "validation-00000.tokens",
     }
-    assert files(tmp_path / "x2") == one
-    assert files(tmp_path / "x3") == one
+    assert files(tmp_path / "x2") == expected
+    assert files(tmp_path / "x3") == expected
 
 
 def test_a_long_document_is_encoded_in_pieces(tmp_path, monkeypatch):
@@ -182,8 +182,8 @@ def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
     train = [[*random_texts(1, 20), b"1 " + copied + b" 2"]]
     source = write_corpus(tmp_path / "c", train=train, validation=[[b"3 " + copied, b"z" * 40]])
     tokenize("x", text_data(vocab_size=257), source, tmp_path / "x", cores=1)
-    found = json.loads((tmp_path / "x/overlap.json").read_text())
-    assert found == {
+    overlap = json.loads((tmp_path / "x/overlap.json").read_text())
+    assert overlap == {
         "n": 13,
         "documents": 2,
         "documents_with_overlap": 1,

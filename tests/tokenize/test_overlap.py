@@ -44,7 +44,7 @@ def brute_force(training, held_out, n):
     return len(documents), touched, sum(map(len, documents)), covered
 
 
-def found(shards, n, **changes):
+def overlap_of(shards, n, **changes):
     files = shards.files
     result = find_overlap(files["validation"], files["train"], END, VOCABULARY, n=n, **changes)
     counts = (result.documents, result.documents_with_overlap)
@@ -64,7 +64,7 @@ def test_it_finds_what_sets_of_tuples_find(tmp_path_factory, training, held_out,
     shards = write_shards(tmp_path_factory.mktemp("shards"), training, held_out, VOCABULARY)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overlap_module, "CHUNK", chunk)
-        assert found(shards, n)[0] == brute_force(training, held_out, n)
+        assert overlap_of(shards, n)[0] == brute_force(training, held_out, n)
 
 
 def random_documents(rng, count):
@@ -84,7 +84,7 @@ def test_planted_copies_are_found_and_nothing_else(tmp_path):
     files = [[i for d in training[k::3] for i in d] for k in range(3)]
     shards = write_shards(tmp_path, files, [[i for d in held_out for i in d]], VOCABULARY)
     for threads in (1, 2):
-        (documents, touched, tokens, covered), result = found(shards, 13, threads=threads)
+        (documents, touched, tokens, covered), result = overlap_of(shards, 13, threads=threads)
         assert (documents, touched) == (len(held_out), 3)
         assert covered == 60
         assert tokens == sum(map(len, held_out)) - len(held_out)
@@ -95,16 +95,16 @@ def test_an_ngram_over_the_border_of_two_documents_is_none(tmp_path):
     """Even where the same two documents follow each other in the training part."""
     documents = [END, *range(1, 8), END, *range(20, 28)]
     shards = write_shards(tmp_path, [documents], [documents], VOCABULARY)
-    assert found(shards, 9)[0][3] == 0
-    assert found(shards, 8)[0][3] == 8
-    assert found(shards, 7)[0][3] == 15
+    assert overlap_of(shards, 9)[0][3] == 0
+    assert overlap_of(shards, 8)[0][3] == 8
+    assert overlap_of(shards, 7)[0][3] == 15
 
 
 def test_a_large_held_out_part_is_cut_and_that_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(overlap_module, "HELD_OUT", 30)
     text = [END, *range(1, 25)]
     shards = write_shards(tmp_path, [text], [text, text], VOCABULARY)
-    (documents, touched, tokens, covered), result = found(shards, 13)
+    (documents, touched, tokens, covered), result = overlap_of(shards, 13)
     assert (documents, touched, tokens, covered) == (2, 1, 28, 24)
     assert not result.whole
     assert result.line().startswith("85.71% of the first 28 held-out tokens, in 1 of 2 documents")

@@ -15,10 +15,9 @@ from mlflow.exceptions import MlflowException
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import run as tracking
 from pipelines.config.load import load_experiment
 from pipelines.tracking.outbox import records
-from pipelines.tracking.run import Tracking
+from pipelines.tracking.run import Tracking, main
 from pipelines.tracking.store import Store, send_waiting, store_uri
 from tests.support.training import RUN, tracked_runs, train_run
 
@@ -67,7 +66,7 @@ def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeyp
     assert said.count("does not answer (no answer); going on") == 1
     assert "kept for MLflow in tracking/smoke/free_k1_8-" in said
     assert [record.pending() for record in records()] == [True]
-    tracking.main()
+    main()
     assert "1 runs brought up to date" in capsys.readouterr().out
     check_complete(rows)
 

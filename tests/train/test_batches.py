@@ -1,4 +1,4 @@
-"""Data order and latent noise are pure functions of seed, step and place in the batch."""
+"""Data order and latent noise are pure functions of seed, step and row of the batch."""
 
 from types import SimpleNamespace
 
@@ -58,7 +58,7 @@ def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, ac
         assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
 
 
-def test_noise_differs_between_seeds_steps_and_places_and_is_uniform():
+def test_noise_differs_between_seeds_steps_and_rows_and_is_uniform():
     made = [
         latent_noise(s, t, range(p, p + 1), 3, 4) for s in (0, 1) for t in (0, 1) for p in (0, 1)
     ]

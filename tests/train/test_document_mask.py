@@ -25,10 +25,10 @@ def test_a_document_starts_with_its_end_of_text():
     tokens = torch.tensor([[3, 0, 4, 5, 0, 0, 6, 7, 8], [0, 9, 9, 9, 9, 9, 9, 9, 0]])
     documents = torch.tensor([[0, 1, 1, 1, 2, 3, 3, 3], [0, 0, 0, 0, 0, 0, 0, 0]])
     batch = {"tokens": tokens, "windows": torch.arange(2), "noise": torch.rand(2, 8, 4)}
-    parts = TrainingModule(model, Optim(batch_size=2, lr=1.0), 0.5, 1, 0).training_step(batch, 0)
+    loss = TrainingModule(model, Optim(batch_size=2, lr=1.0), 0.5, 1, 0).training_step(batch, 0)
     arguments = (model, tokens[:, :-1], tokens[:, 1:], batch["noise"], 0.5)
-    assert torch.equal(parts["loss"], training_loss(*arguments, documents).total)
-    assert not torch.equal(parts["loss"], training_loss(*arguments).total)
+    assert torch.equal(loss, training_loss(*arguments, documents).total)
+    assert not torch.equal(loss, training_loss(*arguments).total)
 
 
 def test_a_run_with_document_mask_knows_the_end_of_text_of_its_data(workspace, monkeypatch):

@@ -218,13 +218,13 @@ class Windows:
             self.read(window, index * self.stride)
         return torch.from_numpy(windows)
 
-    def read(self, into: NDArray[np.int64], place: int) -> None:
-        """Fill ``into`` (n,) with the tokens of the split from ``place`` on."""
-        file = bisect_right(self.starts, place) - 1
+    def read(self, into: NDArray[np.int64], offset: int) -> None:
+        """Fill ``into`` (n,) with the tokens of the split from ``offset`` on."""
+        file = bisect_right(self.starts, offset) - 1
         while len(into):
-            first = place - self.starts[file]
+            first = offset - self.starts[file]
             ids = self.map(file)
             last = min(first + len(into), len(ids))
             self.files[file].check(ids, first, last)
             into[: last - first] = ids[first:last]
-            into, place, file = into[last - first :], place + last - first, file + 1
+            into, offset, file = into[last - first :], offset + last - first, file + 1

@@ -1,4 +1,4 @@
-"""A file of token ids that tells damage: header, ids, and a CRC-32 of each block of ids.
+"""A file of token ids with checksums: header, ids, and a CRC-32 of each block of ids.
 
     header   128 bytes, little-endian: see Header; its last field is its own CRC-32
     payload  ``tokens`` ids, uint16 or uint32
@@ -44,7 +44,7 @@ class Header:
     max_id: int  # 0 if there is no token
     block: int  # tokens
     sha256: bytes  # of the payload
-    source: bytes  # SHA-256 of what the file was made from, and with
+    source: bytes  # SHA-256 of the data and settings that the file was made from
     table_crc: int
 
     def pack(self) -> bytes:
@@ -62,15 +62,15 @@ def write_tokens(
 ) -> Header:
     """Write a token file, all of it or nothing; raises OSError.
 
-    ``chunks`` are token ids, and how many documents and bytes of text they add; ``source`` is kept
-    in the header for whoever asks what the file was made from.
+    ``chunks`` are token ids, and how many documents and bytes of text they add; ``source`` goes
+    into the header.
     """
     kind = np.dtype(dtype).newbyteorder("<")
     digest, table, left = sha256(), bytearray(), b""
     tokens = documents = size = max_id = 0
     block = BLOCK * kind.itemsize
     with replace_file(path) as file:
-        file.write(bytes(HEADER))  # its place
+        file.write(bytes(HEADER))  # overwritten at the end
         for ids, more_documents, more_bytes in chunks:
             documents, size = documents + more_documents, size + more_bytes
             if not len(ids):
@@ -173,7 +173,7 @@ class TokenFile:
 
     @cached_property
     def checked(self) -> bytearray:
-        """1 for each block that has been found whole."""
+        """1 for each block whose checksum has been verified."""
         return bytearray(len(self.checksums))
 
     def check(self, ids: Ids, start: int, stop: int) -> None:

@@ -29,11 +29,11 @@ DRAWN: dict[str, Curves] = dict(
     zip(
         LINES,
         (
-            lambda shown: [shown.exact],
-            lambda shown: [[shown.given_side]],  # a level line
-            lambda shown: [shown.model] if shown.model else [],
-            lambda shown: shown.encoder_z or [],
-            lambda shown: shown.prior_z or [],
+            lambda sequence: [sequence.exact],
+            lambda sequence: [[sequence.given_side]],  # a level line
+            lambda sequence: [sequence.model] if sequence.model else [],
+            lambda sequence: sequence.encoder_z or [],
+            lambda sequence: sequence.prior_z or [],
         ),
         strict=True,
     )
@@ -60,10 +60,10 @@ def coin_flip(runs: Mapping[str, CoinDetails]) -> Figure:
     grid = figure.subplots(len(runs), columns, sharex=True, sharey=True, squeeze=False)
     for row, (name, coin) in zip(grid, runs.items(), strict=True):
         row[0].set_ylabel(f"{name}\nP(next flip is 1)", fontsize=9.5)
-        for axes, shown in zip(row, coin.sequences, strict=True):
-            draw(axes, shown)
-    for axes, shown in zip(grid[0], first, strict=True):
-        title = f"hidden side {shown.side}, {shown.flips.count('1')} of 64 flips are 1"
+        for axes, sequence in zip(row, coin.sequences, strict=True):
+            draw(axes, sequence)
+    for axes, sequence in zip(grid[0], first, strict=True):
+        title = f"hidden side {sequence.side}, {sequence.flips.count('1')} of 64 flips are 1"
         axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
     for axes in grid[-1]:
         axes.set_xlabel("flips seen (dots: the next flip, 1 above, 0 below)", fontsize=9.5)
@@ -78,15 +78,15 @@ def coin_flip(runs: Mapping[str, CoinDetails]) -> Figure:
     return figure
 
 
-def draw(axes: Axes, shown: CoinSequence) -> None:
-    seen = range(len(shown.flips))
+def draw(axes: Axes, sequence: CoinSequence) -> None:
+    seen = range(len(sequence.flips))
     for label, curves in DRAWN.items():
-        for curve in curves(shown):
+        for curve in curves(sequence):
             if len(curve) == 1:
                 axes.axhline(curve[0], **LINES[label])
             else:
                 axes.plot(seen, curve, **LINES[label])
-    flips = [1.06 if flip == "1" else -0.06 for flip in shown.flips]
+    flips = [1.06 if flip == "1" else -0.06 for flip in sequence.flips]
     axes.scatter(seen, flips, s=5, color=COLOURS[0], clip_on=False)
     axes.set_ylim(-0.1, 1.1)
     axes.set_yticks([0, 0.2, 0.5, 0.8, 1])

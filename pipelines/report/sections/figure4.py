@@ -95,11 +95,11 @@ class Panel:
     @property
     def summary(self) -> str:
         """The scores in one line; of spread, with fresh and then with pinned z."""
-        found = self.figures
-        parts = [f"valid {found.valid_fresh:.2f}", f"spread {number(found.spread_fresh, 1)}"]
+        scores = self.figures
+        parts = [f"valid {scores.valid_fresh:.2f}", f"spread {number(scores.spread_fresh, 1)}"]
         if self.pinned:
-            parts[1] += f" → {number(found.spread_pinned, 1)}"
-            parts.append(f"pinned noise {number(found.noise_pinned, 2)}")
+            parts[1] += f" → {number(scores.spread_pinned, 1)}"
+            parts.append(f"pinned noise {number(scores.noise_pinned, 2)}")
         return "  ·  ".join(parts + [self.note] * bool(self.note))
 
 
@@ -123,7 +123,7 @@ def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
             current.append([])
         elif not line.startswith("#"):
             current[-1].append(line)
-    return {kappa: paper_panel(found[:1], found[1:]) for kappa, found in groups.items()}
+    return {kappa: paper_panel(panel[:1], panel[1:]) for kappa, panel in groups.items()}
 
 
 def paper_panel(fresh: list[list[str]], pinned: list[list[str]]) -> Panel:

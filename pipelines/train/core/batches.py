@@ -1,4 +1,4 @@
-"""The order of the data and the noise of z: pure functions of seed, step and place in the batch.
+"""The order of the data and the noise of z: pure functions of seed, step and row of the batch.
 
 A resumed run therefore sees exactly the batches it would have seen, and so does one whose batches
 are shared out among another number of workers.
@@ -19,10 +19,10 @@ from pipelines.common.rng_streams import Purpose, philox_at
 from pipelines.train.core.shuffle import order
 
 
-def latent_noise(seed: int, step: int, places: range, length: int, bits: int) -> Tensor:
-    """Uniform noise (len(places), length, bits) on [0, 1) for z of these rows of a step's batch."""
-    noise = np.empty((len(places), length, bits), np.float32)
-    for row, stream in zip(noise, philox_at(seed, Purpose.NOISE, step, places), strict=True):
+def latent_noise(seed: int, step: int, rows: range, length: int, bits: int) -> Tensor:
+    """Uniform noise (len(rows), length, bits) on [0, 1) for z of these rows of a step's batch."""
+    noise = np.empty((len(rows), length, bits), np.float32)
+    for row, stream in zip(noise, philox_at(seed, Purpose.NOISE, step, rows), strict=True):
         stream.random(out=row, dtype=np.float32)
     return torch.from_numpy(noise)
 
@@ -35,7 +35,7 @@ class Share:
     world_size: int = 1
     accumulate: int = 1
 
-    def places(self, batch_size: int, micro: int) -> range:
+    def rows(self, batch_size: int, micro: int) -> range:
         """Rows of the batch, of this process's micro-batch ``micro``."""
         size = batch_size // (self.world_size * self.accumulate)
         start = (micro * self.world_size + self.rank) * size
@@ -68,15 +68,15 @@ class StepBatches(Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         step, micro = divmod(index, self.share.accumulate)
-        places = self.share.places(self.batch_size, micro)
-        drawn = step * self.batch_size + np.arange(places.start, places.stop)
-        epochs, within = np.divmod(drawn, len(self.windows))
+        rows = self.share.rows(self.batch_size, micro)
+        positions = step * self.batch_size + np.arange(rows.start, rows.stop)
+        epochs, within = np.divmod(positions, len(self.windows))
         parts = [self.order(epoch)(within[epochs == epoch]) for epoch in np.unique(epochs).tolist()]
         windows = torch.from_numpy(np.concatenate(parts))
         batch = {"tokens": self.windows.batch(windows), "windows": windows}
         if self.latent_bits:
             length = batch["tokens"].shape[1] - 1
-            batch["noise"] = latent_noise(self.seed, step, places, length, self.latent_bits)
+            batch["noise"] = latent_noise(self.seed, step, rows, length, self.latent_bits)
         return batch
 
 

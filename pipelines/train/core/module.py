@@ -40,17 +40,15 @@ class TrainingModule(L.LightningModule):
         end_of_text: int | None = None,
         kappa_warmup: int = 0,
     ) -> None:
-        """``end_of_text``, the id that every document starts with, is for a model that tells
-        documents apart.
-        """
+        """``end_of_text``: the id that every document starts with, for ``document_mask``."""
         super().__init__()
         self.end_of_text, self.kappa_warmup = end_of_text, kappa_warmup
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
-        self.windows: list[int] = []  # ids of those that the coming optimizer step has seen
+        self.windows: list[int] = []  # ids of those in the current optimizer step
         self.logged: dict[str, list[Tensor]] = {}  # since the last row of the curve
 
     def configure_model(self) -> None:
-        """Share the model out, where the strategy is one that does."""
+        """Shard the model, if the strategy is FSDP."""
         if self.device_mesh is not None:
             shard(self.model, self.device_mesh["data_parallel"])
 

@@ -14,8 +14,8 @@ ASIDE = "aside"
 
 
 def sort_out(root: Path, manifest: Manifest) -> None:
-    """Leave only checkpoints of this very specification in a run's folder of resume/, and bring
-    back those of it that were set aside; damaged ones stay where they are.
+    """Set checkpoints of other specifications aside in a run's folder of resume/, and bring back
+    those of this one. Damaged checkpoints stay where they are.
     """
     others: dict[str, list[tuple[Path, Manifest]]] = {}
     for path in resume_checkpoints(root):
@@ -40,7 +40,7 @@ def sort_out(root: Path, manifest: Manifest) -> None:
 
 
 def free_folder(root: Path, spec_hash: str, paths: list[Path]) -> Path:
-    """Where these checkpoints of a specification take the place of no others."""
+    """A folder for these checkpoints of a specification in which they overwrite nothing."""
     folder, n = root / ASIDE / spec_hash, 1
     while any((folder / path.relative_to(root)).exists() for path in paths):
         n += 1
@@ -66,7 +66,7 @@ def bring_back(root: Path, manifest: Manifest) -> None:
 
 
 def move(path: Path, target: Path) -> None:
-    """To another folder, removing the one it leaves if that is empty then."""
+    """Move a checkpoint to another folder, and remove the old folder if that is empty then."""
     target.parent.mkdir(parents=True, exist_ok=True)
     path.rename(target)
     if not any(path.parent.iterdir()):

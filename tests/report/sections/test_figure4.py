@@ -1,23 +1,44 @@
-"""Scores of Figure 4 over seeds, and what of a run is shown."""
+"""Figure 4: scores over seeds, the paper's beside them, what is drawn, and figure4.csv."""
 
+import csv
 from math import isnan, nan
 from pathlib import Path
+from statistics import fmean
 
 import pytest
+from matplotlib.colors import to_rgba
+from matplotlib.patches import FancyBboxPatch
 
 from ftmodel.synthetic.target_scores import Scores
+from pipelines.artifacts.results import Details, Evaluation, Figures
+from pipelines.artifacts.run_results import RunResults
+from pipelines.config.schema import Run
+from pipelines.report.arms import Arm
 from pipelines.report.sections.figure4 import (
-    Figures,
+    FRESH,
+    PINNED,
+    Row,
+    TargetScores,
+    character_kinds,
+    draw_figure4,
     figure4_rows,
     figures_of,
     mean_figures,
     our_panel,
-    scores_of,
+    read_paper,
 )
-from tests.support.results import arms_of, change, run, write_experiment
+from tests.support.results import (
+    SAMPLES,
+    arms_of,
+    change,
+    make_report,
+    run,
+    write_experiment,
+    write_latent,
+)
 
 
-def scores(valid: float, spread: float, noise: float | None = 0.5) -> dict[str, float | None]:
+def scores(valid: float, spread: float, noise: float = 0.5) -> dict[str, float]:
     return {"valid": valid, "spread": spread, "noise": noise, "groups": 4, "group_size": 8}
 
 
@@ -32,7 +53,7 @@ def seeded(tmp_path: Path) -> Path:
             name,
             "evaluation.json",
             fresh=scores(fresh / 16, fresh),
-            pinned=scores(1.0, pinned, 0.25 if pinned == 1 else None),
+            pinned=scores(1.0, pinned, 0.25 if pinned == 1 else nan),
         )
     return tmp_path
 
@@ -46,7 +67,7 @@ def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded: Pa
 
 def test_what_a_seed_has_not_is_the_mean_of_the_others(seeded: Path) -> None:
     (row,) = figure4_rows(arms_of(seeded), {})
-    assert [isnan(one.noise_pinned) for one in row.seeds] == [False, True]
+    assert [isnan(seed.noise_pinned) for seed in row.seeds] == [False, True]
     assert row.ours.figures.noise_pinned == 0.25
 
 
@@ -64,13 +85,141 @@ def test_a_single_seed_is_said_as_it_is(tmp_path: Path) -> None:
     assert panel.groups == "2 × 8"
 
 
-def test_an_unmeasured_figure_may_be_null() -> None:
-    found = scores_of(scores(0.0, 1.0, None))
-    assert found and isnan(found.noise) and scores_of(None) is None
-
-
 def test_nothing_is_divided_by_a_spread_of_zero() -> None:
     still = Scores(1.0, 0.0, nan, 1, 1)
     assert isnan(figures_of(still, still).ratio)
-    nothing = Figures(*[nan] * 7)
+    nothing = TargetScores(*[nan] * 7)
     assert all(isnan(value) for value in vars(mean_figures([nothing, nothing])).values())
+
+
+def test_paper_has_three_groups_of_five_at_four_thresholds() -> None:
+    paper = read_paper(SAMPLES)
+    assert list(paper) == [0.015625, 0.125, 1.0, 8.0]
+    for panel in paper.values():
+        groups = panel.fresh + panel.pinned
+        assert (len(panel.fresh), [len(group) for group in groups]) == (1, [5, 5, 5])
+        assert {len(sequence) for group in groups for sequence in group} == {66}
+
+
+def test_scores_of_the_paper_are_those_of_its_sequences() -> None:
+    panel = read_paper(SAMPLES)[0.125]
+    assert panel.summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
+    assert panel.figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
+
+
+def test_kinds_of_characters() -> None:
+    assert character_kinds("B>_B!C") == ["prompt", "prompt", "blank", "target", "noise", "other"]
+
+
+def free_run(kappa: float) -> RunResults:
+    evaluation = Evaluation(1, 1, 1.0, Figures())
+    details = Details([], [], [])
+    return RunResults(f"k{kappa}", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
+
+
+@pytest.fixture(scope="module")
+def figure4_of_the_paper():
+    paper = read_paper(SAMPLES)
+    arms = {k: Arm(f"k{k}", [free_run(k)]) for k in paper}
+    rows = [Row(arms[k], panel, [], panel if k != 8 else None) for k, panel in paper.items()]
+    return rows, draw_figure4(rows)
+
+
+def test_figure4_prints_every_character(figure4_of_the_paper):
+    rows, figure = figure4_of_the_paper
+    printed: dict[tuple[float, float], list[str]] = {}
+    for text in figure.axes[0].texts:
+        if text.get_fontfamily() == ["DejaVu Sans Mono"]:
+            printed.setdefault(text.get_position(), []).append(text.get_text())
+    merged = ["".join(max(column) for column in zip(*t, strict=True)) for t in printed.values()]
+    panels = [panel for row in rows for panel in (row.ours, row.paper) if panel]
+    expected = [s for panel in panels for group in panel.fresh + panel.pinned for s in group]
+    assert sorted(merged) == sorted(expected)
+
+
+def test_figure4_boxes_fresh_groups_in_blue_and_pinned_ones_in_green(figure4_of_the_paper):
+    boxes = [p for p in figure4_of_the_paper[1].axes[0].patches if isinstance(p, FancyBboxPatch)]
+    edges = [box.get_edgecolor() for box in boxes]
+    assert edges == [to_rgba(c) for c in (FRESH, PINNED, PINNED)] * 7
+
+
+def test_figure4_fits_its_page(figure4_of_the_paper):
+    """Every sequence inside its box, nothing off the page, and a size fit for a README."""
+    _, figure = figure4_of_the_paper
+    figure.draw_without_rendering()
+    width, height = figure.get_size_inches() * figure.dpi
+    assert (1550 < width < 1650) and height < 2600
+    axes = figure.axes[0]
+    boxes = [patch.get_window_extent() for patch in axes.patches]
+    for text in axes.texts:
+        extent = text.get_window_extent()
+        assert extent.x0 >= 0 and extent.x1 <= width and extent.y0 >= 0 and extent.y1 <= height
+        if text.get_fontfamily() == ["DejaVu Sans Mono"] and text.get_text().strip():
+            assert any(box.x0 < extent.x0 and extent.x1 < box.x1 for box in boxes)
+
+
+RUNS = {
+    f"{name}_s{seed}": run(kappa=kappa, seed=seed)
+    for name, kappa in (("base", None), ("free", 0.125))
+    for seed in (0, 1)
+}
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "figure4.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_experiment(tmp_path_factory.mktemp("csv"), RUNS, {})
+    write_latent(folder, "free_s0", prior=0.5)
+    write_latent(folder, "free_s1", prior=1.0)
+    return make_report(folder)
+
+
+def test_a_row_a_run_then_the_papers(made: Path) -> None:
+    rows = rows_of(made)
+    names = [row["run"] for row in rows]
+    assert names == [*RUNS, "", "", "", ""]
+    assert [row["arm"] for row in rows[4:]] == ["the paper"] * 4
+    free = rows[2]
+    assert (free["arm"], free["kappa_bits"], free["seed"]) == ("free", "0.125", "0")
+    assert (free["gap_nats_per_token"], free["elbo_gap_nats_per_token"]) == ("0.1", "0.2")
+    assert (free["start_bits"], free["aggregate_at_most_bits"]) == ("4.0", "2.5")
+    assert (free["reconstruction_valid"], free["reconstruction_noise"]) == ("0.75", "")
+    assert (free["ratio"], free["training_seconds"]) == ("1.0", "4.0")
+    assert rows[0]["start_bits"] == rows[0]["kl_bits_per_token"] == rows[0]["ratio"] == ""
+
+
+def test_arms_have_the_gap_of_the_elbo(made: Path) -> None:
+    with open(made / "arms.csv", newline="") as file:
+        found = [row["elbo_gap_nats_per_token"] for row in csv.DictReader(file)]
+    assert found == ["", "0.2"]
+
+
+def test_the_papers_are_those_of_its_sequences(made: Path) -> None:
+    found = {float(row["kappa_bits"]): row for row in rows_of(made)[4:]}
+    for kappa, panel in read_paper(SAMPLES).items():
+        assert float(found[kappa]["spread_pinned"]) == panel.figures.spread_pinned
+        assert float(found[kappa]["valid_fresh"]) == panel.figures.valid_fresh
+
+
+def test_what_is_shown_is_the_mean_of_its_rows(made: Path) -> None:
+    """In the page's table, in the figure's line, in the summary."""
+    free = [row for row in rows_of(made) if row["arm"] == "free"]
+    mean = fmean(float(row["valid_fresh"]) for row in free)
+    assert mean == 0.75
+    text = (made / "report.md").read_text()
+    assert "| free | 1/8 | mean of 2 | 2 + 2 × 8 | 0.75 |" in text
+    assert "| free | 1/8 | 0 | 2 + 2 × 8 | 0.50 |" in text
+    assert "| free | 1/8 | 1 | 2 + 2 × 8 | 1.00 |" in text
+    page = (made / "index.html").read_text()
+    assert "valid 0.75  ·  spread 2.5 → 2.5  ·  pinned noise –  ·  means of 2 seeds" in page
+    (line,) = [x for x in (made / "summary.txt").read_text().splitlines() if x.startswith("free")]
+    assert line.split()[-2:] == ["0.75", "1.00"]
+
+
+def test_there_is_a_file_where_nothing_is_on_the_target_task(tmp_path: Path) -> None:
+    folder = make_report(write_experiment(tmp_path, {"base": run("text")}, {}))
+    assert rows_of(folder) == []

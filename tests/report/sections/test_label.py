@@ -4,18 +4,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.report.sections.label import HEAD, label_sentence, label_table
+from ftmodel.analysis.label_information import Chance
+from pipelines.artifacts.results import LabelFigures
+from pipelines.report.sections.label import HEAD, label_in_bits, label_sentence, label_table
 
 
 def label(p, whole_p=0.9, bits=0.5):
-    chance = {"null_mean": 0.01, "null_95": 0.02}
-    whole = {"bits": 0.625, "p_value": whole_p, **chance}
-    return {"bits": bits, "p_value": p, "whole": whole, "text": 0.875, **chance}
+    return LabelFigures(
+        bits=bits,
+        null_mean=0.01,
+        null_95=0.02,
+        p_value=p,
+        whole=Chance(0.625, 0.01, 0.02, whole_p),
+        per_bit=[0.5, 0.1],
+        text=0.875,
+    )
 
 
 def arm(*labels):
     runs = [
-        SimpleNamespace(name=f"free_s{i}", metrics={"label": one}) for i, one in enumerate(labels)
+        SimpleNamespace(name=f"free_s{i}", evaluation=SimpleNamespace(label=each))
+        for i, each in enumerate(labels)
     ]
     return SimpleNamespace(name="free", runs=runs)
 
@@ -55,3 +64,13 @@ def test_every_run_is_in_the_table_with_both_tests():
         *("0.6250", "0.0100", "0.0200", "0.9"),
         "0.8750",
     ]
+
+
+def test_a_panel_a_run_with_chance_beside_its_bits():
+    figure = label_in_bits([arm(label(0.001), label(0.2)), arm(label(0.3), label(0.4))])
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == [
+        "free_s0: p = 0.001", "free_s1: p = 0.2", "free_s0: p = 0.3", "free_s1: p = 0.4"
+    ]  # fmt: skip
+    assert [bar.get_height() for bar in shown[0].patches] == [0.5, 0.1]
+    assert shown[0].lines[0].get_ydata()[0] == 0.02

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from pipelines.report.plots import styles
-from pipelines.report.sections.target_plots import START_BITS, what_z_says
 
+from pipelines.artifacts.results import ByOffset, LatentDetails
+from pipelines.report.sections.target_latent import START_BITS, what_z_says
+from pipelines.report.style import styles
 from tests.support.results import arms_of, run, write_experiment, write_latent
 
 
@@ -77,7 +78,7 @@ def test_an_arm_of_which_nothing_could_be_measured_draws_nothing(tmp_path: Path)
     write_experiment(tmp_path, {"one": run(kappa=1.0)}, {})
     write_latent(tmp_path, "one")
     arms = arms_of(tmp_path)
-    nothing = {"start_bits": None, "next_bits": None, "from_start": None}
-    arms[0].first.details["latent"] = nothing
+    nothing = LatentDetails([None] * 4, [None] * 4, ByOffset([], [], []))
+    arms[0].first.details.latent = nothing
     figure = what_z_says(arms, styles(["one"]))
     assert [len(axes.lines) for axes in figure.axes] == [3, 2, 1]  # levels, and lines of no point

@@ -1,16 +1,14 @@
 """What is said of z and the target: from the figures, and no more than they allow."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipelines.artifacts.results import Between
 from pipelines.report.arms import Arm
-from pipelines.report.sections.target_latent import (
-    explained,
-    prior_sentences,
-    start_sentence,
-    target_table,
-)
+from pipelines.report.sections.target_latent import explained, start_sentence
+from pipelines.report.sections.target_reconstruction import prior_sentences, target_table
 from tests.support.results import arms_of, change, make_report, run, write_experiment, write_latent
 
 
@@ -46,7 +44,8 @@ def test_an_estimate_below_zero_is_said_as_it_is(tmp_path: Path) -> None:
 
 def test_where_a_position_was_not_measured_no_half_is_told(tmp_path: Path) -> None:
     free = arms(tmp_path, [1.0], [1.0])[1]
-    free.first.details["latent"]["start_bits"][1] = None
+    assert free.first.details.latent
+    free.first.details.latent.start_bits[1] = None
     assert start_sentence(free)[0].endswith("bits of where the target starts.")
 
 
@@ -62,7 +61,9 @@ def test_worse_beyond_the_seeds_comes_with_the_gap(tmp_path: Path) -> None:
 
 def test_a_gap_that_was_not_measured_is_said_not_to_be(tmp_path: Path) -> None:
     free = arms(tmp_path, [0.5, 0.52], [0.98, 0.99])[1]
-    free.first.metrics["latent"]["aggregate_bits"]["at_most"] = None
+    latent = free.first.evaluation.latent
+    assert latent
+    free.first.evaluation.latent = replace(latent, aggregate_bits=Between(1.5))
     (said,) = prior_sentences([free])
     assert said.endswith("How far the aggregate posterior is from the prior was not measured.")
 

@@ -1,0 +1,25 @@
+"""The types of conf/: composition fills in all their defaults and refuses keys they do not have.
+
+Hydra imports what lies in this folder, in pipelines.compose as in `dvc exp run`. So both write
+the same params.yaml, with every setting in it, and DVC sees a default of the schema change.
+Structured configs are the simplest way to that: defaults are there before overrides, which need
+no `+`; entries of typed dictionaries (`models`, `arms`, `runs`, `suite.tasks`) get theirs from
+Hydra; the dataclasses stay what Python builds. Entries of `data` and parts of texts have several
+types, so each file names its own in its defaults list.
+
+    schema           the whole experiment, from which conf/config.yaml starts
+    /source/<name>   an entry of `data` with this source
+    /part/<name>     a part of a text of this kind
+"""
+
+from hydra.core.config_store import ConfigStore
+
+from pipelines.config.data import KINDS, SOURCES
+from pipelines.config.schema import Experiment
+
+store = ConfigStore.instance()
+store.store("schema", Experiment)
+for name, data in SOURCES.items():
+    store.store(name, data(source=name), group="source")
+for name, part in KINDS.items():
+    store.store(name, part, group="part")

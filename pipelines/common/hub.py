@@ -1,0 +1,17 @@
+"""What the Hugging Face hub is asked."""
+
+
+class NoCommit(Exception):
+    """The hub names no commit of a dataset."""
+
+
+def dataset_commit(dataset: str, revision: str | None, timeout: float | None = None) -> str:
+    """The commit that a branch or tag of a dataset is at now; raises NoCommit, and whatever the
+    hub's library raises.
+    """
+    from huggingface_hub import HfApi  # takes a second to import
+
+    commit = HfApi().dataset_info(dataset, revision=revision, timeout=timeout).sha
+    if not commit:
+        raise NoCommit("the hub names no commit")
+    return commit

@@ -1,0 +1,16 @@
+"""Where text comes from: each kind has a dataclass in config/data.py and a reader here."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.config.data import Files, Hub, Part
+from pipelines.data.sources.base import Source
+from pipelines.data.sources.files import FileSource
+from pipelines.data.sources.hub import HubSource
+
+READERS: dict[type[Part], Callable[[str, Any], Source]] = {Files: FileSource, Hub: HubSource}
+
+
+def open_source(key: str, part: Part) -> Source:
+    """The source that ``key`` describes; raises UserError if there is none."""
+    return READERS[type(part)](key, part)

@@ -1,0 +1,52 @@
+"""What every kind of source can do: give documents, which are bytes, tell its reading position, and
+go on from there. What is wrong with its files is a UserError that names file and line or row, and
+the key of the configuration where there is one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.artifacts.corpus import Document
+from pipelines.common.errors import UserError
+
+MAX_DOCUMENT = 256 << 20  # bytes; a document is held in memory, several times while tokenized
+
+
+class Source(ABC):
+    """Documents, empty ones included, in an order that does not change."""
+
+    size: int | None = None  # bytes of all documents, if known
+
+    @abstractmethod
+    def documents(self) -> Iterator[Document]:
+        """From the position on; raises UserError."""
+
+    @abstractmethod
+    def position(self) -> dict[str, Any]:
+        """Behind the last document that was given out; plain data, with what tells whether the text
+        before it is still the same.
+        """
+
+    @abstractmethod
+    def fits(self, position: dict[str, Any]) -> bool:
+        """Whether the text before an earlier position is still the same."""
+
+    @abstractmethod
+    def seek(self, position: dict[str, Any]) -> None:
+        """Go to an earlier position, before any document is asked for."""
+
+
+def text_of(key: str, field: str, location: str, row: dict[str, Any]) -> bytes:
+    """The document in a row; raises UserError if the field is missing or no text."""
+    if field not in row:
+        raise UserError(
+            f"{location}: no field {field!r} ({key}.text_field); it has {', '.join(row) or 'none'}"
+        )
+    value = row[field]
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        kind = "null" if value is None else type(value).__name__
+        raise UserError(f"{location}: field {field!r} ({key}.text_field) is {kind}, not text")
+    return value.encode("utf-8", "surrogatepass")  # JSON may hold half a surrogate pair

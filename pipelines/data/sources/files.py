@@ -1,0 +1,175 @@
+"""The files under a folder: plain text, JSON Lines and Parquet, compressed or not."""
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from pipelines.artifacts.corpus import Document
+from pipelines.common import file_listing as listing
+from pipelines.common.errors import UserError
+from pipelines.common.file_listing import Entry, Fingerprint, Folder, one_line
+from pipelines.config.data import Files
+from pipelines.data.sources import base, parquet
+from pipelines.data.sources.base import Source, text_of
+
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    with listing.readable(path, pa.ArrowException):
+        yield
+
+
+class FileSource(Source):
+    """The files under a folder, sorted folder by folder."""
+
+    def __init__(self, key: str, part: Files) -> None:
+        """Looks at all files, but into none; raises UserError if none fits."""
+        self.key, self.part = key, part
+        self.folder = Folder(key, part.root, part.pattern, part.exclude)
+        self.file = self.document = 0  # how many are behind the position, the latter of a file
+        self.seen = Fingerprint()  # of the files up to the position
+        count, size, plain = 0, 0, True
+        for entry in self.folder.entries():
+            count, size = count + 1, size + entry.size
+            plain &= self.kind(entry.path) == "text" and suffix(entry.path) not in COMPRESSIONS
+        if not count:
+            raise UserError(
+                f"{key}.pattern: {part.pattern} matches no file under {self.folder.root}"
+                + " that is not excluded" * bool(part.exclude)
+            )
+        self.size = size if plain else None
+
+    def position(self) -> dict[str, Any]:
+        return {"file": self.file, "document": self.document, "seen": self.seen.hex()}
+
+    def fits(self, position: dict[str, Any]) -> bool:
+        """Files behind the position may come, go and change."""
+        return self.up_to(position).hex() == str(position["seen"])
+
+    def up_to(self, position: dict[str, Any]) -> Fingerprint:
+        count = position["file"] + bool(position["document"])
+        return Fingerprint(islice(self.folder.entries(), count))
+
+    def seek(self, position: dict[str, Any]) -> None:
+        self.file, self.document = position["file"], position["document"]
+        self.seen = self.up_to(position)
+
+    def documents(self) -> Iterator[Document]:
+        for number, entry in enumerate(self.folder.entries()):
+            if number < self.file:
+                continue
+            if not self.document:
+                self.seen.add(entry)
+            name = os.fsencode(entry.name).decode(errors="replace")
+            for suffix_of_id, text in self.read(entry, self.document):
+                self.document += 1
+                yield name + suffix_of_id, text
+            self.file, self.document = number + 1, 0
+
+    def kind(self, path: Path) -> str:
+        """text, jsonl or parquet; raises UserError if it may be either."""
+        if self.part.format:
+            return self.part.format
+        name = Path(path.stem) if suffix(path) in COMPRESSIONS else path
+        if suffix(name) == ".json":
+            raise UserError(
+                f"{path}: .json may be one document or JSON Lines; say {self.key}.format: text, or "
+                f"jsonl, or leave it out with {self.key}.exclude"
+            )
+        return FORMATS.get(suffix(name), "text")
+
+    def read(self, entry: Entry, skip: int) -> Iterator[Document]:
+        """The documents of a file but the first ``skip``, each with its line or row as the rest of
+        its id. A file without any is an empty document.
+        """
+        path, kind = entry.path, self.kind(entry.path)
+        compressed = suffix(path) in COMPRESSIONS
+        with readable(path):
+            if kind == "parquet":
+                if compressed:
+                    raise OSError("Parquet is compressed inside; unpack it")
+                yield from self.read_parquet(path, skip)
+                return
+            if compressed and not entry.size:
+                raise OSError("Truncated compressed stream")
+            with open(path, "rb") as raw, decompressed(raw, suffix(path)) as file:
+                if kind == "jsonl":
+                    yield from self.read_lines(path, file, skip)
+                elif not skip:
+                    if not compressed and entry.size > base.MAX_DOCUMENT:
+                        raise self.too_long(path)
+                    yield "", self.read_text(path, file)
+
+    def too_long(self, location: str | Path) -> UserError:
+        limit = base.MAX_DOCUMENT >> 20
+        return UserError(
+            f"{location}: a document of more than {limit} MiB; cut it into several, or leave its "
+            f"file out with {self.key}.exclude"
+        )
+
+    def read_text(self, path: Path, file: BinaryIO) -> bytes:
+        text = file.read(base.MAX_DOCUMENT + 1)
+        if len(text) > base.MAX_DOCUMENT:
+            raise self.too_long(path)
+        if b"\0" in text:
+            raise UserError(
+                f"{path}: binary, or UTF-16: it has a NUL byte; leave it out with "
+                f"{self.key}.exclude, or convert it"
+            )
+        return text
+
+    def read_lines(self, path: Path, file: BinaryIO, skip: int) -> Iterator[Document]:
+        count = 0
+        for number, line in enumerate(iter(lambda: file.readline(base.MAX_DOCUMENT + 1), b""), 1):
+            if len(line) > base.MAX_DOCUMENT:
+                raise self.too_long(f"{path}:{number}")
+            if line.isspace():
+                continue
+            count += 1
+            if count > skip:
+                yield f":{number}", self.text_of_line(f"{path}:{number}", line)
+        if not count and not skip:
+            yield "", b""
+
+    def text_of_line(self, location: str, line: bytes) -> bytes:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"{location}: not a line of JSON in UTF-8 ({one_line(error)})"
+            ) from None
+        if not isinstance(row, dict):
+            raise UserError(f"{location}: a JSON {type(row).__name__}, not an object")
+        return text_of(self.key, self.part.text_field, location, row)
+
+    def read_parquet(self, path: Path, skip: int) -> Iterator[Document]:
+        field, row = self.part.text_field, skip
+        for row, value in parquet.rows(self.key, field, path, skip):
+            location = f"{path}: row {row}"
+            text = text_of(self.key, field, location, {field: value})
+            if len(text) > base.MAX_DOCUMENT:
+                raise self.too_long(location)
+            yield f":{row}", text
+        if not row:
+            yield "", b""
+
+
+def suffix(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def decompressed(raw: BinaryIO, suffix: str) -> BinaryIO:
+    """A file, decompressed as its suffix says; truncated ones raise OSError."""
+    if suffix not in COMPRESSIONS:
+        return raw
+    return io.BufferedReader(pa.input_stream(raw, compression=COMPRESSIONS[suffix]), 1 << 20)

@@ -1,0 +1,88 @@
+"""A dataset of a hub, read with `datasets` as a stream: nothing but what is being read lies on this
+machine.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pipelines.artifacts.corpus import Document
+from pipelines.common.errors import UserError
+from pipelines.common.file_listing import BUILDERS, Fingerprint, local_files, one_line
+from pipelines.common.hub import dataset_commit
+from pipelines.config.data import Hub
+from pipelines.data.sources import base
+from pipelines.data.sources.base import Source, text_of
+
+
+class HubSource(Source):
+    def __init__(self, key: str, part: Hub) -> None:
+        """Asks the hub for the dataset; raises UserError if it says no."""
+        self.key, self.part, self.row = key, part, 0
+        with self.errors_named("cannot be loaded"):
+            from datasets import load_dataset  # takes a second to import
+
+            revision = part.revision
+            if (local := local_files(part.dataset, part.data_files)) is not None:
+                self.version: str | None = Fingerprint(local).hex()
+            elif part.dataset in BUILDERS:
+                self.version = None
+                print(
+                    f"{key}.data_files: nothing tells if they change before a stopped stage goes on"
+                )
+            else:
+                self.version = revision = dataset_commit(part.dataset, part.revision)
+            self.dataset = load_dataset(
+                part.dataset,
+                part.subset,
+                split=part.split,
+                revision=revision,
+                data_files=part.data_files or None,
+                streaming=True,
+            )
+        if columns := self.dataset.column_names:  # unknown for some until a row is read
+            text_of(key, part.text_field, part.dataset, {name: "" for name in columns})
+            self.dataset = self.dataset.select_columns([part.text_field])
+
+    @contextmanager
+    def errors_named(self, what: str) -> Iterator[None]:
+        """Whatever the library raises, as a UserError: it is about a name, a file or the
+        connection.
+        """
+        try:
+            yield
+        except Exception as error:
+            raise UserError(
+                f"{self.key}: {self.part.dataset} {what} ({one_line(error)}); check dataset, "
+                "subset, split, revision and data_files, and the connection, or log in with "
+                "HF_TOKEN"
+            ) from error
+
+    def position(self) -> dict[str, Any]:
+        state = self.dataset.state_dict()
+        return {"row": self.row, "dataset": state, "version": self.version}
+
+    def fits(self, position: dict[str, Any]) -> bool:
+        return bool(position["version"] == self.version)
+
+    def seek(self, position: dict[str, Any]) -> None:
+        self.row = position["row"]
+        self.dataset.load_state_dict(position["dataset"])
+
+    def documents(self) -> Iterator[Document]:
+        with self.errors_named("cannot be read"):
+            rows = iter(self.dataset)
+        while True:
+            with self.errors_named(f"cannot be read behind row {self.row:,}"):
+                row = next(rows, None)
+            if row is None:
+                break
+            self.row += 1
+            location = f"{self.part.dataset}: row {self.row:,}"
+            text = text_of(self.key, self.part.text_field, location, row)
+            if len(text) > base.MAX_DOCUMENT:
+                limit = base.MAX_DOCUMENT >> 20
+                raise UserError(f"{location}: a document of more than {limit} MiB")
+            yield str(self.row), text
+        if not self.row:
+            raise UserError(f"{self.key}.dataset: {self.part.dataset} has no row")
