@@ -1,5 +1,6 @@
 """A Ray cluster of this machine that all cluster tests of a process share."""
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +11,10 @@ from uuid import uuid4
 import pytest
 
 from tests.support.project_copy import wait_for
+
+# Who has no token may use nothing of a cluster, whose ports are open to the network. Ray reads the
+# mode when it is imported.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex}
 
 
 @dataclass
@@ -33,13 +38,10 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def two_nodes() -> Iterator[TwoNodes]:
-    """Who has no token may use nothing of the cluster, whose ports are open to the network."""
     import ray
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", uuid4().hex)
         patch.delenv("RAY_ADDRESS", raising=False)
         port = free_port()
         head = {"num_cpus": 2, "dashboard_port": port, "include_dashboard": True}
