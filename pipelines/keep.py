@@ -3,8 +3,8 @@
     python -m pipelines.keep docs/figure4
 
 Reads params.yaml, results/<experiment>/ and report/<experiment>/, and writes into the folder
-index.html (the whole report), figure4.png and what is drawn of z, figure4.csv, and README.md: the
-command, the commit, the device and the time that made them.
+figure4.png and the plots of z, figure4.csv, and README.md: the command, the commit, the device and
+the time that made them. The report itself, a page with all pictures in it, is too large for git.
 """
 
 import shutil
@@ -27,14 +27,14 @@ from pipelines.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
 
-FILES = ("index.html", "figure4.csv", "figures/figure4.png")  # of a report, and plots of z
+FILES = ("figure4.csv", "figures/figure4.png")  # of a report, and plots of z
 UNKNOWN = "not recorded"
 README = """\
 # Figure 4, experiment `{name}`
 
 ![Generated sequences, fresh z in blue and pinned z in green, beside the paper's](figure4.png)
 
-[The whole report](index.html) · [its numbers, a row a run](figure4.csv){drawn}
+[The numbers, a row a run](figure4.csv){drawn}
 
 - Command: `{command}`, then `python -m pipelines.keep`, on {day}
 - Commit of the trainings: {commits}
