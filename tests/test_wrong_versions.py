@@ -593,9 +593,9 @@ WRONG = [
     Wrong(
         "comparisons computed anew for every section",
         "report/analysis.py",
-        "@cached_property\n    def comparisons",
-        "@property\n    def comparisons",
-        "report/test_analysis.py::test_every_comparison_is_computed_once_a_report",
+        "@cached_property\n    def comparisons(self)",
+        "@property\n    def comparisons(self)",
+        "report/test_analysis.py::test_findings_answers_and_counts_share_the_comparisons",
         "pipelines",
     ),
     Wrong(

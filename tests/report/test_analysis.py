@@ -7,7 +7,9 @@ import pytest
 
 from pipelines.report import analysis, budgets, comparison
 from pipelines.report.benchmarks import table
-from tests.support.results import make_report, run, task, write_experiment, write_suite
+from pipelines.report.headline import answers, picture
+from pipelines.report.verdicts import findings
+from tests.support.results import analysis_of, make_report, run, task, write_experiment, write_suite
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
@@ -40,6 +42,16 @@ def test_every_comparison_is_computed_once_a_report(
     pairs = [(arm.name, other.name) for arm, other, _ in bounds]
     assert sorted(pairs) == [("free", "base"), ("z", "sums")]
     assert len(scores) == 1
+
+
+def test_findings_answers_and_counts_share_the_comparisons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
+    compared = count_calls(monkeypatch, analysis, "compare")
+    shared = analysis_of(folder)
+    assert findings(shared) and answers(shared) and picture(shared) and shared.comparisons_made == 1
+    assert len(compared) == 1
 
 
 def test_budgets_and_benchmarks_use_the_rule_of_the_bounds() -> None:
