@@ -1,6 +1,6 @@
 """The loader beside training, and its start beside the size of the corpus.
 
-training   pipelines.fit on the smallest preset that the quickstart trains, with the time of each
+training   pipelines.train on the smallest preset that the quickstart trains, with the time of each
            part by Lightning's profiler
 loader     the same batches, through the same DataLoader, with nothing done to them
 start      from opening the data set to the first batch. Token files of the larger corpus have

@@ -2,7 +2,7 @@
 
 Arms, all with float32 weights and prompts of 16 tokens:
 
-  ours             ftmodel/generate.py, a baseline
+  ours             ftmodel/inference/generate.py, a baseline
   free             the same, a Free Transformer, H = 16; z of new tokens from the prior
   dynamic, static  Hugging Face's Llama with the baseline's weights, SDPA and `generate`, by either
                    kind of cache, not compiled; the one that is faster by its median counts

@@ -1,6 +1,6 @@
 """The binary mapper with its table against the dense straight-through form, forward and backward.
 
-  exact    ftmodel/mapper.py: a row look-up; the gradient over all codes in blocks
+  exact    ftmodel/model/mapper.py: a row look-up; the gradient over all codes in blocks
   dense    r = (Y + G − detach(G)) W, a one-hot Y and the probabilities G of all 2^H codes
 
 Both take float32 logits, noise and a table, and leave the gradients of logits and table. The dense

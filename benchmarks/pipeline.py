@@ -58,7 +58,8 @@ for stage in Repo(".").index.stages:
 
 
 def imports(turns: int) -> Figure:
-    modules = sorted(path.stem for path in (ROOT / "ftmodel").glob("[a-z]*.py"))
+    files = (ROOT / "ftmodel").rglob("[a-z]*.py")
+    modules = sorted(".".join(f.relative_to(ROOT / "ftmodel").with_suffix("").parts) for f in files)
     code = (
         "import torch; from time import perf_counter; start = perf_counter(); import "
         + ", ".join(f"ftmodel.{name}" for name in modules)

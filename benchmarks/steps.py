@@ -69,7 +69,7 @@ def ours(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple
 
 
 def llama(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple[nn.Module, Loss]:
-    model = package("tests.hugging_face").to_hugging_face(FreeTransformer(c, vocabulary))
+    model = package("tests.support.hugging_face").to_hugging_face(FreeTransformer(c, vocabulary))
     model.set_attn_implementation("sdpa")
     model.config.use_cache = False
     if compile_blocks:

@@ -56,7 +56,7 @@ MISTAKES = [
     ("asha={grace: 1}", "asha.grace: 1.0 is not a fraction"),
     ("asha={reduction: 1}", "asha.reduction: 1 must be at least 2"),
     ("asha={patience: 1}", "asha.patience: Key 'patience' not in 'Asha'"),
-    ("samplez=3", "Could not override 'samplez'"),
+    ("samplez=3", "samplez: Key 'samplez' not in 'Experiment'"),
     ("runs.free_k1_8.seed=-1", "runs.free_k1_8.seed: -1 is outside 0 … 2^32 − 1"),
 ]
 
