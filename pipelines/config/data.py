@@ -20,7 +20,7 @@ FORMATS = ("text", "jsonl", "parquet")
 
 @dataclass
 class ProcessData:
-    """Sequences of a process of ftmodel/processes.py, each one document."""
+    """Sequences of a process of ftmodel/synthetic/registry.py, each one document."""
 
     source: str = MISSING  # the process
     train_sequences: int = MISSING

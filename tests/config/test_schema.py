@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.config.data import TextData
+from pipelines.config.data import KINDS, TextData
 from pipelines.config.load import load_experiment, parse
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +147,7 @@ MISTAKES = [
     ("data.stdlib.parts=null", "data.stdlib.parts", "not Optional"),
     ("data.stdlib.parts=7", "data.stdlib.parts", "Cannot assign int"),
     ("+data.stdlib.parts.B={source: hub, dataset: a}", "data.stdlib.parts.B", "lower-case"),
-    (f"{PART}.source=url", f"{PART}.source", "not one of files, hub"),
+    (f"{PART}.source=url", f"{PART}.source", f"not one of {', '.join(sorted(KINDS))}"),
     (f"+{PART}.subset=a", f"{PART}.subset", "not in"),
     (f"{PART}.pattern=???", f"{PART}.pattern", "missing"),
     (f"{PART}.pattern='a**b'", f"{PART}.pattern", "entire path component"),
