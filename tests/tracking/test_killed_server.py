@@ -13,12 +13,13 @@ from mlflow import MlflowClient
 from pipelines.common.atomic_files import ROOT
 from pipelines.evaluate import stage as evaluate
 from pipelines.tracking.outbox import Record, records
+from pipelines.tracking.run import Tracking
 from pipelines.train.core.curve_callback import CurveCallback
 from tests.support.project_copy import wait_for
 from tests.support.training import RUN, tracked_runs, train_run
 
 KILLED_AT, BACK_AT, STEPS = 7, 14, 20
-ARTIFACTS = {"details.json"}
+ARTIFACTS = {"details.json", "curve.csv"}
 
 
 class Server:
@@ -110,7 +111,8 @@ def test_a_server_killed_during_training_gets_everything_once_it_is_back(
 
     def step(self, trainer):
         on_step(self, trainer)
-        self.tracking.log_rows(self.rows)
+        for logger in trainer.loggers:
+            logger.save()
         if self.step == KILLED_AT:
             assert heard.wait(60)
             server.kill()
@@ -148,8 +150,14 @@ def test_a_server_killed_between_artifacts_of_the_evaluation_gets_the_rest(
             server.kill()
         upload(client, run_id, path)
 
+    def log_two(self, path):  # the evaluation itself has one
+        log_artifact(self, path)
+        log_artifact(self, path.with_name("curve.csv"))
+
+    log_artifact = Tracking.log_artifact
     monkeypatch.setattr("sys.argv", ["pipelines.evaluate", RUN])
     with monkeypatch.context() as patch:
+        patch.setattr(Tracking, "log_artifact", log_two)
         patch.setattr(MlflowClient, "log_artifact", die_at_the_second)
         evaluate.main()
     assert "kept for MLflow" in capsys.readouterr().err
