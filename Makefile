@@ -34,8 +34,8 @@ test: .venv/installed-dev
 test-fast: .venv/installed-dev
 	$(TESTS) -m "not slow and not cluster"
 
-test-cluster: .venv/installed-dev # by file: each of the two has a cluster of its own
-	pytest -n 2 --dist loadfile -m cluster
+test-cluster: .venv/installed-dev # in one process, which has one cluster for all of them
+	pytest -m cluster
 
 format: .venv/installed-dev
 	ruff format .
