@@ -22,7 +22,7 @@ LAYERS = [  # each may import those before it; rooms of one layer import nothing
     STAGES,
     ("sweep", "commands"),
 ]
-MAY_MEET = {"sweep", "commands"}  # what is typed may call what is typed
+MAY_MEET = {"sweep", "commands"}  # commands may call one another
 FTMODEL = [("model",), ("inference", "synthetic"), ("analysis",), ("costs",)]
 DECIDES_NO_RESULT = (
     "pipelines/common/atomic_files.py",
