@@ -1,6 +1,7 @@
 """Wrong versions of our code, each a mistake that is easy to make: one module a room.
 
-tests/test_wrong_versions.py makes each of them on a copy and runs the test that must notice it.
+tests/test_wrong_versions.py makes each of them on a copy and runs the test that must notice it;
+tests/mutants.py (`make mutants`) does so with the slow ones, too.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from pkgutil import iter_modules
 
 @dataclass
 class Wrong:
-    """A replacement in a file of a package, and the test (file::function) that must fail on it."""
+    """A replacement in a file of a package, and the test (file::function) that must fail on it.
+
+    A file outside the packages, such as dvc.yaml, has the package "".
+    """
 
     name: str
     file: str
@@ -18,6 +22,7 @@ class Wrong:
     new: str
     noticed_by: str
     package: str = "ftmodel"
+    slow: bool = False  # left to `make mutants`
 
 
 def wrong_versions():
