@@ -200,6 +200,8 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
     monkeypatch.setattr(model, "upper", lambda x, kv, positions: torch.zeros(*x.shape[:2], 16))
     monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
+    filtering = lambda model, inputs, *_: torch.zeros(len(inputs), dtype=torch.float64)  # noqa: E731
+    monkeypatch.setattr("pipelines.evaluate.bounds.filtering_bound", filtering)
     told = figures(model, shards, data, settings)[0].label
     assert told.bits == max(told.per_bit) == told.per_bit[1] > 0.6
     assert told.whole.bits > 0.6
