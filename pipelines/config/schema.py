@@ -188,9 +188,9 @@ class Expectation:
 
     def __str__(self) -> str:
         if self.bound is Bound.no_difference:
-            words = f"no difference between {self.arm} and {self.than}"
+            words = f"no difference between the bounds of {self.arm} and {self.than}"
         else:
-            words = f"a {self.bound.value} bound of {self.arm} than of {self.than}"
+            words = f"the bound of {self.arm} {self.bound.value} than that of {self.than}"
         reason = " ".join((self.because or "").split()).removesuffix(".")
         return f"{words}, because {reason}" if reason else words
 
