@@ -15,6 +15,7 @@ from ftmodel.analysis.label_information import Chance
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
+from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.result_files import flat, plain, read, write
 from pipelines.artifacts.suite_results import (
     SuiteBudget,
@@ -254,10 +255,11 @@ class CoinDetails:
 
 @dataclass(frozen=True)
 class Training:
-    """Where a run was trained; empty where it is not known."""
+    """Where a run was trained, and what was stated before; empty where it is not known."""
 
     git_revision: str = ""
     device: str = ""
+    preregistration: Preregistration | None = None
 
 
 @dataclass

@@ -168,9 +168,45 @@ class Evaluation:
             raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
 
 
+class Bound(Enum):
+    """How an arm's bound is expected to compare with another's."""
+
+    lower = "lower"
+    higher = "higher"
+    no_difference = "no_difference"
+
+    @property
+    def verdict(self) -> str:
+        """As the rule for differences says it."""
+        return str(self.value).replace("_", " ")
+
+
+@dataclass
+class Expectation:
+    """What is expected of two arms before they are trained; the report says whether it came true.
+
+    Arms are named as in the report (pipelines/config/arms.py).
+    """
+
+    arm: str = MISSING
+    than: str = MISSING  # another arm, of the same data, model and token budget
+    bound: Bound = MISSING  # that of `arm`, held against that of `than`
+    because: str | None = None
+
+    def __str__(self) -> str:
+        if self.bound is Bound.no_difference:
+            words = f"no difference between the bounds of {self.arm} and {self.than}"
+        else:
+            words = f"the bound of {self.arm} {self.bound.value} than that of {self.than}"
+        reason = " ".join((self.because or "").split()).removesuffix(".")
+        return f"{words}, because {reason}" if reason else words
+
+
 @dataclass
 class Experiment:
     name: str = MISSING
+    question: str | None = None  # what the experiment is to answer; shown first in the report
+    expectation: list[Expectation] = field(default_factory=list)  # stated before the runs
     data: dict[str, Any] = field(default_factory=dict)
     models: dict[str, Preset] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)  # with which `arms` make `runs`

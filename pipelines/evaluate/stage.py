@@ -12,7 +12,7 @@ import torch
 
 from ftmodel.model.objective import collapsed
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts import results
+from pipelines.artifacts import preregistration, results
 from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
@@ -135,7 +135,8 @@ def measure(experiment: Experiment, name: str) -> None:
         final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)
         evaluation.budgets = [*smaller_budgets(experiment, name, shards, device), final]
         evaluation.last_third = last_third(evaluation.budgets)
-    details.training = Training(manifest.git_revision, manifest.device)
+    stated = preregistration.read(experiment.name, name)
+    details.training = Training(manifest.git_revision, manifest.device, stated)
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
@@ -143,6 +144,7 @@ def measure(experiment: Experiment, name: str) -> None:
         evaluation.collapsed = collapsed(kl, run.kappa_bits, of=len(kl))
 
     # DVC has the finished checkpoint by now: the one to resume from is not needed any more
+    preregistration.remove_waiting(experiment.name, name, manifest.spec_hash)
     remove_finished(experiment.name, name, manifest.spec_hash)
     results.write(folder / "evaluation.json", evaluation)
     results.write(folder / "details.json", details)
