@@ -106,6 +106,11 @@ class Difference:
         return (self.pooled if self.is_pooled else self.own).error
 
     @property
+    def other_seeds(self) -> float:
+        """The other of the two, which does not decide."""
+        return (self.own if self.is_pooled else self.pooled).error
+
+    @property
     def verdict(self) -> str:
         """`lower`, `higher`, `no difference`, or `not known`."""
         if isnan(self.threshold):
