@@ -7,8 +7,14 @@ from math import isnan
 
 import torch
 
-from ftmodel.analysis.statistics import Difference, difference, mean_and_error
-from pipelines.artifacts.results import Estimate
+from ftmodel.analysis.statistics import (
+    Difference,
+    DocumentError,
+    Pool,
+    difference,
+    document_error,
+    pool_seeds,
+)
 from pipelines.report.arms import Arm, baselines, by_data, families
 
 
@@ -36,28 +42,37 @@ def contrast(
     unit: str,
     seeds: list[float],
     other_seeds: list[float],
-    documents: float | None = None,
+    documents: DocumentError | None = None,
+    pool: Pool | None = None,
 ) -> Comparison:
-    """One arm against another by a figure of every seed of each.
-
-    ``documents`` is the difference's standard error over them; where None, seeds alone decide.
+    """One arm against another by a figure of every seed of each; ``documents`` and ``pool`` as in
+    `difference`.
     """
-    found = difference(seeds, other_seeds, documents)
+    found = difference(seeds, other_seeds, documents, pool)
     return Comparison(**vars(found), arm=arm, other=other, unit=unit)
 
 
-def over_documents(arm: Arm, other: Arm, unit: str) -> Estimate:
-    """One bound minus the other's, means over seeds, with the error of the difference."""
+def over_documents(arm: Arm, other: Arm, unit: str) -> DocumentError:
+    """The error over documents of one bound minus the other's, means over seeds."""
     bits, other_bits = (
-        torch.stack([run.document_bits() for run in each.runs]).mean(0) for each in (arm, other)
+        torch.stack([run.document_bits() for run in each.runs]) for each in (arm, other)
     )
-    return Estimate(**mean_and_error(bits - other_bits, arm.first.details.sizes(unit)))
+    return document_error(bits, other_bits, arm.first.details.sizes(unit))
 
 
-def contrast_bounds(arm: Arm, other: Arm, unit: str) -> Comparison:
-    """One arm against another by the bounds of the same held-out documents."""
-    documents = over_documents(arm, other, unit).se
-    return contrast(arm, other, unit, arm.bounds(unit), other.bounds(unit), documents)
+def contrast_bounds(arm: Arm, other: Arm, unit: str, pooled: list[Arm]) -> Comparison:
+    """One arm against another by the bounds of the same held-out documents; ``pooled``: all arms
+    whose seeds may have the same spread.
+    """
+    documents = over_documents(arm, other, unit)
+    pool = pool_seeds(each.bounds(unit) for each in pooled)
+    return contrast(arm, other, unit, arm.bounds(unit), other.bounds(unit), documents, pool)
+
+
+def family_of(arm: Arm, arms: list[Arm]) -> list[Arm]:
+    """Those of the same data, model and token budget."""
+    (family,) = [group for group in families(arms) if arm in group]
+    return family
 
 
 def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
@@ -67,14 +82,14 @@ def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
     """
     if arm.baseline and not arm.run.extra_blocks:
         return []
-    (family,) = [group for group in families(arms) if arm in group]
-    return [other for other in baselines(family) if not (arm.baseline and other.run.extra_blocks)]
+    others = baselines(family_of(arm, arms))
+    return [other for other in others if not (arm.baseline and other.run.extra_blocks)]
 
 
 def compare(arms: list[Arm]) -> list[Comparison]:
     """The bound of each arm against that of its controls; arms without any are left out."""
     return [
-        contrast_bounds(arm, other, group[0].unit)
+        contrast_bounds(arm, other, group[0].unit, family_of(arm, group))
         for group in by_data(arms).values()
         for arm in group
         for other in controls(arm, group)

@@ -1,7 +1,8 @@
 """The trials of a sweep, ranked by their held-out bound alone.
 
 A setting is what trials share that differ only in their seed: an arm. Whether settings differ is
-decided as in the report, by the rule of ftmodel/analysis/statistics.py.
+decided as in the report, by the rule of ftmodel/analysis/statistics.py, with the spread over seeds
+pooled over all settings.
 """
 
 from collections import defaultdict
@@ -10,6 +11,7 @@ from functools import cached_property
 from math import hypot
 from typing import Any
 
+from ftmodel.analysis.statistics import DocumentError, pool_seeds
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.report.arms import Arm, OverSeeds
@@ -87,9 +89,12 @@ class Ranking:
     def difference(self, setting: Setting) -> Comparison:
         arm, best, unit = setting.arm, self.best.arm, setting.unit
         if self.same_documents:
-            return contrast_bounds(arm, best, unit)
+            return contrast_bounds(arm, best, unit, [each.arm for each in self.settings])
+        documents = min(each.first.evaluation.documents for each in (arm, best))
         errors = hypot(setting.bound.se, self.best.bound.se)  # as if of different documents
-        return contrast(arm, best, unit, setting.bounds, self.best.bounds, errors)
+        pool = pool_seeds(each.bounds for each in self.settings)
+        over = DocumentError(errors, documents - 1)
+        return contrast(arm, best, unit, setting.bounds, self.best.bounds, over, pool)
 
     def with_verdict(self, verdict: str) -> list[Comparison]:
         return [c for c in self.differences.values() if c.verdict == verdict]
