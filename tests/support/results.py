@@ -233,7 +233,9 @@ def arms_of(folder: Path) -> list[Arm]:
 
 
 def analysis_of(folder: Path) -> Analysis:
-    return Analysis(arms_of(folder), iwae_samples=16)
+    with chdir(folder):
+        expectation = load_experiment().expectation
+    return Analysis(arms_of(folder), 16, expectation)
 
 
 def with_seeds(arms: dict[str, dict[str, Any]], seeds: int = 2) -> dict[str, dict[str, Any]]:
