@@ -1,6 +1,8 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …'
 # make check   make lint: formatter, linter, types; and fast tests
 # make test    all tests but those of make test-cluster, on Ray
+# make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
+#              some of them: MUTANTS='KL encoder'
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
 EXPERIMENT ?= quickstart
@@ -8,12 +10,13 @@ SET ?=
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
 BENCHMARKS ?=
+MUTANTS ?=
 TESTS := pytest -n 2 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro check lint test test-fast test-cluster format ui bench
+.PHONY: repro check lint test test-fast test-cluster mutants format ui bench
 
 repro: .venv/installed
 	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
@@ -36,6 +39,9 @@ test-fast: .venv/installed-dev
 
 test-cluster: .venv/installed-dev # in one process, which has one cluster for all of them
 	pytest -m cluster
+
+mutants: .venv/installed-dev
+	python -m tests.mutants $(MUTANTS)
 
 format: .venv/installed-dev
 	ruff format .

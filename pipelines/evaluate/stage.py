@@ -94,14 +94,21 @@ def last_third(budgets: list[BudgetFigures]) -> LastThird:
     )
 
 
+def bounds_to_compare(measured: BudgetFigures | Evaluation) -> dict[str, float]:
+    """The bound that arms are compared by, under one name for all of them."""
+    units = {"bits_per_token": measured.bits_per_token, "bits_per_byte": measured.bits_per_byte}
+    return {f"{unit}/bound": figures.bound.mean for unit, figures in units.items() if figures}
+
+
 def headline(evaluation: Evaluation) -> Headline:
-    """The figures to compare runs by; the bound is a baseline's NLL or a latent model's IWAE."""
+    """The figures to compare runs by."""
     per_token, per_byte = evaluation.bits_per_token, evaluation.bits_per_byte
     gap, fresh, pinned = evaluation.gap_nats_per_token, evaluation.fresh, evaluation.pinned
     return Headline(
         bound_bits_per_token=per_token.bound.mean,
         bound_bits_per_byte=per_byte.bound.mean if per_byte else None,
         kl_bits_per_token=per_token.kl.mean if per_token.kl else None,
+        use_bits_per_token=per_token.use.mean if per_token.use else None,
         gap_nats_per_token=gap.mean if gap else None,
         valid=fresh.valid if fresh else None,
         spread_fresh=fresh.spread if fresh and pinned else None,
@@ -155,10 +162,12 @@ def track(
     tracking.start(manifest, experiment, go_on=True)
     batch_tokens = experiment.batch_tokens(experiment.runs[name])
     for entry in evaluation.budgets[:-1]:
-        figures = results.flat(entry).items()
-        bounds = {name: value for name, value in figures if name.startswith(tuple(results.UNITS))}
-        tracking.log_figures("eval", bounds, step=entry.tokens // batch_tokens)
-    tracking.log_figures("eval", results.flat(evaluation), step=curve[-1].step)
+        measured = results.flat(entry).items()
+        bounds = {name: value for name, value in measured if name.startswith(tuple(results.UNITS))}
+        step = entry.tokens // batch_tokens
+        tracking.log_figures("eval", bounds | bounds_to_compare(entry), step)
+    figures = results.flat(evaluation) | bounds_to_compare(evaluation)
+    tracking.log_figures("eval", figures, step=curve[-1].step)
     if evaluation.collapsed is not None:
         tracking.tag("collapsed", "yes" if evaluation.collapsed else "no")
     tracking.log_artifact(results_folder(experiment.name, name) / "details.json")

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import nan
+from math import hypot, nan
 from statistics import fmean, stdev
 from typing import Any
 
@@ -22,7 +22,7 @@ from pipelines.config.schema import Run
 class OverSeeds(Estimate):
     """A mean over the seeds of an arm."""
 
-    spread: float  # type: ignore[misc]  # sample standard deviation; NaN: of one seed
+    spread: float = nan  # type: ignore[misc]  # sample standard deviation; NaN: of one seed
 
 
 def over_seeds(estimates: list[Estimate]) -> OverSeeds:
@@ -31,7 +31,9 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
     """
     means = [estimate.mean for estimate in estimates]
     spread = stdev(means) if len(means) > 1 else nan
-    return OverSeeds(fmean(means), fmean(estimate.se for estimate in estimates), spread)
+    own = [estimate.monte_carlo for estimate in estimates if estimate.monte_carlo is not None]
+    monte_carlo = hypot(*own) / len(own) if len(own) == len(estimates) else None
+    return OverSeeds(fmean(means), fmean(e.se for e in estimates), monte_carlo, spread)
 
 
 @dataclass(frozen=True)

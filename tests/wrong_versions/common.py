@@ -1,0 +1,30 @@
+"""Wrong versions of pipelines/common."""
+
+from tests.wrong_versions import Wrong
+
+WRONG = [
+    Wrong(
+        "a file's time left out of what tells that it has changed",
+        "common/file_listing.py",
+        "entry.size, entry.mtime_ns)).encode()",
+        "entry.size)).encode()",
+        "commands/test_inputs.py::test_what_becomes_of_a_file_is_seen",
+        "pipelines",
+    ),
+    Wrong(
+        "evaluation on the streams of training",
+        "common/rng_streams.py",
+        "words = (seed, purpose, index)",
+        "words = (seed, purpose % 3, index)",
+        "common/test_rng_streams.py::test_no_two_streams_coincide",
+        "pipelines",
+    ),
+    Wrong(
+        "noise that goes on from the row before",
+        "common/rng_streams.py",
+        "stream.bit_generator.state = state",
+        'stream.bit_generator.state["state"]["counter"][1] = second',
+        "common/test_rng_streams.py::test_a_generator_that_is_moved_draws_as_new_ones_do",
+        "pipelines",
+    ),
+]

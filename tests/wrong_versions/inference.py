@@ -1,0 +1,178 @@
+"""Wrong versions of ftmodel/inference."""
+
+from tests.wrong_versions import Wrong
+
+WRONG = [
+    Wrong(
+        "bounds with an injection of their own",
+        "inference/bounds.py",
+        "model.inject_codes(x, pack_bits(bits))",
+        "x + model.latent.post_sampler[pack_bits(bits)]",
+        "inference/test_injection.py::test_bounds_follow",
+    ),
+    Wrong(
+        "scores of answers with an injection of their own",
+        "inference/answers.py",
+        "model.inject_codes(lower.x_answer, codes)",
+        "lower.x_answer + model.latent.post_sampler[codes]",
+        "inference/test_injection.py::test_scores_of_answers_follow",
+    ),
+    Wrong(
+        "cached generation with an injection of its own",
+        "inference/fast_decoder.py",
+        "self.model.inject_codes(x.x, codes)",
+        "x.x + self.model.latent.post_sampler[codes]",
+        "inference/test_injection.py::test_cached_generation_follows",
+    ),
+    Wrong(
+        "z of the prompt from the prior",
+        "inference/generate.py",
+        "model(prompt, noise=noise, cache",
+        "model(prompt, codes=None if noise is None else z.codes(noise), cache",
+        "inference/test_generate.py::test_z_of_the_prompt_comes_from_the_encoder_reading_the_prompt_alone",
+    ),
+    Wrong(
+        "prior not uniform",
+        "inference/latent_source.py",
+        "pack_bits(noise < 0.5)",
+        "pack_bits(noise < 0.4)",
+        "inference/test_generate.py::test_new_z_is_uniform_over_all_codes",
+    ),
+    Wrong(
+        "new tokens off by one position",
+        "inference/fast_decoder.py",
+        "rope = self.rope[self.position]",
+        "rope = self.rope[self.position - 1]",
+        "inference/test_generate.py::test_cached_generation_equals_the_full_forward_pass",
+    ),
+    Wrong(
+        "keys and values of new tokens from r alone",
+        "inference/fast_decoder.py",
+        "self.model.inject_codes(x.x, codes)",
+        "self.model.latent.post_sampler[codes]",
+        "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "a token of probability 0 drawn",
+        "inference/sampling.py",
+        "(1 - draws)[:, None]",
+        "draws[:, None]",
+        "inference/test_generate.py::"
+        "test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number",
+    ),
+    Wrong(
+        "a token outside the vocabulary shown where logits are NaN",
+        "inference/generate.py",
+        "check_tokens(token, vocabulary)",
+        "pass",
+        "inference/test_generate.py::test_nan_logits_are_refused_and_no_token_is_made_of_them",
+    ),
+    Wrong(
+        "wrapped blocks taken for plain ones",
+        "inference/fast_decoder.py",
+        "exact and plain",
+        "exact",
+        "inference/test_fast_decoder.py::test_wrapped_blocks_are_decoded_by_the_model_itself",
+    ),
+    Wrong(
+        "pinned codes off by one",
+        "inference/generate.py",
+        "codes[i]",
+        "codes[max(i - 1, 0)]",
+        "inference/test_generate.py::test_given_codes_are_used_in_order",
+    ),
+    Wrong(
+        "z pinned by a seed shifted by padding",
+        "inference/latent_source.py",
+        "torch.arange(length) - padding.cpu()[:, None]",
+        "torch.arange(length) - 0 * padding.cpu()[:, None]",
+        "inference/test_generate.py::test_a_seed_pins_z_of_tokens_not_of_padding",
+    ),
+    Wrong(
+        "encoder reads the answer that is scored",
+        "inference/answers.py",
+        "model.latent.encode(lower.x, lower.positions)",
+        "model.latent.encode(model.lower(torch.cat((prompts, answers), 1), "
+        "q := model.positions(0, p + a, device)), q)[:, :p]",
+        "inference/test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
+    ),
+    Wrong(
+        "z of an answer from the encoder",
+        "inference/answers.py",
+        "noise[:, p : p + a - 1] < 0.5",
+        "noise[:, p : p + a - 1]"
+        " < model.latent.encode(lower.x_answer, lower.answer_positions).sigmoid()",
+        "inference/test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
+    ),
+    Wrong(
+        "log P of an answer as a mean of logarithms",
+        "inference/answers.py",
+        "log_probs.logsumexp(0) - log(len(log_probs))",
+        "log_probs.mean(0)",
+        "inference/test_answers.py::test_probabilities_equal_the_sum_over_all_codes",
+    ),
+    Wrong(
+        "noise of padding given to a prompt's first tokens",
+        "inference/answers.py",
+        "inject_sampled(lower.x, o, noise[:, :p])",
+        "inject_sampled(lower.x, o, noise[:, :p] if padding is None else "
+        "torch.stack([n.roll(-k, 0) for n, k in zip(noise[:, :p], padding.tolist())]))",
+        "inference/test_answers.py::test_scores_equal_those_of_full_passes_over_each_request_alone",
+    ),
+    Wrong(
+        "greedy by a mean over samples that forgets how each took the tokens before",
+        "inference/answers.py",
+        "earlier[:, None]",
+        "0 * earlier[:, None]",
+        "inference/test_answers.py::test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture",
+    ),
+    Wrong(
+        "ELBO without KL",
+        "inference/bounds.py",
+        "elbo=mean_ce + kl",
+        "elbo=mean_ce",
+        "inference/test_bounds.py::test_elbo_is_the_posterior_cross_entropy_plus_kl",
+    ),
+    Wrong(
+        "IWAE averaging logarithms",
+        "inference/bounds.py",
+        "(log(k) - grouped.logsumexp(1)).mean(0)",
+        "-grouped.mean(1).mean(0)",
+        "inference/test_bounds.py::test_iwae_starts_at_the_elbo_and_tightens_towards_the_nll",
+    ),
+    Wrong(
+        "IWAE without its weights",
+        "inference/bounds.py",
+        "-ce[-1] + log_prior - log_q",
+        "-ce[-1]",
+        "inference/test_bounds.py::test_sampled_probability_is_unbiased",
+    ),
+    Wrong(
+        "reconstruction in place of the bound",
+        "inference/bounds.py",
+        "iwae=importance_bound(log_weights, samples)",
+        "iwae=mean_ce",
+        "inference/test_bounds.py::test_bounds_of_the_coin_itself_reach_its_exact_likelihood",
+    ),
+    Wrong(
+        "IWAE without the posterior's density",
+        "inference/bounds.py",
+        "-ce[-1] + log_prior - log_q",
+        "-ce[-1] + log_prior",
+        "inference/test_bounds.py::test_bounds_of_the_coin_itself_reach_its_exact_likelihood",
+    ),
+    Wrong(
+        "chunks of a row scored as one",
+        "inference/bounds.py",
+        "positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)",
+        "positions = model.positions(0, inputs.shape[1], inputs.device)",
+        "inference/test_bounds.py::test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone",
+    ),
+    Wrong(
+        "rare bits weighed by a probability that noise does not have",
+        "inference/bounds.py",
+        "return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1)",
+        "return (o.double().sigmoid() * NOISE_STEPS)",
+        "inference/test_bounds.py::test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate",
+    ),
+]
