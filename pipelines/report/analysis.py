@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pipelines.artifacts.run_results import RunResults
-from pipelines.config.schema import Expectation
+from pipelines.config.schema import Evaluation, Expectation
 from pipelines.report.arms import Arm, by_data, families
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
 from pipelines.report.budgets import BudgetTable, budget_table
@@ -15,7 +15,7 @@ from pipelines.report.style import Style, styles
 @dataclass(frozen=True)
 class Analysis:
     arms: list[Arm]
-    iwae_samples: int  # K of the bound that Free Transformers are compared by
+    settings: Evaluation  # of what was measured
     expectation: list[Expectation] = field(default_factory=list)
 
     @property

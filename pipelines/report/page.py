@@ -104,9 +104,7 @@ def what_was_stated(experiment: Experiment, analysis: Analysis) -> dict[str, Any
 
 
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
-    analysis = Analysis(
-        group_by_seed(runs), experiment.evaluation.iwae_samples, experiment.expectation
-    )
+    analysis = Analysis(group_by_seed(runs), experiment.evaluation, experiment.expectation)
     stated = what_was_stated(experiment, analysis)
     context = page_context(analysis, folder) | {"stated": stated}
     for template, name in (("report.html.jinja", "index.html"), ("report.md.jinja", "report.md")):

@@ -109,8 +109,8 @@ def summary(analysis: Analysis, page: Path) -> str:
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     lines = aligned([heads, *([row[head] for head in heads] for row in cells)])
     notes = {
-        "bits/token": f"bits: NLL of a baseline, IWAE-{analysis.iwae_samples} bound of a Free "
-        "Transformer; ± standard error over documents",
+        "bits/token": "bits: NLL of a baseline, filtering bound of a Free Transformer; ± standard "
+        "error over documents",
         "seeds": "seeds: how many, and the standard deviation of the bound over them, bits/byte "
         "for text",
         "gap": "gap: bound − exact entropy, nats/token",

@@ -178,21 +178,21 @@ RUNS = tuple(with_seeds(ARMS))
          ["The question was added after plus_s1 was trained (then: none)."]),
         ({run: {"question": QUESTION, "expectation": [PLAIN] if run[-1] == "0" else []}
           for run in RUNS},
-         ["The expectation of “the bound of better lower than that of base” was added after "
+         ["The expectation “the bound of better lower than that of base” was added after "
           "better_s1 and base_s1 were trained (then: none)."]),  # other arms do not matter
         ({run: {"question": QUESTION, "expectation": [PLAIN | {"bound": "higher"}]}
           for run in RUNS},
-         ["The expectation of “the bound of better lower than that of base” was changed after "
+         ["The expectation “the bound of better lower than that of base” was changed after "
           "better_s0, better_s1, base_s0 and base_s1 were trained (then: “the bound of better "
           "higher than that of base”)."]),
         ({run: {"question": QUESTION, "expectation": [expect("base", "higher", "better")]}
           for run in RUNS},
-         ["The expectation of “the bound of better lower than that of base” was changed after "
+         ["The expectation “the bound of better lower than that of base” was changed after "
           "better_s0, better_s1, base_s0 and base_s1 were trained (then: “the bound of base "
           "higher than that of better”)."]),
         ({run: {"question": QUESTION, "expectation": [PLAIN, expect("worse", "lower")]}
           for run in RUNS},
-         ["The expectation of “the bound of worse lower than that of base” stood there when all "
+         ["The expectation “the bound of worse lower than that of base” stood there when all "
           "runs were trained, and was withdrawn."]),
     ],
     ids=["before", "layout", "unknown", "one unknown", "question", "question added",
@@ -216,6 +216,6 @@ def test_a_question_and_expectations_that_were_taken_away_are_still_told(tmp_pat
     lines = first_lines(tmp_path).splitlines()
     assert lines[:2] == [
         "The question “Why?” stood there when better_s0 was trained, and was withdrawn.",
-        "The expectation of “the bound of better lower than that of base” stood there when "
+        "The expectation “the bound of better lower than that of base” stood there when "
         "better_s0 was trained, and was withdrawn.",
     ]
