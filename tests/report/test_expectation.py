@@ -85,7 +85,7 @@ def test_the_figures_are_those_of_the_rest_of_the_report(tmp_path: Path) -> None
     state(tmp_path, expectation=[expect("better", "lower")])
     analysis = analysis_of(tmp_path)
     (better,) = [arm for arm in analysis.arms if arm.name == "better"]
-    assert analysis.expected == [find(analysis.comparisons, better, plain=True)]
+    assert analysis.expected[0] is find(analysis.comparisons, better, plain=True)
 
 
 @pytest.mark.parametrize(
