@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from scipy.stats import binom
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
@@ -166,6 +167,9 @@ def test_a_validation_part_without_documents_is_named(tmp_path):
         evaluate(tiny(shards, 0, 64), shards, ProcessData("coin"), SETTINGS, CPU)
 
 
+LEAN = 0.4  # a logit
+
+
 class Tells(torch.nn.Module):
     """In place of a model's encoder: bit 1 of each z leans to the sign of ones − zeros."""
 
@@ -176,11 +180,16 @@ class Tells(torch.nn.Module):
     def encode(self, x, positions):
         lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()
         o = torch.zeros(*x.shape[:2], 3)
-        o[..., 1] = 0.6 * lead[:, None]
+        o[..., 1] = LEAN * lead[:, None]
         return o
 
 
+def binary_entropy(p):
+    return -p * math.log2(p) - (1 - p) * math.log2(1 - p)
+
+
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
+    """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     rows, _ = labelled("coin", 200)
     shards = process_shards(tmp_path, "coin", rows)
     data = ProcessData("coin", train_sequences=1, validation_sequences=200)
@@ -194,8 +203,10 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "upper", lambda x, kv, positions: torch.zeros(*x.shape[:2], 16))
     monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
     told = figures(model, shards, data, settings)[0].label
-    assert told.bits == max(told.per_bit) == told.per_bit[1] > 0.6
-    assert told.whole.bits > 0.6
+    error = binom.cdf(31, 64, 1 / (1 + math.exp(-LEAN)))
+    assert told.bits == max(told.per_bit) == told.per_bit[1]
+    assert told.bits == pytest.approx(1 - binary_entropy(error), abs=0.15)
+    assert 0.2 < told.whole.bits < 0.8
     assert told.p_value < 0.01 and told.null_mean < told.null_95 < 0.05
 
 

@@ -349,7 +349,7 @@ def test_bounds_of_a_trained_model_are_above_the_exact_nll_and_fall_with_samples
 
     rows = process.sample(256, rng)
     exact = -process.log_probability(rows)
-    bounds = latent_bounds(model, rows[:, :-1], rows[:, 1:], 16, lambda: noise(256))
+    bounds = latent_bounds(model.eval(), rows[:, :-1], rows[:, 1:], 16, lambda: noise(256))
     iwae = [importance_bound(bounds.log_weights, k) for k in (1, 2, 4, 8, 16)]
     for bound in (bounds.elbo, bounds.prior, *iwae):
         above = mean_and_error(bound - exact)

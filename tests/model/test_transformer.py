@@ -104,10 +104,13 @@ def noise(rng):
     ],
     ids=["4 blocks", "2, untied", "6, MHA", "read by 1 of 4", "read by 2 of 5", "read by 3 of 3"],
 )
+@pytest.mark.parametrize("training", [True, False])
 @torch.no_grad()
-def test_forward_equals_algorithm_2(make_model, make_tokens, noise, shape):
-    """Pins where r enters (keys and values, before their norm) and that each block runs once."""
-    model, tokens = make_model(**shape), make_tokens(2, 7)
+def test_forward_equals_algorithm_2(make_model, make_tokens, noise, training, shape):
+    """Pins where r enters (keys and values, before their norm) and that each block runs once.
+    Nothing is other in evaluation mode.
+    """
+    model, tokens = make_model(**shape).train(training), make_tokens(2, 7)
     out = model(tokens, noise)
     logits, codes, bit_logits = Reference(model).forward(tokens, noise)
     assert len(codes.unique()) > 2, "with one code everywhere a wrong r could go unseen"
