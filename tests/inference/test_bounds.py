@@ -77,7 +77,7 @@ def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens):
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     log_p = model.logits(model(inputs).hidden).log_softmax(-1)
     expected = [-sum(log_p[b, t, targets[b, t]].item() for t in range(8)) for b in range(4)]
-    assert exact_nll(model, inputs, targets).tolist() == pytest.approx(expected, abs=1e-4)
+    assert exact_nll(model, inputs, targets).tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_kl_is_that_of_the_whole_z(case, bounds_of):
