@@ -70,11 +70,11 @@ def test_a_threshold_of_0_is_that_of_a_free_transformer():
     changes = ["experiment=smoke", f"{RUN}.kappa_bits=0"]
     experiment = parse(compose_config(changes), "conf")
     assert experiment.model_config(experiment.runs["free_k1_8"]).latent_bits == 8
-    for change, words in (
-        (f"{ARCHITECTURE}.latent_bits=0", "needs latent bits"),
-        (f"{RUN}.extra_blocks=1", "a Free Transformer has its encoder"),
+    for change, key in (
+        (f"{ARCHITECTURE}.latent_bits=0", "kappa_bits: a Free Transformer needs latent bits"),
+        (f"{RUN}.extra_blocks=1", "extra_blocks: 1"),
     ):
-        with pytest.raises(UserError, match=words):
+        with pytest.raises(UserError, match=f"{RUN}.{key}"):
             parse(compose_config([*changes, change]), "conf")
 
 

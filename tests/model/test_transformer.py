@@ -296,3 +296,12 @@ def test_impossible_shapes_are_refused_by_name(make_model, change, field):
 def test_only_a_latent_half_way_needs_an_even_depth(make_model):
     assert len(make_model(n_layers=3, latent_bits=0).blocks) == 3
     assert len(make_model(n_layers=3, latent_block=1).blocks) == 3
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not(make_model, tied):
+    model = make_model(tied=tied)
+    names = [name for name, _ in model.named_parameters()]
+    assert (model.readout.weight is model.embedding.weight) == tied
+    assert ("readout.weight" in names) == (not tied)
+    assert (model.readout.weight.data_ptr() == model.embedding.weight.data_ptr()) == tied

@@ -1,11 +1,13 @@
 """What a run hands to the optimizer, and what its first step starts from."""
 
+from dataclasses import replace
 from math import log
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from ftmodel.model import schedule
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
@@ -56,14 +58,20 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
         assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
 
 
-@pytest.mark.parametrize("schedule", Schedule)
-def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(
-    workspace, monkeypatch, schedule
-):
+def test_schedules_are_those_of_the_settings():
+    optim = replace(OPTIM, warmup_steps=3, decay=0.3, schedule=Schedule.wsd)
+    other = replace(optim, schedule=Schedule.cosine)
+    for step in range(20):
+        assert learning_rate_factor(optim, step, 20) == schedule.wsd(step, 3, 0.3, 20)
+        assert learning_rate_factor(other, step, 20) == schedule.cosine(step, 3, 20)
+
+
+@pytest.mark.parametrize("kind", Schedule)
+def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, monkeypatch, kind):
     """Of two micro-batches each."""
     experiment = load_experiment()
     optim = experiment.models[experiment.runs[RUN].model].optim
-    optim.schedule = schedule
+    optim.schedule = kind
     rates = []
 
     class Noting(TrainingModule):
