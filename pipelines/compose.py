@@ -50,6 +50,8 @@ def one_line(error: Exception) -> str:
         override = OVERRIDE.match(str(error))
         if not override or override[1].split(".")[0] == re.split(r"[.\[]", cause.full_key)[0]:
             return keyed(cause)
+        if cause.object_type:  # of an entry of a list, whose number OmegaConf does not say
+            return f"{override[1]}: {keyed(cause)}"
         # OmegaConf refuses a mapping for one typed entry, not for the entries, and names no parent
         group = override[1].partition(f".{cause.full_key}")[0]
         return f"{override[1]}: an entry is added as +{group}={{{cause.full_key}: {{…}}}}"

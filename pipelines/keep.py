@@ -77,7 +77,7 @@ def command(experiment: str) -> str:
         return f"{repro} (conf/ has no experiment of this name)"
     params = leaves(OmegaConf.to_container(OmegaConf.load(PARAMS)))
     changes = [
-        f"{key}={dumps(value).replace(' ', '')}"
+        f"{key}={dumps(value, separators=(',', ':'))}"
         for key, value in params.items()
         if key not in plain or plain[key] != value
     ]

@@ -31,6 +31,7 @@ DECIDES_NO_RESULT = (
     "pipelines/common/provenance.py",
     "pipelines/common/source_code.py",
     "pipelines/artifacts/paths.py",
+    "pipelines/artifacts/preregistration.py",
     "pipelines/config",  # all that it says is in params.yaml
     "pipelines/cluster",
     "pipelines/tracking",
@@ -228,7 +229,10 @@ SETTINGS = {
     "train": {"compute.precision", "models.${item.model}", "name", "runs.${key}"},
     "evaluate": {"evaluation", "name"},
     "suite": {"name", "suite"},
-    "report": {"data", "evaluation", "models", "name", "runs", "suite", "suite_runs"},
+    "report": {
+        *("data", "evaluation", "expectation", "models", "name", "question", "runs", "suite"),
+        "suite_runs",
+    },
 }
 
 

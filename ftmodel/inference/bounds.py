@@ -8,7 +8,8 @@ expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z)
     IWAE-K   −log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x),  z_k ~ q     (Burda et al. 2016, eq. 8)
     prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ uniform                   (the same, with q = p)
 
-Which of IWAE-K and the prior bound is tighter depends on the model: docs/measurement.md.
+All three treat the z of a whole chunk as one sample; filtering.py has the bound that goes token by
+token, and by which models are compared.
 
 Several chunks may lie in one row; attention and all sums then stay within each chunk.
 
@@ -38,7 +39,7 @@ class Bounds:
     kl: Tensor
     elbo: Tensor
     iwae: Tensor
-    prior: Tensor | None  # None if latent_bounds was called without it
+    prior: Tensor
     kl_bits: Tensor  # (S, H): the KL of each bit, in nats, summed over tokens
     log_weights: Tensor  # (K, S): log p(x | z_k) p(z_k) / q(z_k | x)
 
@@ -102,17 +103,14 @@ def latent_bounds(
     samples: int,
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
-    prior: bool = True,
 ) -> Bounds:
     """Bounds on the NLL of ``targets`` (B, T), the successors of ``inputs``, with K = samples.
 
-    The lower half and the encoder run once; the upper half twice per sample, or once without the
-    prior bound.
+    The lower half and the encoder run once; the upper half twice per sample.
 
     Args:
         draw: returns new noise (B, T, H), float32, uniform on the multiples of 2^-24 in [0, 1).
-            Called 2 K times, for the posterior's and the prior's z in turn; K times without
-            ``prior``.
+            Called 2 K times, for the posterior's and the prior's z in turn.
         segment_ids: (B, T), the number 1 … S of the chunk that a token belongs to, 0 for padding;
             a chunk lies within one row. None: each row is one chunk.
     """
@@ -135,8 +133,7 @@ def latent_bounds(
         ce.append(nll(bits))
         log_q = sums(torch.where(bits, q, 1 - q).log(), ids).sum(-1)
         log_w.append(-ce[-1] + log_prior - log_q)
-        if prior:
-            log_p.append(-nll(draw() < 0.5))
+        log_p.append(-nll(draw() < 0.5))
     kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), ids)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)
@@ -146,7 +143,7 @@ def latent_bounds(
         kl=kl,
         elbo=mean_ce + kl,
         iwae=importance_bound(log_weights, samples),
-        prior=importance_bound(torch.stack(log_p), samples) if prior else None,
+        prior=importance_bound(torch.stack(log_p), samples),
         kl_bits=kl_bits,
         log_weights=log_weights,
     )

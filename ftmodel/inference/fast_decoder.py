@@ -84,13 +84,13 @@ class FastDecoder:
     def __init__(
         self, model: FreeTransformer, cache: Sequence[LayerCache], padding: Tensor | None = None
     ) -> None:
-        """``cache``: filled by a forward pass over the first tokens of B rows; ``padding`` (B,) as
-        in ``FreeTransformer.forward``.
+        """``cache``: filled by a forward pass over the first tokens of B rows, at least from the
+        injection on, if ``read`` is not called; ``padding`` (B,) as in ``FreeTransformer.forward``.
         """
-        assert cache[0].keys is not None, "an empty cache: the first tokens go through the model"
-        rows, _, capacity, width = cache[0].keys.shape
+        assert cache[-1].keys is not None, "an empty cache: the first tokens go through the model"
+        rows, _, capacity, width = cache[-1].keys.shape
         config, embedding = model.config, model.embedding.weight
-        self.position = cache[0].length
+        self.position = cache[-1].length
         self.rope = rope_table(0, capacity, width, config.rope_theta, embedding.device)
         self.mask = None  # (B, 1, 1, S), added to scores
         if padding is not None:
@@ -111,22 +111,31 @@ class FastDecoder:
         """Read tokens (B,) with z = ``codes`` (B,), None for a baseline; returns hidden (B, D), as
         in ``Output``.
         """
-        rope = self.rope[self.position]
-        self.position += 1
-        mask = None if self.mask is None else self.mask[..., : self.position]
-        x = self.x
-        torch.index_select(self.embedding, 0, tokens, out=x.x)
+        rope, mask = self.rope[self.position], self.readable()
+        torch.index_select(self.embedding, 0, tokens, out=self.x.x)
         for block in self.lower:
-            block.read(x, x, rope, mask)
-        kv = x
+            block.read(self.x, self.x, rope, mask)
+        return self.upper(self.x.x, codes)
+
+    def readable(self) -> Tensor | None:
+        """The mask of the keys up to the next position."""
+        return None if self.mask is None else self.mask[..., : self.position + 1]
+
+    def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
+        """``read`` from the injection on, of activations x (B, D) of the blocks below it."""
+        rope, mask = self.rope[self.position], self.readable()
+        self.position += 1
+        if x is not self.x.x:
+            self.x.x.copy_(x)
+        kv = self.x
         if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
             kv = self.injected
-            kv.x.copy_(self.model.inject_codes(x.x, codes))
-        self.reader.read(x, kv, rope, mask)
+            kv.x.copy_(self.model.inject_codes(self.x.x, codes))
+        self.reader.read(self.x, kv, rope, mask)
         for block in self.later:
-            block.read(x, x, rope, mask)
-        return x.normalized(self.gain)
+            block.read(self.x, self.x, rope, mask)
+        return self.x.normalized(self.gain)
 
 
 class PlainDecoder:
@@ -143,6 +152,13 @@ class PlainDecoder:
         codes = None if codes is None else codes[:, None]
         out = self.model(tokens[:, None], codes=codes, cache=self.cache, padding=self.padding)
         return out.hidden[:, 0]
+
+    def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
+        start = self.cache[-1].length
+        positions = self.model.positions(start, 1, x.device, padding=self.padding)
+        x = x[:, None]
+        kv = None if codes is None else self.model.inject_codes(x, codes[:, None])
+        return self.model.upper(x, kv, positions, self.cache)[:, 0]
 
 
 def decoder(

@@ -103,6 +103,16 @@ class LayerCache:
             copy.append(self.keys[rows, :, : self.length], self.values[rows, :, : self.length])
         return copy
 
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Copy rows ``source`` (R,) over rows ``target`` (R,), all at once."""
+        assert self.keys is not None, "an empty cache"
+        self.both[target, ..., : self.length, :] = self.both[source, ..., : self.length, :]
+
+    def keep(self, rows: int) -> None:
+        """Keep the first rows only."""
+        self.both = self.both[:rows]
+        self.keys, self.values = self.both[:, 0], self.both[:, 1]
+
 
 class Attention(nn.Module):
     """Grouped-query attention whose queries and keys-values may come from different tensors."""

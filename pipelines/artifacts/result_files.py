@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ def plain(value: Any) -> Any:
         empty = {field.name for field in fields(value) if field.default_factory is list}
         empty = {name for name in empty if not entries[name]}
         return {k: plain(v) for k, v in entries.items() if v is not None and k not in empty}
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     return [plain(entry) for entry in value] if isinstance(value, list) else value

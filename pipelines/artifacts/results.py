@@ -15,6 +15,7 @@ from ftmodel.analysis.label_information import Chance
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
+from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.result_files import flat, plain, read, write
 from pipelines.artifacts.suite_results import (
     SuiteBudget,
@@ -63,6 +64,7 @@ class Estimate:
 
     mean: float
     se: float  # standard error over documents; NaN for a single one
+    monte_carlo: float | None = None  # standard error over repeated filters, of a filtering bound
     spread: ClassVar[float] = nan  # over seeds: of a single run there is none
 
     @classmethod
@@ -88,12 +90,15 @@ class Figures:
     elbo: Estimate | None = None
     iwae: Estimate | None = None
     prior: Estimate | None = None
+    filtering: Estimate | None = None
+    use: Estimate | None = None  # of z: filtering bound − ce
+    waste: Estimate | None = None  # KL that buys nothing: kl − use
     exact: Estimate | None = None  # of the process itself, where it is known
 
     @property
     def bound(self) -> Estimate:
-        """What runs are compared by: the exact NLL of a baseline, else the IWAE upper bound."""
-        bound = self.nll or self.iwae
+        """What runs are compared by: the exact NLL of a baseline, else the filtering bound."""
+        bound = self.nll or self.filtering
         assert bound, "neither a baseline's figures nor a Free Transformer's"
         return bound
 
@@ -192,6 +197,7 @@ class Headline:
     bound_bits_per_token: float
     bound_bits_per_byte: float | None = None
     kl_bits_per_token: float | None = None
+    use_bits_per_token: float | None = None  # of z
     gap_nats_per_token: float | None = None
     valid: float | None = None
     spread_fresh: float | None = None
@@ -249,10 +255,11 @@ class CoinDetails:
 
 @dataclass(frozen=True)
 class Training:
-    """Where a run was trained; empty where it is not known."""
+    """Where a run was trained, and what was stated before; empty where it is not known."""
 
     git_revision: str = ""
     device: str = ""
+    preregistration: Preregistration | None = None
 
 
 @dataclass

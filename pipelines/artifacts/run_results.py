@@ -51,7 +51,7 @@ class RunResults:
         return figures or Figures()
 
     def bound(self, unit: str) -> Estimate:
-        """The figure to compare: the exact NLL of a baseline, else its IWAE upper bound."""
+        """The figure to compare: the exact NLL of a baseline, else the filtering bound."""
         return self.figures(unit).bound
 
     def document_bits(self) -> Tensor:

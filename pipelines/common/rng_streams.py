@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     ANSWERS = 9  # z of benchmarks' prompts, answers and texts
     GENERATION = 10  # z and tokens of benchmarks' generations
     LATENT = 11  # sequences of the target task and their z, for the probe of z
+    FILTER = 12  # z and resampling of particle filters, for the filtering bound
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ftmodel.model.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
+from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import NAME, Arm, Experiment, Run, Schedule
 
@@ -54,6 +55,37 @@ def check(experiment: Experiment) -> None:
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)
+    check_statement(experiment)
+
+
+def check_statement(experiment: Experiment) -> None:
+    """What is asked and expected has to be something that the report can answer."""
+    check_filled("question", experiment.question)
+    arms = {arm: experiment.runs[runs[0]] for arm, runs in group_by_seed(experiment.runs).items()}
+    stated: dict[frozenset[str], str] = {}
+    for i, expectation in enumerate(experiment.expectation):
+        key = f"expectation.{i}"
+        arm, than = expectation.arm, expectation.than
+        for name, wanted in (("arm", arm), ("than", than)):
+            if wanted not in arms:
+                raise ValueError(f"{key}.{name}: {wanted!r} is not an arm: {', '.join(arms)}")
+        if arm == than:
+            raise ValueError(f"{key}.than: {than!r} is the arm itself")
+        if family_of(arms[arm]) != family_of(arms[than]):
+            shapes = (", ".join(map(str, family_of(arms[name]))) for name in (than, arm))
+            raise ValueError(
+                f"{key}.than: {than} ({next(shapes)}) is never compared with {arm} "
+                f"({next(shapes)}): {', '.join(FAMILY)} must be the same"
+            )
+        check_filled(f"{key}.because", expectation.because)
+        if earlier := stated.get(frozenset((arm, than))):
+            raise ValueError(f"{key}: {earlier} is about {arm} and {than} already")
+        stated[frozenset((arm, than))] = key
+
+
+def check_filled(key: str, text: str | None) -> None:
+    if text is not None and not text.strip():
+        raise ValueError(f"{key}: empty; leave it out, or say something")
 
 
 def check_run(experiment: Experiment, key: str, run: Arm) -> None:

@@ -171,4 +171,9 @@ def merge(source: str, key: str, entry: Any, kinds: dict[str, Any]) -> Any:
 def keyed(error: OmegaConfBaseException) -> str:
     """The first line of OmegaConf's message, after the dotted key that it is about."""
     words = str(error).splitlines()[0]
-    return f"{error.full_key}: {words}" if error.full_key else words
+    return f"{dotted(error.full_key)}: {words}" if error.full_key else words
+
+
+def dotted(key: str) -> str:
+    """expectation[0].arm as expectation.0.arm."""
+    return re.sub(r"\[(\d+)\]", r".\1", key)

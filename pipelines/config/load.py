@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.common.errors import UserError
 from pipelines.config.checks import check
-from pipelines.config.data import keyed, merge_data
+from pipelines.config.data import dotted, keyed, merge_data
 from pipelines.config.schema import Experiment
 
 PARAMS = Path("params.yaml")
@@ -42,7 +42,7 @@ def parse(node: DictConfig, source: str) -> Experiment:
         }
         merged.data = {}
         if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise UserError(f"{source}: {missing[0]} is missing")
+            raise UserError(f"{source}: {dotted(missing[0])} is missing")
         experiment = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise UserError(f"{source}: {keyed(error)}") from None
@@ -69,6 +69,9 @@ def left_out(
             yield f"{prefix}{key}"
         elif isinstance(value, dict):
             yield from left_out(value, given[key], f"{prefix}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for i, (entry, as_given) in enumerate(zip(value, given[key], strict=True)):
+                yield from left_out(entry, as_given, f"{prefix}{key}.{i}.")
 
 
 def load_stage(group: str, name: str) -> Experiment:

@@ -140,7 +140,10 @@ class Evaluation:
 
     tokens: int | None = 65_536  # held-out tokens scored, at most; null: all
     batch_tokens: int = 4096  # scored at once
-    iwae_samples: int = 16  # K
+    particles: int = 8  # K of the filtering bound, by which Free Transformers are compared
+    filters: int = 2  # independent ones; how far they differ is the bound's own error
+    resample_below: float = 0.5  # the effective sample size at which it resamples, over K
+    iwae_samples: int = 16  # K of the IWAE and the prior-sample bound, shown beside it
     groups: int = 64  # of generations that share a prompt
     group_size: int = 8
     probe_sequences: int = 16_384  # that a probe learns from what z says of the target's place
@@ -150,6 +153,8 @@ class Evaluation:
         for name, least in (
             ("tokens", 1),
             ("batch_tokens", 1),
+            ("particles", 1),
+            ("filters", 2),
             ("iwae_samples", 1),
             ("groups", 2),
             ("group_size", 5),
@@ -157,13 +162,51 @@ class Evaluation:
         ):
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name}: {value} must be at least {least}")
+        if not 0 <= self.resample_below <= 1:
+            raise ValueError(f"resample_below: {self.resample_below} is outside 0 … 1")
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
+
+
+class Bound(Enum):
+    """How an arm's bound is expected to compare with another's."""
+
+    lower = "lower"
+    higher = "higher"
+    no_difference = "no_difference"
+
+    @property
+    def verdict(self) -> str:
+        """As the rule for differences says it."""
+        return str(self.value).replace("_", " ")
+
+
+@dataclass
+class Expectation:
+    """What is expected of two arms before they are trained; the report says whether it came true.
+
+    Arms are named as in the report (pipelines/config/arms.py).
+    """
+
+    arm: str = MISSING
+    than: str = MISSING  # another arm, of the same data, model and token budget
+    bound: Bound = MISSING  # that of `arm`, held against that of `than`
+    because: str | None = None
+
+    def __str__(self) -> str:
+        if self.bound is Bound.no_difference:
+            words = f"no difference between the bounds of {self.arm} and {self.than}"
+        else:
+            words = f"the bound of {self.arm} {self.bound.value} than that of {self.than}"
+        reason = " ".join((self.because or "").split()).removesuffix(".")
+        return f"{words}, because {reason}" if reason else words
 
 
 @dataclass
 class Experiment:
     name: str = MISSING
+    question: str | None = None  # what the experiment is to answer; shown first in the report
+    expectation: list[Expectation] = field(default_factory=list)  # stated before the runs
     data: dict[str, Any] = field(default_factory=dict)
     models: dict[str, Preset] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)  # with which `arms` make `runs`

@@ -1,6 +1,6 @@
 """Bounds on the NLL of held-out documents, in a stream: only sums per document are kept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
@@ -34,14 +35,18 @@ class Sums:
     elbo: Tensor | None = None
     iwae: Tensor | None = None
     prior: Tensor | None = None
+    filtering: Tensor | None = None  # mean over independent filters
+    filtering_variance: Tensor | None = None  # of that mean, nats²
+    use: Tensor | None = None  # what the decoder gains from the encoder's z over z of the prior
+    waste: Tensor | None = None  # the rest of the KL
     exact: Tensor | None = None  # of a process
     kl_bits: Tensor | None = None  # (n, H)
     iwae_by_samples: Tensor | None = None  # (n, len(sample_counts))
 
     @property
     def bound(self) -> Tensor:
-        """What arms are compared by: the exact NLL of a baseline, else IWAE."""
-        bound = self.iwae if self.nll is None else self.nll
+        """What arms are compared by: the exact NLL of a baseline, else the filtering bound."""
+        bound = self.filtering if self.nll is None else self.nll
         assert bound is not None
         return bound
 
@@ -55,13 +60,15 @@ class DocumentScores(Sums):
     def figures(self, sizes: Tensor) -> Figures:
         """Bits per token or byte, of documents with ``sizes`` of these."""
         sums = {name: getattr(self, name) for name in Figures.__dataclass_fields__}
-        return Figures(
-            **{
-                name: Estimate.over_documents(nats / LN2, sizes)
-                for name, nats in sums.items()
-                if nats is not None
-            }
-        )
+        figures = {
+            name: Estimate.over_documents(nats / LN2, sizes)
+            for name, nats in sums.items()
+            if nats is not None
+        }
+        if self.filtering_variance is not None:
+            error = (self.filtering_variance.sum().sqrt() / LN2 / sizes.sum()).item()
+            figures["filtering"] = replace(figures["filtering"], monte_carlo=error)
+        return Figures(**figures)
 
     @property
     def bits_per_token(self) -> Figures:
@@ -118,13 +125,32 @@ def bounds_of(
     tokens = torch.tensor([len(chunk) for chunk in batch.chunks])
     if model.latent is None:
         return Sums(tokens, nll=exact_nll(model, inputs, targets, ids).cpu())
-    draw = noise_of(batch, model.config.latent_bits, settings.seed, Purpose.BOUNDS, device)
+    bits = model.config.latent_bits
+    draw = noise_of(batch, bits, settings.seed, Purpose.BOUNDS, device)
     bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
+    draw = noise_of(batch, bits, settings.seed, Purpose.FILTER, device)
+    filters = torch.stack(
+        [
+            filtering_bound(
+                model, inputs, targets, settings.particles, draw, ids, settings.resample_below
+            )
+            for _ in range(settings.filters)
+        ]
+    ).cpu()  # (filters, chunks)
+    filtering = filters.mean(0)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
     log_weights = bounds.log_weights
     counts = sample_counts(settings.iwae_samples)
     by_samples = torch.stack([importance_bound(log_weights, k) for k in counts], dim=-1)
-    return Sums(tokens, **sums, iwae_by_samples=by_samples.cpu())
+    return Sums(
+        tokens,
+        **sums,
+        filtering=filtering,
+        filtering_variance=filters.var(0) / settings.filters,
+        use=filtering - sums["ce"],
+        waste=sums["elbo"] - filtering,
+        iwae_by_samples=by_samples.cpu(),
+    )
 
 
 def per_document(parts: list[Sums], documents: list[int]) -> DocumentScores:

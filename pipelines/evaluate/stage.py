@@ -12,7 +12,7 @@ import torch
 
 from ftmodel.model.objective import collapsed
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts import results
+from pipelines.artifacts import preregistration, results
 from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
@@ -94,14 +94,21 @@ def last_third(budgets: list[BudgetFigures]) -> LastThird:
     )
 
 
+def bounds_to_compare(measured: BudgetFigures | Evaluation) -> dict[str, float]:
+    """The bound that arms are compared by, under one name for all of them."""
+    units = {"bits_per_token": measured.bits_per_token, "bits_per_byte": measured.bits_per_byte}
+    return {f"{unit}/bound": figures.bound.mean for unit, figures in units.items() if figures}
+
+
 def headline(evaluation: Evaluation) -> Headline:
-    """The figures to compare runs by; the bound is a baseline's NLL or a latent model's IWAE."""
+    """The figures to compare runs by."""
     per_token, per_byte = evaluation.bits_per_token, evaluation.bits_per_byte
     gap, fresh, pinned = evaluation.gap_nats_per_token, evaluation.fresh, evaluation.pinned
     return Headline(
         bound_bits_per_token=per_token.bound.mean,
         bound_bits_per_byte=per_byte.bound.mean if per_byte else None,
         kl_bits_per_token=per_token.kl.mean if per_token.kl else None,
+        use_bits_per_token=per_token.use.mean if per_token.use else None,
         gap_nats_per_token=gap.mean if gap else None,
         valid=fresh.valid if fresh else None,
         spread_fresh=fresh.spread if fresh and pinned else None,
@@ -128,7 +135,8 @@ def measure(experiment: Experiment, name: str) -> None:
         final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)
         evaluation.budgets = [*smaller_budgets(experiment, name, shards, device), final]
         evaluation.last_third = last_third(evaluation.budgets)
-    details.training = Training(manifest.git_revision, manifest.device)
+    stated = preregistration.read(experiment.name, name)
+    details.training = Training(manifest.git_revision, manifest.device, stated)
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
@@ -136,6 +144,7 @@ def measure(experiment: Experiment, name: str) -> None:
         evaluation.collapsed = collapsed(kl, run.kappa_bits, of=len(kl))
 
     # DVC has the finished checkpoint by now: the one to resume from is not needed any more
+    preregistration.remove_waiting(experiment.name, name, manifest.spec_hash)
     remove_finished(experiment.name, name, manifest.spec_hash)
     results.write(folder / "evaluation.json", evaluation)
     results.write(folder / "details.json", details)
@@ -153,10 +162,12 @@ def track(
     tracking.start(manifest, experiment, go_on=True)
     batch_tokens = experiment.batch_tokens(experiment.runs[name])
     for entry in evaluation.budgets[:-1]:
-        figures = results.flat(entry).items()
-        bounds = {name: value for name, value in figures if name.startswith(tuple(results.UNITS))}
-        tracking.log_figures("eval", bounds, step=entry.tokens // batch_tokens)
-    tracking.log_figures("eval", results.flat(evaluation), step=curve[-1].step)
+        measured = results.flat(entry).items()
+        bounds = {name: value for name, value in measured if name.startswith(tuple(results.UNITS))}
+        step = entry.tokens // batch_tokens
+        tracking.log_figures("eval", bounds | bounds_to_compare(entry), step)
+    figures = results.flat(evaluation) | bounds_to_compare(evaluation)
+    tracking.log_figures("eval", figures, step=curve[-1].step)
     if evaluation.collapsed is not None:
         tracking.tag("collapsed", "yes" if evaluation.collapsed else "no")
     tracking.log_artifact(results_folder(experiment.name, name) / "details.json")

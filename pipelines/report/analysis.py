@@ -1,20 +1,22 @@
 """What a report is made from: the arms and all comparisons between them, computed once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pipelines.artifacts.run_results import RunResults
+from pipelines.config.schema import Evaluation, Expectation
 from pipelines.report.arms import Arm, by_data, families
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
 from pipelines.report.budgets import BudgetTable, budget_table
-from pipelines.report.comparison import Comparison, compare
+from pipelines.report.comparison import Comparison, compare, contrast_bounds
 from pipelines.report.style import Style, styles
 
 
 @dataclass(frozen=True)
 class Analysis:
     arms: list[Arm]
-    iwae_samples: int  # K of the bound that Free Transformers are compared by
+    settings: Evaluation  # of what was measured
+    expectation: list[Expectation] = field(default_factory=list)
 
     @property
     def runs(self) -> list[RunResults]:
@@ -32,6 +34,17 @@ class Analysis:
     def comparisons(self) -> list[Comparison]:
         """Of the final bounds."""
         return compare(self.arms)
+
+    @cached_property
+    def expected(self) -> list[Comparison]:
+        """The final bounds of the two arms of each expectation, in the order of these."""
+        arms = {arm.name: arm for arm in self.arms}
+        known = {(c.arm.name, c.other.name): c for c in self.comparisons}
+        return [
+            known.get((e.arm, e.than))
+            or contrast_bounds(arms[e.arm], arms[e.than], arms[e.arm].unit)
+            for e in self.expectation
+        ]
 
     @cached_property
     def budgets(self) -> dict[str, BudgetTable]:
@@ -62,8 +75,12 @@ class Analysis:
     @cached_property
     def comparisons_made(self) -> int:
         """Those with a verdict: of the final bounds, at smaller budgets and over the last third;
-        and of benchmarks.
+        of benchmarks; and of further pairs of arms that something was expected of.
         """
+        pairs = [{c.arm.name, c.other.name} for c in self.comparisons]
+        further = [c for c in self.expected if {c.arm.name, c.other.name} not in pairs]
         by_seeds = [c for table in self.budgets.values() for c in table.by_seeds]
         scored = sum(len(b.compared()) + len(b.compared(late=True)) for b in self.benchmarks)
-        return scored + sum(c.verdict != "not known" for c in [*self.comparisons, *by_seeds])
+        return scored + sum(
+            c.verdict != "not known" for c in [*self.comparisons, *further, *by_seeds]
+        )

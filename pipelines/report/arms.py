@@ -8,12 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import nan
+from math import hypot, nan
 from statistics import fmean, stdev
 from typing import Any
 
 from pipelines.artifacts.results import Estimate, Figures
 from pipelines.artifacts.run_results import RunResults
+from pipelines.config import arms as config_arms
 from pipelines.config.schema import Run
 
 
@@ -21,7 +22,7 @@ from pipelines.config.schema import Run
 class OverSeeds(Estimate):
     """A mean over the seeds of an arm."""
 
-    spread: float  # type: ignore[misc]  # sample standard deviation; NaN: of one seed
+    spread: float = nan  # type: ignore[misc]  # sample standard deviation; NaN: of one seed
 
 
 def over_seeds(estimates: list[Estimate]) -> OverSeeds:
@@ -30,7 +31,9 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
     """
     means = [estimate.mean for estimate in estimates]
     spread = stdev(means) if len(means) > 1 else nan
-    return OverSeeds(fmean(means), fmean(estimate.se for estimate in estimates), spread)
+    own = [estimate.monte_carlo for estimate in estimates if estimate.monte_carlo is not None]
+    monte_carlo = hypot(*own) / len(own) if len(own) == len(estimates) else None
+    return OverSeeds(fmean(means), fmean(e.se for e in estimates), monte_carlo, spread)
 
 
 @dataclass(frozen=True)
@@ -164,36 +167,11 @@ class Arm:
         return [Estimate(late.bound(self.unit), nan) for late in thirds]
 
 
-def recipe(run: Run) -> dict[str, Any]:
-    """What the runs of an arm have in common; smaller budgets are measured on the way to one."""
-    return {key: value for key, value in vars(run).items() if key not in ("seed", "budgets")}
-
-
 def group_by_seed(runs: list[RunResults]) -> list[Arm]:
-    """The arms, in order. A run that repeats a seed is no second seed: it is an arm of its own."""
-    groups: dict[Any, list[list[RunResults]]] = defaultdict(list)
-    ordered: list[list[RunResults]] = []
-    for run in runs:
-        same = groups[tuple(recipe(run.run).items())]
-        for group in same:
-            if all(other.run.seed != run.run.seed for other in group):
-                group.append(run)
-                break
-        else:
-            same.append([run])
-            ordered.append(same[-1])
-    names = [arm_name(group) for group in ordered]
-    unique = len(set(names)) == len(names)
-    return [
-        Arm(name if unique else group[0].name, group)
-        for name, group in zip(names, ordered, strict=True)
-    ]
-
-
-def arm_name(runs: list[RunResults]) -> str:
-    """What is left of the names <arm>_s<seed>, else the name of the first run."""
-    names = {run.name.removesuffix(f"_s{run.run.seed}") for run in runs}
-    return names.pop() if len(names) == 1 else runs[0].name
+    """The arms, in order."""
+    by_name = {run.name: run for run in runs}
+    groups = config_arms.group_by_seed({name: run.run for name, run in by_name.items()})
+    return [Arm(arm, [by_name[name] for name in names]) for arm, names in groups.items()]
 
 
 def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
@@ -207,7 +185,7 @@ def families(arms: list[Arm]) -> list[list[Arm]]:
     """Arms of the same data, model and token budget, which may be compared."""
     groups: dict[Any, list[Arm]] = defaultdict(list)
     for arm in arms:
-        groups[arm.run.data, arm.run.model, arm.run.tokens].append(arm)
+        groups[config_arms.family_of(arm.run)].append(arm)
     return list(groups.values())
 
 

@@ -117,7 +117,7 @@ def picture(analysis: Analysis) -> Figure | None:
     for axes, (family, comparisons) in zip(grid, panels, strict=True):
         draw_family(axes, analysis.family_name(family), baselines(family)[0], comparisons)
     compared = [arm for _, comparisons in panels for c in comparisons for arm in (c.arm, c.other)]
-    below(figure, legend(compared, analysis.iwae_samples), 2)
+    below(figure, legend(compared), 2)
     return figure
 
 
@@ -172,16 +172,14 @@ def decade(value: float) -> float:
 def draw_arm(
     axes: Axes, row: int, arm: Arm, zero: float, colour: str, threshold: float | None = None
 ) -> None:
-    """The mean, its bar and the seeds; and the prior-sample bound where it is the tighter one."""
-    mean, prior = arm.bound().mean, arm.figures().prior
+    """The mean, its bar and the seeds."""
+    mean = arm.bound().mean
     known = threshold is None or not isnan(threshold)
     axes.errorbar(mean - zero, row, xerr=threshold if known else None, fmt="D", ms=7, lw=1.6,
                   capsize=3, color=colour, mfc=colour if known else "white", zorder=3)  # fmt: skip
     if len(arm.runs) > 1:
         seeds = [bound - zero for bound in arm.bounds()]
         axes.plot(seeds, [row] * len(seeds), "o", ms=4.5, color=colour, mfc="white", zorder=4)
-    if prior and prior.mean < mean:
-        axes.plot(prior.mean - zero, row, "<", ms=6, color=colour, mfc="white", zorder=2)
 
 
 def label(arm: Arm) -> str:
@@ -193,9 +191,9 @@ def label(arm: Arm) -> str:
     )
 
 
-def legend(arms: list[Arm], iwae_samples: int) -> list[Line2D]:
+def legend(arms: list[Arm]) -> list[Line2D]:
     """Of what is drawn."""
-    means = f"NLL of a baseline, IWAE-{iwae_samples} bound of a Free Transformer"
+    means = "NLL of a baseline, filtering bound of a Free Transformer"
     bar = "a difference counts if its bar does not reach 0"
     handles = [
         Line2D([], [], color=GREY, marker="D", ms=7, ls="", label=means),
@@ -204,7 +202,4 @@ def legend(arms: list[Arm], iwae_samples: int) -> list[Line2D]:
     if any(len(arm.runs) > 1 for arm in arms):
         handles.append(Line2D([], [], color=GREY, marker="o", ms=4.5, mfc="white", ls="",
                               label="a seed"))  # fmt: skip
-    if any((prior := arm.figures().prior) and prior.mean < arm.bound().mean for arm in arms):
-        handles.append(Line2D([], [], color=GREY, marker="<", ms=6, mfc="white", ls="",
-                              label="prior-sample bound, where it is tighter"))  # fmt: skip
     return handles

@@ -18,7 +18,7 @@ from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.atomic_files import replace_folder
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
-from pipelines.report import headline, tables, wording
+from pipelines.report import expectation, headline, tables, wording
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import group_by_seed
 from pipelines.report.benchmarks.text import magnitude
@@ -96,9 +96,17 @@ def page_context(analysis: Analysis, folder: Path) -> dict[str, Any]:
     }
 
 
+def what_was_stated(experiment: Experiment, analysis: Analysis) -> dict[str, Any] | None:
+    """Question and expectations with what came of them, in words; None if there are none."""
+    stated = expectation.statement(experiment.question, analysis)
+    prose: Any = templates().get_template("expectation.jinja").module
+    return expectation.in_words(stated, prose) if stated else None
+
+
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
-    analysis = Analysis(group_by_seed(runs), experiment.evaluation.iwae_samples)
-    context = page_context(analysis, folder)
+    analysis = Analysis(group_by_seed(runs), experiment.evaluation, experiment.expectation)
+    stated = what_was_stated(experiment, analysis)
+    context = page_context(analysis, folder) | {"stated": stated}
     for template, name in (("report.html.jinja", "index.html"), ("report.md.jinja", "report.md")):
         page = templates().get_template(template).render(context, title=experiment.name)
         (folder / name).write_text(page)
@@ -107,7 +115,9 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     tables.write_table(folder / "runs.csv", [tables.run_row(run) for run in runs])
     tables.write_table(folder / "figure4.csv", figure4_csv(analysis))
     index = report_folder(experiment) / "index.html"
-    (folder / "summary.txt").write_text(tables.summary(analysis, index))
+    (folder / "summary.txt").write_text(
+        expectation.summary(stated) + tables.summary(analysis, index)
+    )
 
 
 def main() -> None:

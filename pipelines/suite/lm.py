@@ -18,7 +18,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
-from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
 from ftmodel.model.transformer import FreeTransformer
@@ -192,7 +192,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
     ) -> list[float]:
         """log P(text), nats, read in windows of the model's context: of a baseline as the harness's
         backends read, the last window beginning before its first scored token; of a Free
-        Transformer minus the IWAE-K bound (inference/bounds.py) of each window, read alone.
+        Transformer minus the filtering bound of each window, read alone, with K particles.
         """
         texts = [cast(str, request.args[0]) for request in requests]
         ids = self.encode(texts)
@@ -231,10 +231,10 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                     t.to(self.device) for t in (batch.inputs, batch.targets, batch.segment_ids)
                 )
                 draw = noise_of(batch, bits, self.seed, Purpose.ANSWERS, self.device)
-                bounds = latent_bounds(
-                    self.model, inputs, targets, self.samples, draw, segment_ids, prior=False
+                bounds = filtering_bound(
+                    self.model, inputs, targets, self.samples, draw, segment_ids
                 )
-                for value in bounds.iwae.tolist():
+                for value in bounds.tolist():
                     totals[next(scored)] -= value
                 progress.update(len(batch.chunks))
         return totals

@@ -187,6 +187,8 @@ def trial_experiment(
         "models": models,
         "runs": {name: run},
         "suite_runs": {},  # trials are ranked by their bounds
+        "question": None,  # that of the experiment, about its own arms
+        "expectation": [],
     }
     return parse(OmegaConf.create(changed), source)
 

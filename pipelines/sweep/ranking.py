@@ -158,10 +158,6 @@ class SweepAnalysis:
         same_documents = len(contexts) == 1 and len(self.plan.data) == 1
         return Ranking(sorted(settings, key=lambda s: s.bound.mean), same_documents)
 
-    @property
-    def iwae_samples(self) -> int:
-        return next(iter(self.plan.trials.values())).evaluation.iwae_samples
-
     def share_trained(self, result: Result) -> float:
         """Fraction of its budget that a trial was trained for."""
         experiment = self.plan.trials[result.trial]

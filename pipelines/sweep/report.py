@@ -21,7 +21,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 LISTED = 8  # settings that a sentence names
 KEPT_NOTES = (
     "Reconstruction cross-entropy",
-    "ELBO and IWAE",
+    "Filtering bound",
     "Standard errors and seeds",
     "Parameters",
 )

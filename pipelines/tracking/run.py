@@ -21,7 +21,7 @@ from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision
 from pipelines.config.schema import Experiment
 from pipelines.tracking.outbox import Record, records
-from pipelines.tracking.store import AWAY, KEY, Store, now, send_waiting, store_uri
+from pipelines.tracking.store import AWAY, KEY, MAX_TAG, Store, now, send_waiting, store_uri
 
 
 class Tracking:
@@ -165,6 +165,8 @@ def new_record(uri: str, manifest: Manifest, experiment: Experiment) -> Record:
         record.run_id, record.status, record.ended = manifest.mlflow_run_id, "FINISHED", now()
     arm = "baseline" if manifest.run["kappa_bits"] is None else "free transformer"
     record.tags = {"mlflow.source.git.commit": git_revision(), "arm": arm, KEY: record.key}
+    if not manifest.mlflow_run_id:  # else the run has those of its training
+        record.tags |= statement(experiment)
     optim = asdict(experiment.models[manifest.run["model"]].optim)
     settings: dict[str, Any] = {
         **{f"run.{key}": value for key, value in manifest.run.items()},
@@ -180,6 +182,13 @@ def new_record(uri: str, manifest: Manifest, experiment: Experiment) -> Record:
     }
     record.params = {key: str(value) for key, value in settings.items()}
     return record
+
+
+def statement(experiment: Experiment) -> dict[str, str]:
+    """What the experiment asks and expects, as tags."""
+    expected = "\n".join(map(str, experiment.expectation))
+    tags = {"question": experiment.question or "", "expectation": expected}
+    return {key: text[:MAX_TAG] for key, text in tags.items() if text}
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 from requests import RequestException
 
 from pipelines.common.errors import UserError
@@ -27,6 +28,7 @@ from pipelines.tracking.outbox import Record, records
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 DEFAULT_STORE = Path("mlflow.db")  # a local SQLite file
 BATCH = 500  # metrics a call; the server's limit is 1000
+MAX_TAG = MAX_TAG_VAL_LENGTH  # characters of a tag's value
 KEY = "record"  # tag with the record's key: finds a run whose creation was not acknowledged
 AWAY = (MlflowException, RequestException, OSError)
 

@@ -1,16 +1,20 @@
 """Stage `train`: one run of the experiment.    python -m pipelines.train <run>
 
 Writes checkpoints/<experiment>/<run>/ (last.ckpt, <tokens>.ckpt for each smaller budget, the
-resolved configuration) and results/<experiment>/<run>/curve.csv. A killed run goes on from its
-last good checkpoint, kept in resume/ until the run is evaluated.
+resolved configuration, and what was asked and expected when the training began) and
+results/<experiment>/<run>/curve.csv. A killed run goes on from its last good checkpoint, kept in
+resume/ until the run is evaluated.
 """
 
 import os
 
-from pipelines.artifacts.paths import resume_folder
+from pipelines.artifacts import preregistration
+from pipelines.artifacts.paths import resume_folder, tokens_folder
+from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import argument
 from pipelines.config.load import load_stage
+from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import Process, fit
 
@@ -19,6 +23,9 @@ def main() -> None:
     name = argument("run")
     experiment = load_stage("runs", name)
     with alone(resume_folder(experiment.name, name)):
+        shards = Shards(tokens_folder(experiment.runs[name].data))
+        spec_hash = make_manifest(experiment, name, shards).spec_hash
+        preregistration.record(experiment, name, spec_hash)
         if experiment.compute.workers > 1 or os.environ.get("RAY_ADDRESS"):
             from pipelines.train.distributed import fit_on_ray
 
@@ -26,3 +33,4 @@ def main() -> None:
         else:
             fit(experiment, name, Process())
         publish(experiment, name)
+        preregistration.publish(experiment.name, name, spec_hash)

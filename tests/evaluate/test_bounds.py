@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ftmodel.inference.bounds import exact_nll, latent_bounds
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import chunks, held_out, noise_of, packed
@@ -39,10 +40,10 @@ def model(bits):
 def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
     figures = []
     for batch_tokens in (1, 40, 10**6):
-        settings = Evaluation(tokens=None, batch_tokens=batch_tokens, iwae_samples=4)
+        settings = Evaluation(tokens=None, batch_tokens=batch_tokens, iwae_samples=4, particles=3)
         scores = score(model(bits), shards, TEXT, settings, CPU)
         figures.append([v for v in vars(scores).values() if isinstance(v, torch.Tensor)])
-        assert len(figures[-1]) == (9 if bits else 3)
+        assert len(figures[-1]) == (13 if bits else 3)
     for other in figures[1:]:
         torch.testing.assert_close(other, figures[0], rtol=1e-5, atol=5e-4)
 
@@ -54,17 +55,28 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     nll = score(baseline, shards, TEXT, settings, CPU).nll
     assert scores.tokens.tolist() == [length + 1 for length in LENGTHS]
     assert scores.bytes.tolist() == [d.sum() for d in shards.documents("validation")]
-    expected = torch.zeros(3, len(LENGTHS), dtype=torch.float64)
+    expected = torch.zeros(4, len(LENGTHS), dtype=torch.float64)
+    variance = torch.zeros(len(LENGTHS), dtype=torch.float64)
     for batch in packed(held_out(shards, CONTEXT, None), CONTEXT, 1):
         for chunk in batch.chunks:
             (alone,) = packed([chunk], CONTEXT, 1)
             draw = noise_of(alone, 3, settings.seed, Purpose.BOUNDS, CPU)
             bounds = latent_bounds(free, alone.inputs, alone.targets, 4, draw)
             own = exact_nll(baseline, alone.inputs, alone.targets)
-            expected[:, chunk.document] += torch.stack([bounds.elbo, bounds.iwae, own])[:, 0]
+            draw = noise_of(alone, 3, settings.seed, Purpose.FILTER, CPU)
+            filters = [filtering_bound(free, alone.inputs, alone.targets, 8, draw) for _ in "12"]
+            figures = bounds.elbo, bounds.iwae, own, torch.stack(filters).mean(0)
+            expected[:, chunk.document] += torch.stack(figures)[:, 0]
+            variance[chunk.document] += (filters[0] - filters[1]).item() ** 2 / 4
     torch.testing.assert_close(scores.elbo, expected[0], rtol=1e-5, atol=5e-4)
     torch.testing.assert_close(scores.iwae, expected[1], rtol=1e-5, atol=5e-4)
     torch.testing.assert_close(nll, expected[2], rtol=1e-5, atol=5e-4)
+    torch.testing.assert_close(scores.filtering, expected[3], rtol=1e-5, atol=5e-4)
+    torch.testing.assert_close(scores.filtering_variance, variance, rtol=1e-3, atol=1e-6)
+    error = scores.bits_per_token.filtering.monte_carlo
+    assert error == pytest.approx(variance.sum().sqrt().item() / log(2) / sum(scores.tokens))
+    torch.testing.assert_close(scores.use, scores.filtering - scores.ce)
+    torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 
 
 def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):

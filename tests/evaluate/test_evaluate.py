@@ -108,8 +108,10 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     evaluation, details = figures(model, target, TARGET, SETTINGS)
     bits = evaluation.bits_per_token
     gap = evaluation.gap_nats_per_token.mean
-    assert gap == pytest.approx((bits.iwae.mean - bits.exact.mean) * math.log(2), rel=1e-4)
-    assert sum(details.bound_bits) / 1300 == pytest.approx(bits.iwae.mean, rel=1e-5)
+    assert gap == pytest.approx((bits.filtering.mean - bits.exact.mean) * math.log(2), rel=1e-4)
+    assert sum(details.bound_bits) / 1300 == pytest.approx(bits.filtering.mean, rel=1e-5)
+    assert bits.use.mean == pytest.approx(bits.filtering.mean - bits.ce.mean, rel=1e-4)
+    assert bits.use.mean + bits.waste.mean == pytest.approx(bits.kl.mean, rel=1e-4)
     loose = bits.elbo.mean - bits.exact.mean
     assert evaluation.elbo_gap_nats_per_token.mean == pytest.approx(loose * math.log(2))
     assert evaluation.latent.aggregate_bits.at_most == pytest.approx(65 * loose)
@@ -121,7 +123,8 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     assert sum(details.kl_per_bit) == pytest.approx(bits.kl.mean, rel=1e-4)
     assert (evaluation.fresh.groups, evaluation.pinned.group_size) == (2, 5)
     shown = headline(evaluation)
-    assert shown.bound_bits_per_token == bits.iwae.mean
+    assert shown.bound_bits_per_token == bits.filtering.mean
+    assert shown.use_bits_per_token == bits.use.mean
     assert shown.kl_bits_per_token == bits.kl.mean
     assert repr([shown.spread_fresh, shown.spread_pinned, shown.noise_pinned]) == repr(
         [evaluation.fresh.spread, evaluation.pinned.spread, evaluation.pinned.noise]
@@ -158,7 +161,11 @@ def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
 def test_text_of_a_free_transformer_has_bounds_per_byte(text):
     evaluation, _ = figures(tiny(text, 3, 64), text, TEXT, SETTINGS)
     per_token, per_byte = plain(evaluation.bits_per_token), plain(evaluation.bits_per_byte)
-    assert list(per_byte) == list(per_token) == ["ce", "kl", "elbo", "iwae", "prior"]
+    assert (
+        list(per_byte)
+        == list(per_token)
+        == [*("ce", "kl", "elbo", "iwae", "prior", "filtering", "use", "waste")]
+    )
     ratio = evaluation.tokens / evaluation.bytes
     for key, figure in per_byte.items():
         assert figure["mean"] == pytest.approx(per_token[key]["mean"] * ratio, rel=1e-6)
@@ -205,6 +212,8 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
     monkeypatch.setattr(model, "upper", lambda x, kv, positions: torch.zeros(*x.shape[:2], 16))
     monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
+    filtering = lambda model, inputs, *_: torch.zeros(len(inputs), dtype=torch.float64)  # noqa: E731
+    monkeypatch.setattr("pipelines.evaluate.bounds.filtering_bound", filtering)
     told = figures(model, shards, data, settings)[0].label
     error = binom.cdf(31, 64, 1 / (1 + math.exp(-LEAN)))
     assert told.bits == max(told.per_bit) == told.per_bit[1]
@@ -227,6 +236,7 @@ def test_every_measurement_draws_from_the_seed_of_evaluation(target, tmp_path, n
     )
     assert first.bits_per_token.iwae != second.bits_per_token.iwae
     assert first.bits_per_token.prior != second.bits_per_token.prior
+    assert first.bits_per_token.filtering != second.bits_per_token.filtering
     assert first.bits_per_token.exact == second.bits_per_token.exact
     if name == "target":
         assert shown.groups != others.groups
@@ -288,12 +298,12 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace):
     assert evaluation["trained_tokens"] == 20 * 520
     assert [b["annealed"] for b in budgets] == [False, False, True]
     assert budgets[-1]["bits_per_token"] == evaluation["bits_per_token"]
-    bounds = [b["bits_per_token"]["iwae"]["mean"] for b in budgets]
+    bounds = [b["bits_per_token"]["filtering"]["mean"] for b in budgets]
     assert len(set(bounds)) == 3
     assert evaluation["last_third"]["n"] == 2
     assert evaluation["last_third"]["bits_per_token"] == pytest.approx((bounds[1] + bounds[2]) / 2)
     client, (tracked,) = tracked_runs()
-    history = client.get_metric_history(tracked.info.run_id, "eval/bits_per_token/iwae/mean")
+    history = client.get_metric_history(tracked.info.run_id, "eval/bits_per_token/bound")
     assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), bounds, strict=True))
 
 

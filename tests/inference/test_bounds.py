@@ -2,7 +2,7 @@
 processes whose likelihood is known.
 """
 
-from itertools import pairwise, product
+from itertools import pairwise
 from math import hypot, isnan, log
 from types import SimpleNamespace
 
@@ -17,28 +17,11 @@ from ftmodel.model.objective import LN2, kl_per_bit, training_loss
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
+from tests.support.enumeration import Exact, assert_near
 
 STEPS = 500  # of training, seconds
 ROWS = 4096  # copies of one sequence: each row of a batch draws its own z
 FLOAT32 = {"atol": 1e-5, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
-
-
-class Exact:
-    """All z of one pair of inputs and targets (T,): their CE and posterior, hence every bound."""
-
-    @torch.no_grad()
-    def __init__(self, model, inputs, targets):
-        t, h = len(inputs), model.config.latent_bits
-        z = torch.tensor(list(product(range(1 << h), repeat=t)))  # (2^{H T}, T)
-        logits = model.logits(model(inputs.expand_as(z), codes=z).hidden).double()
-        self.ce = -logits.log_softmax(-1).gather(2, targets.expand_as(z)[..., None]).sum((1, 2))
-        o = model(inputs[None], noise=torch.zeros(1, t, h)).bit_logits[0].double()
-        ones = (z[..., None] >> torch.arange(h) & 1).bool()  # (2^{H T}, T, H)
-        self.q = torch.where(ones, o.sigmoid(), 1 - o.sigmoid()).prod(-1).prod(-1)
-        self.nll = -(-self.ce).exp().mean().log().item()
-        self.posterior_ce = (self.q * self.ce).sum().item()
-        self.kl = (self.q * (self.q * len(z)).log()).sum().item()
-        self.prior_ce = self.ce.mean().item()
 
 
 @pytest.fixture(params=[(1, 3), (2, 2)], ids=["H=1, T=3", "H=2, T=2"])
@@ -64,12 +47,6 @@ def bounds_of(rng):
         )
 
     return bounds
-
-
-def assert_near(values, expected):
-    """The mean of independent estimates lies within 4 standard errors of what is expected."""
-    error = values.std().item() / len(values) ** 0.5
-    assert values.mean().item() == pytest.approx(expected, abs=4 * error + 1e-5)
 
 
 def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens):

@@ -28,7 +28,7 @@ def with_budgets(arm: Arm, bounds: dict[int, list[float]], late: int = 1) -> Non
 
 def figures(arm: Arm, bound: float) -> Figures:
     estimate = Estimate(bound, 0.01)
-    return Figures(nll=estimate) if arm.baseline else Figures(iwae=estimate)
+    return Figures(nll=estimate) if arm.baseline else Figures(filtering=estimate)
 
 
 @pytest.fixture

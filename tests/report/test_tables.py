@@ -27,10 +27,10 @@ def test_arms_are_machine_readable_at_full_precision(small: Path) -> None:
         rows = {row["arm"]: row for row in csv.DictReader(file)}
     assert list(rows) == list(RUNS)
     free = rows["free_k1_8"]
-    assert (free["iwae_bits_per_token"], free["kappa_bits"]) == ("0.7654321", "0.125")
+    assert (free["filtering_bits_per_token"], free["kappa_bits"]) == ("0.7654321", "0.125")
     assert (free["latent_bits"], rows["free_wide"]["latent_bits"]) == ("3", "5")
-    assert (rows["base"]["latent_bits"], rows["base"]["iwae_bits_per_token"]) == ("0", "")
-    assert rows["text_free"]["iwae_bits_per_byte_se"] == str(0.01 / 3)
+    assert (rows["base"]["latent_bits"], rows["base"]["filtering_bits_per_token"]) == ("0", "")
+    assert rows["text_free"]["filtering_bits_per_byte_se"] == str(0.01 / 3)
 
 
 def test_summary_is_one_aligned_line_an_arm(small: Path) -> None:
@@ -59,7 +59,7 @@ def test_arms_have_mean_spread_and_n(seeded: Path) -> None:
     assert list(rows) == ["base", "plus", "free_1", "free_2"]
     free = rows["free_1"]
     assert (free["seeds"], free["n"], free["extra_blocks"]) == ("0 1", "2", "0")
-    assert float(free["iwae_bits_per_token"]) == pytest.approx(0.45)
-    assert float(free["iwae_bits_per_token_spread"]) == pytest.approx(0.06 / sqrt(2))
+    assert float(free["filtering_bits_per_token"]) == pytest.approx(0.45)
+    assert float(free["filtering_bits_per_token_spread"]) == pytest.approx(0.06 / sqrt(2))
     with open(seeded / "runs.csv", newline="") as file:
         assert [row["run"] for row in csv.DictReader(file)] == list(SEEDED)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.config.schema import Evaluation
 from pipelines.report.analysis import Analysis
 from pipelines.report.page import caveat
 from pipelines.report.verdicts import findings, introduction, trend
@@ -49,7 +50,7 @@ def test_how_many_comparisons_were_made_is_said(tmp_path: Path) -> None:
     analysis = seeded(tmp_path, CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
     assert "3 comparisons were made, at 5 % each" in caveat_of(analysis)
     assert "about one comparison in twenty" in caveat_of(analysis)
-    assert "comparison" not in caveat_of(Analysis(analysis.arms[:1], 16))
+    assert "comparison" not in caveat_of(Analysis(analysis.arms[:1], Evaluation()))
 
 
 def test_seeds_are_in_the_words(tmp_path: Path) -> None:
@@ -120,20 +121,16 @@ def test_kappa_zero_shows_what_the_machinery_costs(
 
 KAPPAS = {"base": run()} | {f"free_{k}": run(kappa=float(k)) for k in (0, 1, 2, 3)}
 COLLAPSE = {
-    "seen": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [0.1, 1, 2, 3]),
-    "prior no worse": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [5, 2, 1, 1]),
-    "prior level": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1], [-0.0002, 0.01, -0.1, -0.1999]),
-    "bound fine": ([0.5, 0.49, 0.48, 0.4], [0.5, 0.3, 0.2, 0.1], [0.1, 1, 2, 3]),
-    "in between": ([0.5, 0.60, 0.48, 0.4], [0.5, 0.6, 0.2, 0.1], [0.1, 1, 2, 3]),
+    "seen": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1]),
+    "CE no better": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.6, 0.5]),
+    "bound fine": ([0.5, 0.49, 0.48, 0.4], [0.5, 0.3, 0.2, 0.1]),
+    "in between": ([0.5, 0.60, 0.48, 0.4], [0.5, 0.6, 0.2, 0.1]),
 }
 
 
 def against_kappa(folder: Path, case: str) -> str:
-    bounds, ces, priors = COLLAPSE[case]
-    others = {
-        f"free_{k}_s0": {"ce": ce, "prior": p}
-        for k, ce, p in zip(range(4), ces, priors, strict=True)
-    }
+    bounds, ces = COLLAPSE[case]
+    others = {f"free_{k}_s0": {"ce": ce} for k, ce in enumerate(ces)}
     each = {f"free_{k}": [bound] for k, bound in enumerate(bounds)}
     analysis = seeded(folder, KAPPAS, {"base": [0.5], **each}, others=others)
     (sentence,) = [s for s in findings(analysis)["target"] if s.startswith("From κ")]
@@ -142,27 +139,49 @@ def against_kappa(folder: Path, case: str) -> str:
 
 def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None:
     seen = against_kappa(tmp_path / "a", "seen")
-    assert "reconstruction cross-entropy (no language-model loss) falls, the bound" in seen
-    assert "lies above that of base from κ = 2 on" in seen
-    assert "the prior-sample bound rises, in the end +3.2000 from base: the collapse of" in seen
+    assert "reconstruction cross-entropy (no language-model loss) falls, and the bound" in seen
+    assert "lies above that of base from κ = 2 on: the collapse of" in seen
     assert seen.endswith(" is seen.")
-    assert against_kappa(tmp_path / "b", "prior no worse").endswith("not seen.")
-    level = against_kappa(tmp_path / "e", "prior level")
-    assert "bound rises" in level and level.endswith("not seen.")
+    assert against_kappa(tmp_path / "b", "CE no better").endswith("not seen.")
     fine = against_kappa(tmp_path / "c", "bound fine")
     assert "at no κ does the bound lie above that of base" in fine and fine.endswith("not seen.")
     between = against_kappa(tmp_path / "d", "in between")
     assert "above that of base at κ = 1, but not at the largest κ" in between
-    assert "falls, though not at every step, the bound" in between
+    assert "falls, though not at every step, and the bound" in between
 
 
-def test_a_prior_sample_bound_that_is_the_tighter_one_is_named(tmp_path: Path) -> None:
-    runs = {"base": run(), "free_1": run(kappa=1.0), "free_2": run(kappa=2.0)}
-    bounds = {"base": [0.5], "free_1": [0.6], "free_2": [0.7]}
-    others = {"free_1_s0": {"prior": 0.01}, "free_2_s0": {"prior": -0.05}}  # above the bound
-    analysis = seeded(tmp_path, runs, bounds, others=others)
-    (sentence,) = [s for s in findings(analysis)["target"] if s.startswith("Prior-sample")]
-    assert "free_2 (0.6500 against 0.7000)." in sentence and "free_1" not in sentence
+@pytest.mark.parametrize(
+    ("ce", "kappa", "said"),
+    [
+        (0.4, 1.0, False),  # use 0.1 of a KL of 0.2222
+        (0.495, 1.0, True),  # 0.005: 2 % of the KL
+        (0.485, 1.0, True),  # 0.015: within two standard errors of 0.01
+        (0.475, 1.0, False),
+        (0.52, 1.0, True),
+        (0.5, 0.0, False),  # κ = 0 pays for no bit
+    ],
+)
+def test_a_z_that_the_decoder_ignores_is_named(
+    tmp_path: Path, ce: float, kappa: float, said: bool
+) -> None:
+    runs = {"base": run(), "free": run(kappa=kappa)}
+    folder = write_experiment(tmp_path, runs, {}, se=0.01, others={"free": {"ce": ce}})
+    sentences = [s for s in findings(analysis_of(folder))["target"] if s.startswith("z is ignored")]
+    assert len(sentences) == said
+    for sentence in sentences:
+        use = f"{0.5 - ce:.4f}".replace("-", "−")
+        assert sentence.endswith(f"free ({use} ± 0.0100 of a KL of 0.2222).")
+
+
+def test_a_filter_that_is_less_precise_than_a_tenth_of_the_documents_error_is_named(
+    tmp_path: Path,
+) -> None:
+    folder = write_experiment(tmp_path, PAIR, {}, se=0.01)
+    assert not any("particle filter" in s for s in findings(analysis_of(folder))["target"])
+    path = folder / "results/tiny/free/evaluation.json"
+    path.write_text(path.read_text().replace('"monte_carlo": 0.0005', '"monte_carlo": 0.0011'))
+    (sentence,) = [s for s in findings(analysis_of(folder))["target"] if "particle filter" in s]
+    assert "free (± 0.0011, documents ± 0.0100)" in sentence
 
 
 def test_trends() -> None:

@@ -12,7 +12,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from torch.nn import functional as F
 
-from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.filtering import filtering_bound
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring
@@ -279,14 +279,13 @@ def test_rolling_of_a_free_transformer_is_minus_the_bound_of_each_window(make_lm
 
     def bound(samples):
         drawn = (
-            latent_bounds(
+            filtering_bound(
                 lm.model,
                 w[:, :-1],
                 w[:, 1:],
                 samples,
                 lambda w=w: torch.rand(1, w.shape[1] - 1, 3, generator=rng),
-                prior=False,
-            ).iwae.item()
+            ).item()
             for w in windows
         )
         return -sum(drawn)

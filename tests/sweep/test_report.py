@@ -45,7 +45,7 @@ def composed(name, *overrides):
 def measured(plan, name, bound, own=0.0, collapsed=False):
     """A finished trial; ``own`` moves its sequences apart from those of other trials."""
     free = plan.trials[name].runs[name].kappa_bits is not None
-    means = {"nll": bound} if not free else {"ce": CE, "kl": 0.2, "iwae": bound, "elbo": bound}
+    means = {"nll": bound} if not free else {"ce": CE, "kl": 0.2, "filtering": bound, "elbo": bound}
     units = {"bits_per_token": 1, "bits_per_byte": 3}
     figures = {
         unit: Figures(**{key: Estimate(mean / share, 0.9 / share) for key, mean in means.items()})
@@ -209,7 +209,7 @@ def test_the_csv_has_everything_of_each_trial(kappa):
         rows = {row["trial"]: row for row in csv.DictReader(file)}
     assert len(rows) == 15
     assert next(iter(rows)) == "kappa_bits_0p125_seed_0"
-    assert rows["kappa_bits_0p125_seed_0"]["iwae_bits_per_token"] == "0.47"
+    assert rows["kappa_bits_0p125_seed_0"]["filtering_bits_per_token"] == "0.47"
     assert rows["kappa_bits_0p125_seed_0"]["run.kappa_bits"] == "0.125"
     assert rows["baseline_seed_2"]["status"] == STOPPED
     assert rows["baseline_seed_2"]["nll_bits_per_token"] == ""

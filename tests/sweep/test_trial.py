@@ -126,7 +126,7 @@ def test_a_trial_reports_its_bound_but_not_when_it_is_trained(smoke):
     assert heard[3][1] == pytest.approx(row.ce_nats / 0.6931471805599453 + row.kl_bits)
     stored = Folder("s", "free_k1_8").read(trial_hash(smoke, "free_k1_8"))
     assert repr(stored) == repr(result)  # NaN is not equal to itself
-    assert result.evaluation.bits_per_token.iwae.mean == pytest.approx(
+    assert result.evaluation.bits_per_token.filtering.mean == pytest.approx(
         sum(result.details.bound_bits) / sum(result.details.document_tokens), rel=1e-4
     )
     assert result.details.kl_per_bit == []  # bounds and sizes alone

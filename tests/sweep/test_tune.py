@@ -190,7 +190,7 @@ def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(on_cluster, tmp_path):
     assert parent.data.tags["best.trial"] == "lr_0p003"
     result, made = read_result(project, "lr_0p003")
     assert parent.data.metrics["best/bound_bits_per_token/mean"] == pytest.approx(
-        result.evaluation.bits_per_token.iwae.mean
+        result.evaluation.bits_per_token.filtering.mean
     )
     report = (project.folder / "sweeps/smoke/report/report.md").read_text()
     assert "1 trial stopped early, and not ranked." in report

@@ -18,6 +18,7 @@ from pipelines.report.sections import (
     target_latent,
     target_reconstruction,
     text_samples,
+    use_of_z,
 )
 from pipelines.report.sections.section import Section
 
@@ -28,6 +29,7 @@ SECTIONS: tuple[Callable[[Analysis], Section | None], ...] = (
     kappa.section,
     corpora.section,
     bounds.section,
+    use_of_z.section,
     benchmarks.section,
     budgets.section,
     iwae.section,

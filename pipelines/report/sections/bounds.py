@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.artifacts.results import UNITS, Estimate, Figures
+from pipelines.config.schema import Evaluation
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
 from pipelines.report.comparison import Comparison
@@ -34,7 +35,14 @@ class DataBounds:
     data: str
     arms: list[Arm]
     columns: list[Column]
+    settings: Evaluation
     differences: Differences
+
+    @property
+    def filter_error(self) -> Estimate | None:
+        """The filtering bound with the largest error of its own among the arms."""
+        bounds = [arm.figures(self.units[0]).filtering for arm in self.arms]
+        return max((b for b in bounds if b), key=lambda b: b.monte_carlo or 0, default=None)
 
     @property
     def units(self) -> list[str]:
@@ -60,7 +68,8 @@ def section(analysis: Analysis) -> Section:
         DataBounds(
             data,
             arms,
-            columns(analysis.iwae_samples),
+            columns(analysis.settings),
+            analysis.settings,
             differences(analysis.compared_on(data), arms),
         )
         for data, arms in analysis.by_data.items()
@@ -68,12 +77,13 @@ def section(analysis: Analysis) -> Section:
     return Section("bounds", "Measurements", content=content)
 
 
-def columns(iwae_samples: int) -> list[Column]:
+def columns(settings: Evaluation) -> list[Column]:
     return [
         Column("NLL (exact)", lambda figures: figures.nll, True),
-        Column("ELBO bound", lambda figures: figures.elbo, True),
-        Column(f"IWAE-{iwae_samples} bound", lambda figures: figures.iwae, True),
-        Column("prior-sample bound (loose)", lambda figures: figures.prior, False),
+        Column("filtering bound", lambda figures: figures.filtering, True),
+        Column("ELBO bound", lambda figures: figures.elbo, False),
+        Column(f"IWAE-{settings.iwae_samples} bound", lambda figures: figures.iwae, False),
+        Column("prior-sample bound", lambda figures: figures.prior, False),
         Column("KL", lambda figures: figures.kl, False),
         Column("reconstruction CE", lambda figures: figures.ce, False),
     ]

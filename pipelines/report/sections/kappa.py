@@ -17,8 +17,8 @@ from pipelines.report.style import COLOURS, GREY, Scale, below, plain, scale
 Pick = Callable[[Figures], Estimate | None]
 SERIES: dict[str, tuple[Pick, str, str]] = {  # label: figure, colour, line
     "reconstruction CE (not comparable)": (lambda figures: figures.ce, GREY, "--"),
-    "bound (IWAE)": (lambda figures: figures.iwae, COLOURS[1], "-"),
-    "prior-sample bound": (lambda figures: figures.prior, COLOURS[2], "-"),
+    "filtering bound": (lambda figures: figures.filtering, COLOURS[1], "-"),
+    "ELBO bound": (lambda figures: figures.elbo, COLOURS[2], "-"),
 }
 
 
@@ -28,13 +28,13 @@ def section(analysis: Analysis) -> Section | None:
         if len({arm.run.kappa_bits for arm in family} - {None}) > 1:
             name = f"kappa_{analysis.family_name(family)}"
             data = family[0].run.data
-            alt = f"Reconstruction CE, bound and prior-sample bound against κ on {data}"
+            alt = f"Reconstruction CE, filtering bound and ELBO against κ on {data}"
             figures[name] = (figures_against_kappa(family), alt)
     return Section("kappa", "How much should z tell?", figures=figures) if figures else None
 
 
 def figures_against_kappa(family: list[Arm]) -> Figure:
-    """CE, bound and prior-sample bound of Free Transformers against κ, beside their baselines.
+    """CE, filtering bound and ELBO of Free Transformers against κ, beside their baselines.
 
     The right panel has the bound alone, on a scale that shows what it gains or loses.
     """
@@ -44,7 +44,7 @@ def figures_against_kappa(family: list[Arm]) -> Figure:
     levels = list(zip(baselines(family), (COLOURS[0], COLOURS[4]), strict=False))
     figure = Figure(figsize=(11, 4.6))
     left, right = figure.subplots(1, 2)
-    for axes, series in ((left, SERIES), (right, {"": SERIES["bound (IWAE)"]})):
+    for axes, series in ((left, SERIES), (right, {"": SERIES["filtering bound"]})):
         for pick, colour, line in series.values():
             draw_series(axes, free, pick, axis, colour, line)
         for arm, colour in levels:

@@ -75,7 +75,7 @@ def exact_cell(arm: Arm) -> str:
 ROWS: dict[str, Callable[[Arm], str]] = {
     "seeds": lambda arm: str(len(arm.runs)),
     "exact NLL of the process, nats/token": exact_cell,
-    "NLL or IWAE bound − exact, nats/token": lambda arm: estimate_cell(arm.gap),
+    "NLL or filtering bound − exact, nats/token": lambda arm: estimate_cell(arm.gap),
     "ELBO bound − exact, nats/token": lambda arm: estimate_cell(arm.elbo_gap),
     "KL, bits/token": lambda arm: estimate_cell(arm.figures().kl),
     "start known from z, at least, bits": lambda arm: cell(over(arm, lambda z: z.start_bits), 2),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.config.schema import Evaluation
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Score, benchmarks
@@ -200,7 +201,7 @@ def test_verdicts_are_in_the_findings_and_counted(tmp_path: Path) -> None:
     tasks = {
         name: {key: task(pair[i]) for key, pair in values.items()} for i, name in enumerate(PAIR)
     }
-    analysis = Analysis(arms_with(tmp_path, tasks), iwae_samples=16)
+    analysis = Analysis(arms_with(tmp_path, tasks), Evaluation())
     assert findings(analysis)["text"][-1] == (
         "Benchmarks, set against base: free: better on 1 (facts), worse on 1 (race.high), no "
         "difference on 2, of 4."

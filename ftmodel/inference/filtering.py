@@ -1,0 +1,150 @@
+"""The filtering bound: the NLL of a Free Transformer by a particle filter, per chunk, in nats.
+
+Under the prior z_t is independent of everything before it, and no activation depends on a later z.
+So p(x) is the likelihood of a hidden-variable model that is read from left to right,
+
+    p(x) = Π_t p(x_{t+1} | x_≤t),   p(x_{t+1} | x_≤t) = E [p(x_{t+1} | x_≤t, z_≤t)]
+
+over z_≤t ~ p(z_≤t | x_≤t), which K particles approximate (sequential Monte Carlo; Doucet & Johansen
+2009, A tutorial on particle filtering and smoothing, § 4). At each token every particle
+
+    draws     z_t from the uniform prior,
+    weighs    w_k ← W_k p(x_{t+1} | x_≤t, z_≤t), whose sum over k estimates p(x_{t+1} | x_≤t),
+              and W_k = w_k / Σ_j w_j,
+    resamples where the effective sample size 1 / Σ_k W_k² falls under a share of K: K particles are
+              drawn by their weights (systematically: Carpenter, Clifford & Fearnhead 1999), with
+              their keys and values, and weigh 1 / K again.
+
+The product of the estimates is an unbiased estimate of p(x) (Del Moral 2004, § 7.4.1), so that −log
+of it is in expectation at least the NLL (Maddison et al. 2017, Filtering Variational Objectives).
+Its variance grows linearly with the length of a chunk, where that of importance sampling over a
+whole chunk, as in the bounds of bounds.py, grows exponentially.
+
+Shapes: B rows, T tokens, D model width, H latent bits, K particles, S chunks, T' tokens of the
+longest chunk, n chunks that are at least as long as the token at hand.
+"""
+
+from collections.abc import Callable
+from math import log
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ftmodel.inference.bounds import row_ids, token_nll
+from ftmodel.inference.fast_decoder import decoder
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.transformer import FreeTransformer
+
+
+def tokens_by_chunk(segment_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths (S,) of the chunks that ``segment_ids`` (B, T) number, and the index (S, T') of each
+    one's tokens among all B · T; 0 past its end.
+    """
+    ids = segment_ids.flatten()
+    lengths = ids.bincount()[1:]
+    in_order = ids.argsort(stable=True)[int((ids == 0).sum()) :]
+    return lengths, pad_sequence(list(in_order.split(lengths.tolist())), batch_first=True)
+
+
+def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Indices (n, K) of the particles drawn by weights (n, K), which add up to 1: those in whose
+    share of [0, 1] the points (uniform + 0 … K − 1) / K lie, uniform (n,) on [0, 1).
+    """
+    k = weights.shape[1]
+    points = (uniform[:, None] + torch.arange(k, device=weights.device)) / k
+    return torch.searchsorted(weights.cumsum(1), points, right=True).clamp_(max=k - 1)
+
+
+class Particles:
+    """K particles of each chunk: a row of keys and values of the upper half for each of them, those
+    of a chunk side by side.
+    """
+
+    def __init__(self, model: FreeTransformer, capacity: int) -> None:
+        self.model, self.cache = model, model.new_cache(capacity)
+        self.filled = self.cache[model.config.lower_blocks :]
+
+    def read(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Activations (n, K, D) after the next token of n chunks, with z = codes (n, K); x (n, D)
+        are those of the lower half. Chunks after the first n have ended.
+        """
+        n, k = codes.shape
+        rows = x.repeat_interleave(k, dim=0)
+        if not self.filled[0].length:
+            positions = self.model.positions(0, 1, x.device)
+            kv = self.model.inject_codes(rows, codes.flatten())
+            hidden = self.model.upper(rows[:, None], kv[:, None], positions, self.cache)[:, 0]
+            self.decoder = decoder(self.model, self.cache)
+            self.rows = n * k
+        else:
+            if n * k < self.rows:
+                for layer in self.filled:
+                    layer.keep(n * k)
+                self.decoder = decoder(self.model, self.cache)
+                self.rows = n * k
+            hidden = self.decoder.upper(rows, codes.flatten())
+        return hidden.unflatten(0, (n, k))
+
+    def move(self, chunks: Tensor, ancestors: Tensor) -> None:
+        """Let the particles of ``chunks`` (m,) go on as their ``ancestors`` (m, K), 0 … K − 1."""
+        first = chunks[:, None] * ancestors.shape[1]
+        source = (first + ancestors).flatten()
+        target = (first + torch.arange(ancestors.shape[1], device=first.device)).flatten()
+        moved = source != target
+        for layer in self.filled:
+            layer.move(source[moved], target[moved])
+
+
+@torch.inference_mode()
+def filtering_bound(
+    model: FreeTransformer,
+    inputs: Tensor,
+    targets: Tensor,
+    particles: int,
+    draw: Callable[[], Tensor],
+    segment_ids: Tensor | None = None,
+    resample_below: float = 0.5,
+) -> Tensor:
+    """An upper bound, in expectation, on the NLL of ``targets`` (B, T), the successors of
+    ``inputs``: (S,) nats, float64, with K = ``particles``.
+
+    The lower half runs once for all particles. Memory: the upper half's keys and values for S · K
+    chunks.
+
+    Args:
+        draw: returns new noise (B, T, H), uniform on [0, 1). Called K + 1 times: for the z of each
+            particle, and for resampling, which uses the first of its H numbers.
+        segment_ids: as in ``latent_bounds``.
+        resample_below: the effective sample size under which particles are resampled, as a share
+            of K; 0 never resamples, which leaves the prior-sample bound.
+    """
+    assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
+    positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
+    x = model.lower(inputs, positions).flatten(0, 1)  # (B · T, D)
+    z = torch.stack([pack_bits(draw() < 0.5) for _ in range(particles)], dim=-1).flatten(0, 1)
+    uniform = draw()[..., 0].flatten().double()
+    lengths, tokens = tokens_by_chunk(row_ids(inputs) if segment_ids is None else segment_ids)
+    longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows
+    tokens, active = (
+        tokens[longest],
+        (lengths[:, None] > torch.arange(tokens.shape[1], device=x.device)).sum(0),
+    )
+
+    nll = torch.zeros(len(lengths), dtype=torch.float64, device=x.device)
+    log_weights = nll[:, None].expand(-1, particles) - log(particles)  # log W, (n, K)
+    cloud = Particles(model, tokens.shape[1])
+    for t, n in enumerate(active.tolist()):
+        at = tokens[:n, t]
+        hidden = cloud.read(x[at], z[at])
+        target = targets.flatten()[at][:, None].expand(-1, particles)
+        log_weights = log_weights[:n] - token_nll(model, hidden, target)
+        log_p = log_weights.logsumexp(1)
+        nll[:n] -= log_p
+        log_weights = log_weights - log_p[:, None]
+        effective = (2 * log_weights).logsumexp(1).neg().exp()  # sample size
+        poor = (effective < resample_below * particles).nonzero()[:, 0]
+        if len(poor):
+            cloud.move(poor, systematic(log_weights[poor].exp(), uniform[at[poor]]))
+            log_weights[poor] = -log(particles)
+    return torch.empty_like(nll).scatter_(0, longest, nll)

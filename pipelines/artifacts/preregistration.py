@@ -1,0 +1,75 @@
+"""What an experiment asked and expected when the training of a run began.
+
+It decides nothing, so it is no part of the manifest or of the hash that tells trainings apart: it
+waits in resume/ under that hash while the run is trained, so that a resumed run keeps what was
+written at its start, and then lies beside the checkpoint.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.artifacts import result_files
+from pipelines.artifacts.checkpoint import peek, resume_checkpoints
+from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.common.errors import UserError
+from pipelines.config.schema import Expectation, Experiment
+
+
+@dataclass(frozen=True)
+class Preregistration:
+    """preregistration.json"""
+
+    question: str | None = None
+    expectation: list[Expectation] = field(default_factory=list)
+
+
+def waiting_path(experiment: str, run: str, spec_hash: str) -> Path:
+    """Its place in resume/ while the run is trained."""
+    return resume_folder(experiment, run) / f"preregistration-{spec_hash}.json"
+
+
+def final_path(experiment: str, run: str) -> Path:
+    """Its place beside the checkpoint of a trained run."""
+    return checkpoint_path(experiment, run).with_name("preregistration.json")
+
+
+def record(experiment: Experiment, run: str, spec_hash: str) -> None:
+    """Write it down before training, unless a checkpoint says that this has begun already.
+
+    Raises UserError if the disk does not take it.
+    """
+    if has_begun(experiment.name, run, spec_hash):
+        return
+    path = waiting_path(experiment.name, run, spec_hash)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        result_files.write(path, Preregistration(experiment.question, experiment.expectation))
+    except OSError as error:
+        raise UserError(f"{path.parent}: {error.strerror}") from None
+
+
+def has_begun(experiment: str, run: str, spec_hash: str) -> bool:
+    """Whether there are checkpoints of this training, in resume/ or set aside there."""
+    root = resume_folder(experiment, run)
+    manifests = map(peek, resume_checkpoints(root))
+    begun = any(manifest and manifest.spec_hash == spec_hash for manifest in manifests)
+    return begun or any(root.glob(f"aside/{spec_hash}*"))
+
+
+def publish(experiment: str, run: str, spec_hash: str) -> None:
+    """Put it beside the checkpoint, if it is known. It stays in resume/ as long as checkpoints do:
+    from these the run may be published once more.
+    """
+    path = waiting_path(experiment, run, spec_hash)
+    if path.exists():
+        final_path(experiment, run).write_bytes(path.read_bytes())
+
+
+def remove_waiting(experiment: str, run: str, spec_hash: str) -> None:
+    waiting_path(experiment, run, spec_hash).unlink(missing_ok=True)
+
+
+def read(experiment: str, run: str) -> Preregistration | None:
+    """That of a trained run; None if it was not recorded, as of runs trained by earlier code."""
+    path = final_path(experiment, run)
+    return result_files.read(path, Preregistration, "train") if path.exists() else None

@@ -1,0 +1,46 @@
+"""The arms of an experiment, runs that differ only in their seed, and which may be compared."""
+
+from collections import defaultdict
+from typing import Any
+
+from pipelines.config.schema import Run
+
+FAMILY = ("data", "model", "tokens")  # what arms that may be compared have in common
+
+
+def recipe(run: Run) -> dict[str, Any]:
+    """What the runs of an arm have in common; smaller budgets are measured on the way to one."""
+    return {key: value for key, value in vars(run).items() if key not in ("seed", "budgets")}
+
+
+def family_of(run: Run) -> tuple[Any, ...]:
+    """Equal for runs whose arms may be compared."""
+    return tuple(getattr(run, key) for key in FAMILY)
+
+
+def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
+    """The names of the runs of each arm, by the arm's name, in order.
+
+    A run that repeats a seed is no second seed: it is an arm of its own.
+    """
+    groups: dict[Any, list[list[str]]] = defaultdict(list)
+    ordered: list[list[str]] = []
+    for name, run in runs.items():
+        same = groups[tuple(recipe(run).items())]
+        for group in same:
+            if all(runs[other].seed != run.seed for other in group):
+                group.append(name)
+                break
+        else:
+            same.append([name])
+            ordered.append(same[-1])
+    names = [arm_name(group, runs) for group in ordered]
+    if len(set(names)) < len(names):
+        names = [group[0] for group in ordered]
+    return dict(zip(names, ordered, strict=True))
+
+
+def arm_name(group: list[str], runs: dict[str, Run]) -> str:
+    """What is left of the names <arm>_s<seed>, else the name of the first run."""
+    names = {name.removesuffix(f"_s{runs[name].seed}") for name in group}
+    return names.pop() if len(names) == 1 else group[0]

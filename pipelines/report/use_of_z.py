@@ -1,0 +1,63 @@
+"""What z is worth to each Free Transformer: what its KL buys, in bits per token."""
+
+from dataclasses import dataclass
+
+from pipelines.artifacts.results import Figures
+from pipelines.report.arms import Arm, OverSeeds, baselines, families
+
+NEGLIGIBLE = 0.05  # share of the KL
+
+
+@dataclass(frozen=True)
+class UseOfZ:
+    arm: Arm
+    baseline: Arm | None  # the plain one of the same data, model and token budget
+
+    @property
+    def figures(self) -> Figures:
+        return self.arm.figures("bits_per_token")
+
+    @property
+    def kl(self) -> OverSeeds:
+        return known(self.figures.kl)
+
+    @property
+    def use(self) -> OverSeeds:
+        """Filtering bound − reconstruction CE: what the decoder gains from the encoder's z."""
+        return known(self.figures.use)
+
+    @property
+    def waste(self) -> OverSeeds:
+        """KL − use."""
+        return known(self.figures.waste)
+
+    @property
+    def ignored(self) -> bool:
+        """Whether the use cannot be told from 0, or is next to nothing of the KL; not asked of
+        κ = 0, which pays for no bit.
+        """
+        threshold = max(2 * self.use.se, NEGLIGIBLE * self.kl.mean)
+        return bool(self.arm.run.kappa_bits) and self.use.mean < threshold
+
+    @property
+    def recovery(self) -> float | None:
+        """(NLL of the baseline − reconstruction CE) / KL; None without a baseline."""
+        if self.baseline is None or not self.kl.mean > 0:
+            return None
+        nll = self.baseline.bound("bits_per_token").mean
+        return (nll - known(self.figures.ce).mean) / self.kl.mean
+
+
+def known(estimate: object) -> OverSeeds:
+    assert isinstance(estimate, OverSeeds), "every Free Transformer has all figures"
+    return estimate
+
+
+def uses_of_z(arms: list[Arm]) -> list[UseOfZ]:
+    """Of all Free Transformers, in their order."""
+    plain = {
+        arm.name: next((b for b in baselines(family) if b.plain), None)
+        for family in families(arms)
+        for arm in family
+    }
+    return [UseOfZ(arm, plain[arm.name]) for arm in arms if not arm.baseline]

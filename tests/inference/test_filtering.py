@@ -1,0 +1,230 @@
+"""The filtering bound against the true NLL: of models so small that every z can be enumerated, of
+models made so that it is known, and of processes whose likelihood is known.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.inference import filtering
+from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.fast_decoder import PlainDecoder
+from ftmodel.inference.filtering import filtering_bound, systematic, tokens_by_chunk
+from ftmodel.model.layers import LayerCache
+from ftmodel.model.objective import LN2
+from ftmodel.synthetic import coin_flip
+from ftmodel.synthetic.registry import PROCESSES
+from tests.support.enumeration import Exact, assert_near
+
+ROWS = 10_000  # independent filters of one sequence
+FLOAT32 = {"atol": 1e-4, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
+
+
+@pytest.fixture
+def noise_of(rng):
+    """Factory of the argument ``draw``, with noise of the fixture rng."""
+    return lambda inputs, bits: lambda: torch.rand(*inputs.shape, bits, generator=rng)
+
+
+@pytest.fixture(params=[(1, 12), (2, 6), (4, 3)], ids=lambda p: f"H={p[0]}, T={p[1]}")
+def case(request, make_model, make_tokens):
+    """A model, ``ROWS`` copies of a sequence's inputs and targets (ROWS, T), and the truth."""
+    bits, length = request.param
+    model = make_model(latent_bits=bits, n_layers=2).eval()
+    tokens = make_tokens(1, length + 1).expand(ROWS, -1)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    truth = Exact(model, inputs[0], targets[0])
+    assert truth.prior_ce > truth.nll + 0.3, "z that changes nothing would test nothing"
+    return model, inputs, targets, truth
+
+
+@pytest.mark.parametrize("resample_below", [0, 0.5, 1.1], ids=["never", "under K/2", "always"])
+@pytest.mark.parametrize("particles", [1, 5])
+def test_the_probability_is_unbiased(case, noise_of, particles, resample_below):
+    """exp(−bound) averages to p(x) over 10 000 filters, by enumeration of every z."""
+    model, inputs, targets, truth = case
+    draw = noise_of(inputs, model.config.latent_bits)
+    bound = filtering_bound(model, inputs, targets, particles, draw, resample_below=resample_below)
+    assert_near((truth.nll - bound).exp(), 1.0)
+    assert bound.mean() > truth.nll
+
+
+def test_with_many_particles_it_is_the_nll(case, noise_of):
+    model, inputs, targets, truth = case
+    inputs, targets = inputs[:50], targets[:50]
+    draw = noise_of(inputs, model.config.latent_bits)
+    bound = filtering_bound(model, inputs, targets, 500, draw)
+    assert bound.mean().item() == pytest.approx(truth.nll, rel=0.002)
+
+
+def test_without_resampling_it_is_the_prior_sample_bound(make_model, make_tokens, rng):
+    """Of the same z: of one particle, which is never resampled, and of five."""
+    model, tokens = make_model().eval(), make_tokens(7, 13)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    z = torch.rand(5, 7, 12, 3, generator=rng)
+    for k in (1, 5):
+        draws = iter([*z[:k], torch.zeros(7, 12, 3)])
+        share = 0.5 if k == 1 else 0
+        bound = filtering_bound(model, inputs, targets, k, draws.__next__, None, share)
+        draws = iter([noise for of_prior in z[:k] for noise in (torch.rand(7, 12, 3), of_prior)])
+        prior = latent_bounds(model, inputs, targets, k, draws.__next__).prior
+        torch.testing.assert_close(bound, prior, **FLOAT32)
+
+
+@pytest.mark.parametrize("changes", [{}, {"latent_block": 1}, {"latent_block": 4}], ids=str)
+def test_the_fast_decoder_gives_what_the_models_own_forward_pass_gives(
+    make_model, make_tokens, rng, monkeypatch, changes
+):
+    model, tokens = make_model(**changes).eval(), make_tokens(9, 15)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    noise = torch.rand(5, 9, 14, 3, generator=rng)
+    bounds = []
+    for decoder in (filtering.decoder, PlainDecoder):
+        monkeypatch.setattr(filtering, "decoder", decoder)
+        draws = iter(noise)
+        bounds.append(filtering_bound(model, inputs, targets, 4, draws.__next__))
+    torch.testing.assert_close(*bounds, **FLOAT32)
+
+
+def test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone(make_model, rng):
+    """Chunks that end at different tokens, and padding; each has its own noise."""
+    model, k = make_model().eval(), 4
+    spans = [(0, 0, 4), (0, 4, 7), (1, 0, 9), (2, 0, 1), (2, 1, 8)]  # row, start, end
+    tokens = torch.randint(11, (3, 10), generator=rng)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    segment_ids = torch.zeros(3, 9, dtype=torch.long)
+    for chunk, (row, start, end) in enumerate(spans, 1):
+        segment_ids[row, start:end] = chunk
+    noise = torch.rand(k + 1, 3, 9, 3, generator=rng)
+    drawn = iter(noise)
+    packed = filtering_bound(model, inputs, targets, k, drawn.__next__, segment_ids, 0.9)
+    for chunk, (row, start, end) in enumerate(spans):
+        part = slice(row, row + 1), slice(start, end)
+        own = iter(noise[:, *part])
+        alone = filtering_bound(model, inputs[part], targets[part], k, own.__next__, None, 0.9)
+        torch.testing.assert_close(packed[chunk], alone[0], **FLOAT32)
+
+
+def test_tokens_by_chunk():
+    lengths, tokens = tokens_by_chunk(torch.tensor([[2, 2, 0, 0], [1, 3, 3, 3]]))
+    assert lengths.tolist() == [1, 2, 3]
+    assert tokens.tolist() == [[4, 0, 0], [0, 1, 0], [5, 6, 7]]
+
+
+def test_systematic_resampling(rng):
+    """Of K particles with weights W each is drawn ⌊K W⌋ or ⌈K W⌉ times, K W times on average."""
+    weights = torch.rand(6, dtype=torch.float64, generator=rng)
+    weights[2] = 0
+    weights /= weights.sum()
+    uniform = torch.arange(50_000, dtype=torch.float64) / 50_000
+    drawn = systematic(weights.expand(50_000, -1), uniform)
+    counts = torch.nn.functional.one_hot(drawn, 6).sum(1)
+    expected = 6 * weights
+    assert (counts >= expected.floor()).all()
+    assert (counts <= expected.ceil()).all()
+    torch.testing.assert_close(counts.double().mean(0), expected, atol=1e-3, rtol=0)
+    first_without_weight = torch.tensor([[0, 0.5, 0.5]], dtype=torch.float64)
+    assert systematic(first_without_weight, torch.zeros(1).double()).tolist() == [[1, 1, 2]]
+
+
+class Planted:
+    """A Free Transformer of one bit a token whose upper half is given: a function of the z of all
+    tokens so far, which it reads from its cache. Its encoder says nothing.
+    """
+
+    config = SimpleNamespace(latent_bits=1, lower_blocks=0)
+    embedding = SimpleNamespace(weight=torch.zeros(1))
+    blocks = (None,)  # no Block: the fast decoder does not take it
+    latent = SimpleNamespace(encode=lambda x, positions: torch.zeros_like(x))
+
+    def __init__(self, symbols, log_probs):
+        """``log_probs``: of the next symbol (B, symbols), from z so far (B, t)."""
+        self.log_probs = log_probs
+        self.readout = SimpleNamespace(weight=torch.eye(symbols))
+
+    def positions(self, start, length, device, documents=None, padding=None):
+        return None
+
+    def new_cache(self, capacity):
+        return [LayerCache(capacity)]
+
+    def lower(self, tokens, positions):
+        return torch.zeros(*tokens.shape, 1)
+
+    def inject_codes(self, x, codes):
+        return x + codes[..., None]
+
+    def upper(self, x, kv, positions, cache=None):
+        layer = cache[0] if cache else LayerCache(x.shape[1])
+        z = layer.append(kv[:, None], kv[:, None])[0][:, 0, :, 0]  # (B, t)
+        first = z.shape[1] - x.shape[1]
+        ends = range(first + 1, z.shape[1] + 1)
+        return torch.stack([self.log_probs(z[:, :end]) for end in ends], dim=1)
+
+
+def parity(z):
+    """The next symbol is the parity of all z so far, or, one time in a thousand, the other."""
+    odd = z.sum(1) % 2
+    return torch.stack((1 - odd, odd), dim=1).clamp(0.001, 0.999).log()
+
+
+def test_a_model_whose_z_decides_everything_has_its_true_likelihood(noise_of, rng):
+    """Under a z that is uniform the parity is: every sequence of 64 symbols has 2^−64. Importance
+    sampling does not meet a z that suits them; a particle whose z changed without its past, or the
+    other way round, would have the parity of neither.
+    """
+    tokens = torch.randint(2, (50, 65), generator=rng)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    model, draw = Planted(2, parity), noise_of(inputs, 1)
+    bound = filtering_bound(model, inputs, targets, 256, draw) / 64 / LN2
+    assert bound.mean().item() == pytest.approx(1, abs=0.01)
+    iwae = latent_bounds(model, inputs, targets, 16, draw).iwae / 64 / LN2
+    assert iwae.mean() > 3
+
+
+def first_z_is_the_coin(z):
+    p = coin_flip.probability_of_one(z[:, :1])
+    return torch.cat((torch.full_like(p, 1e-30), 1 - p, p), dim=1).log()
+
+
+@pytest.mark.parametrize("particles", [8, 64])
+def test_the_coin_itself_has_its_exact_likelihood(noise_of, rng, particles):
+    """The first z of a sequence is the coin's side: what decides all has long been said."""
+    rows = coin_flip.sample_sequences(2000, rng)
+    inputs, targets = rows[:, :-1], rows[:, 1:]
+    exact = -coin_flip.exact_log_probability(rows)
+    bound = filtering_bound(
+        Planted(3, first_z_is_the_coin), inputs, targets, particles, noise_of(inputs, 1)
+    )
+    assert_near((exact - bound).exp(), 1.0)
+    above = mean_and_error(bound - exact)
+    assert -4 * above["se"] < above["mean"] < 4 / particles
+
+
+@pytest.mark.parametrize("name", ["coin", "target"])
+def test_never_below_the_likelihood_of_a_process(make_model, noise_of, rng, name):
+    """Whatever the model: a process predicts its own sequences best."""
+    process = PROCESSES[name]
+    rows = process.sample(100, rng)
+    inputs, targets = rows[:, :-1], rows[:, 1:]
+    model = make_model(vocab_size=len(process.symbols), context=process.row - 1).eval()
+    bound = filtering_bound(model, inputs, targets, 4, noise_of(inputs, 3))
+    above = mean_and_error(bound + process.log_probability(rows))
+    assert above["mean"] > -4 * above["se"]
+
+
+def test_precision_of_the_weights(make_model, make_tokens, noise_of):
+    model, tokens = make_model().eval(), make_tokens(2, 9)
+    bound = filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 3, noise_of(tokens[:, 1:], 3))
+    assert bound.dtype == torch.float64
+    assert bound.shape == (2,)
+
+
+def test_a_single_symbol_is_certain(make_model, noise_of):
+    """No particle is lost to rounding: the bound of what has probability 1 is 0."""
+    tokens = torch.zeros(3, 9, dtype=torch.long)
+    model = make_model(vocab_size=1).eval()
+    bound = filtering_bound(model, tokens[:, 1:], tokens[:, 1:], 7, noise_of(tokens[:, 1:], 3))
+    torch.testing.assert_close(bound, torch.zeros(3, dtype=torch.float64), atol=1e-5, rtol=0)
