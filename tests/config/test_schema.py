@@ -65,6 +65,19 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
+def test_a_threshold_of_0_is_that_of_a_free_transformer():
+    """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
+    changes = ["experiment=smoke", f"{RUN}.kappa_bits=0"]
+    experiment = parse(compose_config(changes), "conf")
+    assert experiment.model_config(experiment.runs["free_k1_8"]).latent_bits == 8
+    for change, key in (
+        (f"{ARCHITECTURE}.latent_bits=0", "kappa_bits: a Free Transformer needs latent bits"),
+        (f"{RUN}.extra_blocks=1", "extra_blocks: 1"),
+    ):
+        with pytest.raises(UserError, match=f"{RUN}.{key}"):
+            parse(compose_config([*changes, change]), "conf")
+
+
 @pytest.mark.parametrize(
     ("name", "baseline", "free"),
     [("paper_1_5b", 1_511_609_856, 1_659_096_576), ("paper_8b", 8_053_329_920, 8_539_951_104)],
