@@ -222,24 +222,25 @@ def own_error(seeds: Sample, other_seeds: Sample, pair: Pool) -> SeedError:
 
 
 def threshold(seeds: SeedError, documents: DocumentError | None) -> float:
-    """t standard errors, where error² = V_seeds + V_documents − V_interaction, and at least either
-    of the first two.
+    """What a difference has to exceed in a t-test at 5 %: over seeds, over documents, and over both.
 
-    That is the variance of a mean over two crossed samples (two-way clustering: Cameron, Gelbach &
-    Miller 2011, Journal of Business & Economic Statistics 29; Owen 2007, Annals of Applied
-    Statistics 1). t is the 97.5 % quantile of Student's t, with the degrees of freedom of a sum of
-    variances by Satterthwaite (1946, Biometrics Bulletin 2). NaN if no error is known, or the one
-    over documents is of a single document.
+    The error over both is that of a mean over two crossed samples, error² = V_seeds + V_documents −
+    V_interaction (two-way clustering: Cameron, Gelbach & Miller 2011, Journal of Business &
+    Economic Statistics 29; Owen 2007, Annals of Applied Statistics 1), with the degrees of freedom
+    of a sum of V_seeds and the rest by Satterthwaite (1946, Biometrics Bulletin 2). NaN if no error
+    is known, or the one over documents is of a single document.
     """
-    if documents and isnan(documents.error):
-        return nan
-    known = [each for each in (seeds, documents) if each and not isnan(each.error)]
-    if not known:
-        return nan
-    variances = [each.error**2 for each in known]
-    shared = documents.interaction if documents and len(known) == 2 else 0.0
-    total = max(*variances, sum(variances) - shared)
-    if total == 0:
-        return 0.0
-    freedom = total**2 / sum(v**2 / each.freedom for v, each in zip(variances, known, strict=True))
-    return float(stdtrit(freedom, 1 - LEVEL / 2)) * sqrt(total)
+    if documents is None:
+        return margin(seeds.error, seeds.freedom)
+    alone = margin(documents.error, documents.freedom)
+    if isnan(seeds.error) or isnan(documents.error):
+        return alone
+    of_seeds, rest = seeds.error**2, max(0.0, documents.error**2 - documents.interaction)
+    squares = of_seeds**2 / seeds.freedom + rest**2 / documents.freedom
+    both = margin(sqrt(of_seeds + rest), (of_seeds + rest) ** 2 / squares) if squares else 0.0
+    return max(alone, margin(seeds.error, seeds.freedom), both)
+
+
+def margin(error: float, freedom: float) -> float:
+    """t standard errors, t being the 97.5 % quantile of Student's t; NaN for an unknown error."""
+    return nan if isnan(error) else float(stdtrit(freedom, 1 - LEVEL / 2)) * error

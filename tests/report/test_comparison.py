@@ -19,8 +19,7 @@ def test_a_difference_is_a_ratio_of_sums_paired_by_document(tmp_path: Path) -> N
     for arm, bits in ((base, [100.0, 50.0]), (free, [90.0, 41.0])):
         arm.first.details.bound_bits, arm.first.details.document_tokens = bits, [60, 20]
     found = over_documents(free, base, "bits_per_token")
-    assert found.mean == pytest.approx((-10 - 9) / 80)
-    assert found.se == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
+    assert found.error == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
 
 
 def test_all_seeds_of_both_arms_count(tmp_path: Path) -> None:
