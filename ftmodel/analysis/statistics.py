@@ -182,9 +182,8 @@ def difference(
     Seeds are not paired: runs of one seed read the same data in the same order, but no more than
     that.
     """
-    pair = pool_seeds((seeds, other_seeds))
-    pool = pool or pair
-    own, pooled = own_error(seeds, other_seeds, pair), pooled_error(seeds, other_seeds, pool)
+    pool = pool or pool_seeds((seeds, other_seeds))
+    own, pooled = own_error(seeds, other_seeds), pooled_error(seeds, other_seeds, pool)
     deciding = own if pool.equality < REFUSED else pooled
     spreads = [stdev(sample) for sample in (seeds, other_seeds) if len(sample) > 1]
     return Difference(
@@ -207,22 +206,20 @@ def pooled_error(seeds: Sample, other_seeds: Sample, pool: Pool) -> SeedError:
     )
 
 
-def own_error(seeds: Sample, other_seeds: Sample, pair: Pool) -> SeedError:
+def own_error(seeds: Sample, other_seeds: Sample) -> SeedError:
     """√(s₁²/n + s₂²/m), with Welch's degrees of freedom (1947, Biometrika 34). If a model has a
     single seed, the spread of the other is taken for both.
     """
-    if min(len(seeds), len(other_seeds)) == 1 or not pair.spread:
-        return pooled_error(seeds, other_seeds, pair)
-    parts = [variance(sample) / len(sample) for sample in (seeds, other_seeds)]
-    squares = sum(
-        part**2 / (len(sample) - 1)
-        for part, sample in zip(parts, (seeds, other_seeds), strict=True)
-    )
-    return SeedError(sqrt(sum(parts)), sum(parts) ** 2 / squares)
+    n, m = len(seeds), len(other_seeds)
+    if min(n, m) == 1:
+        return pooled_error(seeds, other_seeds, pool_seeds((seeds, other_seeds)))
+    a, b = variance(seeds) / n, variance(other_seeds) / m
+    squares = a**2 / (n - 1) + b**2 / (m - 1)
+    return SeedError(sqrt(a + b), (a + b) ** 2 / squares if squares else n + m - 2)
 
 
 def threshold(seeds: SeedError, documents: DocumentError | None) -> float:
-    """What a difference has to exceed in a t-test at 5 %: over seeds, over documents, and over both.
+    """What a difference has to exceed: t-tests at 5 % over seeds, over documents, and over both.
 
     The error over both is that of a mean over two crossed samples, error² = V_seeds + V_documents −
     V_interaction (two-way clustering: Cameron, Gelbach & Miller 2011, Journal of Business &
