@@ -40,6 +40,11 @@ DECIDES_NO_RESULT = (
     "pipelines/train/distributed.py",
     "pipelines/train/progress.py",
 )
+SEEN_OTHERWISE = {  # code that a stage does not depend on by name
+    "train": ["pipelines/artifacts/corpus.py"],  # of which it takes the names of the splits
+    # which commit of a dataset is read is in data/inputs/suite.json
+    "suite": ["pipelines/common/hub.py", "pipelines/common/file_listing.py"],
+}
 
 
 def module_path(name: str) -> Path | None:
@@ -190,12 +195,53 @@ def graph() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
-    """Its own code and that of the stages before it, or it decides no result."""
-    before = graph()[stage] | {stage}
-    assert {"data", "tokenize"} <= before or stage == "data"
-    concerned = [*(path for name in before for path in stages()[name]), *DECIDES_NO_RESULT]
+    """Its own, or that of the training before it, whose version is in every checkpoint; what other
+    stages make may stay the same when their code changes. Or it decides no result.
+    """
+    before = graph()[stage]
+    assert {"data", "tokenize"} <= before | {stage} or stage == "data"
+    trained = stages()["train"] if "train" in before else []
+    concerned = [*stages()[stage], *trained, *SEEN_OTHERWISE.get(stage, []), *DECIDES_NO_RESULT]
     missing = [path for path in closure(stage) if not within(path, concerned)]
     assert missing == []
+
+
+READS = {  # besides code
+    "data": {"data/inputs/${key}/text.json"},
+    "tokenize": {"data/corpus/${key}", "data/inputs/${key}/tokenizer.json"},
+    "train": {"data/tokens/${item.data}"},
+    "evaluate": {
+        "checkpoints/${name}/${key}",
+        "data/tokens/${item.data}",
+        "results/${name}/${key}/curve.csv",
+    },
+    "suite": {
+        "checkpoints/${name}/${key}",
+        "data/inputs/suite.json",
+        "data/tokens/${item}",
+        "tasks",
+    },
+    "report": {"data/tokens", "docs/paper", "results/${name}"},
+}
+SETTINGS = {
+    "data": {"data.${key}"},
+    "tokenize": {"data.${key}"},
+    "train": {"compute.precision", "models.${item.model}", "name", "runs.${key}"},
+    "evaluate": {"evaluation", "name"},
+    "suite": {"name", "suite"},
+    "report": {
+        *("data", "evaluation", "expectation", "models", "name", "question", "runs", "suite"),
+        "suite_runs",
+    },
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_dvc_runs_a_stage_again_for_all_that_it_reads(stage):
+    written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"][stage]
+    written = written.get("do", written)
+    deps = {dep for dep in written["deps"] if not dep.startswith(f"{CODE}/")}
+    assert (deps, set(written["params"])) == (READS[stage], SETTINGS[stage])
 
 
 def test_dvc_depends_on_no_code_but_through_the_copy_without_prose():

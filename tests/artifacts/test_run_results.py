@@ -2,7 +2,9 @@
 
 import pytest
 
-from pipelines.artifacts.run_results import fraction
+from pipelines.artifacts.results import Details, Evaluation, Figures
+from pipelines.artifacts.run_results import RunResults, fraction
+from pipelines.config.schema import Run
 
 
 @pytest.mark.parametrize(
@@ -10,3 +12,12 @@ from pipelines.artifacts.run_results import fraction
 )
 def test_fractions(kappa: float, text: str) -> None:
     assert fraction(kappa) == text
+
+
+@pytest.mark.parametrize(("kappa", "text"), [(None, "–"), (0.0, "0"), (0.5, "1/2")])
+def test_a_run_without_a_threshold_is_a_baseline_and_one_of_0_is_not(
+    kappa: float | None, text: str
+) -> None:
+    evaluation, details = Evaluation(1, 1, 1.0, Figures()), Details([], [], [])
+    run = RunResults("a", Run(kappa_bits=kappa), 3, "target", evaluation, details, [])
+    assert (run.baseline, run.kappa) == (kappa is None, text)

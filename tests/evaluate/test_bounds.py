@@ -79,6 +79,18 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 
 
+def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
+    """Where a cap leaves parts of documents out; a token's bytes are its id."""
+    settings = Evaluation(tokens=100)
+    scores = score(model(0), shards, TEXT, settings, CPU)
+    predicted, given = (
+        [chunk.tokens[part].sum() for chunk in held_out(shards, CONTEXT, 100)]
+        for part in (slice(1, None), slice(None, -1))
+    )
+    assert scores.tokens.sum() <= 100
+    assert scores.bytes.sum() == sum(predicted) != sum(given)
+
+
 def test_iwae_by_samples_is_that_of_the_log_weights(shards):
     """By hand: of each chunk, the mean over groups of −log (Σ weights / k); then their sum."""
     settings = Evaluation(tokens=None, iwae_samples=6)

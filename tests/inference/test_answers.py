@@ -191,7 +191,7 @@ def leaking():
     """
     width = 16
     config = ModelConfig(1, width, 1, 1, 8, context=16, tied=False, latent_bits=2, latent_block=1)
-    model = FreeTransformer(config, 4)
+    model = FreeTransformer(config, 4).eval()
     token, code = slice(4, 8), slice(8, 12)  # channels of the token, and of the code
     with torch.no_grad():
         for parameter in model.parameters():

@@ -20,7 +20,7 @@ def padded(rng):
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):
-    model = make_model(**changes)
+    model = make_model(**changes).eval()
     tokens, padding, noise = padded
     whole = model(tokens, noise if model.latent else None, padding=padding)
     assert whole.hidden.isfinite().all(), "padding is read by nobody, but must not become NaN"
@@ -38,7 +38,7 @@ def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
 @torch.no_grad()
 def test_padded_rows_read_in_chunks_equal_those_read_at_once(make_model, padded, bits, chunks):
-    model = make_model(latent_bits=bits)
+    model = make_model(latent_bits=bits).eval()
     tokens, padding, noise = padded
     codes = (noise[..., 0] * 8).long() if bits else None
     z = codes.split(chunks, dim=1) if bits else [None] * len(chunks)

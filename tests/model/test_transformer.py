@@ -104,10 +104,13 @@ def noise(rng):
     ],
     ids=["4 blocks", "2, untied", "6, MHA", "read by 1 of 4", "read by 2 of 5", "read by 3 of 3"],
 )
+@pytest.mark.parametrize("training", [True, False])
 @torch.no_grad()
-def test_forward_equals_algorithm_2(make_model, make_tokens, noise, shape):
-    """Pins where r enters (keys and values, before their norm) and that each block runs once."""
-    model, tokens = make_model(**shape), make_tokens(2, 7)
+def test_forward_equals_algorithm_2(make_model, make_tokens, noise, training, shape):
+    """Pins where r enters (keys and values, before their norm) and that each block runs once.
+    Nothing is other in evaluation mode.
+    """
+    model, tokens = make_model(**shape).train(training), make_tokens(2, 7)
     out = model(tokens, noise)
     logits, codes, bit_logits = Reference(model).forward(tokens, noise)
     assert len(codes.unique()) > 2, "with one code everywhere a wrong r could go unseen"
@@ -293,3 +296,12 @@ def test_impossible_shapes_are_refused_by_name(make_model, change, field):
 def test_only_a_latent_half_way_needs_an_even_depth(make_model):
     assert len(make_model(n_layers=3, latent_bits=0).blocks) == 3
     assert len(make_model(n_layers=3, latent_block=1).blocks) == 3
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not(make_model, tied):
+    model = make_model(tied=tied)
+    names = [name for name, _ in model.named_parameters()]
+    assert (model.readout.weight is model.embedding.weight) == tied
+    assert ("readout.weight" in names) == (not tied)
+    assert (model.readout.weight.data_ptr() == model.embedding.weight.data_ptr()) == tied

@@ -6,8 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.support.project_copy import PARTS
+
 ROOT = Path(__file__).parents[2]
-COPIED = ("ftmodel", "pipelines", "hydra_plugins", "conf", "tasks", "tests")
+COPIED = (*PARTS, ".gitignore", "params.yaml", "tests")
 
 
 def copy_tree(source, target):
@@ -21,9 +23,12 @@ class Bench:
     def __init__(self, folder, python):
         self.folder, self.python = folder, python
         for name in COPIED:
-            skip = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, folder / name, ignore=skip)
-        shutil.copy(ROOT / "dvc.yaml", folder)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).is_dir():
+                skip = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / name, folder / name, ignore=skip)
+            else:
+                shutil.copy(ROOT / name, folder / name)
         (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n    cluster\n")
 
     def run(self, folder, tests):

@@ -184,6 +184,13 @@ def test_a_baseline_is_not_trained_once_for_each_latent(in_root, key, values):
     assert kinds == [(None, values[0]), (0.5, values[0]), (0.5, values[1])]
 
 
+def test_a_threshold_of_0_is_trained_with_each_latent(in_root):
+    space = ("space.run.kappa_bits.grid=[0,0.5]", "+space.architecture.latent_std.grid=[0.1,0.2]")
+    plan = plan_of(*space, "~space.run.seed")
+    kinds = [(s["run.kappa_bits"], s["architecture.latent_std"]) for s in plan.settings.values()]
+    assert sorted(kinds) == [(0, 0.1), (0, 0.2), (0.5, 0.1), (0.5, 0.2)]
+
+
 @pytest.mark.parametrize(
     ("settings", "name"),
     [

@@ -6,18 +6,19 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import asdict
 from threading import Thread
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.checkpoint import Manifest, load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
 from pipelines.tracking.outbox import records
-from pipelines.tracking.run import Tracking, main
+from pipelines.tracking.run import Tracking, main, new_record
 from pipelines.tracking.store import Store, send_waiting, store_uri
 from tests.support.training import RUN, tracked_runs, train_run
 
@@ -195,3 +196,15 @@ def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
     assert not (tmp_path / "mlflow.db").exists()
     assert Store(store_uri()).client.get_experiment("0").name == "Default"
     assert not list(tmp_path.glob("*.partial*"))
+
+
+@pytest.mark.parametrize(
+    ("kappa", "arm"), [(None, "baseline"), (0.0, "free transformer"), (0.5, "free transformer")]
+)
+def test_a_threshold_of_0_is_not_tagged_as_a_baseline(kappa, arm):
+    experiment = load_experiment(ROOT / "params.yaml")
+    name, run = next(iter(experiment.runs.items()))
+    run.kappa_bits = kappa
+    architecture = asdict(experiment.model_config(run))
+    manifest = Manifest("e", name, asdict(run), architecture, 11, data_hash="", spec_hash="")
+    assert new_record("sqlite://", manifest, experiment).tags["arm"] == arm

@@ -289,4 +289,32 @@ WRONG = [
         "(real | True)",
         "model/test_padding.py::test_a_padded_row_equals_the_row_alone",
     ),
+    Wrong(
+        "bits thresholded in evaluation mode",
+        "model/transformer.py",
+        "binary_mapper(o, noise, self.latent.post_sampler)",
+        "binary_mapper(o, noise if self.training else 0 * noise + 0.5, self.latent.post_sampler)",
+        "model/test_transformer.py::test_forward_equals_algorithm_2",
+    ),
+    Wrong(
+        "a copy of the embedding as read-out",
+        "model/transformer.py",
+        "self.readout.weight = self.embedding.weight",
+        "self.readout.weight = nn.Parameter(self.embedding.weight.clone())",
+        "model/test_transformer.py::test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not",
+    ),
+    Wrong(
+        "two parameters of one matrix",
+        "model/transformer.py",
+        "self.readout.weight = self.embedding.weight",
+        "self.readout.weight.data = self.embedding.weight.data",
+        "model/test_transformer.py::test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not",
+    ),
+    Wrong(
+        "tied whatever the configuration says",
+        "model/transformer.py",
+        "if config.tied:",
+        "if True:",
+        "model/test_transformer.py::test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not",
+    ),
 ]

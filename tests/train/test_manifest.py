@@ -1,0 +1,62 @@
+"""What makes a trained model another one than the same run's of before."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from pipelines.common.atomic_files import ROOT
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Precision, Strategy
+from pipelines.train.core.manifest import make_manifest
+
+
+def spec_hash(change=lambda experiment, run: None, vocab_size=11, data="data"):
+    experiment = load_experiment(ROOT / "params.yaml")
+    name = next(name for name, run in experiment.runs.items() if run.kappa_bits)
+    change(experiment, experiment.runs[name])
+    shards = SimpleNamespace(metadata=SimpleNamespace(vocab_size=vocab_size, hash=data))
+    return make_manifest(experiment, name, shards).spec_hash
+
+
+def of_run(**changes):
+    return lambda experiment, run: vars(run).update(changes)
+
+
+def of_model(part, **changes):
+    return lambda experiment, run: vars(getattr(experiment.models[run.model], part)).update(changes)
+
+
+def of_compute(**changes):
+    return lambda experiment, run: vars(experiment.compute).update(changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(of_run(seed=7), of_run(kappa_bits=0.3), of_run(tokens=10**6), of_run(budgets=[10**5])),
+        of_run(kappa_warmup_steps=3),
+        *(of_model("optim", lr=0.5), of_model("optim", beta2=0.9), of_model("optim", clip=2.0)),
+        *(of_model("architecture", norm_eps=0.1), of_model("architecture", latent_std=0.7)),
+        of_compute(precision=Precision.bf16),
+    ],
+)
+def test_what_decides_weights_is_in_the_hash(change):
+    assert spec_hash(change) != spec_hash()
+
+
+def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
+    known = {spec_hash(), spec_hash(vocab_size=12), spec_hash(data="other")}
+    monkeypatch.setattr("torch.__version__", "9.9")
+    assert len(known | {spec_hash()}) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(of_compute(accumulate=2), of_compute(workers=2), of_compute(compile=False)),
+        *(of_compute(strategy=Strategy.fsdp), of_compute(activation_checkpointing=True)),
+        lambda experiment, run: vars(experiment.evaluation).update(seed=3),
+    ],
+)
+def test_what_decides_memory_and_speed_alone_is_not(change):
+    assert spec_hash(change) == spec_hash()

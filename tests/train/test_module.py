@@ -1,0 +1,155 @@
+"""What a run hands to the optimizer, and what its first step starts from."""
+
+from dataclasses import replace
+from math import log
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ftmodel.model import schedule
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.paths import tokens_folder
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Optim, Schedule
+from pipelines.train.core import module as train_module
+from pipelines.train.core import trainer
+from pipelines.train.core.module import TrainingModule, learning_rate_factor
+from pipelines.train.core.segments import segments
+from pipelines.train.core.trainer import Process, SegmentTraining
+from tests.support.training import RUN, same, train_run
+
+OPTIM = Optim(batch_size=2, lr=0.3, weight_decay=0.07, beta1=0.6, beta2=0.8, clip=0.5)
+
+
+def make(latent_bits=3, tied=True, kappa=0.5):
+    torch.manual_seed(0)
+    config = ModelConfig(2, 16, 2, 1, 32, 8, tied=tied, latent_bits=latent_bits)
+    return TrainingModule(FreeTransformer(config, 11), OPTIM, kappa, steps=20)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("latent_bits", [0, 3])
+def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, tied):
+    module = make(latent_bits, tied)
+    optimizer = module.configure_optimizers()["optimizer"]
+    decays = {
+        id(parameter): group["weight_decay"]
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(decays)
+    gains = ("norm.weight", "attention_norm.weight", "ffn_norm.weight")
+    expected = {
+        id(parameter): 0.0 if name.endswith(gains) else 0.07
+        for name, parameter in module.model.named_parameters()
+    }
+    assert set(expected.values()) == {0.0, 0.07}
+    assert decays == expected
+
+
+def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_settings():
+    optimizer = make().configure_optimizers()["optimizer"]
+    assert type(optimizer) is torch.optim.AdamW
+    for group in optimizer.param_groups:
+        assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
+
+
+def test_schedules_are_those_of_the_settings():
+    optim = replace(OPTIM, warmup_steps=3, decay=0.3, schedule=Schedule.wsd)
+    other = replace(optim, schedule=Schedule.cosine)
+    for step in range(20):
+        assert learning_rate_factor(optim, step, 20) == schedule.wsd(step, 3, 0.3, 20)
+        assert learning_rate_factor(other, step, 20) == schedule.cosine(step, 3, 20)
+
+
+@pytest.mark.parametrize("kind", Schedule)
+def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, monkeypatch, kind):
+    """Of two micro-batches each."""
+    experiment = load_experiment()
+    optim = experiment.models[experiment.runs[RUN].model].optim
+    optim.schedule = kind
+    rates = []
+
+    class Noting(TrainingModule):
+        def configure_gradient_clipping(self, optimizer, *rest, **options):
+            (rate,) = {group["lr"] for group in optimizer.param_groups}
+            rates.append(rate / optim.lr)
+
+    monkeypatch.setattr(trainer, "TrainingModule", Noting)
+    experiment.compute.accumulate = 2
+    trainer.fit(experiment, RUN, Process())
+    assert rates == pytest.approx([learning_rate_factor(optim, step, 20) for step in range(20)])
+
+
+def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_direction():
+    module = make()
+    module._trainer = SimpleNamespace(global_step=0)
+    rng = torch.Generator().manual_seed(0)
+    for size in (100.0, 1e-3):
+        for parameter in module.parameters():
+            parameter.grad = size * torch.randn(parameter.shape, generator=rng)
+        before = torch.cat([p.grad.flatten() for p in module.parameters()])
+        module.configure_gradient_clipping(None)
+        after = torch.cat([p.grad.flatten() for p in module.parameters()])
+        scale = min(1.0, OPTIM.clip / before.norm().item())
+        torch.testing.assert_close(after, scale * before, rtol=1e-4, atol=0)
+
+
+def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):
+    """KL in bits, everything else in nats; of each step, as every step is a row."""
+
+    def record(*arguments):
+        losses.append(training_loss(*arguments))
+        return losses[-1]
+
+    losses = []
+    monkeypatch.setattr(train_module, "training_loss", record)
+    _, rows = train_run()
+    assert len(rows) == len(losses) == 20
+    for row, loss in zip(rows, losses, strict=True):
+        nats = float(row["loss_nats"]), float(row["ce_nats"]), float(row["hinge_nats"])
+        assert nats == pytest.approx((loss.total.item(), loss.ce.item(), loss.hinge.item()))
+        assert float(row["kl_bits"]) == pytest.approx(loss.kl.item() / log(2))
+
+
+def built(**changes):
+    """The module of a run of the smoke experiment before its first step, and its batches."""
+    experiment = load_experiment()
+    for key, value in changes.items():
+        setattr(experiment.runs[RUN], key, value)
+    (segment,) = segments(experiment, experiment.runs[RUN])
+    training = SegmentTraining(experiment, RUN, Process(), SimpleNamespace(segment=segment), None)
+    shards = Shards(tokens_folder("target"))
+    return training.build_module(shards)[0], training.build_batches(shards).batches, shards
+
+
+def test_initial_weights_depend_on_the_seed_of_the_run_alone(workspace):
+    first = built()[0].state_dict()
+    torch.manual_seed(1)
+    assert same(first, built()[0].state_dict())
+    other = built(seed=1)[0].state_dict()
+    matrices = [name for name, tensor in first.items() if tensor.dim() > 1]
+    assert not any(torch.equal(first[name], other[name]) for name in matrices)
+
+
+def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(workspace):
+    _, batches, shards = built()
+    _, others, _ = built(seed=1)
+    windows = shards.windows("train", 65)
+    for step in (0, 7, 19):
+        batch, other = batches[step], others[step]
+        assert torch.equal(batch["tokens"], windows.batch(batch["windows"]))
+        assert not torch.equal(batch["windows"], other["windows"])
+        assert not torch.equal(batch["noise"], other["noise"])
+    assert len(batches.windows) == len(windows) != len(shards.windows("validation", 65))
+
+
+@pytest.mark.parametrize("kappa", [None, 0.0, 0.5])
+def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
+    module = make(latent_bits=0 if kappa is None else 3, kappa=kappa)
+    module._trainer = SimpleNamespace(global_step=0)
+    assert module.threshold() == kappa
