@@ -182,9 +182,8 @@ def difference(
     Seeds are not paired: runs of one seed read the same data in the same order, but no more than
     that.
     """
-    pair = pool_seeds((seeds, other_seeds))
-    pool = pool or pair
-    own, pooled = own_error(seeds, other_seeds, pair), pooled_error(seeds, other_seeds, pool)
+    pool = pool or pool_seeds((seeds, other_seeds))
+    own, pooled = own_error(seeds, other_seeds), pooled_error(seeds, other_seeds, pool)
     deciding = own if pool.equality < REFUSED else pooled
     spreads = [stdev(sample) for sample in (seeds, other_seeds) if len(sample) > 1]
     return Difference(
@@ -207,39 +206,38 @@ def pooled_error(seeds: Sample, other_seeds: Sample, pool: Pool) -> SeedError:
     )
 
 
-def own_error(seeds: Sample, other_seeds: Sample, pair: Pool) -> SeedError:
+def own_error(seeds: Sample, other_seeds: Sample) -> SeedError:
     """√(s₁²/n + s₂²/m), with Welch's degrees of freedom (1947, Biometrika 34). If a model has a
     single seed, the spread of the other is taken for both.
     """
-    if min(len(seeds), len(other_seeds)) == 1 or not pair.spread:
-        return pooled_error(seeds, other_seeds, pair)
-    parts = [variance(sample) / len(sample) for sample in (seeds, other_seeds)]
-    squares = sum(
-        part**2 / (len(sample) - 1)
-        for part, sample in zip(parts, (seeds, other_seeds), strict=True)
-    )
-    return SeedError(sqrt(sum(parts)), sum(parts) ** 2 / squares)
+    n, m = len(seeds), len(other_seeds)
+    if min(n, m) == 1:
+        return pooled_error(seeds, other_seeds, pool_seeds((seeds, other_seeds)))
+    a, b = variance(seeds) / n, variance(other_seeds) / m
+    squares = a**2 / (n - 1) + b**2 / (m - 1)
+    return SeedError(sqrt(a + b), (a + b) ** 2 / squares if squares else n + m - 2)
 
 
 def threshold(seeds: SeedError, documents: DocumentError | None) -> float:
-    """t standard errors, where error² = V_seeds + V_documents − V_interaction, and at least either
-    of the first two.
+    """What a difference has to exceed: t-tests at 5 % over seeds, over documents, and over both.
 
-    That is the variance of a mean over two crossed samples (two-way clustering: Cameron, Gelbach &
-    Miller 2011, Journal of Business & Economic Statistics 29; Owen 2007, Annals of Applied
-    Statistics 1). t is the 97.5 % quantile of Student's t, with the degrees of freedom of a sum of
-    variances by Satterthwaite (1946, Biometrics Bulletin 2). NaN if no error is known, or the one
-    over documents is of a single document.
+    The error over both is that of a mean over two crossed samples, error² = V_seeds + V_documents −
+    V_interaction (two-way clustering: Cameron, Gelbach & Miller 2011, Journal of Business &
+    Economic Statistics 29; Owen 2007, Annals of Applied Statistics 1), with the degrees of freedom
+    of a sum of V_seeds and the rest by Satterthwaite (1946, Biometrics Bulletin 2). NaN if no error
+    is known, or the one over documents is of a single document.
     """
-    if documents and isnan(documents.error):
-        return nan
-    known = [each for each in (seeds, documents) if each and not isnan(each.error)]
-    if not known:
-        return nan
-    variances = [each.error**2 for each in known]
-    shared = documents.interaction if documents and len(known) == 2 else 0.0
-    total = max(*variances, sum(variances) - shared)
-    if total == 0:
-        return 0.0
-    freedom = total**2 / sum(v**2 / each.freedom for v, each in zip(variances, known, strict=True))
-    return float(stdtrit(freedom, 1 - LEVEL / 2)) * sqrt(total)
+    if documents is None:
+        return margin(seeds.error, seeds.freedom)
+    alone = margin(documents.error, documents.freedom)
+    if isnan(seeds.error) or isnan(documents.error):
+        return alone
+    of_seeds, rest = seeds.error**2, max(0.0, documents.error**2 - documents.interaction)
+    squares = of_seeds**2 / seeds.freedom + rest**2 / documents.freedom
+    both = margin(sqrt(of_seeds + rest), (of_seeds + rest) ** 2 / squares) if squares else 0.0
+    return max(alone, margin(seeds.error, seeds.freedom), both)
+
+
+def margin(error: float, freedom: float) -> float:
+    """t standard errors, t being the 97.5 % quantile of Student's t; NaN for an unknown error."""
+    return nan if isnan(error) else float(stdtrit(freedom, 1 - LEVEL / 2)) * error

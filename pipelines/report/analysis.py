@@ -8,7 +8,7 @@ from pipelines.config.schema import Evaluation, Expectation
 from pipelines.report.arms import Arm, by_data, families
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
 from pipelines.report.budgets import BudgetTable, budget_table
-from pipelines.report.comparison import Comparison, compare, contrast_bounds, family_of
+from pipelines.report.comparison import Comparison, compare, contrast_bounds
 from pipelines.report.style import Style, styles
 
 
@@ -41,13 +41,10 @@ class Analysis:
         arms = {arm.name: arm for arm in self.arms}
         known = {(c.arm.name, c.other.name): c for c in self.comparisons}
         return [
-            known.get((e.arm, e.than)) or self.contrast(arms[e.arm], arms[e.than])
+            known.get((e.arm, e.than))
+            or contrast_bounds(arms[e.arm], arms[e.than], arms[e.arm].unit, self.arms)
             for e in self.expectation
         ]
-
-    def contrast(self, arm: Arm, other: Arm) -> Comparison:
-        """Of the final bounds of any two arms of a family."""
-        return contrast_bounds(arm, other, arm.unit, family_of(arm, self.arms))
 
     @cached_property
     def budgets(self) -> dict[str, BudgetTable]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ftmodel.analysis.statistics import pool_seeds
 from pipelines.artifacts.results import Estimate
 from pipelines.report.arms import Arm, OverSeeds, over_seeds
-from pipelines.report.comparison import Comparison, contrast, controls, family_of
+from pipelines.report.comparison import Comparison, contrast, controls, poolable
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,8 @@ def from_plain(arms: list[Arm], bounds: dict[str, list[Estimate]]) -> dict[str, 
     present = [arm for arm in arms if arm.name in bounds]
     differences = {}
     for arm in present:
-        pool = pool_seeds(means[each.name] for each in family_of(arm, present))
-        pairs = [other for other in controls(arm, present) if other.plain]
-        for other in pairs:
+        for other in (other for other in controls(arm, present) if other.plain):
+            pool = pool_seeds(means[each.name] for each in poolable(arm, other, present))
             seeds = means[arm.name], means[other.name]
             differences[arm.name] = contrast(arm, other, arm.unit, *seeds, pool=pool)
     return differences

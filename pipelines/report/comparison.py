@@ -60,19 +60,18 @@ def over_documents(arm: Arm, other: Arm, unit: str) -> DocumentError:
     return document_error(bits, other_bits, arm.first.details.sizes(unit))
 
 
-def contrast_bounds(arm: Arm, other: Arm, unit: str, pooled: list[Arm]) -> Comparison:
-    """One arm against another by the bounds of the same held-out documents; ``pooled``: all arms
-    whose seeds may have the same spread.
-    """
+def contrast_bounds(arm: Arm, other: Arm, unit: str, arms: list[Arm]) -> Comparison:
+    """One of ``arms`` against another by the bounds of the same held-out documents."""
     documents = over_documents(arm, other, unit)
-    pool = pool_seeds(each.bounds(unit) for each in pooled)
+    pool = pool_seeds(each.bounds(unit) for each in poolable(arm, other, arms))
     return contrast(arm, other, unit, arm.bounds(unit), other.bounds(unit), documents, pool)
 
 
-def family_of(arm: Arm, arms: list[Arm]) -> list[Arm]:
-    """Those of the same data, model and token budget."""
-    (family,) = [group for group in families(arms) if arm in group]
-    return family
+def poolable(arm: Arm, other: Arm, arms: list[Arm]) -> list[Arm]:
+    """Those whose spread over seeds may be that of the two: of the data, model and token budget of
+    either.
+    """
+    return [each for group in families(arms) if arm in group or other in group for each in group]
 
 
 def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
@@ -82,14 +81,14 @@ def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
     """
     if arm.baseline and not arm.run.extra_blocks:
         return []
-    others = baselines(family_of(arm, arms))
-    return [other for other in others if not (arm.baseline and other.run.extra_blocks)]
+    (family,) = [group for group in families(arms) if arm in group]
+    return [other for other in baselines(family) if not (arm.baseline and other.run.extra_blocks)]
 
 
 def compare(arms: list[Arm]) -> list[Comparison]:
     """The bound of each arm against that of its controls; arms without any are left out."""
     return [
-        contrast_bounds(arm, other, group[0].unit, family_of(arm, group))
+        contrast_bounds(arm, other, group[0].unit, group)
         for group in by_data(arms).values()
         for arm in group
         for other in controls(arm, group)

@@ -1,8 +1,7 @@
 """The trials of a sweep, ranked by their held-out bound alone.
 
 A setting is what trials share that differ only in their seed: an arm. Whether settings differ is
-decided as in the report, by the rule of ftmodel/analysis/statistics.py, with the spread over seeds
-pooled over all settings.
+decided as in the report, by the rule of ftmodel/analysis/statistics.py.
 """
 
 from collections import defaultdict
@@ -15,7 +14,7 @@ from ftmodel.analysis.statistics import DocumentError, pool_seeds
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.report.arms import Arm, OverSeeds
-from pipelines.report.comparison import Comparison, contrast, contrast_bounds
+from pipelines.report.comparison import Comparison, contrast, contrast_bounds, poolable
 from pipelines.sweep.plan import LATENT, Plan, Settings
 from pipelines.sweep.result import DONE, Result
 
@@ -88,11 +87,12 @@ class Ranking:
 
     def difference(self, setting: Setting) -> Comparison:
         arm, best, unit = setting.arm, self.best.arm, setting.unit
+        arms = [each.arm for each in self.settings]
         if self.same_documents:
-            return contrast_bounds(arm, best, unit, [each.arm for each in self.settings])
+            return contrast_bounds(arm, best, unit, arms)
         documents = min(each.first.evaluation.documents for each in (arm, best))
         errors = hypot(setting.bound.se, self.best.bound.se)  # as if of different documents
-        pool = pool_seeds(each.bounds for each in self.settings)
+        pool = pool_seeds(each.bounds(unit) for each in poolable(arm, best, arms))
         over = DocumentError(errors, documents - 1)
         return contrast(arm, best, unit, setting.bounds, self.best.bounds, over, pool)
 

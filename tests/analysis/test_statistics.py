@@ -1,7 +1,7 @@
 """Errors over documents, and the rule for differences between models."""
 
 from collections.abc import Iterator
-from math import inf, isnan, nan, sqrt
+from math import isnan, nan, sqrt
 from statistics import fmean, stdev
 
 import numpy as np
@@ -142,14 +142,19 @@ def test_errors_over_documents_count_beside_seeds() -> None:
 
 
 def test_variances_add_and_what_both_errors_have_counts_once() -> None:
-    """Equal errors of 1 that share s: error² = 2 − s, freedom = (2 − s)² / (1/8 + 1/100)."""
-    for shared in (0.0, 0.5, 1.0):
-        freedom = (2 - shared) ** 2 / (1 / 8 + 1 / 100)
+    """Equal errors of 1 that share s: error² = 2 − s, freedom = (2 − s)² / (1/8 + (1 − s)²/100)."""
+    for shared in (0.0, 0.5, 0.9):
+        freedom = (2 - shared) ** 2 / (1 / 8 + (1 - shared) ** 2 / 100)
         found = threshold(SeedError(1.0, 8), DocumentError(1.0, 100, shared))
         assert found == pytest.approx(student.ppf(0.975, freedom) * sqrt(2 - shared))
-    for seeds, documents in ((1.0, 3.0), (3.0, 1.0)):  # never below either
-        found = threshold(SeedError(seeds, inf), DocumentError(documents, 10**9, 5.0))
-        assert found == pytest.approx(1.96 * 3, rel=1e-4)
+
+
+def test_a_second_error_never_makes_a_difference_count() -> None:
+    """Of few seeds t is so large that documents would, by their degrees of freedom."""
+    seeds, documents = student.ppf(0.975, 1), student.ppf(0.975, 99)
+    assert threshold(SeedError(1.0, 1), DocumentError(0.4, 99)) == pytest.approx(seeds)
+    assert threshold(SeedError(0.1, 1), DocumentError(1.0, 99, 1.0)) == pytest.approx(documents)
+    assert threshold(SeedError(0.0, 1), DocumentError(0.0, 99)) == 0
 
 
 def test_the_error_over_documents_is_paired_and_a_ratio_of_sums() -> None:
@@ -208,12 +213,12 @@ def compare(totals: Totals) -> list[Difference]:
 def false_alarms(
     seeds: int, spreads: tuple[float, ...], documents: float, both: float
 ) -> list[float]:
-    """The share of false alarms of each comparison; the Monte-Carlo error of their mean is 0.3 to
-    0.4 %, as the comparisons of an experiment have the baseline in common.
+    """The share of false alarms of each comparison; the Monte-Carlo error of their mean is between
+    0.3 and 0.4 %.
     """
     found = [
         [comparison.verdict != "no difference" for comparison in compare(totals)]
-        for totals in experiments(1100, seeds, spreads, documents, both)
+        for totals in experiments(900, seeds, spreads, documents, both)
     ]
     return np.mean(found, axis=0).tolist()
 
@@ -224,16 +229,12 @@ def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds: int) -> None:
     assert fmean(false_alarms(seeds, EQUAL, documents=1, both=0.5)) == pytest.approx(0.05, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("seeds", "most", "worst"), [(2, 0.07, 0.15), (3, 0.06, 0.1), (5, 0.06, 0.08)]
-)
-def test_arms_of_unequal_spreads_are_told_apart_hardly_more_often(
-    seeds: int, most: float, worst: float
-) -> None:
-    """With two seeds the test lets arms be pooled that have up to four times the spread."""
+@pytest.mark.parametrize(("seeds", "worst"), [(2, 0.11), (3, 0.07), (5, 0.06)])
+def test_so_are_arms_of_unequal_spreads(seeds: int, worst: float) -> None:
+    """On average; the one of four times the spread more often, as it may be pooled."""
     rates = false_alarms(seeds, GROWING, documents=1, both=0.5)
-    assert 0.04 < fmean(rates) < most
-    assert max(rates) == rates[-1] < worst
+    assert fmean(rates) == pytest.approx(0.05, abs=0.01)
+    assert max(rates) == pytest.approx(worst, abs=0.025)
 
 
 def test_seeds_alone_tell_equal_arms_apart_in_one_case_of_twenty() -> None:
@@ -241,7 +242,7 @@ def test_seeds_alone_tell_equal_arms_apart_in_one_case_of_twenty() -> None:
     draw = np.random.default_rng(0)
     for spreads in (EQUAL, GROWING):
         found = []
-        for _ in range(1000):
+        for _ in range(900):
             bounds = (draw.normal(size=(6, 2)) * np.array(spreads)[:, None]).tolist()
             pool = pool_seeds(bounds)
             found += [difference(each, bounds[0], None, pool).verdict for each in bounds[1:]]
