@@ -140,7 +140,6 @@ WRONG = [
         "generator(0, Purpose.LATENT)",
         "evaluate/test_evaluate.py::test_every_measurement_draws_from_the_seed_of_evaluation",
         "pipelines",
-        slow=True,
     ),
     Wrong(
         "z of labels from seed 0",
@@ -149,7 +148,6 @@ WRONG = [
         "0, Purpose.LABEL",
         "evaluate/test_evaluate.py::test_every_measurement_draws_from_the_seed_of_evaluation",
         "pipelines",
-        slow=True,
     ),
     Wrong(
         "z of the coin from seed 0",
@@ -158,7 +156,6 @@ WRONG = [
         "generator(0, Purpose.COIN)",
         "evaluate/test_evaluate.py::test_every_measurement_draws_from_the_seed_of_evaluation",
         "pipelines",
-        slow=True,
     ),
     Wrong(
         "bounds with noise of seed 0",
@@ -167,7 +164,6 @@ WRONG = [
         "0, Purpose.BOUNDS",
         "evaluate/test_evaluate.py::test_every_measurement_draws_from_the_seed_of_evaluation",
         "pipelines",
-        slow=True,
     ),
     Wrong(
         "labels of the first rows under a cap",
