@@ -75,4 +75,20 @@ WRONG = [
         "artifacts/test_byte_tokenizer.py::test_any_bytes_come_back",
         "pipelines",
     ),
+    Wrong(
+        "the training bound in nats and bits",
+        "artifacts/curve.py",
+        "self.ce_nats / LN2 + (self.kl_bits or 0.0)",
+        "self.ce_nats + (self.kl_bits or 0.0)",
+        "artifacts/test_curve.py::test_the_training_bound_is_in_bits_with_kl",
+        "pipelines",
+    ),
+    Wrong(
+        "the training bound without KL",
+        "artifacts/curve.py",
+        "self.ce_nats / LN2 + (self.kl_bits or 0.0)",
+        "self.ce_nats / LN2",
+        "artifacts/test_curve.py::test_the_training_bound_is_in_bits_with_kl",
+        "pipelines",
+    ),
 ]

@@ -91,4 +91,20 @@ WRONG = [
         "report/benchmarks/test_table.py::test_seeds_may_make_a_difference_none",
         "pipelines",
     ),
+    Wrong(
+        "errors of seeds on the same documents averaged out",
+        "report/arms.py",
+        "fmean(e.se for e in estimates)",
+        "fmean(e.se for e in estimates) / len(estimates) ** 0.5",
+        "report/test_arms.py::test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink",
+        "pipelines",
+    ),
+    Wrong(
+        "a mean over the seeds that have a figure",
+        "report/arms.py",
+        "if len(present) == len(self.runs) else None",
+        "if present else None",
+        "report/test_arms.py::test_a_figure_that_a_seed_lacks_has_no_mean",
+        "pipelines",
+    ),
 ]
