@@ -92,6 +92,26 @@ def test_a_changed_default_runs_again_what_reads_it(pipeline, module, old, new, 
         assert {name for name in status if name.startswith("train@")} == all_runs(pipeline)
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "question=null",
+        "question='Another?'",
+        "expectation=[]",
+        "expectation=[{arm: free_k8, than: baseline, bound: lower}]",
+    ],
+)
+def test_another_question_or_expectation_runs_the_report_again_alone(pipeline, override):
+    params = pipeline.folder / "params.yaml"
+    before = params.read_text()
+    try:
+        pipeline.ok("python", "-m", "pipelines.compose", "experiment=quickstart", override)
+        assert params.read_text() != before
+        assert changed_stages(pipeline) == {"report"}
+    finally:
+        params.write_text(before)
+
+
 def composed(project, module, old, new):
     """What params.yaml becomes with another default."""
     params = project.folder / "params.yaml"
@@ -167,6 +187,7 @@ EDITS = [
     ("ftmodel/inference/generate.py", renumbered, ["evaluate", "suite"]),
     ("pipelines/tokenize/encode.py", renumbered, ["tokenize"]),
     ("pipelines/report/page.py", renumbered, ["report"]),
+    ("pipelines/config/arms.py", renumbered, ["report"]),  # which runs are an arm
 ]
 
 

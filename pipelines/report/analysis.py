@@ -42,7 +42,7 @@ class Analysis:
         known = {(c.arm.name, c.other.name): c for c in self.comparisons}
         return [
             known.get((e.arm, e.than))
-            or contrast_bounds(arms[e.arm], arms[e.than], arms[e.arm].unit)
+            or contrast_bounds(arms[e.arm], arms[e.than], arms[e.arm].unit, self.arms)
             for e in self.expectation
         ]
 

@@ -7,9 +7,10 @@ difference over documents is not known, and seeds alone decide what counts.
 from collections import defaultdict
 from dataclasses import dataclass
 
+from ftmodel.analysis.statistics import pool_seeds
 from pipelines.artifacts.results import Estimate
 from pipelines.report.arms import Arm, OverSeeds, over_seeds
-from pipelines.report.comparison import Comparison, contrast, controls
+from pipelines.report.comparison import Comparison, contrast, controls, poolable
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,10 @@ def from_plain(arms: list[Arm], bounds: dict[str, list[Estimate]]) -> dict[str, 
     """Each arm that has bounds against the plain baseline of its family, by seeds alone."""
     means = {name: [bound.mean for bound in each] for name, each in bounds.items()}
     present = [arm for arm in arms if arm.name in bounds]
-    return {
-        arm.name: contrast(arm, other, arm.unit, means[arm.name], means[other.name])
-        for arm in present
-        for other in controls(arm, present)
-        if other.plain
-    }
+    differences = {}
+    for arm in present:
+        for other in (other for other in controls(arm, present) if other.plain):
+            pool = pool_seeds(means[each.name] for each in poolable(arm, other, present))
+            seeds = means[arm.name], means[other.name]
+            differences[arm.name] = contrast(arm, other, arm.unit, *seeds, pool=pool)
+    return differences

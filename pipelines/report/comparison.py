@@ -7,8 +7,14 @@ from math import isnan
 
 import torch
 
-from ftmodel.analysis.statistics import Difference, difference, mean_and_error
-from pipelines.artifacts.results import Estimate
+from ftmodel.analysis.statistics import (
+    Difference,
+    DocumentError,
+    Pool,
+    difference,
+    document_error,
+    pool_seeds,
+)
 from pipelines.report.arms import Arm, baselines, by_data, families
 
 
@@ -36,28 +42,36 @@ def contrast(
     unit: str,
     seeds: list[float],
     other_seeds: list[float],
-    documents: float | None = None,
+    documents: DocumentError | None = None,
+    pool: Pool | None = None,
 ) -> Comparison:
-    """One arm against another by a figure of every seed of each.
-
-    ``documents`` is the difference's standard error over them; where None, seeds alone decide.
+    """One arm against another by a figure of every seed of each; ``documents`` and ``pool`` as in
+    `difference`.
     """
-    found = difference(seeds, other_seeds, documents)
+    found = difference(seeds, other_seeds, documents, pool)
     return Comparison(**vars(found), arm=arm, other=other, unit=unit)
 
 
-def over_documents(arm: Arm, other: Arm, unit: str) -> Estimate:
-    """One bound minus the other's, means over seeds, with the error of the difference."""
+def over_documents(arm: Arm, other: Arm, unit: str) -> DocumentError:
+    """The error over documents of one bound minus the other's, means over seeds."""
     bits, other_bits = (
-        torch.stack([run.document_bits() for run in each.runs]).mean(0) for each in (arm, other)
+        torch.stack([run.document_bits() for run in each.runs]) for each in (arm, other)
     )
-    return Estimate(**mean_and_error(bits - other_bits, arm.first.details.sizes(unit)))
+    return document_error(bits, other_bits, arm.first.details.sizes(unit))
 
 
-def contrast_bounds(arm: Arm, other: Arm, unit: str) -> Comparison:
-    """One arm against another by the bounds of the same held-out documents."""
-    documents = over_documents(arm, other, unit).se
-    return contrast(arm, other, unit, arm.bounds(unit), other.bounds(unit), documents)
+def contrast_bounds(arm: Arm, other: Arm, unit: str, arms: list[Arm]) -> Comparison:
+    """One of ``arms`` against another by the bounds of the same held-out documents."""
+    documents = over_documents(arm, other, unit)
+    pool = pool_seeds(each.bounds(unit) for each in poolable(arm, other, arms))
+    return contrast(arm, other, unit, arm.bounds(unit), other.bounds(unit), documents, pool)
+
+
+def poolable(arm: Arm, other: Arm, arms: list[Arm]) -> list[Arm]:
+    """Those whose spread over seeds may be that of the two: of the data, model and token budget of
+    either.
+    """
+    return [each for group in families(arms) if arm in group or other in group for each in group]
 
 
 def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
@@ -74,7 +88,7 @@ def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
 def compare(arms: list[Arm]) -> list[Comparison]:
     """The bound of each arm against that of its controls; arms without any are left out."""
     return [
-        contrast_bounds(arm, other, group[0].unit)
+        contrast_bounds(arm, other, group[0].unit, group)
         for group in by_data(arms).values()
         for arm in group
         for other in controls(arm, group)

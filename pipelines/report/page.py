@@ -49,6 +49,7 @@ def templates(folder: Path = TEMPLATES) -> Environment:
         "character_kinds": character_kinds,
         "count": wording.count,
         "in_words": wording.in_words,
+        "other_error": wording.other_error,
         "percent": wording.percent,
         "signed": wording.signed,
         "zip": zip,

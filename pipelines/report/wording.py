@@ -34,7 +34,9 @@ def listed(words: Iterable[str]) -> str:
 
 
 def in_words(difference: Difference) -> str:
-    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents and over seeds."""
+    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents, and the one over seeds
+    that decides.
+    """
     documents, seeds = difference.documents, difference.seeds
     known = documents is not None and not isnan(documents)
     return (
@@ -42,6 +44,17 @@ def in_words(difference: Difference) -> str:
         + (f" ± {documents:.4f}" if known else "")
         + ("" if isnan(seeds) else f", seeds ± {seeds:.4f}")
     )
+
+
+def other_error(difference: Difference) -> str:
+    """The error over seeds that does not decide, and why: ± 0.0020 of these two alone."""
+    error = difference.other_seeds
+    if isnan(error):
+        return "–"
+    if difference.is_pooled:
+        return f"± {error:.4f} of these two alone"
+    p = "p < 0.001" if difference.equality < 0.001 else f"p = {difference.equality:.3f}"
+    return f"± {error:.4f} pooled; spreads differ, {p}"
 
 
 def printable(text: str) -> str:

@@ -10,10 +10,11 @@ from functools import cached_property
 from math import hypot
 from typing import Any
 
+from ftmodel.analysis.statistics import DocumentError, pool_seeds
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.report.arms import Arm, OverSeeds
-from pipelines.report.comparison import Comparison, contrast, contrast_bounds
+from pipelines.report.comparison import Comparison, contrast, contrast_bounds, poolable
 from pipelines.sweep.plan import LATENT, Plan, Settings
 from pipelines.sweep.result import DONE, Result
 
@@ -86,10 +87,14 @@ class Ranking:
 
     def difference(self, setting: Setting) -> Comparison:
         arm, best, unit = setting.arm, self.best.arm, setting.unit
+        arms = [each.arm for each in self.settings]
         if self.same_documents:
-            return contrast_bounds(arm, best, unit)
+            return contrast_bounds(arm, best, unit, arms)
+        documents = min(each.first.evaluation.documents for each in (arm, best))
         errors = hypot(setting.bound.se, self.best.bound.se)  # as if of different documents
-        return contrast(arm, best, unit, setting.bounds, self.best.bounds, errors)
+        pool = pool_seeds(each.bounds(unit) for each in poolable(arm, best, arms))
+        over = DocumentError(errors, documents - 1)
+        return contrast(arm, best, unit, setting.bounds, self.best.bounds, over, pool)
 
     def with_verdict(self, verdict: str) -> list[Comparison]:
         return [c for c in self.differences.values() if c.verdict == verdict]

@@ -84,3 +84,10 @@ def test_numbers_by_name_without_lists_and_texts():
     assert not any(name.startswith(("budgets", "bits_per_byte")) for name in figures)
     nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": True, "f": [1, 2], "g": None, "h": "text"}
     assert flat(nested, ".") == {"a.b": 1, "a.c.d": 2.5, "e": 1}
+
+
+def test_models_are_compared_by_nll_or_filtering_bound() -> None:
+    """Whatever the other bounds say."""
+    others = {"elbo": Estimate(3.0, 0.1), "iwae": Estimate(2.0, 0.1), "prior": Estimate(0.5, 0.1)}
+    assert Figures(filtering=Estimate(1.0, 0.1), **others).bound.mean == 1.0
+    assert Figures(nll=Estimate(1.5, 0.1)).bound.mean == 1.5

@@ -40,8 +40,8 @@ def settings(value, key=""):
         for field in dataclasses.fields(value):
             yield type(value), f"{key}{field.name}"
             yield from settings(getattr(value, field.name), f"{key}{field.name}.")
-    elif isinstance(value, dict):
-        for name, entry in value.items():
+    elif isinstance(value, dict | list):
+        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
             yield from settings(entry, f"{key}{name}.")
 
 
@@ -59,8 +59,11 @@ def test_every_field_of_the_schema_is_in_the_composed_params():
     for _, key in present:
         node = plain
         for name in key.split("."):
-            assert name in node, key
-            node = node[name]
+            if isinstance(node, list):
+                node = node[int(name)]
+            else:
+                assert name in node, key
+                node = node[name]
 
 
 def leaves(node, key=""):
@@ -122,6 +125,8 @@ def test_dvc_composes_the_same_params(overrides, tmp_path):
         "suite.tasks.words.shots",
         "data.stdlib.deduplicate",
         "data.stdlib.parts.stdlib.weight",
+        "question",
+        "expectation.1.because",
     ],
 )
 def test_a_setting_left_out_of_params_is_named_and_not_filled_in(key, tmp_path):

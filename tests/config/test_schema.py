@@ -113,6 +113,16 @@ def test_the_papers_third_experiment_has_the_arms_of_table_3_and_its_last_third(
 RUN = "runs.free_k1_8"
 ARCHITECTURE = "models.target_small.architecture"
 PART = "data.stdlib.parts.stdlib"
+
+
+def expected(change: str) -> str:
+    """An override that states an expectation of smoke, right but for one entry."""
+    entries = {"arm": "free_k1", "than": "baseline", "bound": "lower"}
+    key, _, value = change.partition(": ")
+    entries[key] = value
+    return f"expectation=[{{{', '.join(f'{k}: {v}' for k, v in entries.items())}}}]"
+
+
 MISTAKES = [
     (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
     (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
@@ -197,6 +207,19 @@ MISTAKES = [
     ("compute.max_failures=-1", "compute.max_failures", "at least 0"),
     ("evaluation.groups=1", "evaluation.groups", "at least 2"),
     ("name=a.b", "name", "lower-case"),
+    ("question=' '", "question", "empty"),
+    ("question=[a]", "question", "Cannot convert"),
+    (expected("arm: free"), "expectation.0.arm", "'free' is not an arm: baseline, free_k1_8, "),
+    (expected("than: free"), "expectation.0.than", "'free' is not an arm"),
+    (expected("than: free_k1"), "expectation.0.than", "the arm itself"),
+    (expected("than: text_free_k1_2"), "expectation.0.than", "never compared with free_k1"),
+    (expected("because: ' '"), "expectation.0.because", "empty"),
+    (expected("bound: less"), "expectation: bound", "expected one of [lower, higher, no_diff"),
+    (expected("becaus: a"), "expectation: becaus", "not in 'Expectation'"),
+    ("expectation=[{arm: free_k1, than: baseline}]", "expectation.0.bound", "missing"),
+    ("expectation=[free_k1]", "expectation.0", "not a subclass of Expectation"),
+    ("expectation=lower", "expectation", "not a ListConfig"),
+    ("expectation=null", "expectation", "not Optional"),
     (f"{RUN}.kappa_warmup_steps=-1", f"{RUN}.kappa_warmup_steps", "-1 is outside 0 … 20"),
     (f"{RUN}.kappa_warmup_steps=21", f"{RUN}.kappa_warmup_steps", "the steps of 10400 tokens"),
 ]
@@ -234,6 +257,38 @@ def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     assert str(caught.value).replace("conf/:", "conf:").startswith(f"conf: {key}")
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_one_expectation_of_two_arms_is_enough():
+    """Of a lower and a higher bound one would come true in any case."""
+    both = [f"{{arm: free_k1, than: baseline, bound: {bound}}}" for bound in ("lower", "higher")]
+    turned = "{arm: baseline, than: free_k1, bound: lower}"
+    for second in (both[1], turned):
+        with pytest.raises(UserError, match=r"^conf: expectation\.1: expectation\.0 is about"):
+            parse(compose_config(["experiment=smoke", f"expectation=[{both[0]},{second}]"]), "conf")
+
+
+@pytest.mark.parametrize("key", ["tokens=20800", "model=text_small", "data=other"])
+def test_arms_that_the_report_never_compares_are_refused(key):
+    """They differ in one of data, model and token budget; a budget on the way changes nothing."""
+    overrides = ["+source@data.other=target", "data.other.train_sequences=9",
+                 "data.other.validation_sequences=9", "models.text_small.architecture.context=65",
+                 expected("because: so")]  # fmt: skip
+    smoke = compose_config(["experiment=smoke", *overrides, "runs.free_k1.budgets=[5200]"])
+    (stated,) = parse(smoke, "conf").expectation
+    assert str(stated) == "the bound of free_k1 lower than that of baseline, because so"
+    with pytest.raises(
+        UserError, match=r"^conf: expectation\.0\.than: baseline \(.* never compared"
+    ):
+        parse(compose_config(["experiment=smoke", *overrides, f"runs.free_k1.{key}"]), "conf")
+
+
+def test_expectations_name_arms_and_not_the_runs_of_their_seeds():
+    seeds = ["experiment=kappa_text", "seeds=[3,5]"]
+    entry = "expectation=[{{arm: {}, than: baseline, bound: lower}}]"
+    assert parse(compose_config([*seeds, entry.format("free_k1")]), "conf").expectation
+    with pytest.raises(UserError, match=r"expectation\.0\.arm: 'free_k1_s3' is not an arm"):
+        parse(compose_config([*seeds, entry.format("free_k1_s3")]), "conf")
 
 
 def test_a_builder_needs_files():

@@ -14,6 +14,7 @@ import ftmodel
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
 from ftmodel.model.mapper import pack_bits
@@ -97,6 +98,19 @@ def test_bounds_follow(model, log_probs, make_tokens, rng):
     prior = log_probs(inputs, targets, pack_bits(noise[1] < 0.5))
     torch.testing.assert_close(bounds.ce, -posterior.sum(1), **CLOSE)
     torch.testing.assert_close(bounds.prior, -prior.sum(1), **CLOSE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fast", "plain"])
+def test_the_filtering_bound_follows(model, log_probs, make_tokens, rng, dtype):
+    """Of one particle: the prior-sample bound of its z."""
+    model.to(dtype)
+    tokens = make_tokens(3, 9)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    noise = torch.rand(2, 3, 8, 3, generator=rng)
+    bound = filtering_bound(model, inputs, targets, 1, iter(noise).__next__)
+    with torch.no_grad():
+        expected = log_probs(inputs, targets, pack_bits(noise[0] < 0.5))
+    torch.testing.assert_close(bound, -expected.sum(1), **CLOSE)
 
 
 @torch.no_grad()

@@ -39,7 +39,7 @@ def test_every_comparison_is_computed_once_a_report(
     make_report(tmp_path)
     assert (len(compared), len(on_suites)) == (1, 1)
     assert len(tables) == 2  # one for each data set
-    pairs = [(arm.name, other.name) for arm, other, _ in bounds]
+    pairs = [(arm.name, other.name) for arm, other, *_ in bounds]
     assert sorted(pairs) == [("free", "base"), ("z", "sums")]
     assert len(scores) == 1
 

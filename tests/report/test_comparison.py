@@ -1,12 +1,15 @@
 """Which arms are compared, and with what errors; figures are bits per token."""
 
-from math import sqrt
+import random
+from math import nan, sqrt
 from pathlib import Path
 from statistics import stdev
 
 import pytest
 
+from ftmodel.analysis.statistics import Difference, SeedError
 from pipelines.report.comparison import compare, over_documents
+from pipelines.report.wording import other_error
 from tests.support.results import arms_of, run, seeded, write_experiment
 
 PAIR = {"base": run(), "free": run(kappa=1.0)}
@@ -19,8 +22,7 @@ def test_a_difference_is_a_ratio_of_sums_paired_by_document(tmp_path: Path) -> N
     for arm, bits in ((base, [100.0, 50.0]), (free, [90.0, 41.0])):
         arm.first.details.bound_bits, arm.first.details.document_tokens = bits, [60, 20]
     found = over_documents(free, base, "bits_per_token")
-    assert found.mean == pytest.approx((-10 - 9) / 80)
-    assert found.se == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
+    assert found.error == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
 
 
 def test_all_seeds_of_both_arms_count(tmp_path: Path) -> None:
@@ -32,8 +34,24 @@ def test_all_seeds_of_both_arms_count(tmp_path: Path) -> None:
     assert found.seeds == pytest.approx(stdev([0.5, 0.6]) * sqrt(1 + 1 / 2))
 
 
+def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path: Path) -> None:
+    arms = PAIR | {
+        "other": run(kappa=2.0), "large": run(kappa=1.0, model="large"),
+        "long": run(kappa=1.0, tokens=13_000), "text": run("text", kappa=1.0),
+    }  # fmt: skip
+    near = {"base": [0.5, 0.52], "free": [0.45, 0.46], "other": [0.40, 0.43]}
+    far = {"large": [0.3, 0.31], "long": [0.2, 0.22], "text": [0.2, 0.25]}
+    compared = compare(seeded(tmp_path, arms, near | far).arms)
+    pooled = sqrt(sum(stdev(each) ** 2 for each in near.values()) / 3)
+    assert [c.arm.name for c in compared] == ["free", "other"]
+    assert all(c.is_pooled and c.pooled.freedom == 3 for c in compared)
+    assert [c.seeds for c in compared] == pytest.approx([pooled, pooled])
+    own = [sqrt(stdev(near["base"]) ** 2 / 2 + stdev(near[n]) ** 2 / 2) for n in ("free", "other")]
+    assert [c.other_seeds for c in compared] == pytest.approx(own)
+
+
 def test_what_seeds_do_to_another_arm_does_not_count(tmp_path: Path) -> None:
-    """Seeds move arms of large κ much further than others."""
+    """Seeds move arms of large κ much further than others: these are not pooled."""
     arms = PAIR | {"other": run(kappa=2.0)}
     bounds = {"base": [0.5, 0.501], "free": [0.48, 0.481], "other": [0.45, 0.65]}
     free, other = compare(seeded(tmp_path, arms, bounds).arms)
@@ -46,3 +64,30 @@ def test_both_baselines_are_compared_with(tmp_path: Path) -> None:
     arms = seeded(tmp_path, CONTROLLED, bounds).arms
     pairs = [(c.arm.name, c.other.name) for c in compare(arms)]
     assert pairs == [("plus", "base"), ("free", "base"), ("free", "plus")]
+
+
+def test_noise_of_a_seed_on_a_document_counts_once(tmp_path: Path) -> None:
+    """In both errors whole, and the same in both arms: 1 and 1 make 1."""
+    base, free = seeded(tmp_path, PAIR, {"base": [0.5, 0.5], "free": [0.5, 0.5]}).arms
+    draw = random.Random(0)
+    for one in (*base.runs, *free.runs):
+        one.details.bound_bits = [65 * draw.gauss(0.5, 0.1) for _ in range(500)]
+        one.details.document_tokens = [65] * 500
+    found = over_documents(free, base, "bits_per_token")
+    assert found.interaction == pytest.approx(0.1**2 / 500, rel=0.1)
+    assert found.error**2 == pytest.approx(found.interaction, rel=0.2)
+
+
+def test_the_other_error_over_seeds_is_in_words() -> None:
+    own, pooled = SeedError(0.02, 2), SeedError(0.01, 8)
+    words = [
+        other_error(Difference(0.1, None, own, pooled, p, 0.05)) for p in (nan, 0.4, 0.0312, 0.0002)
+    ]
+    assert words == [
+        "± 0.0200 of these two alone",
+        "± 0.0200 of these two alone",
+        "± 0.0100 pooled; spreads differ, p = 0.031",
+        "± 0.0100 pooled; spreads differ, p < 0.001",
+    ]
+    unknown = SeedError(nan, 0)
+    assert other_error(Difference(0.1, None, unknown, unknown, nan, 0.05)) == "–"

@@ -196,6 +196,16 @@ def test_free_transformers_stand_beside_both_baselines(seeded: Path) -> None:
     assert [row.split("|")[1].strip() for row in rows] == ["plus", "free_1", "free_2"]
 
 
+def test_the_error_over_seeds_that_does_not_decide_is_a_column(seeded: Path) -> None:
+    """The seeds of `free_1` alone differ, so it is not pooled: own √(0.0141²/2), pooled less."""
+    table = (seeded / "report.md").read_text().split("differences from the baselines")[1]
+    head, _, _, free = [line.split("|") for line in table.splitlines() if line.startswith("|")][:4]
+    assert head[4] == " other error over seeds " and "seeds ± 0.0100" in free[3]
+    assert re.fullmatch(r" ± 0\.0071 pooled; spreads differ, p (= 0\.\d{3}|< 0\.001) ", free[4])
+    assert "<small>seeds ± 0.0100</small>" in (seeded / "index.html").read_text()
+    assert "± 0.0071 pooled" in (seeded / "index.html").read_text()
+
+
 def test_budgets_have_mean_spread_seeds_and_difference(seeded: Path) -> None:
     table = (seeded / "report.md").read_text().split("bound at each budget")[1]
     head, _, *rows = [line.split("|") for line in table.splitlines() if line.startswith("|")][:6]
@@ -204,7 +214,8 @@ def test_budgets_have_mean_spread_seeds_and_difference(seeded: Path) -> None:
     ]  # fmt: skip
     free = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in rows}["free_1"]
     bound, difference = "0.1500 ± 0.0033, spread 0.0141, 2 seeds", "−0.0167, seeds ± 0.0100"
-    told = "no difference (threshold 0.0430, 2 and 2 seeds)"
+    # only this arm's seeds differ, so that it is not pooled: t of one degree of freedom
+    told = "no difference (threshold 0.1271, 2 and 2 seeds)"
     assert free[:2] == [f"{bound}, snapshot", f"{difference}: {told}"]
     assert free[4:6] == [bound, f"−0.0167 ± 0.0033, seeds ± 0.0100: {told}"]
     assert free[6].startswith("0.3506, spread 0.0071, 2 seeds, 2 budgets")

@@ -59,7 +59,9 @@ def test_seeds_are_in_the_words(tmp_path: Path) -> None:
     assert "free (−0.0800 ± 0.0001, seeds ± 0.0316)" in findings(analysis)["target"][0]
     text = caveat_of(analysis)
     assert "One seed" not in text
-    assert "With 2 seeds a spread is a rough estimate" in text
+    assert (
+        "an arm with four times the spread of all others" in text and "in one case of six" in text
+    )
 
 
 ATTRIBUTIONS = [

@@ -238,7 +238,9 @@ def arms_of(folder: Path) -> list[Arm]:
 
 
 def analysis_of(folder: Path) -> Analysis:
-    return Analysis(arms_of(folder), Evaluation())
+    with chdir(folder):
+        expectation = load_experiment().expectation
+    return Analysis(arms_of(folder), Evaluation(), expectation)
 
 
 def with_seeds(arms: dict[str, dict[str, Any]], seeds: int = 2) -> dict[str, dict[str, Any]]:

@@ -52,6 +52,42 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
+        "arms compared by IWAE",
+        "artifacts/results.py",
+        "bound = self.nll or self.filtering",
+        "bound = self.nll or self.iwae",
+        "artifacts/test_results.py::test_models_are_compared_by_nll_or_filtering_bound",
+        "pipelines",
+    ),
+    Wrong(
+        "the filter's own error with the variance of one filter",
+        "evaluate/bounds.py",
+        "filters.var(0) / settings.filters",
+        "filters.var(0)",
+        "evaluate/test_bounds.py::"
+        "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
+        "pipelines",
+    ),
+    Wrong(
+        "use of z by the ELBO",
+        "evaluate/bounds.py",
+        'use=filtering - sums["ce"]',
+        'use=sums["elbo"] - sums["ce"]',
+        "evaluate/test_bounds.py::"
+        "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
+        "pipelines",
+    ),
+    Wrong(
+        "every filter with the same z",
+        "evaluate/bounds.py",
+        "model, inputs, targets, settings.particles, draw, ids, settings.resample_below",
+        "model, inputs, targets, settings.particles, noise_of(batch, bits, settings.seed, "
+        "Purpose.FILTER, device), ids, settings.resample_below",
+        "evaluate/test_bounds.py::"
+        "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
+        "pipelines",
+    ),
+    Wrong(
         "a z of its own for each sequence of a pinned group",
         "evaluate/target_generations.py",
         "sample(share_z=size)",

@@ -107,4 +107,28 @@ WRONG = [
         "report/test_arms.py::test_a_figure_that_a_seed_lacks_has_no_mean",
         "pipelines",
     ),
+    Wrong(
+        "a z ignored only where its use is negative",
+        "report/use_of_z.py",
+        "self.use.mean < threshold",
+        "self.use.mean < 0",
+        "report/test_verdicts.py::test_a_z_that_the_decoder_ignores_is_named",
+        "pipelines",
+    ),
+    Wrong(
+        "recovery against the baseline with more blocks",
+        "report/use_of_z.py",
+        "if b.plain), None)",
+        "if not b.plain), None)",
+        "report/sections/test_use_of_z.py::test_the_table",
+        "pipelines",
+    ),
+    Wrong(
+        "IWAE drawn above its last",
+        "report/sections/iwae.py",
+        'filtering = run.figures("bits_per_token").bound.mean',
+        "filtering = bounds[samples[-1]].mean",
+        "report/sections/test_iwae.py::test_iwae_is_drawn_above_the_filtering_bound",
+        "pipelines",
+    ),
 ]

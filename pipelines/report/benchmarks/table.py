@@ -1,9 +1,11 @@
 """The arms of a family on the benchmarks of their suite, each beside the plain baseline.
 
-Differences count by the rule of ftmodel/analysis/statistics.py. The same documents score both arms:
-where the score of each document is stored, the error of a difference is that of the differences
-document by document. Elsewhere the two errors are added as if the documents were different ones,
-which is rather too large: what is hard for one arm is hard for the other.
+Differences count by the rule of ftmodel/analysis/statistics.py, with the spread over seeds pooled
+over the family on the same task. The same documents score both arms: where the score of each
+document is stored, the error of a difference is that of the differences document by document.
+Elsewhere the two errors are added as if the documents were different ones, which is rather too
+large: what is hard for one arm is hard for the other, and noise of a seed on a document counts in
+the error over seeds as well.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from statistics import fmean
 
 import torch
 
-from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.analysis.statistics import DocumentError, document_error, pool_seeds
 from pipelines.artifacts.results import Estimate, SuiteBudget, SuiteResults, TaskScore
 from pipelines.artifacts.run_results import RunResults
 from pipelines.report.arms import Arm, OverSeeds, families, over_seeds
@@ -149,22 +151,29 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
             if other.run.extra_blocks or (late and late_tokens(arm) != late_tokens(other)):
                 continue
             baseline = over_seeds(values[other.name]).mean
-            difference = compare_scores(arm, other, task, values, late)
+            pooled = [each for each in present if not late or late_tokens(each) == late_tokens(arm)]
+            difference = compare_scores(arm, other, task, values, late, pooled)
         value = over_seeds(values[arm.name])
         by_arm[arm.name] = Score(value, baseline, difference, task.higher_is_better)
     return by_arm
 
 
 def compare_scores(
-    arm: Arm, other: Arm, task: Task, values: dict[str, list[Estimate]], late: bool
+    arm: Arm,
+    other: Arm,
+    task: Task,
+    values: dict[str, list[Estimate]],
+    late: bool,
+    pooled: list[Arm],
 ) -> Comparison:
     """An arm against another by the scores of every seed, ``values`` by arm."""
-    seeds, other_seeds = values[arm.name], values[other.name]
     error = None if late else paired_error(arm, other, task)
     if error is None:
-        error = hypot(over_seeds(seeds).se, over_seeds(other_seeds).se)
-    means = [value.mean for value in seeds], [value.mean for value in other_seeds]
-    return contrast(arm, other, task.metric, *means, error)
+        errors = [over_seeds(values[each.name]).se for each in (arm, other)]
+        error = DocumentError(hypot(*errors), task.documents - 1)
+    means = {each.name: [value.mean for value in values[each.name]] for each in pooled}
+    pool = pool_seeds(means.values())
+    return contrast(arm, other, task.metric, means[arm.name], means[other.name], error, pool)
 
 
 def final_values(arm: Arm, task: Task) -> list[Estimate]:
@@ -202,10 +211,9 @@ def late_tokens(arm: Arm) -> list[int]:
     return [budget.tokens for budget in late_budgets(arm.first)]
 
 
-def paired_error(arm: Arm, other: Arm, task: Task) -> float | None:
-    """Standard error of the difference document by document, if the scores of each are stored."""
+def paired_error(arm: Arm, other: Arm, task: Task) -> DocumentError | None:
+    """Of the difference document by document, if the scores of each are stored."""
     stored = [[run.suite_scores.get(task.key, []) for run in each.runs] for each in (arm, other)]
     if any(len(scores) != task.documents for of_arm in stored for scores in of_arm):
         return None
-    means, other_means = (torch.tensor(each, dtype=torch.float64).mean(0) for each in stored)
-    return mean_and_error(means - other_means)["se"]
+    return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))

@@ -5,7 +5,6 @@ templates/benchmarks.prose.jinja.
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
 
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.report.arms import Arm
@@ -13,7 +12,6 @@ from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, ne
 from pipelines.report.benchmarks.table import Benchmarks, Task, alike, suite_of
 from pipelines.report.wording import listed
 
-FEW = 30  # documents, below which two standard errors are less than a test at 5 % asks for
 CLOSE = 1.1  # models and trainings whose sizes differ by less are called alike
 
 
@@ -72,7 +70,6 @@ class View:
     beside: Beside | None
     late_beside: Beside | None
     in_the_paper: bool  # whether its tables have any of these benchmarks
-    few: ClassVar[int] = FEW
 
     @property
     def parameters(self) -> int:
@@ -96,11 +93,6 @@ class View:
     def times_longer(self) -> str:
         """The paper's training; see factor()."""
         return factor(self.beside.table.tokens, self.tokens) if self.beside else ""
-
-    @property
-    def small_tasks(self) -> list[str]:
-        """Of fewer documents than ``few``."""
-        return [task.name for task in self.family.tasks if task.documents < FEW]
 
     @property
     def single_seeds(self) -> bool:
