@@ -70,8 +70,8 @@ WRONG = [
     Wrong(
         "benchmarks of the same documents compared as if those were different ones",
         "report/benchmarks/table.py",
-        'mean_and_error(means - other_means)["se"]',
-        'hypot(*(mean_and_error(each)["se"] for each in (means, other_means)))',
+        "None if late else paired_error(arm, other, task)",
+        "None",
         "report/benchmarks/test_table.py::test_documents_are_paired_where_their_scores_are_stored",
         "pipelines",
     ),
@@ -86,8 +86,8 @@ WRONG = [
     Wrong(
         "seeds left out of the verdict on a benchmark",
         "report/benchmarks/table.py",
-        "means = [value.mean for value in seeds], [value.mean for value in other_seeds]",
-        "means = [over_seeds(seeds).mean], [over_seeds(other_seeds).mean]",
+        "{each.name: [value.mean for value in values[each.name]] for each in pooled}",
+        "{each.name: [over_seeds(values[each.name]).mean] for each in pooled}",
         "report/benchmarks/test_table.py::test_seeds_may_make_a_difference_none",
         "pipelines",
     ),

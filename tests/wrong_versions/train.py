@@ -227,4 +227,20 @@ WRONG = [
         "train/test_document_mask.py::test_a_document_starts_with_its_end_of_text",
         "pipelines",
     ),
+    Wrong(
+        "an infinite gradient taken",
+        "train/core/module.py",
+        "if not norm.isfinite():",
+        "if norm.isnan():",
+        "train/test_module.py::test_a_gradient_that_is_not_finite_stops_the_run",
+        "pipelines",
+    ),
+    Wrong(
+        "windows a token apart",
+        "artifacts/tokens/shards.py",
+        "self.stride = row or context",
+        "self.stride = row or self.length",
+        "artifacts/test_shards.py::test_windows_are_those_of_one_running_text",
+        "pipelines",
+    ),
 ]
