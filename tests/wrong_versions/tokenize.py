@@ -59,4 +59,12 @@ WRONG = [
         "tokenize/test_build.py::test_a_tokenizer_is_trained_on_the_start_of_every_part",
         "pipelines",
     ),
+    Wrong(
+        "a tokenizer trained on held-out text, too",
+        "tokenize/build.py",
+        '{part: sha256s[part] for part in parts["train"]}',
+        "sha256s",
+        "tokenize/test_build.py::test_a_tokenizer_is_not_trained_on_held_out_text",
+        "pipelines",
+    ),
 ]
