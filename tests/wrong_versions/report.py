@@ -131,4 +131,12 @@ WRONG = [
         "report/sections/test_iwae.py::test_iwae_is_drawn_above_the_filtering_bound",
         "pipelines",
     ),
+    Wrong(
+        "an arm called collapsed as one seed is",
+        "report/arms.py",
+        "if not self.collapsed or len(self.collapsed) == len(self.runs):",
+        "if True:",
+        "report/test_arms.py::test_it_is_said_how_many_seeds_collapsed",
+        "pipelines",
+    ),
 ]
