@@ -15,8 +15,6 @@ import pytest
 from tests.support.bench import ROOT, Bench, noticed
 from tests.wrong_versions import wrong_versions
 
-pytestmark = pytest.mark.slow
-
 WRONG = [wrong for wrong in wrong_versions() if not wrong.slow]
 
 
@@ -25,6 +23,7 @@ def bench(tmp_path_factory, warm_python):
     return Bench(tmp_path_factory.mktemp("bench"), warm_python)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted({wrong.package for wrong in WRONG}))
 def test_the_right_version_passes(bench, package):
     tests = sorted({wrong.noticed_by for wrong in WRONG if wrong.package == package})
@@ -32,17 +31,24 @@ def test_the_right_version_passes(bench, package):
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
 def test_a_wrong_version_is_noticed(bench, tmp_path, wrong):
     result = bench.run_wrong(wrong, tmp_path / "copy")
     assert noticed(result), result.stdout
 
 
-def test_names_are_not_used_twice():
-    names = [wrong.name for wrong in wrong_versions()]
-    assert sorted(names) == sorted(set(names))
+def test_the_list_fits_the_code_and_its_tests():
+    """Names are distinct, the text to replace is there once, the test that notices it exists."""
+    every = wrong_versions()
+    assert len({wrong.name for wrong in every}) == len(every) > 100
+    for wrong in every:
+        file, _, test = wrong.noticed_by.partition("::")
+        assert (ROOT / wrong.package / wrong.file).read_text().count(wrong.old) == 1, wrong.name
+        assert f"def {test.partition('[')[0]}(" in (ROOT / "tests" / file).read_text(), wrong.name
 
 
+@pytest.mark.slow
 def test_another_ftmodel_than_the_copy_stops_the_tests(tmp_path):
     """The guard itself: with the wrong package imported nothing is run, and the code is not 1."""
     env = os.environ | {"FTMODEL_UNDER_TEST": str(tmp_path)}

@@ -33,6 +33,22 @@ def tiny(latent_bits=1):
     return FreeTransformer(ModelConfig(2, 16, 2, 1, 32, 65, latent_bits=latent_bits), 29).eval()
 
 
+def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
+    def first_bit(tokens):
+        return SURE * (2 * (tokens[..., None] % 2) - 1)
+
+    def record(model, rows, bits, *rest):
+        rebuilt.append((rows, bits))
+        return BACK
+
+    rebuilt = []
+    model = encoded_by(first_bit)
+    monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", record)
+    latent_figures(model, Evaluation(probe_sequences=64), CPU, 7.0)
+    ((rows, bits),) = rebuilt
+    assert torch.equal(bits[..., 0], rows[:, :-1] % 2)
+
+
 @pytest.fixture
 def encoded_by(monkeypatch):
     """Factory of models whose encoder gives logits (n, T, H) of the tokens (n, T) that it reads."""

@@ -268,3 +268,9 @@ def test_standard_error_is_the_spread_of_the_estimate(rng):
     assert errors.mean().item() == pytest.approx(estimates.std().item(), rel=0.05)
     assert monte_carlo_error(log_probs[:1]).isnan().all()
     assert (monte_carlo_error(log_probs[:1].expand(4, -1)) == 0).all()
+
+
+def test_the_monte_carlo_error_of_two_samples():
+    """Of probabilities 1 and 3: standard deviation √2, mean 2, error √2 / (√2 · 2)."""
+    error = monte_carlo_error(torch.tensor([[1.0], [3.0]], dtype=torch.float64).log() - 900)
+    assert error.item() == pytest.approx(0.5)

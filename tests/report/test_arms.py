@@ -51,12 +51,21 @@ def test_seeds_of_another_recipe_are_another_arm(tmp_path: Path) -> None:
     assert [arm.name for arm in arms] == ["free_s0", "free_s1"]
 
 
-def test_a_figure_that_a_seed_lacks_has_no_mean() -> None:
-    def measured(seed: int, figures: Figures) -> RunResults:
-        plain = Run(kappa_bits=1.0, seed=seed)
-        evaluation = Evaluation(1, 1, 1.0, figures)
-        return RunResults(f"free_s{seed}", plain, 3, "target", evaluation, Details([], [], []), [])
+def measured(seed: int, figures: Figures, collapsed: bool = False) -> RunResults:
+    plain = Run(kappa_bits=1.0, seed=seed)
+    evaluation = Evaluation(1, 1, 1.0, figures, collapsed=collapsed)
+    return RunResults(f"free_s{seed}", plain, 3, "target", evaluation, Details([], [], []), [])
 
+
+@pytest.mark.parametrize(
+    ("seeds", "words"), [([], ""), ([1], "1 of 3 collapsed"), ([0, 1, 2], "collapsed")]
+)
+def test_it_is_said_how_many_seeds_collapsed(seeds: list[int], words: str) -> None:
+    arm = Arm("free", [measured(seed, Figures(), seed in seeds) for seed in range(3)])
+    assert (arm.collapsed, arm.collapse) == (seeds, words)
+
+
+def test_a_figure_that_a_seed_lacks_has_no_mean() -> None:
     one, other = Figures(ce=Estimate(1.0, 0.1), kl=Estimate(2.0, 0.1)), Figures(ce=Estimate(3.0, 0))
     means = Arm("free", [measured(0, one), measured(1, other)]).figures()
     assert means.ce is not None and means.ce.mean == 2.0

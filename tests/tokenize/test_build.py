@@ -210,6 +210,16 @@ def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
     assert sample == b"".join(t[:n] for t, n in zip(joined, (100, 101, 101, 101), strict=True))
 
 
+def test_a_tokenizer_is_not_trained_on_held_out_text(tmp_path):
+    written = write_corpus(
+        tmp_path / "corpus", train=[[b"some text of words"] * 9], validation=[[b"zzqqzzqq"] * 99]
+    )
+    tokenize("x", text_data(vocab_size=280), written, tmp_path / "tokens", cores=1)
+    learned = Shards(tmp_path / "tokens").byte_tokenizer().bytes_of
+    pairs = b"".join(token for token in learned if len(token) > 1)
+    assert b"te" in pairs and b"z" not in pairs
+
+
 class Killed(BaseException):
     pass
 

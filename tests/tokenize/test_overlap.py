@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.tokenize import overlap as overlap_module
@@ -60,6 +60,7 @@ FILES = st.lists(
 
 
 @given(training=FILES, held_out=FILES, n=st.integers(1, 6), chunk=st.integers(1, 20))
+@example(training=[[END, 1, 1]], held_out=[[END, 1, 1]], n=2, chunk=1)
 def test_it_finds_what_sets_of_tuples_find(tmp_path_factory, training, held_out, n, chunk):
     shards = write_shards(tmp_path_factory.mktemp("shards"), training, held_out, VOCABULARY)
     with pytest.MonkeyPatch.context() as patch:

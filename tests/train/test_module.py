@@ -18,7 +18,7 @@ from pipelines.config.load import load_experiment
 from pipelines.config.schema import Optim, Schedule
 from pipelines.train.core import curve_callback, trainer
 from pipelines.train.core import module as train_module
-from pipelines.train.core.module import TrainingModule, learning_rate_factor
+from pipelines.train.core.module import NonFinite, TrainingModule, learning_rate_factor
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
 from tests.support.training import RUN, same, train_run
@@ -98,6 +98,20 @@ def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_directi
         after = torch.cat([p.grad.flatten() for p in module.parameters()])
         scale = min(1.0, OPTIM.clip / before.norm().item())
         torch.testing.assert_close(after, scale * before, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_a_gradient_that_is_not_finite_stops_the_run(value):
+    module = make()
+    module._trainer = SimpleNamespace(global_step=4)
+    module.all_gather = lambda windows: windows
+    module.windows = [7, 8]
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    module.model.latent.zeta.grad[..., 0] = value
+    with pytest.raises(NonFinite) as caught:
+        module.configure_gradient_clipping(None)
+    assert (caught.value.step, caught.value.windows) == (5, [7, 8])
 
 
 def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):

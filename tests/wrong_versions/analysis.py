@@ -6,16 +6,17 @@ WRONG = [
     Wrong(
         "an arm's own spread over seeds ignored in the verdict",
         "analysis/statistics.py",
-        "limits = [stdev(sample) for sample in (seeds, other_seeds) if len(sample) > 1]",
-        "limits: list[float] = []",
+        "threshold=max([threshold(deciding, documents), *spreads])",
+        "threshold=threshold(deciding, documents)",
         "analysis/test_statistics.py::test_a_difference_within_the_spread_of_either_arm_is_none",
     ),
     Wrong(
         "two standard errors of two seeds taken for a test",
         "analysis/statistics.py",
-        "float(t.ppf(0.975, freedom))",
+        "float(stdtrit(freedom, 1 - LEVEL / 2))",
         "2.0",
-        "analysis/test_statistics.py::test_equal_arms_are_told_apart_in_at_most_one_case_of_twenty",
+        "analysis/test_statistics.py::"
+        "test_two_models_alone_are_compared_by_the_t_test_of_student_or_welch",
     ),
     Wrong(
         "standard error as if all documents had one size",

@@ -85,6 +85,9 @@ WRONG = [
         "                ids,\n",
         "evaluate/test_bounds.py::"
         "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
+        "pipelines",
+    ),
+    Wrong(
         "a z of its own for each sequence of a pinned group",
         "evaluate/target_generations.py",
         "sample(share_z=size)",
@@ -212,6 +215,14 @@ WRONG = [
         "posterior(rows[scored])",
         "posterior(rows)",
         "evaluate/test_evaluate.py::test_what_z_tells_of_the_hidden_side_is_found",
+        "pipelines",
+    ),
+    Wrong(
+        "sequences rebuilt from another's z",
+        "evaluate/target_latent.py",
+        "bits[some], rng",
+        "bits[some].flip(0), rng",
+        "evaluate/test_target_latent.py::test_sequences_are_rebuilt_from_their_own_z",
         "pipelines",
     ),
 ]

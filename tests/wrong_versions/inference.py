@@ -20,8 +20,8 @@ WRONG = [
     Wrong(
         "cached generation with an injection of its own",
         "inference/fast_decoder.py",
-        "self.model.inject_codes(x.x, codes)",
-        "x.x + self.model.latent.post_sampler[codes]",
+        "self.model.inject_codes(self.x.x, codes)",
+        "self.x.x + self.model.latent.post_sampler[codes]",
         "inference/test_injection.py::test_cached_generation_follows",
     ),
     Wrong(
@@ -41,14 +41,14 @@ WRONG = [
     Wrong(
         "new tokens off by one position",
         "inference/fast_decoder.py",
-        "rope = self.rope[self.position]",
-        "rope = self.rope[self.position - 1]",
+        "rope, mask = self.rope[self.position], self.readable()\n        torch.index_select",
+        "rope, mask = self.rope[self.position - 1], self.readable()\n        torch.index_select",
         "inference/test_generate.py::test_cached_generation_equals_the_full_forward_pass",
     ),
     Wrong(
         "keys and values of new tokens from r alone",
         "inference/fast_decoder.py",
-        "self.model.inject_codes(x.x, codes)",
+        "self.model.inject_codes(self.x.x, codes)",
         "self.model.latent.post_sampler[codes]",
         "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
     ),
@@ -251,5 +251,17 @@ WRONG = [
         "log_weights[:n] + log_ratio[at] - token_nll",
         "log_weights[:n] - token_nll",
         "inference/test_filtering.py::test_a_proposal_of_the_encoder_is_unbiased_too",
+        "a Monte-Carlo error of few samples too small",
+        "inference/answers.py",
+        "weights.std(0) /",
+        "weights.std(0, correction=0) /",
+        "inference/test_answers.py::test_the_monte_carlo_error_of_two_samples",
+    ),
+    Wrong(
+        "a Monte-Carlo error that no sample lowers",
+        "inference/answers.py",
+        "(sqrt(k) * weights.mean(0))",
+        "weights.mean(0)",
+        "inference/test_answers.py::test_the_monte_carlo_error_of_two_samples",
     ),
 ]

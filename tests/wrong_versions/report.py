@@ -70,8 +70,8 @@ WRONG = [
     Wrong(
         "benchmarks of the same documents compared as if those were different ones",
         "report/benchmarks/table.py",
-        'mean_and_error(means - other_means)["se"]',
-        'hypot(*(mean_and_error(each)["se"] for each in (means, other_means)))',
+        "None if late else paired_error(arm, other, task)",
+        "None",
         "report/benchmarks/test_table.py::test_documents_are_paired_where_their_scores_are_stored",
         "pipelines",
     ),
@@ -86,9 +86,25 @@ WRONG = [
     Wrong(
         "seeds left out of the verdict on a benchmark",
         "report/benchmarks/table.py",
-        "means = [value.mean for value in seeds], [value.mean for value in other_seeds]",
-        "means = [over_seeds(seeds).mean], [over_seeds(other_seeds).mean]",
+        "{each.name: [value.mean for value in values[each.name]] for each in pooled}",
+        "{each.name: [over_seeds(values[each.name]).mean] for each in pooled}",
         "report/benchmarks/test_table.py::test_seeds_may_make_a_difference_none",
+        "pipelines",
+    ),
+    Wrong(
+        "errors of seeds on the same documents averaged out",
+        "report/arms.py",
+        "fmean(e.se for e in estimates)",
+        "fmean(e.se for e in estimates) / len(estimates) ** 0.5",
+        "report/test_arms.py::test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink",
+        "pipelines",
+    ),
+    Wrong(
+        "a mean over the seeds that have a figure",
+        "report/arms.py",
+        "if len(present) == len(self.runs) else None",
+        "if present else None",
+        "report/test_arms.py::test_a_figure_that_a_seed_lacks_has_no_mean",
         "pipelines",
     ),
     Wrong(
@@ -113,6 +129,14 @@ WRONG = [
         'filtering = run.figures("bits_per_token").bound.mean',
         "filtering = bounds[samples[-1]].mean",
         "report/sections/test_iwae.py::test_iwae_is_drawn_above_the_filtering_bound",
+        "pipelines",
+    ),
+    Wrong(
+        "an arm called collapsed as one seed is",
+        "report/arms.py",
+        "if not self.collapsed or len(self.collapsed) == len(self.runs):",
+        "if True:",
+        "report/test_arms.py::test_it_is_said_how_many_seeds_collapsed",
         "pipelines",
     ),
 ]
