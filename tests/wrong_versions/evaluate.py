@@ -85,6 +85,9 @@ WRONG = [
         "Purpose.FILTER, device), ids, settings.resample_below",
         "evaluate/test_bounds.py::"
         "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
+        "pipelines",
+    ),
+    Wrong(
         "a z of its own for each sequence of a pinned group",
         "evaluate/target_generations.py",
         "sample(share_z=size)",

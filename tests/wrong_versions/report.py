@@ -70,9 +70,17 @@ WRONG = [
     Wrong(
         "benchmarks of the same documents compared as if those were different ones",
         "report/benchmarks/table.py",
-        'mean_and_error(means - other_means)["se"]',
-        'hypot(*(mean_and_error(each)["se"] for each in (means, other_means)))',
+        "return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))",
+        "return None",
         "report/benchmarks/test_table.py::test_documents_are_paired_where_their_scores_are_stored",
+        "pipelines",
+    ),
+    Wrong(
+        "spreads over seeds pooled with those of other models and budgets",
+        "report/comparison.py",
+        "return [each for group in families(arms) if arm in group or other in group for each in group]",
+        "return arms",
+        "report/test_comparison.py::test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget",
         "pipelines",
     ),
     Wrong(
@@ -86,8 +94,8 @@ WRONG = [
     Wrong(
         "seeds left out of the verdict on a benchmark",
         "report/benchmarks/table.py",
-        "means = [value.mean for value in seeds], [value.mean for value in other_seeds]",
-        "means = [over_seeds(seeds).mean], [over_seeds(other_seeds).mean]",
+        "means = {each.name: [value.mean for value in values[each.name]] for each in pooled}",
+        "means = {each.name: [over_seeds(values[each.name]).mean] for each in pooled}",
         "report/benchmarks/test_table.py::test_seeds_may_make_a_difference_none",
         "pipelines",
     ),
