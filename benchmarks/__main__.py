@@ -23,6 +23,7 @@ NAMES = (
     "mapper",
     "cross_entropy",
     "latent",
+    "filtering",
     "training",
     "decoding",
     "data_path",

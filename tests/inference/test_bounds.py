@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import LN2, kl_per_bit, training_loss
 from ftmodel.model.transformer import FreeTransformer
@@ -328,7 +329,8 @@ def test_bounds_of_a_trained_model_are_above_the_exact_nll_and_fall_with_samples
     exact = -process.log_probability(rows)
     bounds = latent_bounds(model.eval(), rows[:, :-1], rows[:, 1:], 16, lambda: noise(256))
     iwae = [importance_bound(bounds.log_weights, k) for k in (1, 2, 4, 8, 16)]
-    for bound in (bounds.elbo, bounds.prior, *iwae):
+    filtering = filtering_bound(model, rows[:, :-1], rows[:, 1:], 8, lambda: noise(256))
+    for bound in (bounds.elbo, bounds.prior, *iwae, filtering):
         above = mean_and_error(bound - exact)
         assert above["mean"] > -4 * above["se"]
     one = mean_and_error(iwae[0] - bounds.elbo)

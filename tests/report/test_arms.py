@@ -2,9 +2,14 @@
 
 from pathlib import Path
 from statistics import stdev
+from typing import Any
 
 import pytest
 
+from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
+from pipelines.artifacts.run_results import RunResults
+from pipelines.config.schema import Run
+from pipelines.report.arms import Arm, families
 from tests.support.results import arms_of, run, seeded, with_seeds, write_experiment
 
 PAIR = {"base": run(), "free": run(kappa=1.0)}
@@ -44,3 +49,28 @@ def test_seeds_of_another_recipe_are_another_arm(tmp_path: Path) -> None:
     runs = {"free_s0": run(kappa=0.5), "free_s1": run(kappa=0.5, kappa_warmup_steps=1, seed=1)}
     arms = arms_of(write_experiment(tmp_path, runs, {}))
     assert [arm.name for arm in arms] == ["free_s0", "free_s1"]
+
+
+def test_a_figure_that_a_seed_lacks_has_no_mean() -> None:
+    def measured(seed: int, figures: Figures) -> RunResults:
+        plain = Run(kappa_bits=1.0, seed=seed)
+        evaluation = Evaluation(1, 1, 1.0, figures)
+        return RunResults(f"free_s{seed}", plain, 3, "target", evaluation, Details([], [], []), [])
+
+    one, other = Figures(ce=Estimate(1.0, 0.1), kl=Estimate(2.0, 0.1)), Figures(ce=Estimate(3.0, 0))
+    means = Arm("free", [measured(0, one), measured(1, other)]).figures()
+    assert means.ce is not None and means.ce.mean == 2.0
+    assert means.kl is None
+
+
+def test_only_arms_of_the_same_data_model_and_tokens_are_a_family(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
+    runs = {
+        f"{name}{i}": run(kappa=kappa, **change)
+        for i, change in enumerate(changes)
+        for name, kappa in (("base", None), ("free", 1.0))
+    }
+    found = families(arms_of(write_experiment(tmp_path, runs, {})))
+    assert [[arm.name for arm in family] for family in found] == [
+        [f"base{i}", f"free{i}"] for i in range(4)
+    ]

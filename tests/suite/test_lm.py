@@ -267,6 +267,19 @@ def test_the_encoder_never_reads_the_answer(make_lm):
         assert total.item() == pytest.approx(whole, rel=1e-5, abs=1e-4)
 
 
+def test_each_window_of_a_text_has_noise_of_its_own(make_lm, monkeypatch):
+    def record(model, inputs, targets, samples, draw, ids):
+        noise = draw()
+        windows = [noise[ids == i] for i in range(1, int(ids.max()) + 1)]
+        drawn.extend(tuple(window.flatten()[:3].tolist()) for window in windows)
+        return torch.zeros(len(windows), dtype=torch.float64)
+
+    drawn = []
+    monkeypatch.setattr("pipelines.suite.lm.filtering_bound", record)
+    rolling(make_lm(), [TEXT * 5, "Another text.", "And one more, "])
+    assert len(set(drawn)) == len(drawn) > 4
+
+
 def test_rolling_of_a_free_transformer_is_minus_the_bound_of_each_window(make_lm):
     """More samples bring it nearer to the truth, from below; windows are of the whole context."""
     lm = make_lm(samples=2)

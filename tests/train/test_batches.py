@@ -58,6 +58,15 @@ def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, ac
         assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
 
 
+def test_each_step_and_seed_has_noise_of_its_own():
+    drawn = [
+        StepBatches(Numbered(), 4, 3, seed=seed, latent_bits=5)[step]["noise"]
+        for seed in (0, 1)
+        for step in range(3)
+    ]
+    assert len({tuple(noise.flatten().tolist()) for noise in drawn}) == len(drawn)
+
+
 def test_noise_differs_between_seeds_steps_and_rows_and_is_uniform():
     made = [
         latent_noise(s, t, range(p, p + 1), 3, 4) for s in (0, 1) for t in (0, 1) for p in (0, 1)

@@ -1,6 +1,7 @@
 """What a run hands to the optimizer, and what its first step starts from."""
 
 from dataclasses import replace
+from itertools import count
 from math import log
 from types import SimpleNamespace
 
@@ -15,8 +16,8 @@ from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Optim, Schedule
+from pipelines.train.core import curve_callback, trainer
 from pipelines.train.core import module as train_module
-from pipelines.train.core import trainer
 from pipelines.train.core.module import TrainingModule, learning_rate_factor
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
@@ -100,7 +101,9 @@ def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_directi
 
 
 def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):
-    """KL in bits, everything else in nats; of each step, as every step is a row."""
+    """KL in bits, everything else in nats, speed in tokens of the row's own steps; each step is a
+    row, and takes a second by this clock.
+    """
 
     def record(*arguments):
         losses.append(training_loss(*arguments))
@@ -108,12 +111,14 @@ def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, mo
 
     losses = []
     monkeypatch.setattr(train_module, "training_loss", record)
+    monkeypatch.setattr(curve_callback, "perf_counter", count().__next__)
     _, rows = train_run()
     assert len(rows) == len(losses) == 20
     for row, loss in zip(rows, losses, strict=True):
         nats = float(row["loss_nats"]), float(row["ce_nats"]), float(row["hinge_nats"])
         assert nats == pytest.approx((loss.total.item(), loss.ce.item(), loss.hinge.item()))
         assert float(row["kl_bits"]) == pytest.approx(loss.kl.item() / log(2))
+        assert float(row["tokens_per_second"]) == 8 * 65
 
 
 def built(**changes):
