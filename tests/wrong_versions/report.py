@@ -78,8 +78,8 @@ WRONG = [
     Wrong(
         "spreads over seeds pooled with those of other models and budgets",
         "report/comparison.py",
-        "return [each for group in families(arms) if arm in group or other in group for each in group]",
-        "return arms",
+        "for group in families(arms) if arm in group or other in group",
+        "for group in families(arms)",
         "report/test_comparison.py::test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget",
         "pipelines",
     ),
