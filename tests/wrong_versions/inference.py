@@ -251,6 +251,8 @@ WRONG = [
         "log_weights[:n] + log_ratio[at] - token_nll",
         "log_weights[:n] - token_nll",
         "inference/test_filtering.py::test_a_proposal_of_the_encoder_is_unbiased_too",
+    ),
+    Wrong(
         "a Monte-Carlo error of few samples too small",
         "inference/answers.py",
         "weights.std(0) /",
