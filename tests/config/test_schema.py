@@ -124,6 +124,10 @@ def expected(change: str) -> str:
 
 
 MISTAKES = [
+    ("evaluation.particles=0", "evaluation.particles", "must be at least 1"),
+    ("evaluation.filters=1", "evaluation.filters", "must be at least 2"),
+    ("evaluation.resample_below=1.5", "evaluation.resample_below", "outside 0 … 1"),
+    ("evaluation.proposal=-1", "evaluation.proposal", "outside 0 … 1"),
     (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
     (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
     (f"{RUN}.kappa_bits=-0.5", f"{RUN}.kappa_bits", "outside 0 … 8"),
