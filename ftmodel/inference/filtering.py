@@ -8,20 +8,22 @@ So p(x) is the likelihood of a hidden-variable model that is read from left to r
 over z_≤t ~ p(z_≤t | x_≤t), which K particles approximate (sequential Monte Carlo; Doucet & Johansen
 2009, A tutorial on particle filtering and smoothing, § 4). At each token every particle
 
-    draws     z_t from the uniform prior,
-    weighs    w_k ← W_k p(x_{t+1} | x_≤t, z_≤t), whose sum over k estimates p(x_{t+1} | x_≤t),
-              and W_k = w_k / Σ_j w_j,
+    draws     z_t from a proposal π, by default the uniform prior p,
+    weighs    w_k ← W_k p(x_{t+1} | x_≤t, z_≤t) p(z_t) / π(z_t), whose sum over k estimates
+              p(x_{t+1} | x_≤t), and W_k = w_k / Σ_j w_j,
     resamples where the effective sample size 1 / Σ_k W_k² falls under a share of K: K particles are
               drawn by their weights (systematically: Carpenter, Clifford & Fearnhead 1999), with
               their keys and values, and weigh 1 / K again.
 
 The product of the estimates is an unbiased estimate of p(x) (Del Moral 2004, § 7.4.1), so that −log
-of it is in expectation at least the NLL (Maddison et al. 2017, Filtering Variational Objectives).
-Its variance grows linearly with the length of a chunk, where that of importance sampling over a
-whole chunk, as in the bounds of bounds.py, grows exponentially.
+of it is in expectation at least the NLL (Maddison et al. 2017, Filtering Variational Objectives). A
+proposal may depend on all of x, as the encoder's posterior does, for the product is an
+importance-sampling estimate with z and ancestors as its variables. Its variance grows linearly with
+the length of a chunk, where that of importance sampling over a whole chunk, as in the bounds of
+bounds.py, grows exponentially.
 
 Shapes: B rows, T tokens, D model width, H latent bits, K particles, S chunks, T' tokens of the
-longest chunk, n chunks that are at least as long as the token at hand.
+longest chunk, n chunks that have not ended yet.
 """
 
 from collections.abc import Callable
@@ -31,7 +33,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ftmodel.inference.bounds import row_ids, token_nll
+from ftmodel.inference.bounds import row_ids, sampled_probability, token_nll
 from ftmodel.inference.fast_decoder import decoder
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
@@ -54,6 +56,13 @@ def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
     k = weights.shape[1]
     points = (uniform[:, None] + torch.arange(k, device=weights.device)) / k
     return torch.searchsorted(weights.cumsum(1), points, right=True).clamp_(max=k - 1)
+
+
+def log_density_ratio(bits: Tensor, q: Tensor) -> Tensor:
+    """log p(z) / π(z), (…), of z with ``bits`` (…, H), under the uniform prior p and a proposal π
+    whose bits are 1 with probability q (…, H).
+    """
+    return -(2 * torch.where(bits, q, 1 - q)).log().sum(-1)
 
 
 class Particles:
@@ -105,6 +114,7 @@ def filtering_bound(
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
     resample_below: float = 0.5,
+    proposal: float = 0.0,
 ) -> Tensor:
     """An upper bound, in expectation, on the NLL of ``targets`` (B, T), the successors of
     ``inputs``: (S,) nats, float64, with K = ``particles``.
@@ -118,11 +128,18 @@ def filtering_bound(
         segment_ids: as in ``latent_bounds``.
         resample_below: the effective sample size under which particles are resampled, as a share
             of K; 0 never resamples, which leaves the prior-sample bound.
+        proposal: what the encoder's logits are multiplied by to propose z: 0 is the prior, 1 the
+            posterior.
     """
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
-    x = model.lower(inputs, positions).flatten(0, 1)  # (B · T, D)
-    z = torch.stack([pack_bits(draw() < 0.5) for _ in range(particles)], dim=-1).flatten(0, 1)
+    x = model.lower(inputs, positions)
+    q = torch.full_like(x[..., :1], 0.5, dtype=torch.float64)  # P(bit = 1), (B, T, 1 or H)
+    if proposal:
+        q = sampled_probability(proposal * model.latent.encode(x, positions))
+    bits = torch.stack([draw() < q for _ in range(particles)], dim=2).flatten(0, 1)
+    z, x = pack_bits(bits), x.flatten(0, 1)  # (B · T, K), (B · T, D)
+    log_ratio = log_density_ratio(bits, q.flatten(0, 1)[:, None])
     uniform = draw()[..., 0].flatten().double()
     lengths, tokens = tokens_by_chunk(row_ids(inputs) if segment_ids is None else segment_ids)
     longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows
@@ -138,7 +155,7 @@ def filtering_bound(
         at = tokens[:n, t]
         hidden = cloud.read(x[at], z[at])
         target = targets.flatten()[at][:, None].expand(-1, particles)
-        log_weights = log_weights[:n] - token_nll(model, hidden, target)
+        log_weights = log_weights[:n] + log_ratio[at] - token_nll(model, hidden, target)
         log_p = log_weights.logsumexp(1)
         nll[:n] -= log_p
         log_weights = log_weights - log_p[:, None]

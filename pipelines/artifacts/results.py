@@ -64,7 +64,10 @@ class Estimate:
 
     mean: float
     se: float  # standard error over documents; NaN for a single one
-    monte_carlo: float | None = None  # standard error over repeated filters, of a filtering bound
+    # of a filtering bound: standard error over repeated filters; half the variance of a filter's
+    # log estimate, which while it is small is about how far the bound lies above the NLL
+    monte_carlo: float | None = None
+    looseness: float | None = None
     spread: ClassVar[float] = nan  # over seeds: of a single run there is none
 
     @classmethod

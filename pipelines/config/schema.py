@@ -143,6 +143,7 @@ class Evaluation:
     particles: int = 8  # K of the filtering bound, by which Free Transformers are compared
     filters: int = 2  # independent ones; how far they differ is the bound's own error
     resample_below: float = 0.5  # the effective sample size at which it resamples, over K
+    proposal: float = 0.0  # of z: times the encoder's logits; 0: the prior, 1: the posterior
     iwae_samples: int = 16  # K of the IWAE and the prior-sample bound, shown beside it
     groups: int = 64  # of generations that share a prompt
     group_size: int = 8
@@ -162,8 +163,9 @@ class Evaluation:
         ):
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name}: {value} must be at least {least}")
-        if not 0 <= self.resample_below <= 1:
-            raise ValueError(f"resample_below: {self.resample_below} is outside 0 … 1")
+        for name in ("resample_below", "proposal"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is outside 0 … 1")
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
 

@@ -1,6 +1,7 @@
 """Bounds on the NLL of held-out documents, in a stream: only sums per document are kept."""
 
 from dataclasses import dataclass, replace
+from math import sqrt
 from time import perf_counter
 from typing import Any
 
@@ -36,7 +37,7 @@ class Sums:
     iwae: Tensor | None = None
     prior: Tensor | None = None
     filtering: Tensor | None = None  # mean over independent filters
-    filtering_variance: Tensor | None = None  # of that mean, nats²
+    filtering_variance: Tensor | None = None  # of a single filter, nats²
     use: Tensor | None = None  # what the decoder gains from the encoder's z over z of the prior
     waste: Tensor | None = None  # the rest of the KL
     exact: Tensor | None = None  # of a process
@@ -56,6 +57,7 @@ class DocumentScores(Sums):
     """Sums over documents, float64."""
 
     tokens_per_second: float = 0.0
+    filters: int = 1  # that `filtering` is the mean of
 
     def figures(self, sizes: Tensor) -> Figures:
         """Bits per token or byte, of documents with ``sizes`` of these."""
@@ -66,8 +68,11 @@ class DocumentScores(Sums):
             if nats is not None
         }
         if self.filtering_variance is not None:
-            error = (self.filtering_variance.sum().sqrt() / LN2 / sizes.sum()).item()
-            figures["filtering"] = replace(figures["filtering"], monte_carlo=error)
+            variance, units = self.filtering_variance.sum().item(), LN2 * sizes.sum().item()
+            error, looseness = sqrt(variance / self.filters) / units, variance / 2 / units
+            figures["filtering"] = replace(
+                figures["filtering"], monte_carlo=error, looseness=looseness
+            )
         return Figures(**figures)
 
     @property
@@ -113,6 +118,7 @@ def score(
     if not parts:
         raise UserError(f"{shards.folder}: its validation part has no document")
     scores = per_document(parts, documents)
+    scores.filters = settings.filters
     scores.tokens_per_second = scores.tokens.sum().item() / seconds
     return scores
 
@@ -132,7 +138,14 @@ def bounds_of(
     filters = torch.stack(
         [
             filtering_bound(
-                model, inputs, targets, settings.particles, draw, ids, settings.resample_below
+                model,
+                inputs,
+                targets,
+                settings.particles,
+                draw,
+                ids,
+                settings.resample_below,
+                settings.proposal,
             )
             for _ in range(settings.filters)
         ]
@@ -146,7 +159,7 @@ def bounds_of(
         tokens,
         **sums,
         filtering=filtering,
-        filtering_variance=filters.var(0) / settings.filters,
+        filtering_variance=filters.var(0),
         use=filtering - sums["ce"],
         waste=sums["elbo"] - filtering,
         iwae_by_samples=by_samples.cpu(),

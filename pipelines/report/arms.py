@@ -31,9 +31,15 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
     """
     means = [estimate.mean for estimate in estimates]
     spread = stdev(means) if len(means) > 1 else nan
-    own = [estimate.monte_carlo for estimate in estimates if estimate.monte_carlo is not None]
-    monte_carlo = hypot(*own) / len(own) if len(own) == len(estimates) else None
-    return OverSeeds(fmean(means), fmean(e.se for e in estimates), monte_carlo, spread)
+    own = [e.monte_carlo for e in estimates if e.monte_carlo is not None]
+    loose = [e.looseness for e in estimates if e.looseness is not None]
+    return OverSeeds(
+        fmean(means),
+        fmean(e.se for e in estimates),
+        monte_carlo=hypot(*own) / len(own) if own else None,
+        looseness=fmean(loose) if loose else None,
+        spread=spread,
+    )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ difference over documents is not known, and seeds alone decide what counts.
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ftmodel.analysis.statistics import pool_seeds
+from ftmodel.analysis.differences import pool_seeds
 from pipelines.artifacts.results import Estimate
 from pipelines.report.arms import Arm, OverSeeds, over_seeds
 from pipelines.report.comparison import Comparison, contrast, controls, poolable

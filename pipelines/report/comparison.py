@@ -1,5 +1,5 @@
 """The arms of an experiment against its baselines, by *the* rule for differences: that of
-ftmodel/analysis/statistics.py.
+ftmodel/analysis/differences.py.
 """
 
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from math import isnan
 
 import torch
 
-from ftmodel.analysis.statistics import (
+from ftmodel.analysis.differences import (
     Difference,
     DocumentError,
     Pool,

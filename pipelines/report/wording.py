@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import isnan
 
-from ftmodel.analysis.statistics import Difference
+from ftmodel.analysis.differences import Difference
 
 
 def signed(value: float) -> str:

@@ -1,7 +1,7 @@
 """The trials of a sweep, ranked by their held-out bound alone.
 
 A setting is what trials share that differ only in their seed: an arm. Whether settings differ is
-decided as in the report, by the rule of ftmodel/analysis/statistics.py.
+decided as in the report, by the rule of ftmodel/analysis/differences.py.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from functools import cached_property
 from math import hypot
 from typing import Any
 
-from ftmodel.analysis.statistics import DocumentError, pool_seeds
+from ftmodel.analysis.differences import DocumentError, pool_seeds
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.report.arms import Arm, OverSeeds

@@ -67,14 +67,16 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
             filters = [filtering_bound(free, alone.inputs, alone.targets, 8, draw) for _ in "12"]
             figures = bounds.elbo, bounds.iwae, own, torch.stack(filters).mean(0)
             expected[:, chunk.document] += torch.stack(figures)[:, 0]
-            variance[chunk.document] += (filters[0] - filters[1]).item() ** 2 / 4
+            variance[chunk.document] += (filters[0] - filters[1]).item() ** 2 / 2
     torch.testing.assert_close(scores.elbo, expected[0], rtol=1e-5, atol=5e-4)
     torch.testing.assert_close(scores.iwae, expected[1], rtol=1e-5, atol=5e-4)
     torch.testing.assert_close(nll, expected[2], rtol=1e-5, atol=5e-4)
     torch.testing.assert_close(scores.filtering, expected[3], rtol=1e-5, atol=5e-4)
     torch.testing.assert_close(scores.filtering_variance, variance, rtol=1e-3, atol=1e-6)
-    error = scores.bits_per_token.filtering.monte_carlo
-    assert error == pytest.approx(variance.sum().sqrt().item() / log(2) / sum(scores.tokens))
+    filtering = scores.bits_per_token.filtering
+    total, units = variance.sum().item(), log(2) * scores.tokens.sum().item()
+    assert filtering.monte_carlo == pytest.approx((total / 2) ** 0.5 / units, rel=1e-3)
+    assert filtering.looseness == pytest.approx(total / 2 / units, rel=1e-3)
     torch.testing.assert_close(scores.use, scores.filtering - scores.ce)
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 

@@ -51,6 +51,25 @@ def test_the_probability_is_unbiased(case, noise_of, particles, resample_below):
     assert bound.mean() > truth.nll
 
 
+@pytest.mark.parametrize("proposal", [0.3, 1.0])
+def test_a_proposal_of_the_encoder_is_unbiased_too(case, noise_of, proposal):
+    model, inputs, targets, truth = case
+    draw = noise_of(inputs, model.config.latent_bits)
+    bound = filtering_bound(model, inputs, targets, 3, draw, proposal=proposal)
+    assert_near((truth.nll - bound).exp(), 1.0)
+
+
+def test_one_particle_of_the_encoder_has_the_weight_of_importance_sampling(
+    make_model, make_tokens, rng
+):
+    model, tokens = make_model().eval(), make_tokens(7, 13)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    noise = torch.rand(2, 7, 12, 3, generator=rng)
+    bound = filtering_bound(model, inputs, targets, 1, iter(noise).__next__, proposal=1.0)
+    iwae = latent_bounds(model, inputs, targets, 1, iter(noise).__next__).iwae
+    torch.testing.assert_close(bound, iwae, **FLOAT32)
+
+
 def test_with_many_particles_it_is_the_nll(case, noise_of):
     model, inputs, targets, truth = case
     inputs, targets = inputs[:50], targets[:50]

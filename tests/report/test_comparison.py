@@ -7,7 +7,7 @@ from statistics import stdev
 
 import pytest
 
-from ftmodel.analysis.statistics import Difference, SeedError
+from ftmodel.analysis.differences import Difference, SeedError
 from pipelines.report.comparison import compare, over_documents
 from pipelines.report.wording import other_error
 from tests.support.results import arms_of, run, seeded, write_experiment

@@ -197,7 +197,7 @@ def test_free_transformers_stand_beside_both_baselines(seeded: Path) -> None:
 
 
 def test_the_error_over_seeds_that_does_not_decide_is_a_column(seeded: Path) -> None:
-    """The seeds of `free_1` alone differ, so it is not pooled: own √(0.0141²/2), pooled less."""
+    """The seeds of `free_1` alone differ, so that it is not pooled."""
     table = (seeded / "report.md").read_text().split("differences from the baselines")[1]
     head, _, _, free = [line.split("|") for line in table.splitlines() if line.startswith("|")][:4]
     assert head[4] == " other error over seeds " and "seeds ± 0.0100" in free[3]

@@ -62,8 +62,8 @@ WRONG = [
     Wrong(
         "the filter's own error with the variance of one filter",
         "evaluate/bounds.py",
-        "filters.var(0) / settings.filters",
-        "filters.var(0)",
+        "sqrt(variance / self.filters)",
+        "sqrt(variance)",
         "evaluate/test_bounds.py::"
         "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
         "pipelines",
@@ -80,9 +80,9 @@ WRONG = [
     Wrong(
         "every filter with the same z",
         "evaluate/bounds.py",
-        "model, inputs, targets, settings.particles, draw, ids, settings.resample_below",
-        "model, inputs, targets, settings.particles, noise_of(batch, bits, settings.seed, "
-        "Purpose.FILTER, device), ids, settings.resample_below",
+        "                draw,\n                ids,\n",
+        "                noise_of(batch, bits, settings.seed, Purpose.FILTER, device),\n"
+        "                ids,\n",
         "evaluate/test_bounds.py::"
         "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
         "pipelines",

@@ -213,8 +213,8 @@ WRONG = [
     Wrong(
         "particles of a prior that is not uniform",
         "inference/filtering.py",
-        "pack_bits(draw() < 0.5)",
-        "pack_bits(draw() < 0.45)",
+        "torch.stack([draw() < q for",
+        "torch.stack([draw() < 0.9 * q for",
         "inference/test_filtering.py::test_the_probability_is_unbiased",
     ),
     Wrong(
@@ -244,6 +244,13 @@ WRONG = [
         "torch.empty_like(nll).scatter_(0, longest, nll)",
         "nll",
         "inference/test_filtering.py::test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone",
+    ),
+    Wrong(
+        "particles of the encoder that are not weighed by its density",
+        "inference/filtering.py",
+        "log_weights[:n] + log_ratio[at] - token_nll",
+        "log_weights[:n] - token_nll",
+        "inference/test_filtering.py::test_a_proposal_of_the_encoder_is_unbiased_too",
     ),
     Wrong(
         "a Monte-Carlo error of few samples too small",

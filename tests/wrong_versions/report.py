@@ -70,9 +70,17 @@ WRONG = [
     Wrong(
         "benchmarks of the same documents compared as if those were different ones",
         "report/benchmarks/table.py",
-        "None if late else paired_error(arm, other, task)",
-        "None",
+        "return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))",
+        "return None",
         "report/benchmarks/test_table.py::test_documents_are_paired_where_their_scores_are_stored",
+        "pipelines",
+    ),
+    Wrong(
+        "spreads over seeds pooled with those of other models and budgets",
+        "report/comparison.py",
+        "for group in families(arms) if arm in group or other in group",
+        "for group in families(arms)",
+        "report/test_comparison.py::test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget",
         "pipelines",
     ),
     Wrong(
@@ -86,8 +94,8 @@ WRONG = [
     Wrong(
         "seeds left out of the verdict on a benchmark",
         "report/benchmarks/table.py",
-        "{each.name: [value.mean for value in values[each.name]] for each in pooled}",
-        "{each.name: [over_seeds(values[each.name]).mean] for each in pooled}",
+        "means = {each.name: [value.mean for value in values[each.name]] for each in pooled}",
+        "means = {each.name: [over_seeds(values[each.name]).mean] for each in pooled}",
         "report/benchmarks/test_table.py::test_seeds_may_make_a_difference_none",
         "pipelines",
     ),

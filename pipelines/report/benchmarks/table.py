@@ -1,6 +1,6 @@
 """The arms of a family on the benchmarks of their suite, each beside the plain baseline.
 
-Differences count by the rule of ftmodel/analysis/statistics.py, with the spread over seeds pooled
+Differences count by the rule of ftmodel/analysis/differences.py, with the spread over seeds pooled
 over the family on the same task. The same documents score both arms: where the score of each
 document is stored, the error of a difference is that of the differences document by document.
 Elsewhere the two errors are added as if the documents were different ones, which is rather too
@@ -14,7 +14,7 @@ from statistics import fmean
 
 import torch
 
-from ftmodel.analysis.statistics import DocumentError, document_error, pool_seeds
+from ftmodel.analysis.differences import DocumentError, document_error, pool_seeds
 from pipelines.artifacts.results import Estimate, SuiteBudget, SuiteResults, TaskScore
 from pipelines.artifacts.run_results import RunResults
 from pipelines.report.arms import Arm, OverSeeds, families, over_seeds

@@ -1,4 +1,4 @@
-"""Errors over documents, and the rule for differences between models."""
+"""The rule for differences between models."""
 
 from collections.abc import Iterator
 from math import isnan, nan, sqrt
@@ -10,17 +10,17 @@ import torch
 from scipy.stats import t as student
 from scipy.stats import ttest_ind, ttest_ind_from_stats
 
-from ftmodel.analysis.statistics import (
+from ftmodel.analysis.differences import (
     REFUSED,
     Difference,
     DocumentError,
     SeedError,
     difference,
     document_error,
-    mean_and_error,
     pool_seeds,
     threshold,
 )
+from ftmodel.analysis.statistics import mean_and_error
 
 DOCUMENTS = 50
 
