@@ -19,6 +19,7 @@ from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
 from ftmodel.synthetic.target_task import ALPHABET
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary
+from pipelines.artifacts.curve import read_curve, write_curve
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastThird, plain
 from pipelines.artifacts.tokens.shards import Shards
@@ -317,6 +318,20 @@ def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace,
     measure(load_experiment(), RUN)
     details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
     assert details["training"] == {"git_revision": "abc123", "device": device_name()}
+
+
+def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve(workspace):
+    train_run(tokens=3120)
+    path = Path("results/smoke") / RUN / "curve.csv"
+    curve = read_curve(path)
+    assert len(curve) == 6
+    for last in (1, 2):
+        for i, row in enumerate(curve):
+            row.kl_bits = 0.0 if i >= len(curve) - last else 0.125
+        write_curve(path, curve)
+        measure(load_experiment(), RUN)
+        evaluation = json.loads(path.with_name("evaluation.json").read_text())
+        assert evaluation["collapsed"] == (last == 2)
 
 
 def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():
