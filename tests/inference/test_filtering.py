@@ -28,7 +28,7 @@ def noise_of(rng):
     return lambda inputs, bits: lambda: torch.rand(*inputs.shape, bits, generator=rng)
 
 
-@pytest.fixture(params=[(1, 12), (2, 6), (4, 3)], ids=lambda p: f"H={p[0]}, T={p[1]}")
+@pytest.fixture(params=[(1, 12), (2, 6), (4, 3)], ids=lambda p: f"H{p[0]}T{p[1]}")
 def case(request, make_model, make_tokens):
     """A model, ``ROWS`` copies of a sequence's inputs and targets (ROWS, T), and the truth."""
     bits, length = request.param
@@ -40,7 +40,7 @@ def case(request, make_model, make_tokens):
     return model, inputs, targets, truth
 
 
-@pytest.mark.parametrize("resample_below", [0, 0.5, 1.1], ids=["never", "under K/2", "always"])
+@pytest.mark.parametrize("resample_below", [0, 0.5, 1.1], ids=["never", "half", "always"])
 @pytest.mark.parametrize("particles", [1, 5])
 def test_the_probability_is_unbiased(case, noise_of, particles, resample_below):
     """exp(−bound) averages to p(x) over 10 000 filters, by enumeration of every z."""
