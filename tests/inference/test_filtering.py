@@ -107,6 +107,18 @@ def test_the_fast_decoder_gives_what_the_models_own_forward_pass_gives(
     torch.testing.assert_close(*bounds, **FLOAT32)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_gpu_gives_what_the_cpu_gives(make_model, make_tokens, rng):
+    model, tokens = make_model().eval(), make_tokens(9, 15)
+    noise = torch.rand(5, 9, 14, 3, generator=rng)
+    bounds = []
+    for device in ("cpu", "cuda"):
+        model, tokens, draws = model.to(device), tokens.to(device), iter(noise.to(device))
+        bound = filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 4, draws.__next__)
+        bounds.append(bound.cpu())
+    torch.testing.assert_close(*bounds, atol=1e-3, rtol=1e-4)
+
+
 def test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone(make_model, rng):
     """Chunks that end at different tokens, and padding; each has its own noise."""
     model, k = make_model().eval(), 4
