@@ -9,6 +9,7 @@ import pytest
 from pipelines.common.errors import UserError
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import Dimension, trial_name
+from pipelines.sweep.ranking import SweepAnalysis
 from pipelines.sweep.schema import known_sweeps
 from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
@@ -189,6 +190,8 @@ def test_a_threshold_of_0_is_trained_with_each_latent(in_root):
     plan = plan_of(*space, "~space.run.seed")
     kinds = [(s["run.kappa_bits"], s["architecture.latent_std"]) for s in plan.settings.values()]
     assert sorted(kinds) == [(0, 0.1), (0, 0.2), (0.5, 0.1), (0.5, 0.2)]
+    named = SweepAnalysis(plan, {})
+    assert all(named.setting_of(trial) == settings for trial, settings in plan.settings.items())
 
 
 @pytest.mark.parametrize(
