@@ -27,6 +27,15 @@ class Comparison(Difference):
     unit: str
 
     @property
+    def worse(self) -> bool:
+        """Whether the arm is worse, and not only its bound higher: by more than the bound may lie
+        above the NLL.
+        """
+        filtering = self.arm.figures(self.unit).filtering
+        loose = (filtering.looseness or 0.0) if filtering else 0.0
+        return self.verdict == "higher" and self.mean - loose > self.threshold
+
+    @property
     def words(self) -> str:
         """What the difference is set against."""
         if isnan(self.threshold):

@@ -25,9 +25,10 @@ class Outcome:
     @property
     def came_true(self) -> bool | None:
         """None: not decided."""
-        if self.comparison.verdict == "not known":
-            return None
-        return self.comparison.verdict == self.expectation.bound.verdict
+        verdict = self.comparison.verdict
+        if verdict == "not known" or (verdict == "higher" and not self.comparison.worse):
+            return None  # a bound that is not tight may be higher for that alone
+        return verdict == self.expectation.bound.verdict
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) ->
         return []
     first, *_, last = steps.values()
     ce = [mean_of(arm.figures().ce) for arm in steps.values()]
-    above = [k for k, c in plain.items() if c.verdict == "higher"]
+    above = [k for k, c in plain.items() if c.worse]
     onset = [k for k in steps if all(later in above for later in steps if later >= k)]
     baseline = next(iter(plain.values())).other.name
     if onset:

@@ -62,6 +62,16 @@ def outcome(folder: Path, expectation: dict[str, Any]) -> Outcome:
     return stated.outcomes[0]
 
 
+@pytest.mark.parametrize("bound", ["lower", "higher"])
+def test_a_higher_bound_that_is_not_tight_decides_nothing(tmp_path: Path, bound: str) -> None:
+    runs = {"base": run(), "free": run(kappa=1.0)}
+    others = {"free": {"looseness": 0.3}}
+    write_experiment(tmp_path, runs, {"free": 0.7}, se=0.001, others=others)
+    undecided = outcome(tmp_path, expect("free", bound))
+    assert undecided.comparison.verdict == "higher" and undecided.came_true is None
+    assert "but the bound is not tight" in (make_report(tmp_path) / "report.md").read_text()
+
+
 @pytest.mark.parametrize("bound", ["lower", "higher", "no_difference"])
 @pytest.mark.parametrize(
     ("arm", "measured"), [("better", "lower"), ("worse", "higher"), ("alike", "no_difference")]

@@ -130,9 +130,9 @@ COLLAPSE = {
 }
 
 
-def against_kappa(folder: Path, case: str) -> str:
+def against_kappa(folder: Path, case: str, looseness: float = 0.0) -> str:
     bounds, ces = COLLAPSE[case]
-    others = {f"free_{k}_s0": {"ce": ce} for k, ce in enumerate(ces)}
+    others = {f"free_{k}_s0": {"ce": ce, "looseness": looseness} for k, ce in enumerate(ces)}
     each = {f"free_{k}": [bound] for k, bound in enumerate(bounds)}
     analysis = seeded(folder, KAPPAS, {"base": [0.5], **each}, others=others)
     (sentence,) = [s for s in findings(analysis)["target"] if s.startswith("From κ")]
@@ -147,6 +147,10 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None
     assert against_kappa(tmp_path / "b", "CE no better").endswith("not seen.")
     fine = against_kappa(tmp_path / "c", "bound fine")
     assert "at no κ does the bound lie above that of base" in fine and fine.endswith("not seen.")
+    loose = against_kappa(tmp_path / "e", "seen", looseness=0.15)
+    assert "from κ = 3 on: the collapse" in loose, "at κ = 2 the bound is 0.1 above, and that loose"
+    loose = against_kappa(tmp_path / "f", "seen", looseness=0.25)
+    assert "at no κ does the bound lie above that of base" in loose
     between = against_kappa(tmp_path / "d", "in between")
     assert "above that of base at κ = 1, but not at the largest κ" in between
     assert "falls, though not at every step, and the bound" in between
