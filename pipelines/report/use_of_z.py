@@ -6,6 +6,7 @@ from pipelines.artifacts.results import Figures
 from pipelines.report.arms import Arm, OverSeeds, baselines, families
 
 NEGLIGIBLE = 0.05  # share of the KL
+NO_KL = 0.005  # bits per token
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class UseOfZ:
 
     @property
     def recovery(self) -> float | None:
-        """(NLL of the baseline − reconstruction CE) / KL; None without a baseline."""
-        if self.baseline is None or not self.kl.mean > 0:
+        """(NLL of the baseline − reconstruction CE) / KL; None without a baseline or a KL."""
+        if self.baseline is None or self.kl.mean < NO_KL:
             return None
         nll = self.baseline.bound("bits_per_token").mean
         return (nll - known(self.figures.ce).mean) / self.kl.mean

@@ -1,9 +1,11 @@
 """What z is worth: the table, read from results written by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipelines.artifacts.results import Estimate
 from pipelines.report.sections.use_of_z import section
 from pipelines.report.use_of_z import uses_of_z
 from tests.support.results import analysis_of, make_report, run, seeded, write_experiment
@@ -38,6 +40,9 @@ def test_recovery_needs_a_plain_baseline_of_the_same_family(tmp_path: Path) -> N
     arms = analysis_of(write_experiment(tmp_path, runs, {})).arms
     alone, wide = uses_of_z(arms)
     assert alone.recovery is None
+    wide.arm.first.evaluation.bits_per_token = replace(wide.figures, kl=Estimate(0.004, 0.0))
+    assert wide.recovery is None
+    wide.arm.first.evaluation.bits_per_token = replace(wide.figures, kl=Estimate(0.2222, 0.0))
     assert wide.recovery == pytest.approx((0.5 - 0.1111) / 0.2222)
 
 
