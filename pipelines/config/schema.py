@@ -7,7 +7,7 @@ fills in nothing.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from math import isfinite
 from typing import Any
@@ -143,12 +143,20 @@ class Evaluation:
     particles: int = 8  # K of the filtering bound, by which Free Transformers are compared
     filters: int = 2  # independent ones; how far they differ is the bound's own error
     resample_below: float = 0.5  # the effective sample size at which it resamples, over K
-    proposal: float = 0.0  # of z: times the encoder's logits; 0: the prior, 1: the posterior
+    # what the encoder's logits are multiplied by to propose z: 0 is the prior, 1 the posterior; null
+    # is 0 up to κ = 1 and 1/8 above
+    proposal: float | None = None
     iwae_samples: int = 16  # K of the IWAE and the prior-sample bound, shown beside it
     groups: int = 64  # of generations that share a prompt
     group_size: int = 8
     probe_sequences: int = 16_384  # that a probe learns from what z says of the target's place
     seed: int = 0
+
+    def for_run(self, run: Arm) -> "Evaluation":
+        """With the proposal for a run's κ."""
+        if self.proposal is not None:
+            return self
+        return replace(self, proposal=0.125 if (run.kappa_bits or 0) > 1 else 0.0)
 
     def validate(self) -> None:
         for name, least in (
@@ -164,7 +172,7 @@ class Evaluation:
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name}: {value} must be at least {least}")
         for name in ("resample_below", "proposal"):
-            if not 0 <= getattr(self, name) <= 1:
+            if not 0 <= (getattr(self, name) or 0) <= 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is outside 0 … 1")
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")

@@ -145,7 +145,7 @@ def bounds_of(
                 draw,
                 ids,
                 settings.resample_below,
-                settings.proposal,
+                settings.proposal or 0.0,
             )
             for _ in range(settings.filters)
         ]

@@ -79,7 +79,7 @@ def smaller_budgets(
         model, manifest = load_model(path)
         check_vocabulary(path, manifest, shards)
         data = experiment.data[run.data]
-        scores = score(model.to(device), shards, data, experiment.evaluation, device)
+        scores = score(model.to(device), shards, data, experiment.evaluation.for_run(run), device)
         measured.append(at_budget(experiment, run, budget, scores))
     return measured
 
@@ -130,7 +130,8 @@ def measure(experiment: Experiment, name: str) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     data = experiment.data[run.data]
-    evaluation, details = evaluate(model.to(device), shards, data, experiment.evaluation, device)
+    settings = experiment.evaluation.for_run(run)
+    evaluation, details = evaluate(model.to(device), shards, data, settings, device)
     if run.budgets:
         final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)
         evaluation.budgets = [*smaller_budgets(experiment, name, shards, device), final]
