@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from ftmodel.analysis.label_information import observation_information
 from ftmodel.costs import parameters
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
@@ -286,13 +287,22 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     json.dumps(plain(details))
 
 
-def test_every_budget_is_scored_and_the_last_third_averaged(workspace):
-    """A run of 20 steps with smaller budgets at 5 and 15 steps."""
+def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypatch):
+    """A run of 20 steps with smaller budgets at 5 and 15 steps; its z are proposed as κ says."""
     params = yaml.safe_load(Path("params.yaml").read_text())
-    params["runs"][RUN] |= {"tokens": 20 * 520 + 9, "budgets": [5 * 520 + 7, 15 * 520]}
+    changes = {"kappa_bits": 2.0, "tokens": 20 * 520 + 9, "budgets": [5 * 520 + 7, 15 * 520]}
+    params["runs"][RUN] |= changes
     Path("params.yaml").write_text(yaml.safe_dump(params))
+    proposals = []
+
+    def spy(*args):
+        proposals.append(args[-1])
+        return filtering_bound(*args)
+
+    monkeypatch.setattr("pipelines.evaluate.bounds.filtering_bound", spy)
     train_run()
     measure(experiment := load_experiment(), RUN)
+    assert set(proposals) == {0.125}
     evaluation = json.loads((Path("results/smoke") / RUN / "evaluation.json").read_text())
     budgets = evaluation["budgets"]
     assert [b["tokens"] for b in budgets] == [5 * 520, 15 * 520, 20 * 520]
