@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 from mlflow import MlflowClient
 
+from pipelines.artifacts.result_files import flat
 from tests.support.project_copy import Project
 
 pytestmark = pytest.mark.slow
@@ -190,10 +191,10 @@ def start_until(project, pattern):
 
 
 def figures(project, run):
-    """What an evaluation measured, its speed left out."""
+    """What an evaluation measured, its speed left out; another number of threads may round."""
     measured = json.loads((project.folder / f"results/smoke/{run}/evaluation.json").read_text())
     assert measured.pop("tokens_per_second") > 0
-    return measured
+    return pytest.approx(flat(measured), rel=1e-5, nan_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +231,7 @@ def test_a_killed_repro_goes_on_and_keeps_what_is_finished(
     assert "train@baseline" not in stages_run(output)
     assert "train@free_k1_8" in stages_run(output)
     for run in KILLED:
-        assert figures(project, run) == figures(finished, run)
+        assert figures(project, run).expected == figures(finished, run)
     client = MlflowClient(f"sqlite:///{project.folder}/mlflow.db")
     experiment = client.get_experiment_by_name("smoke")
     names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
