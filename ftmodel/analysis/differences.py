@@ -83,7 +83,7 @@ class Difference:
     @property
     def is_pooled(self) -> bool:
         """Whether the pooled error decides."""
-        return not self.equality < REFUSED
+        return may_pool(self.equality)
 
     @property
     def seeds(self) -> float:
@@ -123,6 +123,11 @@ def pool_seeds(samples: Iterable[Sample]) -> Pool:
         return Pool(nan, 0, nan)
     squares = sum(v * freedom for v, freedom in zip(variances, freedoms, strict=True))
     return Pool(sqrt(squares / sum(freedoms)), sum(freedoms), equal_spreads(variances, freedoms))
+
+
+def may_pool(equality: float) -> bool:
+    """Whether a p-value of `equal_spreads`, NaN included, leaves spreads to be pooled."""
+    return not equality < REFUSED
 
 
 def equal_spreads(variances: list[float], freedoms: list[int]) -> float:
@@ -169,7 +174,7 @@ def difference(
     """
     pool = pool or pool_seeds((seeds, other_seeds))
     own, pooled = own_error(seeds, other_seeds), pooled_error(seeds, other_seeds, pool)
-    deciding = own if pool.equality < REFUSED else pooled
+    deciding = pooled if may_pool(pool.equality) else own
     spreads = [stdev(sample) for sample in (seeds, other_seeds) if len(sample) > 1]
     return Difference(
         mean=fmean(seeds) - fmean(other_seeds),

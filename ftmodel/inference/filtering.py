@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ftmodel.inference.bounds import row_ids, sampled_probability, token_nll
-from ftmodel.inference.fast_decoder import decoder
+from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
@@ -73,26 +73,20 @@ class Particles:
     def __init__(self, model: FreeTransformer, capacity: int) -> None:
         self.model, self.cache = model, model.new_cache(capacity)
         self.filled = self.cache[model.config.lower_blocks :]
+        self.rows = 0  # that the decoder is made for; the first one takes any number
+        self.decoder: FastDecoder | PlainDecoder = PlainDecoder(model, self.cache)
 
     def read(self, x: Tensor, codes: Tensor) -> Tensor:
         """Activations (n, K, D) after the next token of n chunks, with z = codes (n, K); x (n, D)
         are those of the lower half. Chunks after the first n have ended.
         """
         n, k = codes.shape
-        rows = x.repeat_interleave(k, dim=0)
-        if not self.filled[0].length:
-            positions = self.model.positions(0, 1, x.device)
-            kv = self.model.inject_codes(rows, codes.flatten())
-            hidden = self.model.upper(rows[:, None], kv[:, None], positions, self.cache)[:, 0]
-            self.decoder = decoder(self.model, self.cache)
+        if self.filled[0].length and self.rows != n * k:
             self.rows = n * k
-        else:
-            if n * k < self.rows:
-                for layer in self.filled:
-                    layer.keep(n * k)
-                self.decoder = decoder(self.model, self.cache)
-                self.rows = n * k
-            hidden = self.decoder.upper(rows, codes.flatten())
+            for layer in self.filled:
+                layer.keep(self.rows)
+            self.decoder = decoder(self.model, self.cache)
+        hidden = self.decoder.upper(x.repeat_interleave(k, dim=0), codes.flatten())
         return hidden.unflatten(0, (n, k))
 
     def move(self, chunks: Tensor, ancestors: Tensor) -> None:
@@ -143,10 +137,8 @@ def filtering_bound(
     uniform = draw()[..., 0].flatten().double()
     lengths, tokens = tokens_by_chunk(row_ids(inputs) if segment_ids is None else segment_ids)
     longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows
-    tokens, active = (
-        tokens[longest],
-        (lengths[:, None] > torch.arange(tokens.shape[1], device=x.device)).sum(0),
-    )
+    tokens, index = tokens[longest], torch.arange(tokens.shape[1], device=x.device)
+    active = (lengths[:, None] > index).sum(0)  # chunks that have a token there, (T',)
 
     nll = torch.zeros(len(lengths), dtype=torch.float64, device=x.device)
     log_weights = nll[:, None].expand(-1, particles) - log(particles)  # log W, (n, K)

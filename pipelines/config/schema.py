@@ -7,7 +7,7 @@ fills in nothing.
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from math import isfinite
 from typing import Any
@@ -151,12 +151,6 @@ class Evaluation:
     group_size: int = 8
     probe_sequences: int = 16_384  # that a probe learns from what z says of the target's place
     seed: int = 0
-
-    def for_run(self, run: Arm) -> "Evaluation":
-        """With the proposal for a run's κ."""
-        if self.proposal is not None:
-            return self
-        return replace(self, proposal=0.125 if (run.kappa_bits or 0) > 1 else 0.0)
 
     def validate(self) -> None:
         for name, least in (

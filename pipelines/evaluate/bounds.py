@@ -22,6 +22,16 @@ from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import Data, ProcessData
 from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import Run
+
+
+def with_proposal(settings: Settings, run: Run) -> Settings:
+    """The settings with the proposal for a run's κ, if they leave it open; measured in
+    docs/measurement.md.
+    """
+    if settings.proposal is not None:
+        return settings
+    return replace(settings, proposal=0.125 if (run.kappa_bits or 0) > 1 else 0.0)
 
 
 @dataclass

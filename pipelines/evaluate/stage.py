@@ -38,7 +38,7 @@ from pipelines.config.load import load_stage
 from pipelines.config.schema import Evaluation as Settings
 from pipelines.config.schema import Experiment, Run
 from pipelines.evaluate import coin, label, target_generations, target_latent, text_samples
-from pipelines.evaluate.bounds import DocumentScores, results_of, score
+from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
 from pipelines.tracking.run import Tracking
 
@@ -78,8 +78,8 @@ def smaller_budgets(
         path = checkpoint_path(experiment.name, name, budget.listed)
         model, manifest = load_model(path)
         check_vocabulary(path, manifest, shards)
-        data = experiment.data[run.data]
-        scores = score(model.to(device), shards, data, experiment.evaluation.for_run(run), device)
+        settings = with_proposal(experiment.evaluation, run)
+        scores = score(model.to(device), shards, experiment.data[run.data], settings, device)
         measured.append(at_budget(experiment, run, budget, scores))
     return measured
 
@@ -96,7 +96,7 @@ def last_third(budgets: list[BudgetFigures]) -> LastThird:
 
 def bounds_to_compare(measured: BudgetFigures | Evaluation) -> dict[str, float]:
     """The bound that arms are compared by, under one name for all of them."""
-    units = {"bits_per_token": measured.bits_per_token, "bits_per_byte": measured.bits_per_byte}
+    units = {unit: getattr(measured, unit) for unit in results.UNITS}
     return {f"{unit}/bound": figures.bound.mean for unit, figures in units.items() if figures}
 
 
@@ -130,7 +130,7 @@ def measure(experiment: Experiment, name: str) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     data = experiment.data[run.data]
-    settings = experiment.evaluation.for_run(run)
+    settings = with_proposal(experiment.evaluation, run)
     evaluation, details = evaluate(model.to(device), shards, data, settings, device)
     if run.budgets:
         final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)

@@ -20,17 +20,17 @@ class UseOfZ:
 
     @property
     def kl(self) -> OverSeeds:
-        return known(self.figures.kl)
+        return required(self.figures.kl)
 
     @property
     def use(self) -> OverSeeds:
         """Filtering bound − reconstruction CE: what the decoder gains from the encoder's z."""
-        return known(self.figures.use)
+        return required(self.figures.use)
 
     @property
     def waste(self) -> OverSeeds:
         """KL − use."""
-        return known(self.figures.waste)
+        return required(self.figures.waste)
 
     @property
     def ignored(self) -> bool:
@@ -46,10 +46,10 @@ class UseOfZ:
         if self.baseline is None or self.kl.mean < NO_KL:
             return None
         nll = self.baseline.bound("bits_per_token").mean
-        return (nll - known(self.figures.ce).mean) / self.kl.mean
+        return (nll - required(self.figures.ce).mean) / self.kl.mean
 
 
-def known(estimate: object) -> OverSeeds:
+def required(estimate: object) -> OverSeeds:
     assert isinstance(estimate, OverSeeds), "every Free Transformer has all figures"
     return estimate
 

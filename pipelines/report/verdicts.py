@@ -3,12 +3,12 @@
 from collections import defaultdict
 from itertools import pairwise
 
-from pipelines.artifacts.results import UNITS, Estimate
+from pipelines.artifacts.results import UNITS
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm, families
 from pipelines.report.benchmarks.table import Benchmarks
 from pipelines.report.comparison import Comparison
-from pipelines.report.use_of_z import uses_of_z
+from pipelines.report.use_of_z import required, uses_of_z
 from pipelines.report.wording import count, in_words, listed, million
 
 VERDICTS = {
@@ -165,7 +165,7 @@ def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) ->
     if len(steps) < 2 or len(plain) < len(steps):
         return []
     first, *_, last = steps.values()
-    ce = [mean_of(arm.figures().ce) for arm in steps.values()]
+    ce = [required(arm.figures().ce).mean for arm in steps.values()]
     above = [k for k, c in plain.items() if c.worse]
     onset = [k for k in steps if all(later in above for later in steps if later >= k)]
     baseline = next(iter(plain.values())).other.name
@@ -187,11 +187,6 @@ def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) ->
 def kappa_of(arm: Arm) -> float:
     assert arm.run.kappa_bits is not None, f"{arm.name} is a baseline"
     return arm.run.kappa_bits
-
-
-def mean_of(estimate: Estimate | None) -> float:
-    assert estimate is not None, "every Free Transformer has all figures"
-    return estimate.mean
 
 
 def trend(values: list[float]) -> str:

@@ -11,7 +11,6 @@ from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import KINDS, TextData
 from pipelines.config.load import load_experiment, parse
-from pipelines.config.schema import Evaluation, Run
 
 ROOT = Path(__file__).parents[2]
 DATA = sorted(p.stem for p in (ROOT / "conf/data").glob("*.yaml"))
@@ -77,22 +76,6 @@ def test_a_threshold_of_0_is_that_of_a_free_transformer():
     ):
         with pytest.raises(UserError, match=f"{RUN}.{key}"):
             parse(compose_config([*changes, change]), "conf")
-
-
-@pytest.mark.parametrize(
-    ("kappa", "proposal", "expected"),
-    [
-        (None, None, 0),
-        (0.0, None, 0),
-        (1.0, None, 0),
-        (2.0, None, 0.125),
-        (2.0, 0.0, 0),
-        (0.5, 1.0, 1),
-    ],
-)
-def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, expected):
-    run = Run(data="text", model="small", kappa_bits=kappa, tokens=1)
-    assert Evaluation(proposal=proposal).for_run(run).proposal == expected
 
 
 @pytest.mark.parametrize(

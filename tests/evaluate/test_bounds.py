@@ -12,8 +12,8 @@ from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import chunks, held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
-from pipelines.config.schema import Evaluation
-from pipelines.evaluate.bounds import sample_counts, score
+from pipelines.config.schema import Evaluation, Run
+from pipelines.evaluate.bounds import sample_counts, score, with_proposal
 from tests.support.corpora import LENGTHS, VOCABULARY, memory_shards
 
 CPU = torch.device("cpu")
@@ -122,3 +122,19 @@ def test_sample_counts():
         [1, 2, 4],
         [1, 2, 4, 8, 12],
     ]
+
+
+@pytest.mark.parametrize(
+    ("kappa", "proposal", "expected"),
+    [
+        (None, None, 0),
+        (0.0, None, 0),
+        (1.0, None, 0),
+        (2.0, None, 0.125),
+        (2.0, 0.0, 0),
+        (0.5, 1.0, 1),
+    ],
+)
+def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, expected):
+    run = Run(data="text", model="small", kappa_bits=kappa, tokens=1)
+    assert with_proposal(Evaluation(proposal=proposal), run).proposal == expected

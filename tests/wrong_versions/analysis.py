@@ -20,7 +20,7 @@ WRONG = [
     Wrong(
         "spreads over seeds pooled however unlike",
         "analysis/differences.py",
-        "deciding = own if pool.equality < REFUSED else pooled",
+        "deciding = pooled if may_pool(pool.equality) else own",
         "deciding = pooled",
         "analysis/test_differences.py::test_an_arm_of_ten_times_the_spread_is_not_pooled",
     ),

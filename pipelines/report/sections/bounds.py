@@ -45,6 +45,12 @@ class DataBounds:
         return max((b for b in bounds if b), key=lambda b: b.monte_carlo or 0, default=None)
 
     @property
+    def looseness(self) -> float:
+        """The largest of the arms' filtering bounds."""
+        bounds = [arm.figures(self.units[0]).filtering for arm in self.arms]
+        return max((b.looseness or 0.0 for b in bounds if b), default=0.0)
+
+    @property
     def units(self) -> list[str]:
         """The first is the one to compare in."""
         return [unit for unit in UNITS if self.arms[0].first.figures(unit) != Figures()]
