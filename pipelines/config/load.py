@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.common.errors import UserError
+from pipelines.common.yaml_files import read_yaml
 from pipelines.config.checks import check
 from pipelines.config.data import dotted, keyed, merge_data
 from pipelines.config.schema import Experiment
@@ -22,11 +24,11 @@ DATA_HINT = "entries of data start from /source and their parts from /part, as i
 def load_experiment(path: Path = PARAMS) -> Experiment:
     """Read and validate ``params.yaml``; raises UserError naming the file and the dotted key."""
     try:
-        node = OmegaConf.load(path)
+        node = OmegaConf.load(StringIO(read_yaml(path)))
     except FileNotFoundError:
         raise UserError(f"{path} is missing: `make repro` composes it from conf/") from None
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}") from None
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(node, DictConfig):
         raise UserError(f"{path}: not a mapping")
     return parse(node, str(path))

@@ -84,7 +84,7 @@ class Progress:
         if not path.exists():
             return None
         # no pydantic: a text of a benchmark may hold what is no Unicode character
-        result, scores, log = json.loads(path.read_text())
+        result, scores, log = json.loads(path.read_text(encoding="utf-8"))
         return Outcome(TaskResult(**result), scores, log)
 
     def write(self, name: str, spec: SuiteTask, outcome: Outcome) -> None:

@@ -48,7 +48,11 @@ def text_tokenizer(
     assert data.vocab_size is not None
     note = path.with_name(TOKENIZER_SOURCE)
     made_from = repr((data.vocab_size, data.end_of_text, [*train_parts.values()]))
-    if path.exists() and note.exists() and note.read_text() == made_from + sha256_of(path):
+    if (
+        path.exists()
+        and note.exists()
+        and note.read_text(encoding="utf-8") == made_from + sha256_of(path)
+    ):
         return ByteTokenizer(Tokenizer.from_file(str(path)), data.end_of_text)
     print(f"{key}: training a tokenizer", flush=True)
     try:
