@@ -84,5 +84,4 @@ def label_figures(
         whole=information.whole,
         per_bit=information.per_bit,
         text=observation_information(posterior(rows[scored])),
-        encoding="utf-8",
     )

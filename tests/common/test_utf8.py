@@ -11,13 +11,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = ("pipelines", "ftmodel", "hydra_plugins", "benchmarks")
 PROGRAMS = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
-PRINTS = """
+PRINTS = r"""
 import sys
 from pipelines.common import errors
 
 def main():
-    print("κ", sys.argv[1])
-    raise errors.UserError("κ of " + sys.argv[1])
+    print("\u03ba", sys.argv[1])
+    raise errors.UserError("\u03ba of " + sys.argv[1])
 
 errors.run(main)
 """
@@ -39,7 +39,7 @@ def calls_by_locale(source):
             mode = node.args[1] if len(node.args) > 1 else keywords.get("mode", ast.Constant("r"))
             by_locale = "b" not in getattr(mode, "value", "")
         else:
-            by_locale = "text" in keywords  # of subprocess
+            by_locale = "text" in keywords and name in ("run", "Popen", "check_output")
         if by_locale:
             yield node.lineno
 
