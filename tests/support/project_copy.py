@@ -22,6 +22,7 @@ PARTS = (
     "tasks",
     ".dvc/config",
     ".dvc/plots",
+    ".dvcignore",
     "dvc.yaml",
 )
 
