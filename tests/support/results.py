@@ -120,7 +120,12 @@ def measured(
         metrics["bits_per_byte"] = figures(bound / 3, se / 3, free, **others)
         details["document_bytes"] = [195] * documents
         details["generations"] = [
-            {"prompt": prompt, "fresh": [f"\n\x04 end ``` of</script>{i}" for i in "ab"]}
+            {
+                "prompt": prompt,
+                "fresh": [
+                    f"\n\x04 end ``` of</script><img src=x onerror=alert(1)>{i}" for i in "ab"
+                ],
+            }
             for prompt in ("if a <b> &", "for")
         ]
     if spec["data"] == "target":
