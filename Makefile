@@ -4,6 +4,7 @@
 # make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
 #              some of them: MUTANTS='KL encoder'
 # make ui      MLflow, on this machine only  make format  apply the formatter
+# make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
 # make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
 EXPERIMENT ?= quickstart
 SET ?=
@@ -16,7 +17,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro check lint test test-fast test-cluster mutants format ui bench
+.PHONY: repro check lint test test-fast test-cluster mutants format ui plots bench
 
 repro: .venv/installed
 	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
@@ -49,6 +50,10 @@ format: .venv/installed-dev
 
 ui: .venv/installed
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $(PORT) --workers 1
+
+plots: .venv/installed
+	@.venv/bin/pip install --quiet vl-convert-python
+	@python -m pipelines.plots
 
 bench: .venv/installed-bench
 	PYTHONPATH=$(CURDIR)/.venv/peers python -m benchmarks $(BENCHMARKS)

@@ -20,6 +20,7 @@ PARTS = (
     "hydra_plugins",
     "pipelines",
     "tasks",
+    ".dvc/.gitignore",
     ".dvc/config",
     ".dvc/plots",
     ".dvcignore",
