@@ -46,7 +46,7 @@ def main() -> None:
             "vl-convert-python is not installed: `pip install -c constraints.txt "
             "vl-convert-python`; or see the curves in the report"
         ) from None
-    vega = vl_convert.javascript_bundle(None, VEGA_LITE)
+    vega = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg]
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder) / "plots.html"
         template.write_text(PAGE.format(vega=vega))
