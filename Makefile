@@ -5,6 +5,7 @@
 #              some of them: MUTANTS='KL encoder'
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
+# make experiments   dvc exp show: the bounds and settings in which experiments differ
 # make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
 EXPERIMENT ?= quickstart
 SET ?=
@@ -17,7 +18,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro check lint test test-fast test-cluster mutants format ui plots bench
+.PHONY: repro check lint test test-fast test-cluster mutants format ui plots experiments bench
 
 repro: .venv/installed
 	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
@@ -54,6 +55,9 @@ ui: .venv/installed
 plots: .venv/installed
 	@.venv/bin/pip install --quiet vl-convert-python
 	@python -m pipelines.plots
+
+experiments: .venv/installed
+	@dvc exp show --no-pager --only-changed --drop 'Created|.*:(?!bound)|[^:]*/[^:]*$$'
 
 bench: .venv/installed-bench
 	PYTHONPATH=$(CURDIR)/.venv/peers python -m benchmarks $(BENCHMARKS)
