@@ -77,14 +77,18 @@ def test_dvc_exp_run_composes_an_experiment_and_it_can_be_compared(copied):
     )
     rows = list(csv.DictReader(shown))
     assert set(rows[0]) - {"rev", "typ", "parent"} == {"Experiment", bound, kappa}
-    by_name = {row["Experiment"]: row for row in rows}
-    assert by_name["half"][kappa] == "0.5"
-    assert by_name["half"][bound] != by_name["master"][bound]
+    workspace, before, half = rows
+    assert half["Experiment"] == "half"
+    assert [row[kappa] for row in rows] == ["0.5", "1.0", "0.5"]
+    assert workspace[bound] == half[bound] != before[bound]
 
-    for command in (("metrics", "diff"), ("exp", "diff", "half")):
+    path, name = bound.split(":")
+    difference = pytest.approx(float(half[bound]) - float(before[bound]))
+    for command in (("metrics", "diff"), ("exp", "diff", "HEAD", "half")):
         changes = json.loads(copied.ok("dvc", *command, "--json"))
-        print(changes)
-    assert 0
+        changes = changes.get("metrics", changes)
+        assert changes.keys() == {path}  # no figure of another run, and none that is not known
+        assert changes[path][name]["diff"] == difference
 
 
 def test_metrics_and_plots_show_something(copied):

@@ -102,11 +102,20 @@ def test_a_table_sorts_by_the_keyboard_and_rows_below_an_arm_stay_there(opened, 
     assert names(table) == ["free_wide", "free_k1_8", "the paper", "base"]
     page.keyboard.press("Enter")
     assert names(table) == before
+    head(table, "spread, pinned z")[1].click()  # where the paper has the smallest
+    assert names(table) == ["free_k1_8", "the paper", "free_wide", "base"]
+
+
+def test_cells_are_read_as_the_numbers_that_they_show(opened, small):
+    page = opened(small / "index.html").page
+    said = ["1/64", "3/10", "1,002,003", "−0.5 ± 0.1", "+44.44 %"]
+    assert page.evaluate("said => said.map(number)", said) == [1 / 64, 0.3, 1002003, -0.5, 44.44]
 
 
 def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name(opened, small):
     page = opened(small / "index.html", screen=PHONE).page
     table = page.get_by_role("region", name="target: bits per token, scrolls sideways")
+    assert table.get_attribute("tabindex") == "0"  # other browsers than this one need it
     table.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.activeElement.scrollLeft > 0")
