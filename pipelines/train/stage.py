@@ -13,7 +13,7 @@ from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import argument
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import freeze
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import Process, fit
@@ -21,7 +21,8 @@ from pipelines.train.core.trainer import Process, fit
 
 def main() -> None:
     name = argument("run")
-    experiment = load_stage("runs", name)
+    frozen = freeze("train", name)
+    experiment = frozen.experiment
     with alone(resume_folder(experiment.name, name)):
         shards = Shards(tokens_folder(experiment.runs[name].data))
         spec_hash = make_manifest(experiment, name, shards).spec_hash
@@ -32,5 +33,6 @@ def main() -> None:
             fit_on_ray(experiment, name)
         else:
             fit(experiment, name, Process())
+        frozen.check("its checkpoints stay in resume/ for when that is undone")
         publish(experiment, name)
         preregistration.publish(experiment.name, name, spec_hash)
