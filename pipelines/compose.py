@@ -67,12 +67,15 @@ def write_params(config: DictConfig) -> None:
         print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
 
 
-def main() -> None:
-    overrides = sys.argv[1:]
+def compose_valid(overrides: list[str]) -> DictConfig:
+    """The composed configuration; raises UserError if it is not valid."""
     config = compose_config(overrides)
-    source = "conf/" + (f" with {' '.join(overrides)}" if overrides else "")
-    parse(config, source)
-    write_params(config)
+    parse(config, "conf/" + (f" with {' '.join(overrides)}" if overrides else ""))
+    return config
+
+
+def main() -> None:
+    write_params(compose_valid(sys.argv[1:]))
 
 
 if __name__ == "__main__":
