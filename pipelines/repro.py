@@ -3,21 +3,20 @@
     python -m pipelines.repro experiment=smoke runs.free_k1_8.kappa_bits=0.25
 
 params.yaml is composed once nobody else is at work in this folder: another `make repro` or a
-command of DVC is named, and waited for. With --no-wait the command ends instead.
+command of DVC is named, and waited for.
 """
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from pipelines import cli
 from pipelines.artifacts.paths import report_folder
-from pipelines.common import errors
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
 from pipelines.compose import compose_valid, write_params
-
-NO_WAIT = "--no-wait"
 
 
 def dvc_repro() -> int:
@@ -32,9 +31,7 @@ def dvc_repro() -> int:
             continue
 
 
-def main() -> None:
-    wait = NO_WAIT not in sys.argv
-    overrides = [argument for argument in sys.argv[1:] if argument != NO_WAIT]
+def main(overrides: Sequence[str], wait: bool) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits
     with pipeline_alone(wait):
         config = compose_valid(overrides)
@@ -50,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("repro")

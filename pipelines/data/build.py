@@ -1,4 +1,6 @@
-"""Stage `data`: make a corpus (see artifacts/corpus.py).    python -m pipelines.data <name>
+"""Stage `data`: make a corpus (see artifacts/corpus.py).
+
+    python -m pipelines.data target
 
 Text is read source by source (sources/), mixed, freed of duplicates and split (mixture.py), and
 written part by part to data/corpus/<name>.partial, where a killed stage goes on (resume.py): DVC
@@ -20,7 +22,6 @@ from pipelines.artifacts.corpus import SPLITS, PartWriter
 from pipelines.artifacts.paths import corpus_folder
 from pipelines.common import errors
 from pipelines.common.atomic_files import alone, replace_folder
-from pipelines.common.console import argument
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.frozen import Check, freeze, unchecked
@@ -128,8 +129,7 @@ def is_done(name: str, data: TextData, done: Path) -> bool:
         return False
 
 
-def main() -> None:
-    name = argument("dataset")
+def main(name: str) -> None:
     frozen = freeze("data", name)
     data, target = frozen.experiment.data[name], corpus_folder(name)
     if isinstance(data, ProcessData):

@@ -1,4 +1,6 @@
-"""Stage `evaluate`: measure a trained run on held-out data.    python -m pipelines.evaluate <run>
+"""Stage `evaluate`: measure a trained run on held-out data.
+
+    python -m pipelines.evaluate free_k1_8
 
 Writes results/<experiment>/<run>/evaluation.json (all figures), details.json (samples, KL of each
 bit, the bound of each document) and metrics.json (the few that `dvc metrics show` lists), and adds
@@ -33,7 +35,6 @@ from pipelines.artifacts.results import (
 )
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
-from pipelines.common.console import argument
 from pipelines.common.errors import UserError
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
@@ -197,8 +198,7 @@ def track(
     tracking.finish()
 
 
-def main() -> None:
-    name = argument("run")
+def main(name: str) -> None:
     frozen = freeze("evaluate", name)
     experiment = frozen.experiment
     here_or_on_a_worker(experiment, partial(measure, experiment, name, frozen))

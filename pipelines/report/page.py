@@ -1,4 +1,6 @@
-"""Stage `report`: the arms side by side, and beside the paper.    python -m pipelines.report
+"""Stage `report`: the arms side by side, and beside the paper.
+
+    python -m pipelines.report
 
 Reads results/<experiment>/<run>/ of every run in params.yaml, and what data/tokens/ says of the
 data, and writes report/<experiment>/: index.html (one self-contained page), report.md, figures/,

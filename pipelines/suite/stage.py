@@ -1,4 +1,6 @@
-"""Stage `suite`: score a trained run on benchmarks.    python -m pipelines.suite <run>
+"""Stage `suite`: score a trained run on benchmarks.
+
+    python -m pipelines.suite text_free_k1_2
 
 Writes results/<experiment>/<run>/suite.json (all figures), suite_scores.json (the score of each
 document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/ (prompts, answers
@@ -39,7 +41,6 @@ from pipelines.artifacts.suite_results import (
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_file, replace_folder
-from pipelines.common.console import argument
 from pipelines.common.source_code import code_version
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
@@ -231,8 +232,7 @@ def score_run(experiment: Experiment, name: str, frozen: Frozen | None = None) -
             scored.progress.remove(experiment.suite.tasks)
 
 
-def main() -> None:
-    name = argument("run")
+def main(name: str) -> None:
     frozen = freeze("suite", name)
     experiment = frozen.experiment
     here_or_on_a_worker(experiment, partial(score_run, experiment, name, frozen))

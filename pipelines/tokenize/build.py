@@ -1,4 +1,6 @@
-"""Stage `tokenize`: corpus to token shards.    python -m pipelines.tokenize <name>
+"""Stage `tokenize`: corpus to token shards.
+
+    python -m pipelines.tokenize target
 
 Reads data/corpus/<name> and writes data/tokens/<name> (see artifacts/tokens/shards.py): a token
 file for each part of the corpus, by as many processes as there are cores. A killed run leaves its
@@ -20,7 +22,6 @@ from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
 from pipelines.common.atomic_files import replace_file, replace_folder
-from pipelines.common.console import argument
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
 from pipelines.config.data import Data, TextData
@@ -169,8 +170,7 @@ def tokenize(
             (folder / note).unlink(missing_ok=True)
 
 
-def main() -> None:
-    name = argument("dataset")
+def main(name: str) -> None:
     frozen = freeze("tokenize", name)
     cores, target = len(os.sched_getaffinity(0)), tokens_folder(name)
     verify = partial(frozen.check, f"finished token files stay in {target}.partial")

@@ -15,6 +15,7 @@ from pipelines import repro
 from pipelines.common import pipeline_lock
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import FOLDER, dvc_at_work, pipeline_alone, stage_of
+from tests.support.commands import call
 
 ROOT = Path(__file__).parents[2]
 ME = rf"pid {os.getpid()}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -115,15 +116,10 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["repro", *arguments])
-    repro.main()
-
-
 def test_nothing_is_composed_while_another_is_at_work(project, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: pytest.fail("DVC was run"))
     with pipeline_alone(), pytest.raises(UserError, match="is at work in this folder"):
-        run(monkeypatch, "--no-wait", "experiment=smoke")
+        call("repro", "--no-wait", "experiment=smoke")
     assert not Path("params.yaml").exists()
 
 
@@ -137,21 +133,21 @@ def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(project, monk
         return 0
 
     monkeypatch.setattr(repro, "dvc_repro", dvc)
-    run(monkeypatch, "experiment=smoke")
+    call("repro", "experiment=smoke")
     assert capsys.readouterr().out.endswith("κ says\n")
 
 
 def test_the_exit_code_is_that_of_dvc(project, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: 255)
     with pytest.raises(SystemExit) as ended:
-        run(monkeypatch, "experiment=smoke")
+        call("repro", "experiment=smoke")
     assert ended.value.code == 255
 
 
 def test_a_mistake_ends_it_before_it_waits(project, monkeypatch):
     monkeypatch.setattr(pipeline_lock, "sleep", lambda _: pytest.fail("it waits"))
     with pipeline_alone(), pytest.raises(UserError, match="seedling"):
-        run(monkeypatch, "experiment=smoke", "runs.baseline.seedling=3")
+        call("repro", "experiment=smoke", "runs.baseline.seedling=3")
 
 
 def test_an_interrupt_is_left_to_dvc_and_waited_for(monkeypatch):

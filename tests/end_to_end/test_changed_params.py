@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,17 +23,6 @@ from tests.support.results import make_report, run, task, write_experiment, writ
 from tests.support.training import RUN, train_run
 
 TEXT_RUN = "text_free_k1_2"
-
-
-@pytest.fixture
-def stage(monkeypatch):
-    """Run the main function of a stage as the command line does."""
-
-    def call(module, *arguments):
-        monkeypatch.setattr(sys, "argv", ["stage", *arguments])
-        module.main()
-
-    return call
 
 
 def change(key, value):
@@ -82,62 +70,60 @@ def must_not_run(monkeypatch, module, name):
         ("models.target_small.optim.lr", 0.5),
     ],
 )
-def test_a_training_is_not_handed_on_and_its_checkpoints_wait(
-    workspace, monkeypatch, stage, key, value
-):
+def test_a_training_is_not_handed_on_and_its_checkpoints_wait(workspace, monkeypatch, key, value):
     back = meanwhile(monkeypatch, train, "fit", key, value)
     with pytest.raises(UserError, match=rf"since train@{RUN} began: {re.escape(key)} was "):
-        stage(train, RUN)
+        train.main(RUN)
     assert not Path("checkpoints").exists() and not Path("results").exists()
     (trained,) = Path("resume/smoke", RUN).glob("00000020.ckpt")
     back()
-    stage(train, RUN)
+    train.main(RUN)
     assert checkpoint_path("smoke", RUN).samefile(trained)
 
 
-def test_the_work_waits_through_a_training_with_the_other_value(workspace, monkeypatch, stage):
+def test_the_work_waits_through_a_training_with_the_other_value(workspace, monkeypatch):
     back = meanwhile(monkeypatch, train, "fit", f"runs.{RUN}.seed", 22)
     with pytest.raises(UserError):
-        stage(train, RUN)
+        train.main(RUN)
     (first,) = Path("resume/smoke", RUN).glob("00000020.ckpt")
     inode = first.stat().st_ino
     monkeypatch.undo()
     monkeypatch.chdir(workspace)
-    stage(train, RUN)
+    train.main(RUN)
     card = peek(checkpoint_path("smoke", RUN))
     assert card.run["seed"] == 22
     back()
-    stage(train, RUN)
+    train.main(RUN)
     assert checkpoint_path("smoke", RUN).stat().st_ino == inode
 
 
-def test_figures_wait_and_are_not_measured_again(workspace, monkeypatch, stage):
+def test_figures_wait_and_are_not_measured_again(workspace, monkeypatch):
     train_run()
     results = Path("results/smoke") / RUN
     back = meanwhile(monkeypatch, evaluate, "measure_all", "evaluation.seed", 22)
     with pytest.raises(UserError, match=f"since evaluate@{RUN} began: evaluation.seed was 0 and"):
-        stage(evaluate, RUN)
+        evaluate.main(RUN)
     assert {path.name for path in results.iterdir()} == {"curve.csv"}
     back()
     must_not_run(monkeypatch, evaluate, "measure_all")
-    stage(evaluate, RUN)
+    evaluate.main(RUN)
     assert (results / "evaluation.json").exists()
     assert not Path(f"resume/smoke/{RUN}.evaluate").exists()
     with pytest.raises(AssertionError, match="ran again"):
-        stage(evaluate, RUN)  # they are handed on once
+        evaluate.main(RUN)  # they are handed on once
 
 
-def test_figures_of_other_settings_are_not_taken(workspace, monkeypatch, stage):
+def test_figures_of_other_settings_are_not_taken(workspace, monkeypatch):
     train_run()
     meanwhile(monkeypatch, evaluate, "measure_all", "evaluation.seed", 22)
     with pytest.raises(UserError):
-        stage(evaluate, RUN)
+        evaluate.main(RUN)
     must_not_run(monkeypatch, evaluate, "measure_all")
     with pytest.raises(AssertionError, match="ran again"):
-        stage(evaluate, RUN)
+        evaluate.main(RUN)
 
 
-def test_scores_of_benchmarks_wait(workspace, monkeypatch, stage):
+def test_scores_of_benchmarks_wait(workspace, monkeypatch):
     train_run(TEXT_RUN)
     results = Path("results/smoke") / TEXT_RUN
     params = OmegaConf.load("params.yaml")
@@ -147,48 +133,48 @@ def test_scores_of_benchmarks_wait(workspace, monkeypatch, stage):
     with pytest.raises(
         UserError, match=f"since suite@{TEXT_RUN} began: suite.seed was 0 and is 22"
     ):
-        stage(suite, TEXT_RUN)
+        suite.main(TEXT_RUN)
     assert {path.name for path in results.iterdir()} == {"curve.csv"}
     back()
     must_not_run(monkeypatch, suite, "run_task")
-    stage(suite, TEXT_RUN)
+    suite.main(TEXT_RUN)
     assert (results / "suite.json").exists()
 
 
-def test_a_corpus_and_its_tokens_are_not_handed_on(tokenized, tmp_path, monkeypatch, stage):
+def test_a_corpus_and_its_tokens_are_not_handed_on(tokenized, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text((tokenized.folder / "params.yaml").read_text())
     back = meanwhile(monkeypatch, data, "make_parts", "data.stdlib.seed", 22)
     with pytest.raises(UserError, match=r"since data@stdlib began: data\.stdlib\.seed was 0 and"):
-        stage(data, "stdlib")
+        data.main("stdlib")
     assert not Path("data/corpus/stdlib").exists()
     back()
-    stage(data, "stdlib")
+    data.main("stdlib")
     assert Path("data/corpus/stdlib").exists()
     back = meanwhile(monkeypatch, tokenize, "write_overlap", "data.stdlib.vocab_size", 300)
     with pytest.raises(UserError, match=r"since tokenize@stdlib began: data\.stdlib\.vocab_size"):
-        stage(tokenize, "stdlib")
+        tokenize.main("stdlib")
     assert not Path("data/tokens/stdlib").exists()
     back()
-    stage(tokenize, "stdlib")
+    tokenize.main("stdlib")
     assert Path("data/tokens/stdlib").exists()
 
 
-def test_sequences_of_a_process_are_not_handed_on(tokenized, tmp_path, monkeypatch, stage):
+def test_sequences_of_a_process_are_not_handed_on(tokenized, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text((tokenized.folder / "params.yaml").read_text())
     meanwhile(monkeypatch, data, "process_texts", "data.target.seed", 22)
     with pytest.raises(UserError, match=r"since data@target began: data\.target\.seed was"):
-        stage(data, "target")
+        data.main("target")
     assert not Path("data/corpus/target").exists()
 
 
-def test_a_report_is_not_handed_on(tmp_path, monkeypatch, stage):
+def test_a_report_is_not_handed_on(tmp_path, monkeypatch):
     write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(report, "write_report", lambda *_: change("evaluation.seed", 22))
     with pytest.raises(UserError, match=r"since report began: evaluation\.seed was 0 and is 22"):
-        stage(report)
+        report.main()
     assert not Path("report/tiny").exists()
 
 
@@ -207,20 +193,20 @@ def test_a_report_is_not_handed_on(tmp_path, monkeypatch, stage):
         ("compute.precision", "bf16", "models.target_small.optim or compute.precision"),
     ],
 )
-def test_a_checkpoint_that_was_trained_otherwise_is_refused(workspace, stage, key, value, words):
+def test_a_checkpoint_that_was_trained_otherwise_is_refused(workspace, key, value, words):
     """As DVC may have recorded it, which compares no cards."""
     train_run()
     change(key, value)
     with pytest.raises(UserError, match=re.escape(words)) as refused:
-        stage(evaluate, RUN)
+        evaluate.main(RUN)
     assert f"`dvc repro --force --single-item train@{RUN}`" in str(refused.value)
 
 
-def test_the_suite_refuses_a_checkpoint_that_was_trained_otherwise(workspace, stage):
+def test_the_suite_refuses_a_checkpoint_that_was_trained_otherwise(workspace):
     train_run(TEXT_RUN)
     change(f"runs.{TEXT_RUN}.seed", 22)
     with pytest.raises(UserError, match=rf"runs\.{TEXT_RUN}\.seed was 0 and is 22 now"):
-        stage(suite, TEXT_RUN)
+        suite.main(TEXT_RUN)
 
 
 @pytest.mark.parametrize(
