@@ -173,5 +173,7 @@ def tokenize(
 def main(name: str) -> None:
     frozen = freeze("tokenize", name)
     cores, target = len(os.sched_getaffinity(0)), tokens_folder(name)
-    verify = partial(frozen.check, f"finished token files stay in {target}.partial")
+    verify = partial(
+        frozen.check, f"finished token files stay in {target}.partial until others are made"
+    )
     tokenize(name, frozen.experiment.data[name], corpus_folder(name), target, cores, verify)

@@ -234,4 +234,13 @@ WRONG = [
         "pipelines",
         slow=True,
     ),
+    Wrong(
+        "figures that wait are taken whatever the settings are",
+        "evaluate/unrecorded.py",
+        "(asdict(experiment.evaluation), manifest.spec_hash",
+        "(manifest.spec_hash",
+        "end_to_end/test_changed_params.py::test_figures_of_other_settings_are_not_taken",
+        "pipelines",
+        slow=True,
+    ),
 ]
