@@ -1,4 +1,5 @@
-# make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …'
+# make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
+#              another one in this folder is waited for, unless WAIT=0
 # make check   make lint: formatter, linter, types; and fast tests
 # make test    all tests but those of make test-cluster, on Ray
 # make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
@@ -9,6 +10,7 @@
 # make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
 EXPERIMENT ?= quickstart
 SET ?=
+WAIT ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
 BENCHMARKS ?=
@@ -21,9 +23,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 .PHONY: repro check lint test test-fast test-cluster mutants format ui plots experiments bench
 
 repro: .venv/installed
-	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
-	@dvc --wait-for-lock repro
-	@cat report/$(EXPERIMENT)/summary.txt
+	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) experiment=$(EXPERIMENT) $(SET)
 
 check:
 	@$(MAKE) --jobs=2 lint test-fast # mypy has one process

@@ -8,7 +8,7 @@ params.yaml.
 """
 
 import re
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.errors import UserError
 from pipelines.config.data import keyed
 from pipelines.config.load import PARAMS, parse
@@ -29,13 +29,13 @@ OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
 
-def compose_config(overrides: list[str]) -> DictConfig:
+def compose_config(overrides: Sequence[str]) -> DictConfig:
     """The composed and resolved configuration, as params.yaml has it; raises UserError if it cannot
     be composed.
     """
     try:
         with initialize_config_dir(str(CONF.resolve()), version_base=None):
-            config = compose("config", overrides)
+            config = compose("config", [*overrides])
         OmegaConf.resolve(config)
     except REFUSED as error:
         raise UserError(f"conf/: {one_line(error)}") from None
@@ -67,13 +67,16 @@ def write_params(config: DictConfig) -> None:
         print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
 
 
-def main() -> None:
-    overrides = sys.argv[1:]
+def compose_valid(overrides: Sequence[str]) -> DictConfig:
+    """The composed configuration; raises UserError if it is not valid."""
     config = compose_config(overrides)
-    source = "conf/" + (f" with {' '.join(overrides)}" if overrides else "")
-    parse(config, source)
-    write_params(config)
+    parse(config, "conf/" + (f" with {' '.join(overrides)}" if overrides else ""))
+    return config
+
+
+def main(overrides: Sequence[str]) -> None:
+    write_params(compose_valid(overrides))
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("compose")

@@ -8,6 +8,7 @@ The folder may be copied elsewhere. What fails is named at the end, and exit cod
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
@@ -27,7 +28,7 @@ from pipelines.suite.task_index import check_names
 USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
 
 
-def suite_tasks(arguments: list[str]) -> dict[str, str]:
+def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
     """Name under suite.tasks → task, of the suites named, else of params.yaml's."""
     if not arguments:
         return read_tasks(PARAMS, "suite")
@@ -82,8 +83,8 @@ def note(fetched: dict[str, Any]) -> None:
                 file.write(json.dumps(now, indent=1).encode() + b"\n")
 
 
-def main() -> None:
-    wanted = suite_tasks(sys.argv[1:])
+def main(suites: Sequence[str]) -> None:
+    wanted = suite_tasks(suites)
     check_names(wanted)
     failed: dict[str, str] = {}
     for name, task in wanted.items():
@@ -107,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("fetch")

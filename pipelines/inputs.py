@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Entry, Folder, by_content_if_small, local_files
@@ -152,4 +152,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("inputs")

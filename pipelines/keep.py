@@ -16,12 +16,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from pipelines import cli
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.results import Training
 from pipelines.artifacts.run_results import RunResults, read_runs
-from pipelines.common import errors
-from pipelines.common.console import argument
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
@@ -119,8 +118,8 @@ def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str]) -> 
     )
 
 
-def main() -> None:
-    target = Path(argument("folder"))
+def main(folder: str) -> None:
+    target = Path(folder)
     experiment = load_experiment()
     files = report_files(report_folder(experiment.name))
     runs = read_runs(experiment)
@@ -133,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("keep")

@@ -6,7 +6,7 @@ A field that does not apply to a run is None or an empty list, and not in its fi
 
 from dataclasses import dataclass, field
 from math import isnan, nan
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from ftmodel.analysis.label_information import Chance
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
+from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.result_files import flat, plain, read, write
 from pipelines.artifacts.suite_results import (
@@ -283,6 +284,8 @@ class Details:
     latent: LatentDetails | None = None
     coin: CoinDetails | None = None
     training: Training = field(default_factory=Training)
+    manifest: Manifest | None = None  # of the checkpoint; None in early files
+    settings: dict[str, Any] = field(default_factory=dict)  # of the evaluation, as in params.yaml
 
     def sizes(self, unit: str) -> Tensor:
         """Tokens or bytes of each held-out document: (n,)."""

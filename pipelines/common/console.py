@@ -1,22 +1,8 @@
-"""The command line of a stage: its argument, and lines that leave a progress bar whole."""
+"""What is printed: lines that leave a progress bar whole, and tables."""
 
 import sys
 
 from tqdm import tqdm
-
-from pipelines.common.errors import UserError
-
-
-def argument(what: str) -> str:
-    """The one command-line argument of a stage."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        raise UserError(f"usage: python -m {module()} <{what}>, as named in params.yaml")
-    return sys.argv[1]
-
-
-def module() -> str:
-    spec = sys.modules["__main__"].__spec__
-    return spec.name.removesuffix(".__main__") if spec else sys.argv[0]
 
 
 def say(line: str) -> None:

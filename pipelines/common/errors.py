@@ -26,3 +26,14 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def no_command(description: str | None, used_by: str) -> None:
+    """What a module that looks like a command says if it is run; ``used_by``: the command's."""
+
+    def say() -> None:
+        if "--help" not in sys.argv:
+            raise UserError(f"this module is no command: `python -m {used_by}` uses it")
+        print(f"{description}\nThis module is no command: `python -m {used_by}` uses it.")
+
+    run(say)

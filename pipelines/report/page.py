@@ -1,4 +1,6 @@
-"""Stage `report`: the arms side by side, and beside the paper.    python -m pipelines.report
+"""Stage `report`: the arms side by side, and beside the paper.
+
+    python -m pipelines.report
 
 Reads results/<experiment>/<run>/ of every run in params.yaml, and what data/tokens/ says of the
 data, and writes report/<experiment>/: index.html (one self-contained page), explorer.html (what
@@ -18,7 +20,7 @@ from matplotlib.figure import Figure
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.atomic_files import replace_folder
-from pipelines.config.load import load_experiment
+from pipelines.config.frozen import freeze
 from pipelines.config.schema import Experiment
 from pipelines.report import expectation, headline, tables, wording
 from pipelines.report.analysis import Analysis
@@ -131,9 +133,11 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
 
 
 def main() -> None:
-    experiment = load_experiment()
+    frozen = freeze("report")
+    experiment = frozen.experiment
     runs = read_runs(experiment)
     target = report_folder(experiment)
     with replace_folder(target) as folder:
         write_report(experiment, runs, folder)
+        frozen.check("the next `dvc repro` writes it")
     print(target / "index.html")

@@ -20,7 +20,7 @@ from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import on_a_worker
 from pipelines.common.atomic_files import alone
-from pipelines.common.errors import UserError
+from pipelines.common.errors import UserError, no_command
 from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
 from pipelines.evaluate.stage import measure
@@ -180,3 +180,7 @@ def settle(
         mark(experiment, manifest, "KILLED", {"stopped_early": "yes"}, rows)
     folder.write(result)
     return result
+
+
+if __name__ == "__main__":
+    no_command(__doc__, "pipelines.sweep")

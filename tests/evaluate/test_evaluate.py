@@ -331,6 +331,8 @@ def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace,
 
 def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve(workspace):
     train_run(tokens=3120)
+    experiment = load_experiment()
+    experiment.runs[RUN].tokens = 3120
     path = Path("results/smoke") / RUN / "curve.csv"
     curve = read_curve(path)
     assert len(curve) == 6
@@ -338,7 +340,7 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
         for i, row in enumerate(curve):
             row.kl_bits = 0.0 if i >= len(curve) - last else 0.125
         write_curve(path, curve)
-        measure(load_experiment(), RUN)
+        measure(experiment, RUN)
         evaluation = json.loads(path.with_name("evaluation.json").read_text())
         assert evaluation["collapsed"] == (last == 2)
 
