@@ -42,7 +42,7 @@ CODE = "code.version"  # which code wrote the files of a .partial folder; not in
 def drop_files_of_other_code(name: str, folder: Path) -> None:
     """Empty the folder of a killed run unless this version of the code wrote it."""
     note, version = folder / CODE, code_version("tokenize")
-    if note.exists() and note.read_text() == version:
+    if note.exists() and note.read_text(encoding="utf-8") == version:
         return
     if files := [*folder.iterdir()]:
         print(f"{name}: the code has changed since the run that was killed; begins anew")
@@ -125,7 +125,9 @@ def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> No
     )
     end_of_text, vocab_size = metadata.end_of_text, metadata.vocab_size
     overlap = find_overlap(held_out, training, end_of_text, vocab_size, threads=cores)
-    (folder / "overlap.json").write_text(json.dumps(asdict(overlap), indent=2) + "\n")
+    (folder / "overlap.json").write_text(
+        json.dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8"
+    )
     print(f"{name}: {overlap.line()}")
 
 
