@@ -37,13 +37,13 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Figures",
+    "Generations",
     "Headline",
     "LabelFigures",
     "LastThird",
     "LatentDetails",
     "LatentFigures",
     "Reconstruction",
-    "Sample",
     "SuiteBudget",
     "SuiteLastThird",
     "SuiteResults",
@@ -213,10 +213,15 @@ class Headline:
 # ---------------------------------------------------------------------------------- details.json
 
 
-@dataclass(frozen=True)
-class Sample:
+@dataclass
+class Generations:
+    """Continuations of a prompt: each with a z of its own; and by pinned z, of which all of a list
+    have the same, none of a baseline. Single draws, to be looked at.
+    """
+
     prompt: str
-    text: str
+    fresh: list[str]
+    pinned: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -274,7 +279,7 @@ class Details:
     bound_bits: list[float]  # of each held-out document
     document_tokens: list[int]
     document_bytes: list[int] | None = None
-    samples: list[Sample] = field(default_factory=list)
+    generations: list[Generations] = field(default_factory=list)
     groups: dict[str, list[list[str]]] | None = None  # a few generated ones, fresh and pinned
     latent: LatentDetails | None = None
     coin: CoinDetails | None = None

@@ -41,14 +41,14 @@ from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
 from pipelines.config.schema import Evaluation as Settings
 from pipelines.config.schema import Experiment, Run
-from pipelines.evaluate import coin, label, target_generations, target_latent, text_samples
+from pipelines.evaluate import coin, generations, label, target_generations, target_latent
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
 from pipelines.evaluate.unrecorded import Unrecorded
 from pipelines.tracking.run import Tracking
 
 # besides the bounds, which every model has on any data
-MEASUREMENTS: list[Measurement] = [text_samples, target_generations, target_latent, label, coin]
+MEASUREMENTS: list[Measurement] = [generations, target_generations, target_latent, label, coin]
 
 
 def evaluate(

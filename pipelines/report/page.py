@@ -3,11 +3,13 @@
     python -m pipelines.report
 
 Reads results/<experiment>/<run>/ of every run in params.yaml, and what data/tokens/ says of the
-data, and writes report/<experiment>/: index.html (one self-contained page), report.md, figures/,
-curves.csv, arms.csv (means over seeds), runs.csv, figure4.csv and summary.txt.
+data, and writes report/<experiment>/: index.html (one self-contained page), explorer.html (what
+models generate, by z), report.md, figures/, curves.csv, arms.csv (means over seeds), runs.csv,
+figure4.csv and summary.txt.
 """
 
 import base64
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,18 @@ from pipelines.report import expectation, headline, tables, wording
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import group_by_seed
 from pipelines.report.benchmarks.text import magnitude
+from pipelines.report.explorer import explorer_families
 from pipelines.report.glossary import NOTES
 from pipelines.report.sections.all_sections import all_sections
 from pipelines.report.sections.figure4 import character_kinds, figure4_csv
 from pipelines.report.verdicts import findings, introduction
 
 TEMPLATES = Path(__file__).with_name("templates")
+PAGES = {
+    "index.html": "report.html.jinja",
+    "report.md": "report.md.jinja",
+    "explorer.html": "explorer.html.jinja",
+}
 
 
 def templates(folder: Path = TEMPLATES) -> Environment:
@@ -92,6 +100,7 @@ def page_context(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "introduction": introduction(analysis),
         "findings": findings(analysis),
         "caveat": caveat(analysis),
+        "families": [asdict(family) for family in explorer_families(analysis)],
         "sections": sections,
         "images": save_figures(figures, folder / "figures"),
         "notes": NOTES,
@@ -110,7 +119,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     analysis = Analysis(group_by_seed(runs), experiment.evaluation, experiment.expectation)
     stated = what_was_stated(experiment, analysis)
     context = page_context(analysis, folder) | {"stated": stated}
-    for template, name in (("report.html.jinja", "index.html"), ("report.md.jinja", "report.md")):
+    for name, template in PAGES.items():
         page = templates().get_template(template).render(context, title=experiment.name)
         (folder / name).write_text(page, encoding="utf-8")
     tables.write_table(folder / "curves.csv", tables.curve_rows(runs))

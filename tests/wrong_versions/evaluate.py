@@ -243,4 +243,20 @@ WRONG = [
         "pipelines",
         slow=True,
     ),
+    Wrong(
+        "a pinned z that each generation draws for itself",
+        "evaluate/generations.py",
+        "same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)",
+        "same = torch.rand(len(pinned) * sampling.draws, length, bits, generator=rng)",
+        "evaluate/test_generations.py::test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does",
+        "pipelines",
+    ),
+    Wrong(
+        "a fresh z for each prompt in place of each generation",
+        "evaluate/generations.py",
+        "fresh = torch.rand(sampling.draws, length, bits, generator=rng)",
+        "fresh = torch.rand(1, length, bits, generator=rng).expand(sampling.draws, -1, -1)",
+        "evaluate/test_generations.py::test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does",
+        "pipelines",
+    ),
 ]
