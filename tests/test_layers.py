@@ -33,6 +33,7 @@ DECIDES_NO_RESULT = (
     "pipelines/common/errors.py",
     "pipelines/common/provenance.py",
     "pipelines/common/shell_paths.py",
+    "pipelines/common/threads.py",
     "pipelines/common/source_code.py",
     "pipelines/artifacts/paths.py",
     "pipelines/artifacts/preregistration.py",

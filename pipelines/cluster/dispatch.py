@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from pipelines.common.errors import UserError
 from pipelines.common.shell_paths import ray_path
+from pipelines.common.threads import set_threads
 from pipelines.config.schema import Experiment
 
 
@@ -26,4 +27,5 @@ def here_or_on_a_worker(experiment: Experiment, task: Callable[[], None]) -> Non
 
         on_a_worker(experiment, task)
     else:
+        set_threads(experiment.compute.threads)
         task()

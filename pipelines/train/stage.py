@@ -15,6 +15,7 @@ from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import alone
+from pipelines.common.threads import set_threads
 from pipelines.config.load import load_stage
 from pipelines.train.core.acceleration import check_compile
 from pipelines.train.core.manifest import make_manifest
@@ -37,6 +38,7 @@ def main(name: str) -> None:
 
             fit_on_ray(experiment, name)
         else:
+            set_threads(experiment.compute.threads)
             fit(experiment, name, Process())
         publish(experiment, name)
         preregistration.publish(experiment.name, name, spec_hash)

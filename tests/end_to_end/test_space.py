@@ -101,7 +101,7 @@ def test_blocks_are_compiled_by_default_only_where_that_works(monkeypatch, tmp_p
 @pytest.mark.slow  # every stage, each in a process of its own
 def test_everything_else_works_there(project):
     project.compose("~runs.baseline", "~runs.free_k1", "~runs.text_free_k1_2", "~data.stdlib",
-                    "~models.text_small", "~suite_runs")  # fmt: skip
+                    "~models.text_small")  # fmt: skip
     said = project.ok("python", "-m", "dvc", "repro")
     assert "Traceback" not in said
     folder = project.folder / "report/smoke"
