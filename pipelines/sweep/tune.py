@@ -33,6 +33,7 @@ from pipelines.cluster.connection import (
     nodes,
     worker_of,
 )
+from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -258,6 +259,7 @@ def main(overrides: Sequence[str]) -> None:
         )
     others = [a for a in overrides if a not in chosen]
     plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
+    check_path()
     write_params(config)
     make_tokens(plan)
     with alone(Path("sweeps") / plan.name):

@@ -14,14 +14,13 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
 from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
 from pipelines.common.atomic_files import replace_file, replace_folder
+from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
 from pipelines.config.data import Data, TextData
@@ -99,8 +98,8 @@ def write_token_files(
     if headers:
         print(f"{name}: {len(headers)} of {len(tasks)} token files are there already")
     waiting = [task for part, task in tasks.items() if part not in headers]
-    with tqdm(
-        total=len(tasks), initial=len(headers), desc=name, unit="part", leave=False
+    with Bar(
+        len(tasks), initial=len(headers), desc=name, unit="part", leave=False, delay=1
     ) as progress:
         for task, header in tokenize_parts(waiting, cores):
             headers[task.part] = header

@@ -179,8 +179,8 @@ WRONG = [
     ),
     Wrong(
         "checkpoints of another optimizer gone on from",
-        "train/core/manifest.py",
-        "        asdict(experiment.models[run.model].optim),\n",
+        "artifacts/card.py",
+        "            asdict(experiment.models[run.model].optim),\n",
         "",
         "train/test_manifest.py::test_what_decides_weights_is_in_the_hash",
         "pipelines",
