@@ -27,15 +27,6 @@ WRONG = [
         "common/test_rng_streams.py::test_a_generator_that_is_moved_draws_as_new_ones_do",
         "pipelines",
     ),
-    Wrong(),
-    Wrong(
-        "a copy of a small text taken for another text",
-        "common/file_listing.py",
-        "fingerprint.add_content(entry)",
-        "fingerprint.add(entry)",
-        "commands/test_inputs.py::test_what_becomes_of_a_file_is_seen",
-        "pipelines",
-    ),
     Wrong(
         "a process of DVC that has ended still holds up the pipeline",
         "common/pipeline_lock.py",
@@ -58,9 +49,6 @@ WRONG = [
         "fingerprint.add_content(entry)",
         "fingerprint.add(entry)",
         "commands/test_inputs.py::test_what_becomes_of_a_file_is_seen",
-        "pipelines",
-    ),
-    Wrong(
         "pipelines",
     ),
 ]
