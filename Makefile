@@ -17,7 +17,8 @@ BENCHMARKS ?=
 MUTANTS ?=
 TESTS := pytest -n 2 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+# relative, as pip takes a space for the end of a path
+export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: repro check lint test test-fast test-cluster mutants format ui plots experiments bench
@@ -60,7 +61,7 @@ experiments: .venv/installed
 	@dvc exp show --no-pager --only-changed --drop 'Created|.*:(?!bound)|[^:]*/[^:]*$$'
 
 bench: .venv/installed-bench
-	PYTHONPATH=$(CURDIR)/.venv/peers python -m benchmarks $(BENCHMARKS)
+	PYTHONPATH="$(CURDIR)/.venv/peers" python -m benchmarks $(BENCHMARKS)
 
 .venv/bin/pip: # the last file that venv makes
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

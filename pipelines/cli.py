@@ -5,6 +5,7 @@ takes seconds to import.
 """
 
 import ast
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -201,11 +202,18 @@ def perform(command: click.Command, called: str, given: Sequence[str] | None = N
         work()
 
 
+def quiet_bars() -> None:
+    """Without a terminal, no progress bars of other libraries; before they import tqdm."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
+
+
 def run(name: str) -> None:
     """`python -m pipelines.<name>`."""
     module = COMMANDS[name][0]
     package = module.partition(".")[0]
     called = f"python -m {package}{'' if package == name else f'.{name}'}"
+    quiet_bars()
     errors.run(partial(perform, Command(name), called))
 
 
@@ -217,6 +225,7 @@ def main() -> None:
         no_args_is_help=False,
         context_settings=WIDE,
     )
+    quiet_bars()
     errors.run(partial(of_this_copy, partial(perform, group, "ftlab")))
 
 

@@ -26,6 +26,7 @@ from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Entry, Folder, by_content_if_small, local_files
 from pipelines.common.source_code import CODE, mirror, stages_reading
+from pipelines.common.yaml_files import read_yaml
 from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
@@ -62,6 +63,8 @@ def tokenizer_input(key: str, data: dict[str, Any]) -> Any:
     if (path := data.get("tokenizer")) is None:
         return None
     try:
+        if not Path(path).is_file():  # a device has no end
+            raise UserError(f"{key}.tokenizer: {path} is not a file")
         return {"sha256": sha256(Path(path).read_bytes()).hexdigest()}
     except OSError as error:
         raise UserError(f"{key}.tokenizer: {path} cannot be read ({error.strerror})") from None
@@ -85,6 +88,21 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
             file.write(content)
 
 
+def read_suite_input(path: Path) -> dict[str, Any]:
+    """What is noted of the suite; nothing is known if the note is missing or damaged."""
+    nothing: dict[str, Any] = {"known": []}
+    if not path.exists():
+        return nothing
+    try:
+        before = loads(path.read_bytes())
+        if all(isinstance(pair, str) for pair in before["known"]):
+            return before
+    except (*MALFORMED, RecursionError):
+        pass
+    print(f"{path} is damaged: the suite is looked up again")
+    return nothing
+
+
 def note_suite(tasks: Any) -> None:
     """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, or it has no
     such figure. That takes time, so only where they have changed.
@@ -98,7 +116,7 @@ def note_suite(tasks: Any) -> None:
             "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`"
         ) from None
     pairs = sorted({f"{named[name]} {keys[name]}" for name in tasks})
-    before = loads(path.read_bytes()) if path.exists() else {"known": []}
+    before = read_suite_input(path)
     if not {*pairs} <= {*before["known"]}:
         from pipelines.suite.task_index import check_key, check_names  # imports much
 
@@ -134,11 +152,13 @@ def note_code(known: bool) -> None:
 
 def main() -> None:
     try:
-        params = yaml.safe_load(Path("params.yaml").read_bytes())
-        entries = params["data"]
-        names = set(entries)
-    except (yaml.YAMLError, TypeError, KeyError, FileNotFoundError):
+        params = yaml.safe_load(read_yaml(Path("params.yaml")))
+        entries = dict(params["data"])
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, FileNotFoundError):
         raise UserError("params.yaml: no entries under data") from None
+    for name in entries:
+        if not isinstance(name, str) or "/" in name or name in ("", ".", "..", CODE.name):
+            raise UserError(f"params.yaml: data.{name}: no name of a folder under {INPUTS}")
     known = INPUTS.exists()
     suite = params.get("suite")
     note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {})
@@ -147,7 +167,7 @@ def main() -> None:
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
         note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
     for folder in INPUTS.iterdir():
-        if folder.is_dir() and folder.name not in {*names, CODE.name}:
+        if folder.is_dir() and folder.name not in {*entries, CODE.name}:
             shutil.rmtree(folder)
 
 

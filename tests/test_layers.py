@@ -32,6 +32,8 @@ DECIDES_NO_RESULT = (
     "pipelines/common/console.py",
     "pipelines/common/errors.py",
     "pipelines/common/provenance.py",
+    "pipelines/common/shell_paths.py",
+    "pipelines/common/threads.py",
     "pipelines/common/source_code.py",
     "pipelines/artifacts/paths.py",
     "pipelines/artifacts/preregistration.py",

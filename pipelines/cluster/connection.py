@@ -23,6 +23,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
+from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError, no_command
 from pipelines.config.schema import Compute, Experiment
@@ -40,10 +41,11 @@ PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 def connect() -> None:
     """Join the cluster of RAY_ADDRESS, or start Ray on this machine alone, once.
 
-    Raises UserError if nothing answers at RAY_ADDRESS.
+    Raises UserError if nothing answers at RAY_ADDRESS, or Ray cannot start a worker.
     """
     if ray.is_initialized():
         return
+    check_path()
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
     if address == "local":  # only so does Ray of one machine listen on loopback alone

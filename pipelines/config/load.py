@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.common.errors import UserError
+from pipelines.common.yaml_files import read_yaml
 from pipelines.config.checks import check
 from pipelines.config.data import dotted, keyed, merge_data
 from pipelines.config.schema import Experiment
@@ -27,11 +29,11 @@ def load_experiment(path: Path = PARAMS) -> Experiment:
 def read_params(path: Path = PARAMS) -> DictConfig:
     """What ``params.yaml`` says, not validated; raises UserError if that is no mapping."""
     try:
-        node = OmegaConf.load(path)
+        node = OmegaConf.load(StringIO(read_yaml(path)))
     except FileNotFoundError:
         raise UserError(f"{path} is missing: `make repro` composes it from conf/") from None
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}") from None
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(node, DictConfig):
         raise UserError(f"{path}: not a mapping")
     return node

@@ -89,7 +89,9 @@ def make_parts(name: str, data: TextData, work: Path) -> Tally:
     for writer in writers.values():
         writer.close()
     positions = {part: source.position() for part, source in sources.items()}
-    (work / "done.json").write_text(dumps({"specification": spec, "positions": positions}))
+    (work / "done.json").write_text(
+        dumps({"specification": spec, "positions": positions}), encoding="utf-8"
+    )
     return tally
 
 

@@ -121,14 +121,14 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     context = page_context(analysis, folder) | {"stated": stated}
     for name, template in PAGES.items():
         page = templates().get_template(template).render(context, title=experiment.name)
-        (folder / name).write_text(page)
+        (folder / name).write_text(page, encoding="utf-8")
     tables.write_table(folder / "curves.csv", tables.curve_rows(runs))
     tables.write_table(folder / "arms.csv", [tables.arm_row(arm) for arm in analysis.arms])
     tables.write_table(folder / "runs.csv", [tables.run_row(run) for run in runs])
     tables.write_table(folder / "figure4.csv", figure4_csv(analysis))
     index = report_folder(experiment) / "index.html"
     (folder / "summary.txt").write_text(
-        expectation.summary(stated) + tables.summary(analysis, index)
+        expectation.summary(stated) + tables.summary(analysis, index), encoding="utf-8"
     )
 
 

@@ -70,9 +70,13 @@ class Progress:
         path = self.path(name, spec)
         if not path.exists():
             return None
-        # no pydantic: a text of a benchmark may hold what is no Unicode character
-        result, scores, log = json.loads(path.read_text())
-        return Outcome(TaskResult(**result), scores, log)
+        try:
+            # no pydantic: a text of a benchmark may hold what is no Unicode character
+            result, scores, log = json.loads(path.read_text(encoding="utf-8"))
+            return Outcome(TaskResult(**result), scores, log)
+        except (OSError, ValueError, TypeError, RecursionError):
+            print(f"{path} is damaged: {name} is scored again", flush=True)
+            return None
 
     def write(self, name: str, spec: SuiteTask, outcome: Outcome) -> None:
         with replace_file(self.path(name, spec)) as file:

@@ -14,14 +14,13 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
 from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
 from pipelines.common.atomic_files import replace_file, replace_folder
+from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
 from pipelines.config.data import Data, TextData
@@ -42,7 +41,7 @@ CODE = "code.version"  # which code wrote the files of a .partial folder; not in
 def drop_files_of_other_code(name: str, folder: Path) -> None:
     """Empty the folder of a killed run unless this version of the code wrote it."""
     note, version = folder / CODE, code_version("tokenize")
-    if note.exists() and note.read_text() == version:
+    if note.exists() and note.read_text(encoding="utf-8") == version:
         return
     if files := [*folder.iterdir()]:
         print(f"{name}: the code has changed since the run that was killed; begins anew")
@@ -99,8 +98,8 @@ def write_token_files(
     if headers:
         print(f"{name}: {len(headers)} of {len(tasks)} token files are there already")
     waiting = [task for part, task in tasks.items() if part not in headers]
-    with tqdm(
-        total=len(tasks), initial=len(headers), desc=name, unit="part", leave=False
+    with Bar(
+        len(tasks), initial=len(headers), desc=name, unit="part", leave=False, delay=1
     ) as progress:
         for task, header in tokenize_parts(waiting, cores):
             headers[task.part] = header
@@ -125,7 +124,9 @@ def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> No
     )
     end_of_text, vocab_size = metadata.end_of_text, metadata.vocab_size
     overlap = find_overlap(held_out, training, end_of_text, vocab_size, threads=cores)
-    (folder / "overlap.json").write_text(json.dumps(asdict(overlap), indent=2) + "\n")
+    (folder / "overlap.json").write_text(
+        json.dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8"
+    )
     print(f"{name}: {overlap.line()}")
 
 

@@ -28,14 +28,6 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
-        "a copy of a small text taken for another text",
-        "common/file_listing.py",
-        "fingerprint.add_content(entry)",
-        "fingerprint.add(entry)",
-        "commands/test_inputs.py::test_what_becomes_of_a_file_is_seen",
-        "pipelines",
-    ),
-    Wrong(
         "a process of DVC that has ended still holds up the pipeline",
         "common/pipeline_lock.py",
         '            if words := described("dvc", int(info["pid"])):',
@@ -49,6 +41,14 @@ WRONG = [
         "    compose_valid(overrides)  # a mistake",
         "    write_params(compose_valid(overrides))  # a mistake",
         "commands/test_repro.py::test_nothing_is_composed_while_another_is_at_work",
+        "pipelines",
+    ),
+    Wrong(
+        "a copy of a small text taken for another text",
+        "common/file_listing.py",
+        "fingerprint.add_content(entry)",
+        "fingerprint.add(entry)",
+        "commands/test_inputs.py::test_what_becomes_of_a_file_is_seen",
         "pipelines",
     ),
 ]

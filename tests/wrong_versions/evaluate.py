@@ -235,6 +235,15 @@ WRONG = [
         slow=True,
     ),
     Wrong(
+        "figures that wait are taken whatever the settings are",
+        "evaluate/unrecorded.py",
+        "(asdict(experiment.evaluation), manifest.spec_hash",
+        "(manifest.spec_hash",
+        "end_to_end/test_changed_params.py::test_figures_of_other_settings_are_not_taken",
+        "pipelines",
+        slow=True,
+    ),
+    Wrong(
         "a pinned z that each generation draws for itself",
         "evaluate/generations.py",
         "same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)",
@@ -249,14 +258,5 @@ WRONG = [
         "fresh = torch.rand(1, length, bits, generator=rng).expand(sampling.draws, -1, -1)",
         "evaluate/test_generations.py::test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does",
         "pipelines",
-    ),
-    Wrong(
-        "figures that wait are taken whatever the settings are",
-        "evaluate/unrecorded.py",
-        "(asdict(experiment.evaluation), manifest.spec_hash",
-        "(manifest.spec_hash",
-        "end_to_end/test_changed_params.py::test_figures_of_other_settings_are_not_taken",
-        "pipelines",
-        slow=True,
     ),
 ]
