@@ -67,7 +67,11 @@ def imports(turns: int) -> Figure:
         + "; print(perf_counter() - start)"
     )
     seconds = [
-        float(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True))
+        float(
+            subprocess.check_output(
+                [sys.executable, "-c", code], cwd=ROOT, text=True, encoding="utf-8"
+            )
+        )
         for _ in range(turns)
     ]
     return figure("import of ftmodel beyond torch's", seconds, "s", at_most=2.0)

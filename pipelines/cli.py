@@ -42,6 +42,17 @@ RUN = argument("name", "A run of params.yaml.", entries("runs"), metavar="RUN")
 DATASET = argument("name", "An entry of data in params.yaml.", entries("data"))
 COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `main`, what it takes
     "compose": ("pipelines.compose", [overrides("experiment")]),
+    "repro": (
+        "pipelines.repro",
+        [
+            overrides("experiment"),
+            option(
+                "--wait/--no-wait",
+                default=True,
+                help="Wait while another is at work here, or end with the name of it.",
+            ),
+        ],
+    ),
     "plan": (
         "pipelines.plan",
         [

@@ -9,6 +9,7 @@ The folder may be copied elsewhere. What fails is named at the end, and exit cod
 import json
 import sys
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from pipelines import cli
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
+from pipelines.common.yaml_files import read_yaml
 from pipelines.compose import CONF
 from pipelines.config.load import PARAMS
 from pipelines.suite import benchmark_data, tasks
 from pipelines.suite.task_index import check_names
 
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
 USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
 
 
@@ -47,10 +50,11 @@ def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
 
 def read_tasks(path: Path, key: str | None) -> dict[str, str]:
     try:
-        content: Any = OmegaConf.to_container(OmegaConf.load(path))
-        suite = content[key] if key else content or {"tasks": {}}  # the suite `none` is empty
-        return {name: str(entry["task"]) for name, entry in (suite["tasks"] or {}).items()}
-    except (OSError, YAMLError, OmegaConfBaseException, KeyError, TypeError, AttributeError):
+        content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(read_yaml(path))))
+        suite = content[key] if key else content
+        entries = {} if suite == {"name": "none"} else suite["tasks"] or {}
+        return {name: str(entry["task"]) for name, entry in entries.items()}
+    except (OSError, YAMLError, OmegaConfBaseException, *MALFORMED):
         raise UserError(f"{path}: no tasks of a suite can be read there") from None
 
 
@@ -76,7 +80,7 @@ def note(fetched: dict[str, Any]) -> None:
     """Add to the list on which stage `suite` depends."""
     path = benchmark_data.FETCHED
     with alone(path):
-        before = json.loads(path.read_text()) if path.exists() else {}
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         now = dict(sorted({**before, **fetched}.items()))
         if now != before:
             with replace_file(path) as file:

@@ -44,8 +44,10 @@ def bring(tree: Path, folder: Path) -> None:
     """Copy the tree's sources to the folder, and remove old ones there; results stay."""
     folder.mkdir(parents=True, exist_ok=True)
     list_file, brought = folder / BROUGHT, files(tree)
-    before = json.loads(list_file.read_text()) if list_file.exists() else []
-    list_file.write_text(json.dumps(sorted({*before, *brought})))  # should this be cut short
+    before = json.loads(list_file.read_text(encoding="utf-8")) if list_file.exists() else []
+    list_file.write_text(
+        json.dumps(sorted({*before, *brought})), encoding="utf-8"
+    )  # should this be cut short
     for gone in set(before) - set(brought):
         (folder / gone).unlink(missing_ok=True)
     for name in brought:
@@ -53,7 +55,7 @@ def bring(tree: Path, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not (target.exists() and filecmp.cmp(tree / name, target, shallow=False)):
             shutil.copy2(tree / name, target)
-    list_file.write_text(json.dumps(brought))
+    list_file.write_text(json.dumps(brought), encoding="utf-8")
     if not (folder / ".git").exists():  # DVC asks for git unless it is told not to
         subprocess.run(
             ["dvc", "config", "--quiet", "--local", "core.no_scm", "true"], cwd=folder, check=True

@@ -127,7 +127,7 @@ def main(folder: str) -> None:
     for path in files:
         shutil.copyfile(path, target / path.name)
     drawn = [path.name for path in files[len(FILES) :]]
-    (target / "README.md").write_text(readme(experiment, runs, drawn))
+    (target / "README.md").write_text(readme(experiment, runs, drawn), encoding="utf-8")
     print(target / "README.md")
 
 

@@ -81,7 +81,11 @@ def run_trial(
     """
     folder = Folder(sweep, name)
     folder.path.mkdir(parents=True, exist_ok=True)
-    with open(folder.log, "a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
+    with (
+        open(folder.log, "a", encoding="utf-8", buffering=1) as log,
+        redirect_stdout(log),
+        redirect_stderr(log),
+    ):
         manifest = manifest_of(experiment, name)
         hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])

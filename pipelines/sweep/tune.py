@@ -232,7 +232,7 @@ def sweep_once(plan: Plan) -> None:
     except BaseException as error:
         parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
-    print((report / "summary.txt").read_text(), end="")
+    print((report / "summary.txt").read_text(encoding="utf-8"), end="")
     failed = [name for name, result in results.items() if result.status == FAILED]
     if len(failed) == len(results):
         raise UserError(f"all {len(failed)} trials failed: {results[failed[0]].error}")
@@ -243,9 +243,9 @@ def note_specification(plan: Plan, folder: Path, ended: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "sweep.yaml"
     text = OmegaConf.to_yaml({"sweep": asdict(plan.sweep), "trials": plan.settings})
-    if path.exists() and path.read_text() != text:
+    if path.exists() and path.read_text(encoding="utf-8") != text:
         print(f"sweep {plan.name}: its settings changed; results that are still valid are kept")
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     trials = len(plan.trials)
     print(f"sweep {plan.name}: {trials} trials, {ended} of them done before", flush=True)
 

@@ -10,6 +10,7 @@ finished files in data/tokens/<name>.partial, where the next one goes on if the 
 import json
 import os
 from dataclasses import asdict
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
 from pipelines.config.data import Data, TextData
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import Check, freeze, unchecked
 from pipelines.tokenize.encode import Task, tokenize_parts
 from pipelines.tokenize.overlap import find_overlap
 from pipelines.tokenize.vocabulary import (
@@ -40,7 +41,7 @@ CODE = "code.version"  # which code wrote the files of a .partial folder; not in
 def drop_files_of_other_code(name: str, folder: Path) -> None:
     """Empty the folder of a killed run unless this version of the code wrote it."""
     note, version = folder / CODE, code_version("tokenize")
-    if note.exists() and note.read_text() == version:
+    if note.exists() and note.read_text(encoding="utf-8") == version:
         return
     if files := [*folder.iterdir()]:
         print(f"{name}: the code has changed since the run that was killed; begins anew")
@@ -123,13 +124,17 @@ def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> No
     )
     end_of_text, vocab_size = metadata.end_of_text, metadata.vocab_size
     overlap = find_overlap(held_out, training, end_of_text, vocab_size, threads=cores)
-    (folder / "overlap.json").write_text(json.dumps(asdict(overlap), indent=2) + "\n")
+    (folder / "overlap.json").write_text(
+        json.dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8"
+    )
     print(f"{name}: {overlap.line()}")
 
 
-def tokenize(name: str, data: Data, source: Path, target: Path, cores: int) -> None:
+def tokenize(
+    name: str, data: Data, source: Path, target: Path, cores: int, verify: Check = unchecked
+) -> None:
     """Make token shards of the corpus in ``source``, the same for any number of ``cores``; raises
-    UserError, or OSError if the disk is full.
+    UserError, that of ``verify`` once they are made, or OSError if the disk is full.
     """
     parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
     sha256s = {part: sha256_of(part) for split in corpus.SPLITS for part in parts[split]}
@@ -161,11 +166,15 @@ def tokenize(name: str, data: Data, source: Path, target: Path, cores: int) -> N
         write_metadata(folder, metadata)
         if metadata.end_of_text is not None:
             write_overlap(name, folder, metadata, cores)
+        verify()
         for note in (TOKENIZER_SOURCE, CODE):
             (folder / note).unlink(missing_ok=True)
 
 
 def main(name: str) -> None:
-    data = load_stage("data", name).data[name]
-    cores = len(os.sched_getaffinity(0))
-    tokenize(name, data, corpus_folder(name), tokens_folder(name), cores)
+    frozen = freeze("tokenize", name)
+    cores, target = len(os.sched_getaffinity(0)), tokens_folder(name)
+    verify = partial(
+        frozen.check, f"finished token files stay in {target}.partial until others are made"
+    )
+    tokenize(name, frozen.experiment.data[name], corpus_folder(name), target, cores, verify)

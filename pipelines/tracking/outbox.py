@@ -90,7 +90,7 @@ def records(experiment: str = "*", run_name: str = "*") -> Iterator[Record]:
     readable = []
     for path in RECORDS.glob(f"{experiment}/{run_name}-*/record.json"):
         try:
-            readable.append(Record(**json.loads(path.read_text())))
+            readable.append(Record(**json.loads(path.read_text(encoding="utf-8"))))
         except (OSError, ValueError, TypeError) as error:
             print(f"{path}: passed over, not readable ({error})")
     return iter(sorted(readable, key=lambda record: record.started))

@@ -16,7 +16,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import alone
 from pipelines.common.threads import set_threads
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import freeze
 from pipelines.train.core.acceleration import check_compile
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
@@ -24,7 +24,8 @@ from pipelines.train.core.trainer import Process, fit
 
 
 def main(name: str) -> None:
-    experiment = load_stage("runs", name)
+    frozen = freeze("train", name)
+    experiment = frozen.experiment
     on_ray = experiment.compute.workers > 1 or bool(os.environ.get("RAY_ADDRESS"))
     if on_ray:
         check_path()
@@ -40,5 +41,6 @@ def main(name: str) -> None:
         else:
             set_threads(experiment.compute.threads)
             fit(experiment, name, Process())
+        frozen.check("its checkpoints stay in resume/ for when that is undone")
         publish(experiment, name)
         preregistration.publish(experiment.name, name, spec_hash)

@@ -131,7 +131,7 @@ def confine(job: dict[str, Any], scratch: str) -> None:
     if os.getppid() != job["parent"]:
         raise CannotConfineError("the parent is gone")
     try:  # should memory run out all the same, this process is to go first
-        with open("/proc/self/oom_score_adj", "w") as file:
+        with open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
             file.write("1000")
     except OSError:
         pass
