@@ -122,6 +122,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
         [argument("suites", "suite=<name> of conf/suite/.", choices("suite"), nargs=-1)],
     ),
     "keep": ("pipelines.keep", [argument("folder", "Where it is kept.", type=click.Path())]),
+    "plots": ("pipelines.plots", []),
     "tracking": ("pipelines.tracking.__main__", []),
     "job": (
         "pipelines.job",

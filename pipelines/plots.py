@@ -1,19 +1,17 @@
-"""Draw what `dvc plots show` draws, on a page that needs no network.
+"""Draw the training curves by DVC on a page that needs no network.
 
-python -m pipelines.plots
+    python -m pipelines.plots
 
 `dvc plots show` alone writes a page that loads Vega, which draws it, from the network. Here Vega is
-in the page, by the package vl-convert-python, which brings it along. Writes dvc_plots/index.html;
-further arguments go to `dvc plots show`.
+in the page: the package vl-convert-python brings it along. Writes dvc_plots/index.html.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.errors import UserError
 
 VEGA_LITE = "5.20"  # of the major version that .dvc/plots/ is written for
@@ -34,11 +32,6 @@ PAGE = """<!doctype html>
 
 
 def main() -> None:
-    summary, _, details = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m pipelines.plots", description=summary, epilog=details
-    )
-    _, arguments = parser.parse_known_args()
     try:
         import vl_convert
     except ImportError:
@@ -50,9 +43,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder) / "plots.html"
         template.write_text(PAGE.format(vega=vega))
-        command = ["dvc", "plots", "show", "--html-template", str(template), *arguments]
+        command = ["dvc", "plots", "show", "--html-template", str(template)]
         sys.exit(subprocess.run(command).returncode)
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("plots")

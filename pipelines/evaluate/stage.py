@@ -9,6 +9,7 @@ them to the MLflow run of the training.
 
 from dataclasses import asdict
 from functools import partial
+from math import isnan
 from statistics import fmean
 
 import torch
@@ -107,9 +108,13 @@ def bounds_to_compare(measured: BudgetFigures | Evaluation) -> dict[str, float]:
 
 
 def headline(evaluation: Evaluation) -> Headline:
-    """The figures to compare runs by."""
+    """The figures to compare runs by; NaN, which DVC takes for a change every time, is left out."""
     per_token, per_byte = evaluation.bits_per_token, evaluation.bits_per_byte
     gap, fresh, pinned = evaluation.gap_nats_per_token, evaluation.fresh, evaluation.pinned
+
+    def known(value: float) -> float | None:
+        return None if isnan(value) else value
+
     return Headline(
         bound_bits_per_token=per_token.bound.mean,
         bound_bits_per_byte=per_byte.bound.mean if per_byte else None,
@@ -117,9 +122,9 @@ def headline(evaluation: Evaluation) -> Headline:
         use_bits_per_token=per_token.use.mean if per_token.use else None,
         gap_nats_per_token=gap.mean if gap else None,
         valid=fresh.valid if fresh else None,
-        spread_fresh=fresh.spread if fresh and pinned else None,
-        spread_pinned=pinned.spread if pinned else None,
-        noise_pinned=pinned.noise if pinned else None,
+        spread_fresh=known(fresh.spread) if fresh and pinned else None,
+        spread_pinned=known(pinned.spread) if pinned else None,
+        noise_pinned=known(pinned.noise) if pinned else None,
         label_bits=evaluation.label.bits if evaluation.label else None,
     )
 

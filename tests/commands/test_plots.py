@@ -22,6 +22,5 @@ def test_curves_are_drawn_without_a_network(copied):
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    monkeypatch.setattr(sys, "argv", ["plots"])
     with pytest.raises(UserError, match="vl-convert-python is not installed"):
         plots.main()

@@ -187,8 +187,8 @@ WRONG = [
     ),
     Wrong(
         "checkpoints of another precision gone on from",
-        "train/core/manifest.py",
-        "        experiment.compute.precision.value,\n",
+        "artifacts/card.py",
+        "            experiment.compute.precision.value,\n",
         "",
         "train/test_manifest.py::test_what_decides_weights_is_in_the_hash",
         "pipelines",
