@@ -1,6 +1,7 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
 #              another one in this folder is waited for, unless WAIT=0
 # make check   make lint: formatter, linter, types; and fast tests
+# make doctor  what this machine lacks, and what that costs
 # make test    all tests but those of make test-cluster, on Ray
 # make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
 #              some of them: MUTANTS='KL encoder'
@@ -21,10 +22,14 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro check lint test test-fast test-cluster mutants format ui plots experiments bench
+.PHONY: repro doctor check lint test test-fast test-cluster mutants format ui plots experiments \
+	bench
 
 repro: .venv/installed
 	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) experiment=$(EXPERIMENT) $(SET)
+
+doctor: .venv/installed
+	@python -m pipelines.doctor
 
 check:
 	@$(MAKE) --jobs=2 lint test-fast # mypy has one process

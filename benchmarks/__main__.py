@@ -19,6 +19,7 @@ from benchmarks.table import write_table
 from pipelines import cli
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
+from pipelines.common.strict_json import dumps
 
 PACKAGE = "benchmarks"
 NAMES = (
@@ -72,7 +73,7 @@ def main(names: Sequence[str], turns: int, quick: bool, out: Path) -> None:
         failed |= "failure" in entry
         entries[name] = entry
         with replace_file(path) as file:
-            file.write(json.dumps(entries, indent=1, ensure_ascii=False).encode())
+            file.write(dumps(entries, indent=1, ensure_ascii=False).encode())
         with replace_file(path.with_suffix(".md")) as file:
             file.write(write_table(entries).encode())
         print(f"{name}: {in_a_line(entry)}; {entry['seconds']:.0f} s", file=sys.stderr, flush=True)

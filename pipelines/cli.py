@@ -81,6 +81,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             option("--json", "as_json", is_flag=True, help="Figures in full, for programs."),
         ],
     ),
+    "doctor": ("pipelines.doctor", []),
     "inputs": ("pipelines.inputs", []),
     "data": ("pipelines.data.build", [DATASET]),
     "tokenize": ("pipelines.tokenize.build", [DATASET]),

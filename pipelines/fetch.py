@@ -21,6 +21,7 @@ from pipelines import cli
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
+from pipelines.common.printable import printable
 from pipelines.common.yaml_files import read_yaml
 from pipelines.compose import CONF
 from pipelines.config.load import PARAMS
@@ -106,7 +107,7 @@ def main(suites: Sequence[str]) -> None:
         paths = ", ".join(sorted({each["dataset"] for each in brought["datasets"]}))
         print(f"{name}: {paths}, {brought['documents']:,} documents", flush=True)
     for name, reason in failed.items():
-        print(f"{name}: {reason}", file=sys.stderr)
+        print(printable(f"{name}: {reason}"), file=sys.stderr)
     if failed:
         raise SystemExit(1)
 

@@ -25,6 +25,7 @@ from pipelines import cli
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Entry, Folder, by_content_if_small, local_files
+from pipelines.common.printable import printable
 from pipelines.common.source_code import CODE, mirror, stages_reading
 from pipelines.common.yaml_files import read_yaml
 from pipelines.suite.benchmark_data import fetched
@@ -79,7 +80,7 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
     except (UserError, *MALFORMED) as error:
         if path.exists():
             if isinstance(error, UserError):
-                print(f"{error}; what was made from it before stays")
+                print(printable(f"{error}; what was made from it before stays"))
             return
         content = b"null\n"
     path.parent.mkdir(parents=True, exist_ok=True)

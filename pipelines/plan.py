@@ -7,7 +7,6 @@ without dashes are overrides, as pipelines.compose takes them. Nothing is measur
 price are the user's to say.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -19,6 +18,7 @@ from ftmodel.synthetic.registry import PROCESSES
 from pipelines import cli
 from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
+from pipelines.common.strict_json import dumps
 from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
@@ -164,7 +164,7 @@ def main(
     experiment = parse(compose_config(overrides), "conf/")
     plans = [plan(experiment, name, options) for name in experiment.runs]
     if as_json:
-        print(json.dumps([asdict(p) for p in plans], indent=2))
+        print(dumps([asdict(p) for p in plans], indent=2))
         return
     print(table([costs_row(p) for p in plans]))
     print(f"at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; evaluation is not counted")

@@ -6,8 +6,6 @@ On a terminal, or with FORCE_COLOR, the letter of the target task is bold, noise
 faint. NO_COLOR turns that off.
 """
 
-import os
-import sys
 from itertools import groupby
 
 import torch
@@ -19,7 +17,9 @@ from pipelines import cli
 from pipelines.artifacts.checkpoint import check_vocabulary, load_model
 from pipelines.artifacts.paths import checkpoint_path, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.console import colours
 from pipelines.common.errors import UserError
+from pipelines.common.printable import printable
 from pipelines.config.load import load_stage
 
 BLUE, GREEN, RED, FAINT, BOLD, END = (f"\033[{n}m" for n in (34, 32, 31, 2, 1, 0))
@@ -73,7 +73,7 @@ def main(
     except ValueError as error:
         raise UserError(str(error)) from None
 
-    colour = "FORCE_COLOR" in os.environ or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    colour = colours()
     kind = (
         "no latent" if model.latent is None else "one z a group" if pinned else "one z a sequence"
     )
@@ -81,7 +81,7 @@ def main(
         header = f"{run}, group {index}: {kind}"
         print(f"{GREEN if pinned else BLUE}{header}{END}" if colour else header)
         for row in group:
-            sequence = tokenizer.decode(row.tolist(), skip_special_tokens=False)
+            sequence = printable(tokenizer.decode(row.tolist(), skip_special_tokens=False))
             print(colour_target(sequence) if colour and is_target else sequence)
             if not is_target:
                 print("-" * 40)

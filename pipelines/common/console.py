@@ -1,11 +1,14 @@
 """What is printed: progress, lines that leave a progress bar whole, and tables."""
 
+import os
 import sys
 from math import inf
 from time import perf_counter
 from typing import Any
 
 from tqdm import tqdm
+
+from pipelines.common.printable import printable
 
 EVERY = 30.0  # seconds between two lines of a log, where no total is known
 FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}"
@@ -46,7 +49,15 @@ class Bar(tqdm):  # type: ignore[type-arg]
 
 def say(line: str) -> None:
     """A line on stderr that leaves a progress bar whole."""
-    tqdm.write(line, file=sys.stderr)
+    tqdm.write(printable(line), file=sys.stderr)
+
+
+def colours() -> bool:
+    """Whether stdout takes colours: NO_COLOR forbids them, FORCE_COLOR has them in a log."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    dumb = os.environ.get("TERM") == "dumb"
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and not dumb)
 
 
 def aligned(rows: list[list[str]], right: bool = False) -> list[str]:

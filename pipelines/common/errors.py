@@ -20,6 +20,8 @@ from errno import (
 )
 from io import TextIOWrapper
 
+from pipelines.common.printable import printable
+
 UNWRITABLE = (EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS)  # full, a limit, read-only, not ours
 FOREIGN = (EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR)  # a file in the place of a folder, say
 
@@ -37,7 +39,7 @@ def run(main: Callable[[], None]) -> None:
         if isinstance(error, OSError) and error.errno not in UNWRITABLE + FOREIGN:
             raise
         sys.stdout.flush()
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {' '.join(printable(str(error)).split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

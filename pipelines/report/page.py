@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.atomic_files import replace_folder
+from pipelines.common.printable import printable
 from pipelines.config.frozen import freeze
 from pipelines.config.schema import Experiment
 from pipelines.report import expectation, headline, tables, wording
@@ -53,7 +54,8 @@ def templates(folder: Path = TEMPLATES) -> Environment:
         "magnitude": magnitude,
         "number": wording.number,
         "paragraphs": wording.paragraphs,
-        "printable": wording.printable,
+        "markdown": wording.markdown,
+        "printable": printable,
     }
     environment.globals |= {
         "character_kinds": character_kinds,
@@ -128,7 +130,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     tables.write_table(folder / "figure4.csv", figure4_csv(analysis))
     index = report_folder(experiment) / "index.html"
     (folder / "summary.txt").write_text(
-        expectation.summary(stated) + tables.summary(analysis, index), encoding="utf-8"
+        printable(expectation.summary(stated) + tables.summary(analysis, index)), encoding="utf-8"
     )
 
 

@@ -41,7 +41,9 @@ from pipelines.artifacts.suite_results import (
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_file, replace_folder
+from pipelines.common.printable import printable
 from pipelines.common.source_code import code_version
+from pipelines.common.strict_json import dumps
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
 from pipelines.config.schema import Experiment
@@ -73,7 +75,8 @@ class Progress:
         try:
             # no pydantic: a text of a benchmark may hold what is no Unicode character
             result, scores, log = json.loads(path.read_text(encoding="utf-8"))
-            return Outcome(TaskResult(**result), scores, log)
+            known = result_files.validate(TaskResult, json.dumps(result).encode())
+            return Outcome(known, scores, log)
         except (OSError, ValueError, TypeError, RecursionError):
             print(f"{path} is damaged: {name} is scored again", flush=True)
             return None
@@ -81,7 +84,7 @@ class Progress:
     def write(self, name: str, spec: SuiteTask, outcome: Outcome) -> None:
         with replace_file(self.path(name, spec)) as file:
             result, scores, log = outcome
-            file.write(json.dumps([asdict(result), scores, log]).encode())
+            file.write(dumps([asdict(result), scores, log]).encode())
 
     def remove(self, tasks: dict[str, SuiteTask]) -> None:
         """Those of other settings or another checkpoint stay."""
@@ -143,7 +146,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
             except Skipped as reason:
                 scored.skipped[task] = str(reason)
                 if whole:
-                    print(f"{name}: skipped {task}: {reason}", flush=True)
+                    print(printable(f"{name}: skipped {task}: {reason}"), flush=True)
                 continue
             progress.write(task, spec, outcome)
         scored.outcomes[task] = outcome
@@ -192,7 +195,7 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
     with replace_folder(folder / SAMPLES) as samples:
         for task, outcome in outcomes:  # packed: prompts repeat their examples
             with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
-                lines = (json.dumps(sample, ensure_ascii=False) for sample in outcome.log)
+                lines = (dumps(sample, ensure_ascii=False) for sample in outcome.log)
                 file.writelines(f"{line}\n" for line in lines)
     result_files.write(folder / "suite_scores.json", scores, indent=None)
     metrics = {task: result.value for task, result in results.tasks.items()}

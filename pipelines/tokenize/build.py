@@ -23,6 +23,7 @@ from pipelines.common.atomic_files import replace_file, replace_folder
 from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
+from pipelines.common.strict_json import dumps
 from pipelines.config.data import Data, TextData
 from pipelines.config.frozen import Check, freeze, unchecked
 from pipelines.tokenize.encode import Task, tokenize_parts
@@ -124,9 +125,7 @@ def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> No
     )
     end_of_text, vocab_size = metadata.end_of_text, metadata.vocab_size
     overlap = find_overlap(held_out, training, end_of_text, vocab_size, threads=cores)
-    (folder / "overlap.json").write_text(
-        json.dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8"
-    )
+    (folder / "overlap.json").write_text(dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8")
     print(f"{name}: {overlap.line()}")
 
 
