@@ -48,7 +48,7 @@ format: .venv/installed-dev
 	ruff check --fix .
 
 ui: .venv/installed
-	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $(PORT) --workers 1
+	@python -m pipelines.ui $(PORT)
 
 bench: .venv/installed-bench
 	PYTHONPATH=$(CURDIR)/.venv/peers python -m benchmarks $(BENCHMARKS)

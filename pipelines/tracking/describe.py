@@ -42,6 +42,8 @@ def run_params(
         "config_hash": manifest.spec_hash,
         **more,
     }
+    kappa = manifest.run["kappa_bits"]
+    settings["kappa_axis"] = -1 if kappa is None else kappa  # a chart leaves out who has no value
     return {key: str(value) for key, value in settings.items() if value not in (None, "")}
 
 

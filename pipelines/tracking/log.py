@@ -58,6 +58,14 @@ class RunLog:
         ]
         self.commit()
 
+    def log_system(self, figures: dict[str, float], step: int) -> None:
+        """Figures of the machine at a training step, saved with the next rows; of steps that the
+        record has already, the first ones stay.
+        """
+        if step > self.record.trained_steps:
+            at = now()
+            self.record.metrics += [(f"system/{key}", v, at, step) for key, v in figures.items()]
+
     def log_artifact(self, path: Path) -> None:
         kept = self.record.folder / path.name
         if path.name in self.record.artifacts and kept.read_bytes() == path.read_bytes():
