@@ -1,11 +1,11 @@
 """Keep what an experiment has come to.
 
-    python -m pipelines.keep docs/figure4     a finished report on the target task, for the repository
-    python -m pipelines.keep --register       the best arm, for MLflow's model registry
+    python -m pipelines.keep docs/figure4     a finished report on the target task, for git
+    python -m pipelines.keep --register       the best arm, in MLflow's model registry
 
-The first reads params.yaml, results/<experiment>/ and report/<experiment>/, and writes into the folder
-figure4.png and the plots of z, figure4.csv, and README.md: the command, the commit, the device and
-the time that made them. The report itself, a page with all pictures in it, is too large for git.
+The first reads params.yaml, results/<experiment>/ and report/<experiment>/, and writes into the
+folder figure4.png and the plots of z, figure4.csv, and README.md: the command, the commit, the
+device and the time that made them. The report itself, a page with all pictures in it, is too large.
 """
 
 import shutil

@@ -4,6 +4,7 @@ Prints the address, and opens it where there is a display.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import webbrowser
@@ -57,7 +58,13 @@ def wait_for(base: str, server: subprocess.Popen[bytes]) -> None:
         raise UserError(f"MLflow did not start at {base}; what it says is above")
 
 
+def end(*_: object) -> None:
+    """Let SIGTERM end the server, too."""
+    raise SystemExit(143)
+
+
 def main() -> None:
+    signal.signal(signal.SIGTERM, end)
     uri, port = store_uri(), int(sys.argv[1]) if len(sys.argv) > 1 else 5000
     store = Store(uri)  # makes the store if it is not there, and sets its places right
     if uri.startswith("http"):

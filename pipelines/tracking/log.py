@@ -59,10 +59,11 @@ class RunLog:
         self.commit()
 
     def log_system(self, figures: dict[str, float], step: int) -> None:
-        """Figures of the machine at a training step, saved with the next rows; of steps that the
-        record has already, the first ones stay.
+        """Figures of the machine at a training step, saved with the next rows; up to a step that
+        the record has already they are skipped, as rows are.
         """
-        if step > self.record.trained_steps:
+        steps = [point[3] for point in self.record.metrics if point[0].startswith("system/")]
+        if step > max(self.record.trained_steps, *steps, -1):
             at = now()
             self.record.metrics += [(f"system/{key}", v, at, step) for key, v in figures.items()]
 
