@@ -10,7 +10,7 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_SOURCE_TYPE,
     MLFLOW_USER,
 )
-from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
@@ -61,7 +61,7 @@ def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
 def source_tags(note: str) -> dict[str, str]:
     """Tags that MLflow shows: the description, and who ran what."""
     return {
-        MLFLOW_RUN_NOTE: note[:MAX_TAG_VAL_LENGTH],
+        MLFLOW_RUN_NOTE: note[:MAX_TAG],
         MLFLOW_SOURCE_NAME: source(),
         MLFLOW_SOURCE_TYPE: "LOCAL",
         MLFLOW_USER: user(),
@@ -120,11 +120,11 @@ def experiment_note(experiment: Experiment) -> str:
         COMPARED,
         f"Made by `make repro EXPERIMENT={experiment.name}`.",
     ]
-    return "\n\n".join(part for part in parts if part)[:MAX_TAG_VAL_LENGTH]
+    return "\n\n".join(part for part in parts if part)[:MAX_TAG]
 
 
 def statement(question: str | None, expectation: list[Expectation]) -> dict[str, str]:
     """What the experiment asks and expects, as tags."""
     expected = "\n".join(map(str, expectation))
     tags = {"question": question or "", "expectation": expected}
-    return {key: text[:MAX_TAG_VAL_LENGTH] for key, text in tags.items() if text}
+    return {key: text[:MAX_TAG] for key, text in tags.items() if text}
