@@ -35,6 +35,7 @@ def serve(port: int) -> subprocess.Popen[bytes]:
     """Start MLflow's server on the local store."""
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store_uri()]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--uvicorn-opts", "--log-level warning"]  # no line a request
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     return subprocess.Popen(command, env=os.environ | quiet)
 

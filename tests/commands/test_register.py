@@ -77,7 +77,7 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_and_keeps_its_version(
         keep.main()
         assert aliases() == {"best": ("1", "free_s1")}
     said = capsys.readouterr().out
-    assert said.count("tiny@best, version 1, is free_s1: free has the lowest bound, 0.3001") == 2
+    assert said.count("tiny@best, version 1, is free_s1: free has the lowest bound, 0.30") == 2
     assert "no difference" not in said
     client = MlflowClient(store_uri())
     version = client.get_model_version("tiny", "1")
