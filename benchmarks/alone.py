@@ -75,7 +75,9 @@ def commit() -> str | None:
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(ROOT), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, encoding="utf-8"
+        ).stdout.strip()
 
     try:
         changed = bool(git("status", "--porcelain"))

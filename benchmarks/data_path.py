@@ -111,7 +111,7 @@ def beside_training(turns: int, quick: bool, folder: Path) -> list[Figure]:
 def zeros(folder: Path, tokens: int) -> Path:
     """A data set of so many zeros."""
     folder.mkdir(parents=True)
-    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     splits = {}
     for split, count in {"train": tokens, "validation": BLOCK}.items():
         whole, left = divmod(count, BLOCK)

@@ -94,7 +94,7 @@ def peak_bytes(work: Work) -> int:
 def machine() -> dict[str, str | int]:
     """What the figures depend on and a reader cannot see."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     has = torch.backends.cpu.get_cpu_capability()
     return {

@@ -33,13 +33,14 @@ import os, sys
 from functools import reduce
 from importlib import import_module
 
+from pipelines.cli import COMMANDS
+
 stage, work = sys.argv[1:3]
-sys.argv[1:3] = []
-main = import_module("pipelines." + stage + ".__main__").main
+main = import_module(COMMANDS[stage][0]).main
 module, path = work.split(":")
 *owners, name = path.split(".")
 setattr(reduce(getattr, owners, import_module(module)), name, lambda *_, **__: os._exit({REACHED}))
-main()
+main(*sys.argv[3:])
 """
 MADE_UP = """
 from pathlib import Path
@@ -66,7 +67,11 @@ def imports(turns: int) -> Figure:
         + "; print(perf_counter() - start)"
     )
     seconds = [
-        float(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True))
+        float(
+            subprocess.check_output(
+                [sys.executable, "-c", code], cwd=ROOT, text=True, encoding="utf-8"
+            )
+        )
         for _ in range(turns)
     ]
     return figure("import of ftmodel beyond torch's", seconds, "s", at_most=2.0)

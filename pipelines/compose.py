@@ -8,39 +8,77 @@ params.yaml.
 """
 
 import re
-import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipelines.common import errors
+from pipelines import cli
+from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
+from pipelines.common.yaml_files import read_yaml
 from pipelines.config.data import keyed
 from pipelines.config.load import PARAMS, parse
 
 CONF = Path("conf")
-REFUSED = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^=']+)")
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
 
-def compose_config(overrides: list[str]) -> DictConfig:
+def compose_config(overrides: Sequence[str]) -> DictConfig:
     """The composed and resolved configuration, as params.yaml has it; raises UserError if it cannot
     be composed.
     """
-    try:
+    with refusals("conf/", overrides):
         with initialize_config_dir(str(CONF.resolve()), version_base=None):
-            config = compose("config", overrides)
+            config = compose("config", [*overrides])
         OmegaConf.resolve(config)
-    except REFUSED as error:
-        raise UserError(f"conf/: {one_line(error)}") from None
-    plain: Any = OmegaConf.to_container(config, enum_to_str=True)
-    return OmegaConf.create(plain)
+        plain: Any = OmegaConf.to_container(config, enum_to_str=True)
+        return OmegaConf.create(plain)
+
+
+@contextmanager
+def refusals(source: str, overrides: Sequence[str]) -> Iterator[None]:
+    """What Hydra, OmegaConf and the resolvers raise, as a UserError that begins with ``source``.
+
+    Hydra lets through what Python raises at its input: ValueError, TypeError, RecursionError …
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(f"{source}: {one_line(error)}") from None
+    except Exception as error:
+        words = broken_file() or no_choice(overrides) or one_line(error)
+        raise UserError(f"{source}: {words}") from None
+
+
+def broken_file() -> str | None:
+    """What is wrong with the first file of conf/ that cannot be read as YAML."""
+    for path in sorted(CONF.rglob("*.yaml")):
+        try:
+            read_yaml(path)
+        except (UserError, OSError) as error:
+            return str(error)
+    return None
+
+
+def no_choice(overrides: Sequence[str]) -> str | None:
+    """The first override that gives a folder of conf/ something else than names of its files."""
+    for override in overrides:
+        key, equals, value = override.lstrip("+~").partition("=")
+        if equals and (CONF / key).is_dir():
+            known = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
+            if value not in known and not value.startswith("["):
+                return f"{key}: {value} is not one of {', '.join(known)}"
+    return None
 
 
 def one_line(error: Exception) -> str:
@@ -56,24 +94,35 @@ def one_line(error: Exception) -> str:
         group = override[1].partition(f".{cause.full_key}")[0]
         return f"{override[1]}: an entry is added as +{group}={{{cause.full_key}: {{…}}}}"
     words = str(error).removeprefix(RESOLVER)
-    return "; ".join(line.strip() for line in words.splitlines() if line.strip())
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return "; ".join(lines) or type(error).__name__
 
 
 def write_params(config: DictConfig) -> None:
     """Replace params.yaml if it says something else; the configuration has been validated."""
-    text = OmegaConf.to_yaml(config)
-    if not PARAMS.exists() or PARAMS.read_text() != text:
-        PARAMS.write_text(text)
+    content = OmegaConf.to_yaml(config).encode()
+    path = Path(realpath(PARAMS))  # through a link, if it leads anywhere
+    try:
+        unchanged = path.exists() and path.read_bytes() == content
+        if not unchanged:
+            with replace_file(path) as file:
+                file.write(content)
+    except OSError as error:
+        raise UserError(f"{PARAMS}: {error.strerror}") from None
+    if not unchanged:
         print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
 
 
-def main() -> None:
-    overrides = sys.argv[1:]
+def compose_valid(overrides: Sequence[str]) -> DictConfig:
+    """The composed configuration; raises UserError if it is not valid."""
     config = compose_config(overrides)
-    source = "conf/" + (f" with {' '.join(overrides)}" if overrides else "")
-    parse(config, source)
-    write_params(config)
+    parse(config, "conf/" + (f" with {' '.join(overrides)}" if overrides else ""))
+    return config
+
+
+def main(overrides: Sequence[str]) -> None:
+    write_params(compose_valid(overrides))
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("compose")

@@ -8,6 +8,8 @@ The folder may be copied elsewhere. What fails is named at the end, and exit cod
 
 import json
 import sys
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +17,21 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
+from pipelines.common.yaml_files import read_yaml
 from pipelines.compose import CONF
 from pipelines.config.load import PARAMS
 from pipelines.suite import benchmark_data, tasks
 from pipelines.suite.task_index import check_names
 
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
 USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
 
 
-def suite_tasks(arguments: list[str]) -> dict[str, str]:
+def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
     """Name under suite.tasks → task, of the suites named, else of params.yaml's."""
     if not arguments:
         return read_tasks(PARAMS, "suite")
@@ -46,10 +50,11 @@ def suite_tasks(arguments: list[str]) -> dict[str, str]:
 
 def read_tasks(path: Path, key: str | None) -> dict[str, str]:
     try:
-        content: Any = OmegaConf.to_container(OmegaConf.load(path))
-        suite = content[key] if key else content or {"tasks": {}}  # the suite `none` is empty
-        return {name: str(entry["task"]) for name, entry in (suite["tasks"] or {}).items()}
-    except (OSError, YAMLError, OmegaConfBaseException, KeyError, TypeError, AttributeError):
+        content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(read_yaml(path))))
+        suite = content[key] if key else content
+        entries = {} if suite == {"name": "none"} else suite["tasks"] or {}
+        return {name: str(entry["task"]) for name, entry in entries.items()}
+    except (OSError, YAMLError, OmegaConfBaseException, *MALFORMED):
         raise UserError(f"{path}: no tasks of a suite can be read there") from None
 
 
@@ -75,15 +80,15 @@ def note(fetched: dict[str, Any]) -> None:
     """Add to the list on which stage `suite` depends."""
     path = benchmark_data.FETCHED
     with alone(path):
-        before = json.loads(path.read_text()) if path.exists() else {}
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         now = dict(sorted({**before, **fetched}.items()))
         if now != before:
             with replace_file(path) as file:
                 file.write(json.dumps(now, indent=1).encode() + b"\n")
 
 
-def main() -> None:
-    wanted = suite_tasks(sys.argv[1:])
+def main(suites: Sequence[str]) -> None:
+    wanted = suite_tasks(suites)
     check_names(wanted)
     failed: dict[str, str] = {}
     for name, task in wanted.items():
@@ -107,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("fetch")

@@ -3,12 +3,12 @@
     python -m pipelines.inputs
 
 Writes data/inputs/code/ (the code that decides results; see common/source_code.py),
-data/inputs/<name>/text.json (for stage data: paths, sizes and times of the files that the entry's
-parts name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the tokenizer.json
-it names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are here). DVC runs
+data/inputs/<name>/text.json (for stage data: fingerprints of the files that the entry's parts
+name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the tokenizer.json it
+names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are here). DVC runs
 this at every `dvc repro`, and the other stages again if what they depend on has changed. So it
-opens no text, asks no network, and imports little; what is wrong with an entry is for stage data to
-say. But a benchmark that no one knows is named here, before anything is trained.
+reads no large text, asks no network, and imports little; what is wrong with an entry is for stage
+data to say. But a benchmark that no one knows is named here, before anything is trained.
 """
 
 import re
@@ -21,11 +21,12 @@ from typing import Any
 
 import yaml
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Entry, Fingerprint, Folder, local_files
+from pipelines.common.file_listing import Entry, Folder, by_content_if_small, local_files
 from pipelines.common.source_code import CODE, mirror, stages_reading
+from pipelines.common.yaml_files import read_yaml
 from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
@@ -47,7 +48,7 @@ def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
     """Number, size and fingerprint of the files of one part."""
     if (entries := part_files(key, part)) is None:
         return None
-    found = Fingerprint(entries)
+    found = by_content_if_small(entries)
     if not found.count:
         raise UserError(f"{key}: no file is there")
     return {"files": found.count, "bytes": found.size, "fingerprint": found.hex()}
@@ -62,6 +63,8 @@ def tokenizer_input(key: str, data: dict[str, Any]) -> Any:
     if (path := data.get("tokenizer")) is None:
         return None
     try:
+        if not Path(path).is_file():  # a device has no end
+            raise UserError(f"{key}.tokenizer: {path} is not a file")
         return {"sha256": sha256(Path(path).read_bytes()).hexdigest()}
     except OSError as error:
         raise UserError(f"{key}.tokenizer: {path} cannot be read ({error.strerror})") from None
@@ -85,6 +88,21 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
             file.write(content)
 
 
+def read_suite_input(path: Path) -> dict[str, Any]:
+    """What is noted of the suite; nothing is known if the note is missing or damaged."""
+    nothing: dict[str, Any] = {"known": []}
+    if not path.exists():
+        return nothing
+    try:
+        before = loads(path.read_bytes())
+        if all(isinstance(pair, str) for pair in before["known"]):
+            return before
+    except (*MALFORMED, RecursionError):
+        pass
+    print(f"{path} is damaged: the suite is looked up again")
+    return nothing
+
+
 def note_suite(tasks: Any) -> None:
     """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, or it has no
     such figure. That takes time, so only where they have changed.
@@ -98,7 +116,7 @@ def note_suite(tasks: Any) -> None:
             "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`"
         ) from None
     pairs = sorted({f"{named[name]} {keys[name]}" for name in tasks})
-    before = loads(path.read_bytes()) if path.exists() else {"known": []}
+    before = read_suite_input(path)
     if not {*pairs} <= {*before["known"]}:
         from pipelines.suite.task_index import check_key, check_names  # imports much
 
@@ -134,11 +152,13 @@ def note_code(known: bool) -> None:
 
 def main() -> None:
     try:
-        params = yaml.safe_load(Path("params.yaml").read_bytes())
-        entries = params["data"]
-        names = set(entries)
-    except (yaml.YAMLError, TypeError, KeyError, FileNotFoundError):
+        params = yaml.safe_load(read_yaml(Path("params.yaml")))
+        entries = dict(params["data"])
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, FileNotFoundError):
         raise UserError("params.yaml: no entries under data") from None
+    for name in entries:
+        if not isinstance(name, str) or "/" in name or name in ("", ".", "..", CODE.name):
+            raise UserError(f"params.yaml: data.{name}: no name of a folder under {INPUTS}")
     known = INPUTS.exists()
     suite = params.get("suite")
     note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {})
@@ -147,9 +167,9 @@ def main() -> None:
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
         note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
     for folder in INPUTS.iterdir():
-        if folder.is_dir() and folder.name not in {*names, CODE.name}:
+        if folder.is_dir() and folder.name not in {*entries, CODE.name}:
             shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("inputs")

@@ -9,7 +9,6 @@ device and the time that made them. The report itself, a page with all pictures 
 """
 
 import shutil
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from json import dumps
@@ -18,13 +17,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from pipelines import cli
 from pipelines.artifacts.checkpoint import Manifest, peek
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import checkpoint_path, report_folder
 from pipelines.artifacts.results import UNITS, Training
 from pipelines.artifacts.run_results import RunResults, read_runs
-from pipelines.common import errors
-from pipelines.common.console import argument
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
@@ -125,7 +123,7 @@ def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str]) -> 
     )
 
 
-def register(experiment: Experiment) -> None:
+def register_best(experiment: Experiment) -> None:
     """Give the best arm an alias in MLflow's model registry, of each group of arms that may be
     compared. Raises UserError if results are missing or MLflow does not have them.
     """
@@ -156,11 +154,16 @@ def load_manifest(path: Path) -> Manifest:
     raise UserError(f"{path}: no readable checkpoint of this project here; `dvc repro` makes it")
 
 
-def main() -> None:
-    if sys.argv[1:] == ["--register"]:
-        register(load_experiment())
-        return
-    target = Path(argument("folder"))
+def main(folder: str | None = None, register: bool = False) -> None:
+    if register:
+        register_best(load_experiment())
+    if folder:
+        keep_report(Path(folder))
+    elif not register:
+        raise UserError("name a folder for the report, or --register")
+
+
+def keep_report(target: Path) -> None:
     experiment = load_experiment()
     files = report_files(report_folder(experiment.name))
     runs = read_runs(experiment)
@@ -168,9 +171,9 @@ def main() -> None:
     for path in files:
         shutil.copyfile(path, target / path.name)
     drawn = [path.name for path in files[len(FILES) :]]
-    (target / "README.md").write_text(readme(experiment, runs, drawn))
+    (target / "README.md").write_text(readme(experiment, runs, drawn), encoding="utf-8")
     print(target / "README.md")
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("keep")

@@ -1,4 +1,6 @@
-"""MLflow's pages on this project's runs, on this machine only.    python -m pipelines.ui [port]
+"""MLflow's pages on this project's runs, on this machine only.
+
+    python -m pipelines.ui --port 5001
 
 Prints the address, and opens it where there is a display.
 """
@@ -13,7 +15,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.errors import UserError
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.tracking.location import store_uri
@@ -64,9 +66,9 @@ def end(*_: object) -> None:
     raise SystemExit(143)
 
 
-def main() -> None:
+def main(port: int = 5000) -> None:
     signal.signal(signal.SIGTERM, end)
-    uri, port = store_uri(), int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    uri = store_uri()
     store = Store(uri)  # makes the store if it is not there, and sets its places right
     if uri.startswith("http"):
         show(address(store, uri.rstrip("/")))
@@ -82,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("ui")

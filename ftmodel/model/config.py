@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from math import inf
 
+MOST_LAYERS = 1 << 10
+WIDEST = 1 << 20  # so that no tensor's size overflows 64 bits
+
 
 @dataclass
 class ModelConfig:
@@ -32,7 +35,12 @@ class ModelConfig:
         for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "ffn_width", "context"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-        for name in ("embedding_std", "latent_std"):
+            largest = MOST_LAYERS if name == "n_layers" else WIDEST
+            if getattr(self, name) > largest:
+                raise ValueError(f"{name}: {getattr(self, name)} is more than {largest}")
+        if not 1 <= self.rope_theta < inf:
+            raise ValueError(f"rope_theta: {self.rope_theta} must be a number from 1 on")
+        for name in ("norm_eps", "embedding_std", "latent_std"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name}: {getattr(self, name)} must be a positive number")
         if self.d_model % self.n_heads:

@@ -5,7 +5,6 @@ A checkpoint is Lightning's file with one more entry, the manifest as plain data
 of every tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 """
 
-import pickle
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from ftmodel.model.config import ModelConfig
@@ -49,7 +49,14 @@ class Manifest:
 
 def resume_checkpoints(root: Path) -> list[Path]:
     """All checkpoints in a run's folder of resume/ but those that were set aside."""
-    return sorted(path for glob in RESUME for path in root.glob(glob))
+    paths = (path for glob in RESUME for path in root.glob(glob))
+    return sorted(path for path in paths if path.is_file() or path.is_dir())
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The checkpoints of a folder as their steps rise; a file without such a name is not ours."""
+    ours = (path for path in folder.glob("*.ckpt") if path.stem.isdecimal())
+    return sorted(ours, key=lambda path: int(path.stem))
 
 
 def remove_finished(experiment: str, run: str, spec_hash: str) -> None:
@@ -87,7 +94,8 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     files = sorted(path.glob("worker-*.ckpt"))
     world_size = int(files[0].stem.rpartition("-")[2]) if files else 1
-    if [file.name for file in files] != [file_of(rank, world_size) for rank in range(world_size)]:
+    names = [file_of(rank, len(files)) for rank in range(len(files))]
+    if world_size != len(files) or [file.name for file in files] != names:
         raise FileNotFoundError(f"{path}: {len(files)} of {world_size} files")
     return files
 
@@ -131,12 +139,20 @@ def remove(path: Path) -> None:
 def peek(path: Path) -> Manifest | None:
     """A checkpoint's manifest without reading its tensors; None if there is no readable one."""
     try:
-        content = torch.load(files_of(path)[0], map_location="cpu", weights_only=True, mmap=True)
-        return Manifest(**content[ENTRY])
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError):
+        file = files_of(path)[0]
+        return manifest_of(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+    except MemoryError:
+        raise
+    except Exception:  # a file of another program may make torch raise anything
         return None
-    except (pickle.UnpicklingError, BadZipFile):
-        return None
+
+
+def manifest_of(content: Any) -> Manifest:
+    """The manifest in a checkpoint's content; raises ValueError if that is not of this project."""
+    if isinstance(content, dict) and isinstance(entry := content.get(ENTRY), dict):
+        with suppress(ValidationError):
+            return TypeAdapter(Manifest).validate_python(entry)
+    raise ValueError("not of this project")
 
 
 def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Manifest]:
@@ -152,12 +168,14 @@ def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Man
         content = load(path, mmap)
     except FileNotFoundError:
         raise UserError(f"{path}: no checkpoint here, or not the whole of it") from None
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, BadZipFile) as e:
-        reason = str(e).partition("\n")[0] or "empty"
+    except MemoryError:
+        raise
+    except Exception as error:  # a file of another program may make torch raise anything
+        reason = str(error).partition("\n")[0] or "empty"
         raise UserError(f"{path}: not a readable checkpoint ({reason})") from None
     try:
-        return content, Manifest(**content[ENTRY])
-    except (KeyError, TypeError):
+        return content, manifest_of(content)
+    except ValueError:
         raise UserError(f"{path}: a checkpoint, but not one of this project") from None
 
 

@@ -50,7 +50,7 @@ def row_of(figures: dict[str, float]) -> CurveRow:
 
 def write_curve(path: Path, curve: Curve) -> None:
     rows = [row.figures() for row in curve]
-    with open(path, "w", newline="") as file:
+    with open(path, "w", encoding="utf-8", newline="") as file:
         names = dict.fromkeys(name for row in rows for name in row)
         writer = csv.DictWriter(file, fieldnames=list(names))
         writer.writeheader()
@@ -58,7 +58,7 @@ def write_curve(path: Path, curve: Curve) -> None:
 
 
 def read_curve(path: Path) -> Curve:
-    with open(path, newline="") as file:
+    with open(path, encoding="utf-8", newline="") as file:
         return [row_of({k: float(v) for k, v in r.items() if v}) for r in csv.DictReader(file)]
 
 

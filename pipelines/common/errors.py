@@ -2,11 +2,26 @@
 ends in a traceback.
 """
 
+import os
 import sys
 from collections.abc import Callable
-from errno import EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS
+from errno import (
+    EACCES,
+    EDQUOT,
+    EEXIST,
+    EFBIG,
+    EISDIR,
+    ELOOP,
+    ENAMETOOLONG,
+    ENOSPC,
+    ENOTDIR,
+    EPERM,
+    EROFS,
+)
+from io import TextIOWrapper
 
 UNWRITABLE = (EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS)  # full, a limit, read-only, not ours
+FOREIGN = (EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR)  # a file in the place of a folder, say
 
 
 class UserError(Exception):
@@ -15,10 +30,11 @@ class UserError(Exception):
 
 def run(main: Callable[[], None]) -> None:
     """Run an entry point; print a UserError as one line on stderr and exit with code 2."""
+    use_utf8()
     try:
         main()
     except (UserError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in UNWRITABLE:
+        if isinstance(error, OSError) and error.errno not in UNWRITABLE + FOREIGN:
             raise
         sys.stdout.flush()
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -26,3 +42,24 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def no_command(description: str | None, used_by: str) -> None:
+    """What a module that looks like a command says if it is run; ``used_by``: the command's."""
+
+    def say() -> None:
+        if "--help" not in sys.argv:
+            raise UserError(f"this module is no command: `python -m {used_by}` uses it")
+        print(f"{description}\nThis module is no command: `python -m {used_by}` uses it.")
+
+    run(say)
+
+
+def use_utf8() -> None:
+    """Write UTF-8 and take arguments for it, whatever the locale; children do, too."""
+    os.environ["PYTHONUTF8"] = "1"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if sys.getfilesystemencoding() != "utf-8":
+        sys.argv = [os.fsencode(word).decode(errors="surrogateescape") for word in sys.argv]

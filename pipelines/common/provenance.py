@@ -19,9 +19,11 @@ def git_revision() -> str:
     Outside git the value of GIT_REVISION, which can be set when a job is submitted, or "unknown".
     """
     try:
-        head = check_output(["git", "rev-parse", "HEAD"], text=True, stderr=DEVNULL).strip()
+        head = check_output(
+            ["git", "rev-parse", "HEAD"], text=True, stderr=DEVNULL, encoding="utf-8"
+        ).strip()
         status = (*STATUS, *(f":!/{name}" for name in WRITTEN))
-        changes = check_output(status, text=True, stderr=DEVNULL)
+        changes = check_output(status, text=True, stderr=DEVNULL, encoding="utf-8")
     except (CalledProcessError, FileNotFoundError):
         return os.environ.get("GIT_REVISION", "unknown")
     return head + ("+changes" if changes.strip() else "")
@@ -38,7 +40,9 @@ def device_name() -> str:
 def processor_name() -> str:
     """The processor's model, as Linux knows it, else its architecture."""
     try:
-        entries = [line.partition(":") for line in PROCESSOR.read_text().splitlines()]
+        entries = [
+            line.partition(":") for line in PROCESSOR.read_text(encoding="utf-8").splitlines()
+        ]
     except OSError:
         return platform.machine()
     models = [value.strip() for key, _, value in entries if key.strip() == "model name"]

@@ -48,7 +48,7 @@ def files(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:
 
 def stages() -> dict[str, list[str]]:
     """The files and folders of code that each stage of dvc.yaml depends on."""
-    written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    written = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     prefix = f"{CODE.as_posix()}/"
     return {
         name: [

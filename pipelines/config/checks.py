@@ -8,6 +8,10 @@ from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import NAME, Arm, Experiment, Run, Schedule
+from pipelines.config.values import check_values, shortened
+
+LONGEST_NAME = 120  # a file's name has at most 255 bytes, and some are made of two names
+CODE_FOLDER = "code"  # of data/inputs, where each data entry has a folder of its name
 
 
 def check_part(key: str, part: Any) -> None:
@@ -21,13 +25,19 @@ def check_names(group: str, entries: dict[str, Any]) -> None:
     for name in entries:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(
-                f"{group}.{name}: a name is lower-case letters, digits and single underscores "
-                "(DVC and the overrides give the dot a meaning of its own)"
+                f"{group}.{shortened(str(name))}: a name is lower-case letters, digits and single "
+                "underscores (DVC and the overrides give the dot a meaning of its own)"
+            )
+        if len(name) > LONGEST_NAME:
+            raise ValueError(
+                f"{group}.{shortened(name)}: a name has at most {LONGEST_NAME} characters, since "
+                "files and folders are named after it"
             )
 
 
 def check(experiment: Experiment) -> None:
     """All checks that types cannot make; raises ValueError starting with the dotted key."""
+    check_values("", experiment)
     for group in ("data", "models", "arms", "runs"):
         entries = getattr(experiment, group)
         if not entries and group != "arms":
@@ -36,10 +46,13 @@ def check(experiment: Experiment) -> None:
     for name, data in experiment.data.items():
         if isinstance(data, TextData):
             check_names(f"data.{name}.parts", data.parts)
-    if not NAME.fullmatch(experiment.name):
+    if not NAME.fullmatch(experiment.name) or len(experiment.name) > LONGEST_NAME:
         raise ValueError(
-            f"name: {experiment.name!r} is not lower-case letters, digits, underscores"
+            f"name: {shortened(experiment.name)!r} is not lower-case letters, digits, "
+            f"underscores, {LONGEST_NAME} at most"
         )
+    if CODE_FOLDER in experiment.data:
+        raise ValueError(f"data.{CODE_FOLDER}: data/inputs/{CODE_FOLDER} is for the code's copy")
     for name, data in experiment.data.items():
         check_part(f"data.{name}", data)
     check_part("compute", experiment.compute)
@@ -49,13 +62,27 @@ def check(experiment: Experiment) -> None:
     for name, preset in experiment.models.items():
         check_part(f"models.{name}.architecture", preset.architecture)
         check_part(f"models.{name}.optim", preset.optim)
-    for name in experiment.suite_runs:
-        if name not in experiment.runs:
-            raise ValueError(f"suite_runs.{name}: not under runs; conf/config.yaml makes this list")
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)
+    check_suite_runs(experiment)
     check_statement(experiment)
+
+
+def check_suite_runs(experiment: Experiment) -> None:
+    """DVC makes a stage of each: a run that is missing would not be scored, without a word."""
+    scored = {
+        name: run.data
+        for name, run in experiment.runs.items()
+        if experiment.suite.tasks and isinstance(experiment.data[run.data], TextData)
+    }
+    for name in {**experiment.suite_runs, **scored}:
+        stated, right = experiment.suite_runs.get(name), scored.get(name)
+        if stated != right:
+            raise ValueError(
+                f"suite_runs.{name}: {stated or 'left out'}, not {right or 'left out'}; "
+                "conf/config.yaml makes this list of the runs on text, with their data"
+            )
 
 
 def check_statement(experiment: Experiment) -> None:
@@ -169,6 +196,10 @@ def warm_up_ends_before_the_decay(experiment: Experiment, key: str, run: Arm) ->
 
 def kappa_warm_up_fits(experiment: Experiment, key: str, run: Arm) -> None:
     least = experiment.budgets(run)[0]
+    if run.kappa_bits is None and run.kappa_warmup_steps:
+        raise ValueError(
+            f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps}, but a baseline has no κ"
+        )
     if not 0 <= run.kappa_warmup_steps <= least.steps:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "

@@ -31,6 +31,7 @@ class ProcessData:
         for name in ("train_sequences", "validation_sequences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        check_seed(self.seed)
 
 
 @dataclass
@@ -116,11 +117,21 @@ class TextData:
         check_filled(self, "end_of_text", *([] if self.tokenizer is None else ["tokenizer"]))
         if self.max_bytes is not None and self.max_bytes < 1:
             raise ValueError(f"max_bytes: {self.max_bytes} must be at least 1, or null for all")
+        if len(self.end_of_text) == 1:
+            raise ValueError(
+                f"end_of_text: {self.end_of_text!r} is a single character, of which text is made"
+            )
+        check_seed(self.seed)
 
 
 Data = ProcessData | TextData
 KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
 SOURCES: dict[str, type[Data]] = {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 32:
+        raise ValueError(f"seed: {seed} is outside 0 … 2^32 − 1")
 
 
 def check_weight(weight: float) -> None:

@@ -40,7 +40,7 @@ class SuiteTask:
 class Suite:
     """The same for every run on text of an experiment."""
 
-    name: str = "none"
+    name: str = MISSING  # "none" if there are no tasks
     tasks: dict[str, SuiteTask] = field(default_factory=dict)
     limit: int | None = None  # documents a task (of MMLU: a subject), at most; null: all
     scoring: Scoring = Scoring.marginal
@@ -50,6 +50,9 @@ class Suite:
     seed: int = 0  # of z, of sampled tokens, of examples in prompts
 
     def validate(self) -> None:
+        if (self.name == "none") != (not self.tasks):
+            what = "has tasks" if self.tasks else "has no tasks"
+            raise ValueError(f"name: {self.name}, which {what}; suite=none is the one without")
         for name in ("limit", "samples", "batch_tokens"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name}: {value} must be at least 1")

@@ -95,7 +95,7 @@ def estimate_cells(name: str, estimate: Estimate | None) -> dict[str, Any]:
 def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
     """A CSV with the union of the rows' columns, in the order of their first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    with open(path, "w", newline="") as file:
+    with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(rows)

@@ -98,7 +98,7 @@ def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], folder: Path) 
         with replace_folder(folder) as partial:
             splits.save_to_disk(str(partial))
             origin = {"dataset": dataset, "name": name, "revision": revision}
-            (partial / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
+            (partial / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
 
 
 def current_commit(dataset: str, revision: str | None) -> str:
@@ -122,7 +122,9 @@ def current_commit(dataset: str, revision: str | None) -> str:
 
 def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Dataset, configuration and revision that a folder was filled from."""
-    content: dict[str, Any] = json.loads((folder_of(dataset, name, kwargs) / ORIGIN).read_text())
+    content: dict[str, Any] = json.loads(
+        (folder_of(dataset, name, kwargs) / ORIGIN).read_text(encoding="utf-8")
+    )
     return content
 
 

@@ -1,4 +1,6 @@
-"""Stage `suite`: score a trained run on benchmarks.    python -m pipelines.suite <run>
+"""Stage `suite`: score a trained run on benchmarks.
+
+    python -m pipelines.suite text_free_k1_2
 
 Writes results/<experiment>/<run>/suite.json (all figures), suite_scores.json (the score of each
 document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/ (prompts, answers
@@ -10,7 +12,7 @@ Each task's outcome is kept in resume/ until all are done: a stage that was kill
 
 import gzip
 import json
-import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
@@ -21,6 +23,7 @@ import torch
 
 from pipelines.artifacts import result_files
 from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
 from pipelines.artifacts.paths import (
     checkpoint_path,
@@ -38,11 +41,9 @@ from pipelines.artifacts.suite_results import (
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_file, replace_folder
-from pipelines.common.console import argument
-from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
 from pipelines.config.derived import Budget
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import Frozen, freeze
 from pipelines.config.schema import Experiment
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite.benchmark_data import fetched
@@ -53,20 +54,6 @@ from pipelines.tracking.figures import log_suite
 from pipelines.tracking.run import Tracking
 
 SAMPLES = "suite_samples"
-
-
-@dataclass
-class Scored:
-    """What the tasks have given at one of a run's checkpoints."""
-
-    budget: Budget
-    manifest: Manifest
-    samples: int  # of z; 1 for a baseline
-    outcomes: dict[str, Outcome]
-    skipped: dict[str, str]  # why
-
-    def results(self) -> dict[str, TaskResult]:
-        return {task: outcome.result for task, outcome in self.outcomes.items()}
 
 
 class Progress:
@@ -84,14 +71,40 @@ class Progress:
         path = self.path(name, spec)
         if not path.exists():
             return None
-        # no pydantic: a text of a benchmark may hold what is no Unicode character
-        result, scores, log = json.loads(path.read_text())
-        return Outcome(TaskResult(**result), scores, log)
+        try:
+            # no pydantic: a text of a benchmark may hold what is no Unicode character
+            result, scores, log = json.loads(path.read_text(encoding="utf-8"))
+            return Outcome(TaskResult(**result), scores, log)
+        except (OSError, ValueError, TypeError, RecursionError):
+            print(f"{path} is damaged: {name} is scored again", flush=True)
+            return None
 
     def write(self, name: str, spec: SuiteTask, outcome: Outcome) -> None:
         with replace_file(self.path(name, spec)) as file:
             result, scores, log = outcome
             file.write(json.dumps([asdict(result), scores, log]).encode())
+
+    def remove(self, tasks: dict[str, SuiteTask]) -> None:
+        """Those of other settings or another checkpoint stay."""
+        for name, spec in tasks.items():
+            self.path(name, spec).unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            self.folder.rmdir()
+
+
+@dataclass
+class Scored:
+    """What the tasks have given at one of a run's checkpoints."""
+
+    budget: Budget
+    manifest: Manifest
+    samples: int  # of z; 1 for a baseline
+    outcomes: dict[str, Outcome]
+    skipped: dict[str, str]  # why
+    progress: Progress
+
+    def results(self) -> dict[str, TaskResult]:
+        return {task: outcome.result for task, outcome in self.outcomes.items()}
 
 
 def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
@@ -108,6 +121,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
     whole = budget.listed == run.tokens
     path = checkpoint_path(experiment.name, name, None if whole else budget.listed)
     model, manifest = load_model(path)
+    check_card(path, manifest, experiment, name)
     shards = Shards(tokens_folder(run.data))
     check_vocabulary(path, manifest, shards)
     lm = FreeTransformerLM(
@@ -120,7 +134,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         seed=suite.seed,
     )
     progress = Progress(folder, decisive(suite, manifest, budget))
-    scored = Scored(budget, manifest, lm.samples, {}, {})
+    scored = Scored(budget, manifest, lm.samples, {}, {}, progress)
     at = f" at {budget.listed:,} tokens" if run.budgets else ""
     for task, spec in suite.tasks.items():
         outcome = progress.read(task, spec)
@@ -162,6 +176,8 @@ def suite_results(experiment: Experiment, name: str, series: list[Scored]) -> Su
         seed=suite.seed,
         tasks=final.results(),
         skipped=final.skipped,
+        manifest=final.manifest,
+        settings=asdict(suite),
     )
     if run.budgets:
         for scored in series:
@@ -197,8 +213,10 @@ def track(experiment: Experiment, name: str, results: SuiteResults, final: Score
     tracking.finish()
 
 
-def score_run(experiment: Experiment, name: str) -> None:
-    """Score a trained run: its files in results/ and its MLflow run. Raises UserError."""
+def score_run(experiment: Experiment, name: str, frozen: Frozen | None = None) -> None:
+    """Score a trained run: its files in results/ and its MLflow run. Raises UserError, also if its
+    stage was ``frozen`` and params.yaml says something else in the end.
+    """
     # beside the run's own folder, which stage `evaluate` deletes; no run has a dot in its name
     progress = resume_folder(experiment.name, f"{name}.suite")
     with alone(progress):
@@ -207,14 +225,15 @@ def score_run(experiment: Experiment, name: str) -> None:
         for budget in reversed(experiment.budgets(experiment.runs[name])):
             series.insert(0, score_checkpoint(experiment, name, budget, progress))
         results = suite_results(experiment, name, series)
+        if frozen:
+            frozen.check(f"its scores are kept in {progress} for when that is undone")
         write_files(results_folder(experiment.name, name), results, series[-1])
         track(experiment, name, results, series[-1])
-        shutil.rmtree(progress, ignore_errors=True)
+        for scored in series:
+            scored.progress.remove(experiment.suite.tasks)
 
 
-def main() -> None:
-    name = argument("run")
-    experiment = load_stage("runs", name)
-    if name not in experiment.suite_runs:
-        raise UserError(f"{name!r} is not under suite_runs in params.yaml: no text, or no suite")
-    here_or_on_a_worker(experiment, partial(score_run, experiment, name))
+def main(name: str) -> None:
+    frozen = freeze("suite", name)
+    experiment = frozen.experiment
+    here_or_on_a_worker(experiment, partial(score_run, experiment, name, frozen))

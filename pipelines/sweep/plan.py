@@ -171,6 +171,8 @@ def trial_experiment(
     """The base experiment with ``name`` for its only run, the base run with these settings."""
     run = dict(base["runs"][run_name])
     run |= {key[4:]: value for key, value in settings.items() if key.startswith("run.")}
+    if run["kappa_bits"] is None:
+        run["kappa_warmup_steps"] = 0
     models = dict(base["models"])
     if run["model"] in models:  # if not, validation says so
         preset = models[run["model"]]
@@ -186,7 +188,8 @@ def trial_experiment(
         "name": f"sweep_{sweep_name}",
         "models": models,
         "runs": {name: run},
-        "suite_runs": {},  # trials are ranked by their bounds
+        "suite": {**base["suite"], "name": "none", "tasks": {}},  # trials are ranked by bounds
+        "suite_runs": {},
         "question": None,  # that of the experiment, about its own arms
         "expectation": [],
     }

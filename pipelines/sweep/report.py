@@ -97,7 +97,7 @@ def write(sweep: SweepAnalysis) -> Path:
     with replace_folder(target) as folder:
         images = save_figures(draw(sweep), folder / "figures")
         for name, page in pages(sweep, images).items():
-            (folder / name).write_text(page)
+            (folder / name).write_text(page, encoding="utf-8")
         write_table(folder / "trials.csv", trial_rows(sweep))
-        (folder / "summary.txt").write_text(summary(sweep, target / "index.html"))
+        (folder / "summary.txt").write_text(summary(sweep, target / "index.html"), encoding="utf-8")
     return target

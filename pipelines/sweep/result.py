@@ -104,13 +104,13 @@ class Folder:
         results.write(self.result, result)
 
     def add_row(self, hash: str, row: CurveRow) -> None:
-        with open(self.rows, "a") as file:
+        with open(self.rows, "a", encoding="utf-8") as file:
             file.write(json.dumps({"hash": hash, **row.figures()}) + "\n")
 
     def read_rows(self, hash: str) -> Curve:
         """Rows with this hash, each step once however often the trial was interrupted."""
         rows: dict[int, CurveRow] = {}
-        lines = self.rows.read_text().splitlines() if self.rows.exists() else []
+        lines = self.rows.read_text(encoding="utf-8").splitlines() if self.rows.exists() else []
         for line in lines:
             try:
                 figures = json.loads(line)

@@ -9,7 +9,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.common.errors import UserError
-from pipelines.compose import CONF, REFUSED, one_line
+from pipelines.compose import CONF, refusals
 from pipelines.config.schema import NAME
 
 
@@ -78,7 +78,10 @@ def read_sweep(name: str, overrides: list[str]) -> tuple[Sweep, list[str]]:
             others.append(override)
     source = f"conf/sweep/{name}.yaml"
     try:
-        with initialize_config_dir(str(CONF.resolve()), version_base=None):
+        with (
+            refusals(source, own),
+            initialize_config_dir(str(CONF.resolve()), version_base=None),
+        ):
             node = compose(f"sweep/{name}", own).get("sweep")
         merged = OmegaConf.merge(OmegaConf.structured(Sweep), node or {})
         OmegaConf.resolve(merged)
@@ -90,8 +93,6 @@ def read_sweep(name: str, overrides: list[str]) -> tuple[Sweep, list[str]]:
     except OmegaConfBaseException as error:
         key = f"{error.full_key}: " if error.full_key else ""
         raise UserError(f"{source}: {key}{str(error).splitlines()[0]}") from None
-    except REFUSED as error:
-        raise UserError(f"{source}: {one_line(error)}") from None
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
     return sweep, others

@@ -20,7 +20,7 @@ from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.connection import on_a_worker
 from pipelines.common.atomic_files import alone
-from pipelines.common.errors import UserError
+from pipelines.common.errors import UserError, no_command
 from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
 from pipelines.evaluate.stage import measure
@@ -83,7 +83,11 @@ def run_trial(
     """
     folder = Folder(sweep, name)
     folder.path.mkdir(parents=True, exist_ok=True)
-    with open(folder.log, "a", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
+    with (
+        open(folder.log, "a", encoding="utf-8", buffering=1) as log,
+        redirect_stdout(log),
+        redirect_stderr(log),
+    ):
         manifest = manifest_of(experiment, name)
         hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])
@@ -184,3 +188,7 @@ def settle(
         mark(experiment, manifest, "KILLED", {"stopped_early": "yes"}, rows)
     folder.write(result)
     return result
+
+
+if __name__ == "__main__":
+    no_command(__doc__, "pipelines.sweep")

@@ -11,7 +11,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +33,7 @@ from pipelines.cluster.connection import (
     nodes,
     worker_of,
 )
+from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -231,7 +232,7 @@ def sweep_once(plan: Plan) -> None:
     except BaseException as error:
         parent.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
-    print((report / "summary.txt").read_text(), end="")
+    print((report / "summary.txt").read_text(encoding="utf-8"), end="")
     failed = [name for name, result in results.items() if result.status == FAILED]
     if len(failed) == len(results):
         raise UserError(f"all {len(failed)} trials failed: {results[failed[0]].error}")
@@ -242,22 +243,23 @@ def note_specification(plan: Plan, folder: Path, ended: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "sweep.yaml"
     text = OmegaConf.to_yaml({"sweep": asdict(plan.sweep), "trials": plan.settings})
-    if path.exists() and path.read_text() != text:
+    if path.exists() and path.read_text(encoding="utf-8") != text:
         print(f"sweep {plan.name}: its settings changed; results that are still valid are kept")
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     trials = len(plan.trials)
     print(f"sweep {plan.name}: {trials} trials, {ended} of them done before", flush=True)
 
 
-def main() -> None:
-    chosen = [a for a in sys.argv[1:] if a.startswith("sweep=")]
+def main(overrides: Sequence[str]) -> None:
+    chosen = [a for a in overrides if a.startswith("sweep=")]
     if len(chosen) != 1:
         raise UserError(
             "usage: python -m pipelines.sweep sweep=<name> [key=value …]; there is "
             f"{', '.join(known_sweeps())} (conf/sweep/)"
         )
-    overrides = [a for a in sys.argv[1:] if a not in chosen]
-    plan, config = compose_plan(chosen[0].removeprefix("sweep="), overrides)
+    others = [a for a in overrides if a not in chosen]
+    plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
+    check_path()
     write_params(config)
     make_tokens(plan)
     with alone(Path("sweeps") / plan.name):

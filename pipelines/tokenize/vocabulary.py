@@ -19,6 +19,7 @@ from pipelines.tokenize.pieces import pieces
 
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
 TOKENIZER_SOURCE = "tokenizer.source"  # beside tokenizer.json while the stage is at work
+LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
 KEEPS_TEXT = ("ByteLevel", "Split", "Digits", "Punctuation", "UnicodeScripts")  # pre-tokenizers
 
 
@@ -48,7 +49,11 @@ def text_tokenizer(
     assert data.vocab_size is not None
     note = path.with_name(TOKENIZER_SOURCE)
     made_from = repr((data.vocab_size, data.end_of_text, [*train_parts.values()]))
-    if path.exists() and note.exists() and note.read_text() == made_from + sha256_of(path):
+    if (
+        path.exists()
+        and note.exists()
+        and note.read_text(encoding="utf-8") == made_from + sha256_of(path)
+    ):
         return ByteTokenizer(Tokenizer.from_file(str(path)), data.end_of_text)
     print(f"{key}: training a tokenizer", flush=True)
     try:
@@ -98,8 +103,15 @@ def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> Byte
 def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
     """A user's tokenizer.json, made byte-exact; raises UserError if that is not possible."""
     try:
+        if path.exists() and not path.is_file():
+            raise UserError("not a file")
         loaded = Tokenizer.from_buffer(path.read_bytes())
         ids = loaded.get_vocab().values()
+        if max(ids, default=0) >= LARGEST_VOCABULARY:
+            raise UserError(
+                f"it has a token with the id {max(ids)}, and a vocabulary has at most "
+                f"{LARGEST_VOCABULARY} ids: a model has a row for each, used or not"
+            )
         if len(set(ids)) < len(ids):
             raise UserError("two of its tokens have the same id: text would be lost")
         return byte_exact(json.loads(loaded.to_str()), end_of_text)  # which has all keys

@@ -1,6 +1,7 @@
 """What MLflow shows of a run and an experiment before it has figures: parameters, tags, notes."""
 
 import getpass
+import sys
 from typing import Any
 
 from mlflow.utils.mlflow_tags import (
@@ -14,7 +15,6 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
-from pipelines.common.console import module
 from pipelines.config.arms import group_by_seed
 from pipelines.config.schema import Expectation, Experiment
 
@@ -73,8 +73,9 @@ def arm_kind(kappa_bits: float | None) -> str:
 
 
 def source() -> str:
-    """The command's module; a worker of Ray has another, and trains."""
-    name = module()
+    """The command's module; that of `ftlab` and of a worker of Ray is another, and they train."""
+    spec = sys.modules["__main__"].__spec__
+    name = spec.name.removesuffix(".__main__") if spec else ""
     return name if name.startswith("pipelines.") else "pipelines.train"
 
 

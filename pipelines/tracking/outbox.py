@@ -99,7 +99,7 @@ class Record:
 
 def read_record(path: Path) -> Record:
     """Raises OSError, ValueError or TypeError if it is not readable."""
-    content = json.loads(path.read_text())
+    content = json.loads(path.read_text(encoding="utf-8"))
     if "inputs" not in content:
         content["uri"] = location.of_earlier_version(content["uri"])
     return Record(**content)

@@ -36,7 +36,7 @@ class Unsent(RunLog):
         pass
 
 
-def rebuild() -> None:
+def main() -> None:
     """Send every run of this project that the store lacks, and what it lacks of the others. A run
     that somebody has deleted in MLflow stays deleted. Raises UserError if the store is away.
     """

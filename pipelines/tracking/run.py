@@ -3,12 +3,8 @@
 The store is ``MLFLOW_TRACKING_URI``, or a local SQLite file beside params.yaml. Everything goes
 into a record on disk first (outbox.py) and from there to the store in a thread of its own: a store
 that is away, slow or dying stops no training, and gets the rest when it is back.
-
-    python -m pipelines.tracking               send what is still waiting
-    python -m pipelines.tracking --rebuild     bring back what the store has lost
 """
 
-import sys
 import threading
 from dataclasses import asdict
 
@@ -151,11 +147,6 @@ def params_of(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
 
 
 def main() -> None:
-    if "--rebuild" in sys.argv[1:]:
-        from pipelines.tracking.rebuild import rebuild
-
-        rebuild()
-        return
     store = Store(store_uri())
     try:
         done = send_waiting(store)

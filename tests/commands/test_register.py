@@ -1,7 +1,6 @@
 """The best arm by its bound is in MLflow's model registry under an alias."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_experiment(tmp_path, RUNS, {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(sys, "argv", ["keep", "--register"])
 
     def peek(path: Path) -> Manifest | None:
         return card(path.parts[-3], path.parts[-2]) if path.exists() else None
@@ -72,9 +70,9 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_and_keeps_its_version(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bounds_are(project, **CLEAR)
-    rebuild.rebuild()
+    rebuild.main()
     for _ in range(2):
-        keep.main()
+        keep.main(register=True)
         assert aliases() == {"best": ("1", "free_s1")}
     said = capsys.readouterr().out
     assert said.count("tiny@best, version 1, is free_s1: free has the lowest bound, 0.30") == 2
@@ -87,10 +85,10 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_and_keeps_its_version(
 
 def test_another_best_arm_takes_the_alias_over(project: Path) -> None:
     bounds_are(project, **CLEAR)
-    rebuild.rebuild()
-    keep.main()
+    rebuild.main()
+    keep.main(register=True)
     bounds_are(project, **{"base_s0": 0.1, "base_s1": 0.2, "free_s0": 0.3, "free_s1": 0.4})
-    keep.main()
+    keep.main(register=True)
     assert aliases() == {"best": ("2", "base_s0")}
 
 
@@ -99,8 +97,8 @@ def test_arms_that_do_not_differ_are_named(
 ) -> None:
     """Their seeds spread by more than they differ."""
     bounds_are(project, base_s0=0.5, base_s1=0.3, free_s0=0.31, free_s1=0.48)
-    rebuild.rebuild()
-    keep.main()
+    rebuild.main()
+    keep.main(register=True)
     assert "free has the lowest bound" in (said := capsys.readouterr().out)
     assert "no difference was measured from base" in said
 
@@ -111,8 +109,8 @@ def test_arms_that_may_not_be_compared_have_an_alias_each(
     shutil.rmtree(project / "results")
     runs = {**RUNS, "base_s1": run("text"), "free_s1": run("text", kappa=0.125)}
     write_experiment(project, runs, {"base_s0": 0.1, "free_s1": 0.2})
-    rebuild.rebuild()
-    keep.main()
+    rebuild.main()
+    keep.main(register=True)
     assert {alias: name for alias, (_, name) in aliases().items()} == {
         "best-target-small-6500": "base_s0",
         "best-text-small-6500": "free_s1",
@@ -123,4 +121,4 @@ def test_a_store_without_the_model_says_what_brings_it(project: Path) -> None:
     with pytest.raises(
         UserError, match=r"has no model .*: `python -m pipelines.tracking --rebuild`"
     ):
-        keep.main()
+        keep.main(register=True)

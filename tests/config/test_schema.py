@@ -131,7 +131,7 @@ MISTAKES = [
     (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
     (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
     (f"{RUN}.kappa_bits=-0.5", f"{RUN}.kappa_bits", "outside 0 … 8"),
-    (f"{RUN}.kappa_bits=nan", f"{RUN}.kappa_bits", "outside 0 … 8"),
+    (f"{RUN}.kappa_bits=nan", f"{RUN}.kappa_bits", "not a finite number"),
     (f"{RUN}.kappa_bits=8.5", f"{RUN}.kappa_bits", "outside 0 … 8"),
     (f"{RUN}.tokens=519", f"{RUN}.tokens", "less than one batch of 520"),
     (f"{RUN}.budgets=[519]", f"{RUN}.budgets", "do not rise"),
@@ -186,7 +186,7 @@ MISTAKES = [
     (f"{PART}.exclude=[a/b**]", f"{PART}.exclude", "entire path component"),
     (f"{PART}.format=json", f"{PART}.format", "json is not one of text, jsonl, parquet"),
     (f"{PART}.weight=0", f"{PART}.weight", "positive"),
-    (f"{PART}.weight=nan", f"{PART}.weight", "positive"),
+    (f"{PART}.weight=nan", f"{PART}.weight", "not a finite number"),
     ("+data.stdlib.parts.b={source: hub}", "data.stdlib.parts.b.dataset", "missing"),
     (
         "+data.stdlib.parts.b={source: hub, dataset: a}",

@@ -53,7 +53,7 @@ MISTAKES = [
     ("+suite.tasks={X: {task: piqa, key: 'a,b'}}", "suite.tasks.X: a name is lower-case"),
     ("+suite.limits=3", "suite.limits: Key 'limits' not in 'Suite'"),
     ("runs.text_baseline=null", "runs.text_baseline"),
-    ("+suite_runs={nobody: stdlib}", "suite_runs.nobody: not under runs"),
+    ("+suite_runs={nobody: stdlib}", "suite_runs.nobody: stdlib, not left out; conf/"),
 ]
 
 

@@ -195,10 +195,9 @@ def test_the_same_again_is_the_same(trained):
     assert again == pytest.approx(first, rel=1e-5, abs=1e-5)
 
 
-def test_a_run_that_the_suite_is_not_for_is_refused(workspace, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["suite", "baseline"])
+def test_a_run_that_the_suite_is_not_for_is_refused(workspace):
     with pytest.raises(UserError, match="'baseline' is not under suite_runs"):
-        suite.main()
+        suite.main("baseline")
 
 
 @pytest.mark.slow  # the index of the whole harness

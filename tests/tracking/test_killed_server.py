@@ -155,11 +155,10 @@ def test_a_server_killed_between_artifacts_of_the_evaluation_gets_the_rest(
         log_artifact(self, path.with_name("curve.csv"))
 
     log_artifact = Tracking.log_artifact
-    monkeypatch.setattr("sys.argv", ["pipelines.evaluate", RUN])
     with monkeypatch.context() as patch:
         patch.setattr(Tracking, "log_artifact", log_two)
         patch.setattr(MlflowClient, "log_artifact", die_at_the_second)
-        evaluate.main()
+        evaluate.main(RUN)
     assert "kept for MLflow" in capsys.readouterr().err
     assert len([*(workspace / "artifacts").rglob("*.*")]) == 1
 

@@ -9,9 +9,9 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from pipelines.artifacts.curve import read_curve
+from pipelines.tracking import rebuild
 from pipelines.tracking.location import store_uri
 from pipelines.tracking.outbox import Record, records
-from pipelines.tracking.rebuild import rebuild
 from pipelines.tracking.run import Tracking
 from tests.support.training import RUN, tracked_runs
 from tests.tracking.conftest import BUDGET, TOKENS, manifest, settings
@@ -79,17 +79,17 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys, 
     shutil.rmtree("mlartifacts")
     if outbox == "lost":
         shutil.rmtree("tracking")
-    rebuild()
+    rebuild.main()
     assert "1 runs made anew" in capsys.readouterr().out
     after = everything()
     if outbox == "lost":  # neither is in the card
         before["params"].pop("precision")
     assert after == before
-    rebuild()
+    rebuild.main()
     assert "0 runs made anew" in capsys.readouterr().out
     assert everything() == before
     shutil.rmtree("tracking")  # what knows what was sent
-    rebuild()
+    rebuild.main()
     assert "0 runs made anew" in capsys.readouterr().out
     assert everything() == before
 
@@ -97,7 +97,7 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys, 
 def test_what_is_rebuilt_is_what_the_results_say(project):
     shutil.rmtree("tracking")
     (project / "mlflow.db").unlink()
-    rebuild()
+    rebuild.main()
     client, (run,) = tracked_runs()
     curve = read_curve(Path("results/smoke") / RUN / "curve.csv")
     points = client.get_metric_history(run.info.run_id, "train/ce_nats")
@@ -115,7 +115,7 @@ def test_what_is_rebuilt_is_what_the_results_say(project):
 def test_a_run_deleted_in_mlflow_stays_deleted(project, capsys):
     client, (run,) = tracked_runs()
     client.delete_run(run.info.run_id)
-    rebuild()
+    rebuild.main()
     assert "0 runs made anew" in capsys.readouterr().out
     assert tracked_runs()[1] == []
 
@@ -137,8 +137,8 @@ def test_a_rebuilt_run_that_was_cut_short_is_completed(original, project, monkey
     with monkeypatch.context() as patch:
         patch.setattr(Record, "note", die)
         with pytest.raises(Exception, match="no answer"):
-            rebuild()
-    rebuild()
+            rebuild.main()
+    rebuild.main()
     after = everything()
     before["params"].pop("precision")
     assert after == before
@@ -149,6 +149,6 @@ def test_a_checkpoint_that_is_none_is_passed_over(project, capsys):
     path = project / "checkpoints/smoke/foreign/last.ckpt"
     path.parent.mkdir()
     path.write_bytes(b"foreign")
-    rebuild()
+    rebuild.main()
     assert f"{path.relative_to(project)}: passed over" in capsys.readouterr().err
     assert MlflowClient(store_uri()).get_experiment_by_name("smoke")

@@ -70,13 +70,15 @@ class Metadata:
 
 
 def write_metadata(folder: Path, metadata: Metadata) -> None:
-    (folder / "metadata.json").write_text(json.dumps(asdict(metadata), indent=2) + "\n")
+    (folder / "metadata.json").write_text(
+        json.dumps(asdict(metadata), indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def read_metadata(folder: Path) -> Metadata:
     """Raises UserError if metadata.json is missing or damaged."""
     try:
-        raw = json.loads((folder / "metadata.json").read_text())
+        raw = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
         splits = {
             name: Split(**{**split, "shards": [Shard(**shard) for shard in split["shards"]]})
             for name, split in raw["splits"].items()

@@ -61,7 +61,7 @@ def read_tables(folder: Path = FOLDER) -> list[PaperTable]:
 
 
 def read_table(path: Path, name: str, parameters: float, tokens: float) -> PaperTable:
-    with open(path, newline="") as file:
+    with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     late = "baseline_last_third" in rows[0]
     return PaperTable(

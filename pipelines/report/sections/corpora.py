@@ -23,7 +23,7 @@ def data_words(data: str) -> list[str]:
     folder = TOKENS / data
     if not (folder / "metadata.json").exists():
         return [f"{folder} has no metadata.json, so nothing is known of its size"]
-    splits = json.loads((folder / "metadata.json").read_text())["splits"]
+    splits = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["splits"]
     parts = [
         f"{name}: {count(split['documents'], 'document')}, {count(split['tokens'], 'token')}, "
         f"{count(split['bytes'], 'byte')}"
@@ -35,7 +35,7 @@ def data_words(data: str) -> list[str]:
 def overlap_words(folder: Path) -> str:
     if not (folder / "overlap.json").exists():
         return "whether held-out text is in the training text too was not looked at"
-    overlap = json.loads((folder / "overlap.json").read_text())
+    overlap = json.loads((folder / "overlap.json").read_text(encoding="utf-8"))
     share = overlap["tokens_overlapping"] / max(1, overlap["tokens"])
     return (
         f"{100 * share:.2f} % of {overlap['tokens']:,} held-out tokens, in "

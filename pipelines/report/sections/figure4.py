@@ -116,7 +116,7 @@ class Row:
 def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
     """The paper's panels by κ in bits per token; one fresh and two pinned groups each."""
     groups: dict[float, list[list[str]]] = {}
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("kappa_bits"):
             current = groups[float(line.split()[1])] = [[]]
         elif not line:

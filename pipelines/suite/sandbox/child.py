@@ -131,7 +131,7 @@ def confine(job: dict[str, Any], scratch: str) -> None:
     if os.getppid() != job["parent"]:
         raise CannotConfineError("the parent is gone")
     try:  # should memory run out all the same, this process is to go first
-        with open("/proc/self/oom_score_adj", "w") as file:
+        with open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
             file.write("1000")
     except OSError:
         pass
@@ -266,4 +266,8 @@ def main() -> None:
     judge(definitions, asserts, job, report)
 
 
-main()
+if len(sys.argv) == 2 and sys.argv[1].isdigit():
+    main()
+else:
+    print(f"{__doc__}\nThis module is no command: `python -m pipelines.suite` uses it.")
+    sys.exit("--help" not in sys.argv and 2)

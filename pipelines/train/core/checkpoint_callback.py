@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning as L
 
-from pipelines.artifacts.checkpoint import ENTRY, Manifest, remove
+from pipelines.artifacts.checkpoint import ENTRY, Manifest, numbered, remove
 from pipelines.train.core.segments import Segment, budget_path
 from pipelines.train.core.step_callback import StepCallback
 
@@ -65,7 +65,7 @@ class Checkpoints(StepCallback):
         if trainer.is_global_zero:
             # all are of this specification (see sort_out); later ones are there where a smaller
             # budget was lost, and is trained for again
-            for old in [path for path in sorted(folder.glob("*.ckpt")) if path <= target][:-2]:
+            for old in [path for path in numbered(folder) if path <= target][:-2]:
                 remove(old)
 
     def keep(self, trainer: L.Trainer, target: Path) -> None:

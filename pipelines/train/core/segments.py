@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ftmodel.model.schedule import decay_start
-from pipelines.artifacts.checkpoint import Manifest, read_checkpoint, remove
+from pipelines.artifacts.checkpoint import Manifest, numbered, read_checkpoint, remove
 from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -112,7 +112,7 @@ def find_start(experiment: Experiment, name: str) -> Start:
 
 def remove_decay(folder: Path) -> None:
     """Delete the checkpoints of a decay whose budget is complete."""
-    for path in (*folder.glob("*.ckpt"), *folder.glob("*.partial")):
+    for path in (*numbered(folder), *folder.glob("*.partial")):
         remove(path)
     with suppress(OSError):  # not there, or with damaged ones
         folder.rmdir()
@@ -129,7 +129,7 @@ def newest_checkpoint(
 
     Fills in the manifest's MLflow run.
     """
-    for path in sorted(folder.glob("*.ckpt"), reverse=True):
+    for path in reversed(numbered(folder)):
         if int(path.stem) > until:
             continue
         if content := read_own(path, manifest, "trying the one before it"):

@@ -13,6 +13,7 @@ import lightning as L
 import torch
 
 from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.checkpoint import numbered
 from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import say
@@ -229,7 +230,7 @@ def check_writable(folder: Path) -> None:
 
 def last_good(folder: Path, segment: Segment) -> str:
     """In words, the checkpoint that a run which failed leaves behind."""
-    paths = (segment.folder(folder, step).glob("*.ckpt") for step in (segment.trunk, segment.steps))
+    paths = (numbered(segment.folder(folder, step)) for step in (segment.trunk, segment.steps))
     newest = max(chain(*paths), key=lambda path: path.name, default=None)
     return f"last good checkpoint: {newest}" if newest else "no checkpoint was written yet"
 
