@@ -10,6 +10,7 @@ device and the time that made them. The report itself, a page with all pictures 
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
@@ -127,7 +128,8 @@ def register_best(experiment: Experiment) -> None:
     """Give the best arm an alias in MLflow's model registry, of each group of arms that may be
     compared. Raises UserError if results are missing or MLflow does not have them.
     """
-    groups = families(group_by_seed(read_runs(experiment)))
+    bounds_alone = replace(experiment, suite_runs={})
+    groups = families(group_by_seed(read_runs(bounds_alone)))
     for group in groups:
         best = min(group, key=lambda arm: arm.bound().mean)
         run = min(best.runs, key=lambda run: run.bound(best.unit).mean)

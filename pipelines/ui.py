@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import webbrowser
+from contextlib import suppress
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -17,7 +18,7 @@ from urllib3 import Retry
 
 from pipelines import cli
 from pipelines.common.errors import UserError
-from pipelines.config.load import PARAMS, load_experiment
+from pipelines.config.load import load_experiment
 from pipelines.tracking.location import store_uri
 from pipelines.tracking.store import Store
 
@@ -26,8 +27,9 @@ RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-m
 
 def address(store: Store, base: str) -> str:
     """Of the runs of the experiment in params.yaml, with their charts; else of all experiments."""
-    name = load_experiment().name if PARAMS.exists() else ""
-    experiment = store.client.get_experiment_by_name(name) if name else None
+    experiment = None
+    with suppress(UserError):  # no params.yaml, or one of an earlier version
+        experiment = store.client.get_experiment_by_name(load_experiment().name)
     if experiment is None or experiment.lifecycle_stage != "active":
         return f"{base}/#/experiments?{RUNS}"
     return f"{base}/#/experiments/{experiment.experiment_id}/runs?{RUNS}&compareRunsMode=CHART"

@@ -1,5 +1,6 @@
 """Bring back what a store has lost: from the outbox, and else from checkpoints/ and results/."""
 
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import Evaluation, SuiteResults
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
-from pipelines.config.load import PARAMS, load_experiment
+from pipelines.config.load import load_experiment
 from pipelines.tracking.describe import experiment_note, run_params, run_tags, statement
 from pipelines.tracking.figures import log_data, log_evaluation, log_suite
 from pipelines.tracking.location import in_project, store_uri
@@ -107,9 +108,8 @@ def described(store: Store, path: Path, manifest: Manifest) -> Record:
     record.tags = run_tags(manifest) | {KEY: record.key, "mlflow.source.name": "pipelines.train"}
     if stated := preregistration.read(manifest.experiment, manifest.run_name):
         record.tags |= statement(stated.question, stated.expectation)
-    if PARAMS.exists():
-        experiment = load_experiment()
-        if experiment.name == manifest.experiment:
+    with suppress(UserError):  # no params.yaml, or one of an earlier version
+        if (experiment := load_experiment()).name == manifest.experiment:
             record.experiment_note = experiment_note(experiment)
     return record
 
