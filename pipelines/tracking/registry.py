@@ -1,9 +1,12 @@
 """MLflow's model registry: the best arm of an experiment under an alias."""
 
+import json
+
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.common.errors import UserError
@@ -23,7 +26,9 @@ def register_model(manifest: Manifest, alias: str, description: str) -> str:
     mlflow.set_tracking_uri(store.uri)  # MLflow looks the model up there, whatever client asks
     try:
         send_waiting(store)
-        version = version_of(store.client, manifest.experiment, model_id(store, manifest))
+        model = model_id(store, manifest)
+        version = version_of(store.client, manifest.experiment, model)
+        link(store.client, model, version)
         store.client.update_model_version(manifest.experiment, version.version, description)
         store.client.set_registered_model_alias(manifest.experiment, alias, version.version)
     except AWAY as error:
@@ -57,3 +62,12 @@ def version_of(client: MlflowClient, experiment: str, model_id: str) -> ModelVer
         if version.source == source:
             return version
     return client.create_model_version(experiment, source, model_id=model_id)
+
+
+def link(client: MlflowClient, model_id: str, version: ModelVersion) -> None:
+    """Let MLflow's list of logged models name the version."""
+    known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
+    mine = {"name": version.name, "version": version.version}
+    if mine not in known:
+        tag = json.dumps([*known, mine])
+        client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: tag})

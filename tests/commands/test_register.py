@@ -1,5 +1,6 @@
 """The best arm by its bound is in MLflow's model registry under an alias."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -81,6 +82,8 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_and_keeps_its_version(
     version = client.get_model_version("tiny", "1")
     assert version.description.startswith("free has the lowest bound")
     assert version.source.startswith("models:/m-")
+    model = client.get_logged_model(version.source.removeprefix("models:/"))
+    assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "tiny", "version": 1}]
 
 
 def test_another_best_arm_takes_the_alias_over(project: Path) -> None:
