@@ -3,12 +3,15 @@
 from contextlib import suppress
 from time import monotonic
 
+import psutil
 from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
 from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
 from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 
+# no pynvml, no GPU, or a container that shows nothing of its machine
+UNAVAILABLE = (ImportError, RuntimeError, OSError, AttributeError, psutil.Error)
 SECONDS = 10.0  # between two samples, at least, as MLflow has it
 
 
@@ -19,10 +22,12 @@ class SystemMetrics:
     """
 
     def __init__(self) -> None:
-        self.monitors: list[BaseMetricsMonitor] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-        with suppress(ImportError, RuntimeError):  # no pynvml, or no GPU
-            self.monitors.append(GPUMonitor())
-        self.monitors[0].collect_metrics()  # from now on
+        self.monitors: list[BaseMetricsMonitor] = []
+        for kind in (CPUMonitor, DiskMonitor, NetworkMonitor, GPUMonitor):
+            with suppress(*UNAVAILABLE):
+                monitor = kind()
+                monitor.collect_metrics()  # the processor's load is counted from here on
+                self.monitors.append(monitor)
         self.sampled = -SECONDS
 
     def sample(self) -> dict[str, float]:
@@ -33,6 +38,7 @@ class SystemMetrics:
         figures: dict[str, float] = {}
         for monitor in self.monitors:
             monitor.clear_metrics()
-            monitor.collect_metrics()
-            figures |= monitor.aggregate_metrics()
+            with suppress(*UNAVAILABLE):
+                monitor.collect_metrics()
+                figures |= monitor.aggregate_metrics()
         return figures

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.results import Evaluation, read
@@ -237,6 +238,22 @@ def test_a_machine_without_a_gpu_has_figures_all_the_same():
     figures = SystemMetrics().sample()
     assert 0 <= figures["cpu_utilization_percentage"] <= 100 * 1024
     assert figures["system_memory_usage_percentage"] > 0
+
+
+def test_a_gpu_is_sampled_and_a_monitor_that_fails_is_left_out(monkeypatch):
+    class Gpu(CPUMonitor):
+        def collect_metrics(self):
+            self._metrics["gpu_0_utilization_percentage"].append(50.0)
+
+    def hidden():
+        raise FileNotFoundError("/proc/diskstats")
+
+    monkeypatch.setattr(system_metrics, "GPUMonitor", Gpu)
+    monkeypatch.setattr(system_metrics, "DiskMonitor", hidden)
+    figures = SystemMetrics().sample()
+    assert figures["gpu_0_utilization_percentage"] == 50.0
+    assert "system_memory_usage_percentage" in figures
+    assert "disk_usage_percentage" not in figures
 
 
 def test_a_figure_that_is_not_a_number_is_left_out():
