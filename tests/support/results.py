@@ -51,6 +51,7 @@ def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         },
         "models": presets,
         "runs": runs,
+        "suite": {"name": "none"},
     }
     return complete(plain)
 
