@@ -1,27 +1,35 @@
-# make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …'
+# make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
+#              another one in this folder is waited for, unless WAIT=0
 # make check   make lint: formatter, linter, types; and fast tests
+# make doctor  what this machine lacks, and what that costs
 # make test    all tests but those of make test-cluster, on Ray
 # make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
 #              some of them: MUTANTS='KL encoder'
 # make ui      MLflow, on this machine only  make format  apply the formatter
+# make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
+# make experiments   dvc exp show: the bounds and settings in which experiments differ
 # make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
 EXPERIMENT ?= quickstart
 SET ?=
+WAIT ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
 BENCHMARKS ?=
 MUTANTS ?=
 TESTS := pytest -n 2 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+# relative, as pip takes a space for the end of a path
+export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro check lint test test-fast test-cluster mutants format ui bench
+.PHONY: repro doctor check lint test test-fast test-cluster mutants format ui plots experiments \
+	bench
 
 repro: .venv/installed
-	@python -m pipelines.compose experiment=$(EXPERIMENT) $(SET)
-	@dvc --wait-for-lock repro
-	@cat report/$(EXPERIMENT)/summary.txt
+	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) experiment=$(EXPERIMENT) $(SET)
+
+doctor: .venv/installed
+	@python -m pipelines.doctor
 
 check:
 	@$(MAKE) --jobs=2 lint test-fast # mypy has one process
@@ -48,10 +56,17 @@ format: .venv/installed-dev
 	ruff check --fix .
 
 ui: .venv/installed
-	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $(PORT) --workers 1
+	@python -m pipelines.ui --port $(PORT)
+
+plots: .venv/installed
+	@.venv/bin/pip install --quiet vl-convert-python
+	@python -m pipelines.plots
+
+experiments: .venv/installed
+	@dvc exp show --no-pager --only-changed --drop 'Created|.*:(?!bound)|[^:]*/[^:]*$$'
 
 bench: .venv/installed-bench
-	PYTHONPATH=$(CURDIR)/.venv/peers python -m benchmarks $(BENCHMARKS)
+	PYTHONPATH="$(CURDIR)/.venv/peers" python -m benchmarks $(BENCHMARKS)
 
 .venv/bin/pip: # the last file that venv makes
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

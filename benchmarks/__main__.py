@@ -1,4 +1,6 @@
-"""Speed and memory, measured side by side.    python -m benchmarks [names…] [--quick] [--turns N]
+"""Speed and memory, measured side by side.
+
+    python -m benchmarks mapper decoding --quick
 
 Each benchmark runs in a process of its own, so that the memory, threads and compiled code of one do
 not touch the next. What each gives is written at once to benchmarks.json and benchmarks.md, in the
@@ -6,17 +8,18 @@ place of what that benchmark gave before. One that fails is shown with its trace
 on, and the exit code is 1; one that lacks something is skipped, and that is no failure.
 """
 
-import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import alone
 from benchmarks.table import write_table
-from pipelines.common import errors
-from pipelines.common.atomic_files import ROOT, replace_file
+from pipelines import cli
+from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
+from pipelines.common.strict_json import dumps
 
 PACKAGE = "benchmarks"
 NAMES = (
@@ -55,32 +58,22 @@ def in_a_line(entry: dict[str, Any]) -> str:
     return f"{len(entry['figures'])} figures, {sum(met)} of {len(met)} targets met"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        "python -m benchmarks", description=(__doc__ or "").partition("    ")[0]
-    )
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; all unless named")
-    parser.add_argument("--turns", type=int, default=5, help="of which a figure is the median")
-    parser.add_argument("--quick", action="store_true", help="tiny shapes: does it run?")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench", metavar="FOLDER")
-    options = parser.parse_args()
-    if unknown := [name for name in options.names if name not in NAMES]:
+def main(names: Sequence[str], turns: int, quick: bool, out: Path) -> None:
+    if unknown := [name for name in names if name not in NAMES]:
         raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
-    if options.turns < 1:
-        raise UserError("--turns: at least 1")
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {options.out}: {error.strerror}") from None
-    path = options.out / "benchmarks.json"
+        raise UserError(f"--out {out}: {error.strerror}") from None
+    path = out / "benchmarks.json"
     entries = read(path)
     failed = False
-    for name in options.names or NAMES:
-        entry = alone(f"{PACKAGE}.{name}", options.turns, options.quick, options.out)
+    for name in names or NAMES:
+        entry = alone(f"{PACKAGE}.{name}", turns, quick, out)
         failed |= "failure" in entry
         entries[name] = entry
         with replace_file(path) as file:
-            file.write(json.dumps(entries, indent=1, ensure_ascii=False).encode())
+            file.write(dumps(entries, indent=1, ensure_ascii=False).encode())
         with replace_file(path.with_suffix(".md")) as file:
             file.write(write_table(entries).encode())
         print(f"{name}: {in_a_line(entry)}; {entry['seconds']:.0f} s", file=sys.stderr, flush=True)
@@ -89,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("benchmarks")

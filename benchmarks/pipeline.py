@@ -33,13 +33,14 @@ import os, sys
 from functools import reduce
 from importlib import import_module
 
+from pipelines.cli import COMMANDS
+
 stage, work = sys.argv[1:3]
-sys.argv[1:3] = []
-main = import_module("pipelines." + stage + ".__main__").main
+main = import_module(COMMANDS[stage][0]).main
 module, path = work.split(":")
 *owners, name = path.split(".")
 setattr(reduce(getattr, owners, import_module(module)), name, lambda *_, **__: os._exit({REACHED}))
-main()
+main(*sys.argv[3:])
 """
 MADE_UP = """
 from pathlib import Path

@@ -8,8 +8,7 @@ params.yaml.
 """
 
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os.path import realpath
 from pathlib import Path
@@ -20,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.yaml_files import read_yaml
@@ -32,20 +31,20 @@ OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
 
-def compose_config(overrides: list[str]) -> DictConfig:
+def compose_config(overrides: Sequence[str]) -> DictConfig:
     """The composed and resolved configuration, as params.yaml has it; raises UserError if it cannot
     be composed.
     """
     with refusals("conf/", overrides):
         with initialize_config_dir(str(CONF.resolve()), version_base=None):
-            config = compose("config", overrides)
+            config = compose("config", [*overrides])
         OmegaConf.resolve(config)
         plain: Any = OmegaConf.to_container(config, enum_to_str=True)
         return OmegaConf.create(plain)
 
 
 @contextmanager
-def refusals(source: str, overrides: list[str]) -> Iterator[None]:
+def refusals(source: str, overrides: Sequence[str]) -> Iterator[None]:
     """What Hydra, OmegaConf and the resolvers raise, as a UserError that begins with ``source``.
 
     Hydra lets through what Python raises at its input: ValueError, TypeError, RecursionError …
@@ -71,7 +70,7 @@ def broken_file() -> str | None:
     return None
 
 
-def no_choice(overrides: list[str]) -> str | None:
+def no_choice(overrides: Sequence[str]) -> str | None:
     """The first override that gives a folder of conf/ something else than names of its files."""
     for override in overrides:
         key, equals, value = override.lstrip("+~").partition("=")
@@ -114,17 +113,16 @@ def write_params(config: DictConfig) -> None:
         print(f"{PARAMS}: experiment {config.name}, {len(config.runs)} runs")
 
 
-def compose_params(overrides: list[str]) -> None:
-    """Compose, validate and write params.yaml; raises UserError, and then leaves it as it was."""
+def compose_valid(overrides: Sequence[str]) -> DictConfig:
+    """The composed configuration; raises UserError if it is not valid."""
     config = compose_config(overrides)
-    source = "conf/" + (f" with {' '.join(overrides)}" if overrides else "")
-    parse(config, source)
-    write_params(config)
+    parse(config, "conf/" + (f" with {' '.join(overrides)}" if overrides else ""))
+    return config
 
 
-def main() -> None:
-    compose_params(sys.argv[1:])
+def main(overrides: Sequence[str]) -> None:
+    write_params(compose_valid(overrides))
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("compose")

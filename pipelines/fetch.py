@@ -8,6 +8,7 @@ The folder may be copied elsewhere. What fails is named at the end, and exit cod
 
 import json
 import sys
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
+from pipelines.common.printable import printable
 from pipelines.common.yaml_files import read_yaml
 from pipelines.compose import CONF
 from pipelines.config.load import PARAMS
@@ -30,7 +32,7 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
 USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
 
 
-def suite_tasks(arguments: list[str]) -> dict[str, str]:
+def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
     """Name under suite.tasks → task, of the suites named, else of params.yaml's."""
     if not arguments:
         return read_tasks(PARAMS, "suite")
@@ -86,8 +88,8 @@ def note(fetched: dict[str, Any]) -> None:
                 file.write(json.dumps(now, indent=1).encode() + b"\n")
 
 
-def main() -> None:
-    wanted = suite_tasks(sys.argv[1:])
+def main(suites: Sequence[str]) -> None:
+    wanted = suite_tasks(suites)
     check_names(wanted)
     failed: dict[str, str] = {}
     for name, task in wanted.items():
@@ -105,10 +107,10 @@ def main() -> None:
         paths = ", ".join(sorted({each["dataset"] for each in brought["datasets"]}))
         print(f"{name}: {paths}, {brought['documents']:,} documents", flush=True)
     for name, reason in failed.items():
-        print(f"{name}: {reason}", file=sys.stderr)
+        print(printable(f"{name}: {reason}"), file=sys.stderr)
     if failed:
         raise SystemExit(1)
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("fetch")

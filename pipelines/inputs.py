@@ -3,12 +3,12 @@
     python -m pipelines.inputs
 
 Writes data/inputs/code/ (the code that decides results; see common/source_code.py),
-data/inputs/<name>/text.json (for stage data: paths, sizes and times of the files that the entry's
-parts name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the tokenizer.json
-it names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are here). DVC runs
+data/inputs/<name>/text.json (for stage data: fingerprints of the files that the entry's parts
+name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the tokenizer.json it
+names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are here). DVC runs
 this at every `dvc repro`, and the other stages again if what they depend on has changed. So it
-opens no text, asks no network, and imports little; what is wrong with an entry is for stage data to
-say. But a benchmark that no one knows is named here, before anything is trained.
+reads no large text, asks no network, and imports little; what is wrong with an entry is for stage
+data to say. But a benchmark that no one knows is named here, before anything is trained.
 """
 
 import re
@@ -21,10 +21,11 @@ from typing import Any
 
 import yaml
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Entry, Fingerprint, Folder, local_files
+from pipelines.common.file_listing import Entry, Folder, by_content_if_small, local_files
+from pipelines.common.printable import printable
 from pipelines.common.source_code import CODE, mirror, stages_reading
 from pipelines.common.yaml_files import read_yaml
 from pipelines.suite.benchmark_data import fetched
@@ -48,7 +49,7 @@ def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
     """Number, size and fingerprint of the files of one part."""
     if (entries := part_files(key, part)) is None:
         return None
-    found = Fingerprint(entries)
+    found = by_content_if_small(entries)
     if not found.count:
         raise UserError(f"{key}: no file is there")
     return {"files": found.count, "bytes": found.size, "fingerprint": found.hex()}
@@ -79,7 +80,7 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
     except (UserError, *MALFORMED) as error:
         if path.exists():
             if isinstance(error, UserError):
-                print(f"{error}; what was made from it before stays")
+                print(printable(f"{error}; what was made from it before stays"))
             return
         content = b"null\n"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("inputs")

@@ -10,10 +10,10 @@ import filecmp
 import json
 import shutil
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.atomic_files import alone
 from pipelines.common.errors import UserError
 
@@ -22,16 +22,16 @@ BROUGHT = ".brought.json"  # the files of the last job, to remove those that are
 NOT_BROUGHT = {".git", ".venv", "__pycache__", "dvc.lock", BROUGHT}
 
 
-def arguments(argv: list[str]) -> tuple[Path, list[str]]:
+def arguments(shared: str, after: Sequence[str]) -> tuple[Path, Sequence[str]]:
     """The folder and the command; raises UserError for anything else."""
-    if len(argv) < 3 or argv[1] != "--" or argv[0].startswith("-"):
+    if len(after) < 2 or after[0] != "--":
         raise UserError(USAGE)
-    folder = Path(argv[0])
+    folder = Path(shared)
     if not folder.is_absolute():
         raise UserError(f"{folder}: not an absolute path; {USAGE}")
     if folder.resolve() == Path.cwd().resolve():
         raise UserError(f"{folder}: this is the working tree itself; run the command in it")
-    return folder, argv[2:]
+    return folder, after[1:]
 
 
 def files(tree: Path) -> list[str]:
@@ -62,16 +62,16 @@ def bring(tree: Path, folder: Path) -> None:
         )
 
 
-def main() -> None:
-    folder, command = arguments(sys.argv[1:])
-    with alone(folder):
+def main(folder: str, command: Sequence[str]) -> None:
+    target, words = arguments(folder, command)
+    with alone(target):
         try:
-            bring(Path.cwd(), folder)
-            done = subprocess.run(command, cwd=folder)
+            bring(Path.cwd(), target)
+            done = subprocess.run(words, cwd=target)
         except FileNotFoundError as error:
             raise UserError(f"{error.filename}: no such command on this node") from None
     raise SystemExit(done.returncode)
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("job")

@@ -7,22 +7,18 @@ without dashes are overrides, as pipelines.compose takes them. Nothing is measur
 price are the user's to say.
 """
 
-import argparse
-import json
-import sys
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import inf
-from typing import Any, NoReturn
 
 from tokenizers import Tokenizer
 
 from ftmodel.costs import Memory, flops_per_token, memory, parameters
 from ftmodel.model.config import ModelConfig
 from ftmodel.synthetic.registry import PROCESSES
-from pipelines.common import errors
+from pipelines import cli
 from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
+from pipelines.common.strict_json import dumps
 from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
@@ -30,7 +26,14 @@ from pipelines.config.schema import Experiment, Precision, Run, Strategy
 from pipelines.train.core.segments import segments, steps_taken
 
 GIB = 1 << 30
-H100 = 989e12  # FLOP/s in dense bf16 products, by its data sheet
+
+
+@dataclass
+class Assumptions:
+    flops: float  # a second, of a GPU at its peak
+    mfu: float
+    memory: float  # GiB of a GPU
+    price: float | None  # of a GPU for an hour
 
 
 @dataclass
@@ -68,7 +71,7 @@ def vocab_size(experiment: Experiment, run: Run) -> int:
         raise UserError(f"data.{run.data}.tokenizer: {data.tokenizer}: {error}") from None
 
 
-def plan(experiment: Experiment, name: str, options: argparse.Namespace) -> Plan:
+def plan(experiment: Experiment, name: str, options: Assumptions) -> Plan:
     run, compute = experiment.runs[name], experiment.compute
     optim, config = experiment.models[run.model].optim, experiment.model_config(run)
     vocabulary = vocab_size(experiment, run)
@@ -149,42 +152,19 @@ def memory_row(p: Plan, limit: float) -> dict[str, str]:
     }
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; --help lists the options")
-
-
-def positive(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (value := float(text)) < inf:
-            return value
-    raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-
-
-def share(text: str) -> float:
-    if (value := positive(text)) > 1:
-        raise argparse.ArgumentTypeError(f"{text} is more than 1")
-    return value
-
-
-def read_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="python -m pipelines.plan", allow_abbrev=False)
-    add: Any = parser.add_argument
-    add("overrides", nargs="*", help="experiment=… and any key=value of conf/")
-    add("--flops", type=positive, default=H100, help="peak FLOP/s of a GPU (an H100's in bf16)")
-    add("--mfu", type=share, default=0.4, help="utilisation: the share of it that is reached (0.4)")
-    add("--memory", type=positive, default=80.0, help="GiB of a GPU (80)")
-    add("--price", type=positive, help="of a GPU for an hour, in any currency")
-    add("--json", action="store_true", help="figures in full, for programs")
-    return parser.parse_intermixed_args(arguments)
-
-
-def main() -> None:
-    options = read_arguments(sys.argv[1:])
-    experiment = parse(compose_config(options.overrides), "conf/")
+def main(
+    overrides: Sequence[str],
+    flops: float,
+    mfu: float,
+    memory: float,
+    price: float | None,
+    as_json: bool,
+) -> None:
+    options = Assumptions(flops, mfu, memory, price)
+    experiment = parse(compose_config(overrides), "conf/")
     plans = [plan(experiment, name, options) for name in experiment.runs]
-    if options.json:
-        print(json.dumps([asdict(p) for p in plans], indent=2))
+    if as_json:
+        print(dumps([asdict(p) for p in plans], indent=2))
         return
     print(table([costs_row(p) for p in plans]))
     print(f"at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; evaluation is not counted")
@@ -193,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("plan")

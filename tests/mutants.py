@@ -1,6 +1,8 @@
 """Every wrong version, the slow ones among them, with the test that notices it; and the survivors.
 
-python -m tests.mutants [part of a name …]
+    python -m tests.mutants 'KL encoder'
+
+Exit code 1 says that some survive.
 """
 
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 
+from pipelines import cli
 from tests.support.bench import Bench, noticed
 from tests.support.warm_python import WarmPython
 from tests.wrong_versions import wrong_versions
@@ -52,4 +55,4 @@ def main(parts):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    cli.run("mutants")

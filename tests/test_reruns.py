@@ -218,6 +218,22 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
     assert (said, status) == ("", set())
 
 
+def test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again(pipeline):
+    """It is in no remote: a clone has none of it."""
+    left = [pipeline.folder / name for name in (
+        "data/tokens/target.lock", "data/tokens/stdlib.partial/part", "data/corpus/stdlib.done",
+        "results/quickstart/baseline/suite_samples.lock", "checkpoints/quickstart/free_k1.lock",
+    )]  # fmt: skip
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    try:
+        assert changed_stages(pipeline) == set()
+    finally:
+        for path in left:
+            path.unlink()
+
+
 def test_dvc_repro_runs_the_training_of_a_changed_run_alone(pipeline):
     change = replaced("    kappa_bits: 0.125\n", "    kappa_bits: 0.25\n")
     with edited(pipeline, "params.yaml", change):

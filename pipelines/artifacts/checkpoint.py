@@ -172,6 +172,8 @@ def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Man
         raise
     except Exception as error:  # a file of another program may make torch raise anything
         reason = str(error).partition("\n")[0] or "empty"
+        if "weights_only" in str(error):  # advice to load it and run what code it brings
+            reason = "damaged, or it holds more than tensors, numbers and texts"
         raise UserError(f"{path}: not a readable checkpoint ({reason})") from None
     try:
         return content, manifest_of(content)

@@ -3,6 +3,9 @@
 import json
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import reduce
+from math import nan
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
+from pipelines.common.strict_json import dumps
 
 T = TypeVar("T")
 
@@ -29,18 +33,33 @@ def plain(value: Any) -> Any:
 
 
 def write(path: Path, content: Any, indent: int | None = 2) -> None:
-    """Write a dataclass, or plain data, as JSON; all of the file or nothing."""
+    """Write a dataclass, or plain data, as JSON, NaN as null; all of the file or nothing."""
     with replace_file(path) as file:
-        file.write(json.dumps(plain(content), indent=indent).encode() + b"\n")
+        file.write(dumps(plain(content), indent=indent).encode() + b"\n")
+
+
+def validate(kind: type[T], content: bytes) -> T:
+    """JSON as a value of ``kind``, null as NaN where a number must be; raises ValidationError."""
+    adapter = TypeAdapter(kind)
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        places = [e["loc"] for e in error.errors() if e["type"] == "float_type" and not e["input"]]
+        if len(places) < error.error_count():
+            raise
+    value = json.loads(content)
+    for *way, last in places:
+        reduce(getitem, way, value)[last] = nan
+    return adapter.validate_json(json.dumps(value))
 
 
 def read(path: Path, kind: type[T], stage: str) -> T:
-    """Read a file of ``kind``; raises UserError, naming the ``stage`` that makes it, if it is
-    missing or not such a file.
+    """Read a file of ``kind``, null as NaN where a number must be; raises UserError, naming the
+    ``stage`` that makes it, if it is missing or not such a file.
     """
     again = f"`dvc repro {stage}@{path.parent.name}` makes it"
     try:
-        return TypeAdapter(kind).validate_json(path.read_bytes())
+        return validate(kind, path.read_bytes())
     except FileNotFoundError:
         raise UserError(f"{path} is missing: {again}") from None
     except ValidationError as error:

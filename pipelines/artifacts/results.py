@@ -6,7 +6,7 @@ A field that does not apply to a run is None or an empty list, and not in its fi
 
 from dataclasses import dataclass, field
 from math import isnan, nan
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from ftmodel.analysis.label_information import Chance
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
+from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.result_files import flat, plain, read, write
 from pipelines.artifacts.suite_results import (
@@ -36,13 +37,13 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Figures",
+    "Generations",
     "Headline",
     "LabelFigures",
     "LastThird",
     "LatentDetails",
     "LatentFigures",
     "Reconstruction",
-    "Sample",
     "SuiteBudget",
     "SuiteLastThird",
     "SuiteResults",
@@ -212,10 +213,15 @@ class Headline:
 # ---------------------------------------------------------------------------------- details.json
 
 
-@dataclass(frozen=True)
-class Sample:
+@dataclass
+class Generations:
+    """Continuations of a prompt: each with a z of its own; and by pinned z, of which all of a list
+    have the same, none of a baseline. Single draws, to be looked at.
+    """
+
     prompt: str
-    text: str
+    fresh: list[str]
+    pinned: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -273,11 +279,13 @@ class Details:
     bound_bits: list[float]  # of each held-out document
     document_tokens: list[int]
     document_bytes: list[int] | None = None
-    samples: list[Sample] = field(default_factory=list)
+    generations: list[Generations] = field(default_factory=list)
     groups: dict[str, list[list[str]]] | None = None  # a few generated ones, fresh and pinned
     latent: LatentDetails | None = None
     coin: CoinDetails | None = None
     training: Training = field(default_factory=Training)
+    manifest: Manifest | None = None  # of the checkpoint; None in early files
+    settings: dict[str, Any] = field(default_factory=dict)  # of the evaluation, as in params.yaml
 
     def sizes(self, unit: str) -> Tensor:
         """Tokens or bytes of each held-out document: (n,)."""

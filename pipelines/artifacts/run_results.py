@@ -1,16 +1,19 @@
 """A run of the experiment with all that its training, evaluation and suite left behind."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pipelines.artifacts import results
+from pipelines.artifacts.card import check_card
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures, SuiteResults
 from pipelines.common.errors import UserError
+from pipelines.config.frozen import first_difference
 from pipelines.config.schema import Experiment, Run
 
 
@@ -84,8 +87,27 @@ def read_run(experiment: Experiment, name: str) -> RunResults:
     if not (curve := folder / "curve.csv").exists():
         raise UserError(f"{curve} is missing: `dvc repro train@{name}` makes it")
     result.curve = read_curve(curve)
+    check_made(folder / "details.json", result.details, experiment, name, "evaluate")
     if name in experiment.suite_runs:  # files of a suite may be left of an earlier one
         result.suite = results.read(folder / "suite.json", SuiteResults, "suite")
+        check_made(folder / "suite.json", result.suite, experiment, name, "suite")
         scores = dict[str, list[float]]
         result.suite_scores = results.read(folder / "suite_scores.json", scores, "suite")
     return result
+
+
+def check_made(
+    path: Path, made: Details | SuiteResults, experiment: Experiment, name: str, stage: str
+) -> None:
+    """Raise UserError if results are of another model, or were measured with other settings, than
+    params.yaml says; of files of earlier versions that is not known.
+    """
+    if made.manifest:
+        check_card(path, made.manifest, experiment, name)
+    group = "suite" if stage == "suite" else "evaluation"
+    wanted = results.plain(asdict(getattr(experiment, group)))
+    if made.settings and (words := first_difference({group: made.settings}, {group: wanted})):
+        raise UserError(
+            f"{path}: not measured as params.yaml says: {words}; "
+            f"`dvc repro --force --single-item {stage}@{name}` measures it"
+        )

@@ -1,8 +1,10 @@
 """What `suite` leaves in results/<experiment>/<run>/suite.json."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipelines.artifacts.budget_results import BudgetResult
+from pipelines.artifacts.checkpoint import Manifest
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,5 @@ class SuiteResults:
     skipped: dict[str, str]  # why
     budgets: list[SuiteBudget] = field(default_factory=list)
     last_third: SuiteLastThird | None = None
+    manifest: Manifest | None = None  # of the checkpoint; None in early files
+    settings: dict[str, Any] = field(default_factory=dict)  # the suite, as in params.yaml

@@ -23,8 +23,9 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
+from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError
+from pipelines.common.errors import UserError, no_command
 from pipelines.config.schema import Compute, Experiment
 
 CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
@@ -40,10 +41,11 @@ PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 def connect() -> None:
     """Join the cluster of RAY_ADDRESS, or start Ray on this machine alone, once.
 
-    Raises UserError if nothing answers at RAY_ADDRESS.
+    Raises UserError if nothing answers at RAY_ADDRESS, or Ray cannot start a worker.
     """
     if ray.is_initialized():
         return
+    check_path()
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
     if address == "local":  # only so does Ray of one machine listen on loopback alone
@@ -186,3 +188,7 @@ def check_shared(folder: Path) -> None:
                     f"{folder}: node {node['NodeManagerAddress']} does not see it as it is here; "
                     "the project's folder must lie on storage that all nodes share"
                 )
+
+
+if __name__ == "__main__":
+    no_command(__doc__, "pipelines.train")

@@ -1,27 +1,63 @@
-"""The command line of a stage: its argument, and lines that leave a progress bar whole."""
+"""What is printed: progress, lines that leave a progress bar whole, and tables."""
 
+import os
 import sys
+from math import inf
+from time import perf_counter
+from typing import Any
 
 from tqdm import tqdm
 
-from pipelines.common.errors import UserError
+from pipelines.common.printable import printable
+
+EVERY = 30.0  # seconds between two lines of a log, where no total is known
+FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}"
 
 
-def argument(what: str) -> str:
-    """The one command-line argument of a stage."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        raise UserError(f"usage: python -m {module()} <{what}>, as named in params.yaml")
-    return sys.argv[1]
+class Bar(tqdm):  # type: ignore[type-arg]
+    """A progress bar on a terminal; in a log a plain line every tenth, once ``delay`` is over."""
 
+    def __init__(self, total: float | None = None, *, disable: bool = False, **options: Any):
+        self.plain = not disable and not sys.stderr.isatty()
+        self.options = {"bar_format": FORMAT if total else None, "unit": "it", **options}
+        self.began = self.said = perf_counter()
+        self.tenth = self.tenths(options.get("initial", 0), total)
+        super().__init__(total=total, disable=disable or self.plain, **options)
 
-def module() -> str:
-    spec = sys.modules["__main__"].__spec__
-    return spec.name.removesuffix(".__main__") if spec else sys.argv[0]
+    @staticmethod
+    def tenths(n: float, total: float | None) -> float:
+        return 10 * n // total if total else -inf
+
+    def update(self, n: float | None = 1) -> bool | None:
+        if not self.plain:
+            return super().update(n)
+        self.n += n or 0
+        now, tenth = perf_counter(), self.tenths(self.n, self.total)
+        due = tenth > self.tenth if self.total else now - self.said >= EVERY
+        if due:
+            self.tenth, self.said = tenth, now
+            if now - self.began >= self.options.get("delay", 0):
+                print(self.line(now - self.began), file=sys.stderr, flush=True)
+        return due
+
+    def line(self, elapsed: float) -> str:
+        wanted = ("unit", "unit_scale", "bar_format", "initial")
+        options = {key: self.options[key] for key in wanted if key in self.options}
+        words = {"prefix": self.options.get("desc"), "postfix": getattr(self, "postfix", None)}
+        return tqdm.format_meter(self.n, self.total, elapsed, **options, **words).strip()
 
 
 def say(line: str) -> None:
     """A line on stderr that leaves a progress bar whole."""
-    tqdm.write(line, file=sys.stderr)
+    tqdm.write(printable(line), file=sys.stderr)
+
+
+def colours() -> bool:
+    """Whether stdout takes colours: NO_COLOR forbids them, FORCE_COLOR has them in a log."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    dumb = os.environ.get("TERM") == "dumb"
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and not dumb)
 
 
 def aligned(rows: list[list[str]], right: bool = False) -> list[str]:

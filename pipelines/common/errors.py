@@ -20,6 +20,8 @@ from errno import (
 )
 from io import TextIOWrapper
 
+from pipelines.common.printable import printable
+
 UNWRITABLE = (EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS)  # full, a limit, read-only, not ours
 FOREIGN = (EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR)  # a file in the place of a folder, say
 
@@ -37,11 +39,22 @@ def run(main: Callable[[], None]) -> None:
         if isinstance(error, OSError) and error.errno not in UNWRITABLE + FOREIGN:
             raise
         sys.stdout.flush()
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {' '.join(printable(str(error)).split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def no_command(description: str | None, used_by: str) -> None:
+    """What a module that looks like a command says if it is run; ``used_by``: the command's."""
+
+    def say() -> None:
+        if "--help" not in sys.argv:
+            raise UserError(f"this module is no command: `python -m {used_by}` uses it")
+        print(f"{description}\nThis module is no command: `python -m {used_by}` uses it.")
+
+    run(say)
 
 
 def use_utf8() -> None:

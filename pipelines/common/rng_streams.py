@@ -21,8 +21,8 @@ class Purpose(IntEnum):
     BOUNDS = 3  # noise of z, for ELBO, IWAE and the prior-sample bound
     LABEL = 4  # noise of z that the label is predicted from
     PERMUTATIONS = 5  # of labels
-    GROUPS = 6  # sequences of the target task
-    TEXT = 7  # samples of text
+    GROUPS = 6  # sequences of the target task; indices 1 to 3: those to look at
+    TEXT = 7  # generations of text to look at; indices as for GROUPS
     COIN = 8  # z of the coin's figure
     ANSWERS = 9  # z of benchmarks' prompts, answers and texts
     GENERATION = 10  # z and tokens of benchmarks' generations

@@ -23,6 +23,11 @@ DATA_HINT = "entries of data start from /source and their parts from /part, as i
 
 def load_experiment(path: Path = PARAMS) -> Experiment:
     """Read and validate ``params.yaml``; raises UserError naming the file and the dotted key."""
+    return parse(read_params(path), str(path))
+
+
+def read_params(path: Path = PARAMS) -> DictConfig:
+    """What ``params.yaml`` says, not validated; raises UserError if that is no mapping."""
     try:
         node = OmegaConf.load(StringIO(read_yaml(path)))
     except FileNotFoundError:
@@ -31,7 +36,7 @@ def load_experiment(path: Path = PARAMS) -> Experiment:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(node, DictConfig):
         raise UserError(f"{path}: not a mapping")
-    return parse(node, str(path))
+    return node
 
 
 def parse(node: DictConfig, source: str) -> Experiment:
@@ -76,10 +81,15 @@ def left_out(
                 yield from left_out(entry, as_given, f"{prefix}{key}.{i}.")
 
 
-def load_stage(group: str, name: str) -> Experiment:
-    """The validated experiment; raises UserError unless ``name`` is in its ``group``."""
-    experiment = load_experiment()
+def check_listed(experiment: Experiment, group: str, name: str) -> None:
+    """Raise UserError unless ``name`` is in a group of the experiment."""
     known = getattr(experiment, group)
     if name not in known:
         raise UserError(f"{name!r} is not under {group} in params.yaml: {', '.join(known)}")
+
+
+def load_stage(group: str, name: str) -> Experiment:
+    """The validated experiment; raises UserError unless ``name`` is in its ``group``."""
+    experiment = load_experiment()
+    check_listed(experiment, group, name)
     return experiment

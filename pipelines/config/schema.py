@@ -108,6 +108,7 @@ class Compute:
     accumulate: int = 1  # micro-batches a step
     workers: int = 1  # processes that share each batch; more than one run on Ray
     cpus_per_worker: int = 1
+    threads: int | None = None  # of PyTorch, without Ray; null: one for each core that is idle
     gpus_per_worker: float | None = None  # null: 1 where the cluster has GPUs, else 0
     strategy: Strategy = Strategy.ddp
     max_failures: int = 3  # lost workers or nodes that a run outlives
@@ -121,6 +122,8 @@ class Compute:
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise ValueError(f"threads: {self.threads} is outside 1 … 1024")
         if self.gpus_per_worker is not None and not 0 <= self.gpus_per_worker <= 1:
             raise ValueError(
                 f"gpus_per_worker: {self.gpus_per_worker} is outside 0 … 1; a worker drives one GPU"

@@ -1,4 +1,6 @@
-"""Stage `data`: make a corpus (see artifacts/corpus.py).    python -m pipelines.data <name>
+"""Stage `data`: make a corpus (see artifacts/corpus.py).
+
+    python -m pipelines.data target
 
 Text is read source by source (sources/), mixed, freed of duplicates and split (mixture.py), and
 written part by part to data/corpus/<name>.partial, where a killed stage goes on (resume.py): DVC
@@ -8,6 +10,7 @@ deletes data/corpus/<name> before the stage runs.
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from json import dumps, loads
 from pathlib import Path
@@ -19,10 +22,9 @@ from pipelines.artifacts.corpus import SPLITS, PartWriter
 from pipelines.artifacts.paths import corpus_folder
 from pipelines.common import errors
 from pipelines.common.atomic_files import alone, replace_folder
-from pipelines.common.console import argument
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import Check, freeze, unchecked
 from pipelines.data.mixture import Mixture, Tally, check
 from pipelines.data.resume import PARTS, open_ledger, specification
 from pipelines.data.sources import open_source
@@ -59,7 +61,7 @@ def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
     return {"train": islice(training(), data.train_sequences), "validation": iter(held_out)}
 
 
-def make_process(name: str, data: ProcessData, target: Path) -> None:
+def make_process(name: str, data: ProcessData, target: Path, verify: Check = unchecked) -> None:
     with replace_folder(target) as folder:
         for split, texts in process_texts(data).items():
             writer = PartWriter(folder, split)
@@ -67,6 +69,7 @@ def make_process(name: str, data: ProcessData, target: Path) -> None:
                 writer.add(str(count - 1), text.encode())
             writer.close()
             print(f"{name} {split}: {count:,} sequences")
+        verify()
 
 
 def open_sources(key: str, data: TextData) -> dict[str, Source]:
@@ -92,11 +95,12 @@ def make_parts(name: str, data: TextData, work: Path) -> Tally:
     return tally
 
 
-def make_text(name: str, data: TextData, target: Path) -> None:
+def make_text(name: str, data: TextData, target: Path, verify: Check = unchecked) -> None:
     work, done = target.with_name(target.name + ".partial"), target.with_name(target.name + ".done")
     with alone(target) as waited:
         try:
             if waited and target.exists() and is_done(name, data, done):
+                verify()
                 print(f"{name}: the other process has made it")
                 return
             tally = make_parts(name, data, work)
@@ -106,6 +110,7 @@ def make_text(name: str, data: TextData, target: Path) -> None:
             raise UserError(
                 f"{work}: {error.strerror}; finished parts are kept, the same command goes on"
             ) from None
+        verify()
         shutil.rmtree(target, ignore_errors=True)
         (work / PARTS).rename(target)
         (work / "done.json").replace(done)
@@ -126,11 +131,11 @@ def is_done(name: str, data: TextData, done: Path) -> bool:
         return False
 
 
-def main() -> None:
-    name = argument("dataset")
-    data = load_stage("data", name).data[name]
-    target = corpus_folder(name)
+def main(name: str) -> None:
+    frozen = freeze("data", name)
+    data, target = frozen.experiment.data[name], corpus_folder(name)
     if isinstance(data, ProcessData):
-        make_process(name, data, target)
+        make_process(name, data, target, partial(frozen.check, "its sequences are drawn again"))
     else:
-        make_text(name, data, target)
+        kept = f"what is finished stays in {target}.partial"
+        make_text(name, data, target, partial(frozen.check, kept))

@@ -2,15 +2,13 @@
 split that its hash says.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from tqdm import tqdm
-
 from pipelines.artifacts.corpus import SPLITS, PartWriter
+from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.config.data import TextData
 from pipelines.data.ledger import Ledger
@@ -128,17 +126,17 @@ class Mixture:
                 bar.update(len(text))
         return tally
 
-    def progress(self) -> Any:
-        """A bar that counts bytes of text; in a log a line every half minute."""
+    def progress(self) -> Bar:
+        """A bar that counts bytes of text."""
         sizes = [source.size for source in self.sources.values()]
-        return tqdm(
-            total=self.data.max_bytes or (sizes[0] if len(sizes) == 1 else None),
+        return Bar(
+            self.data.max_bytes or (sizes[0] if len(sizes) == 1 else None),
             initial=self.tally.total,
             desc=self.name,
             unit="B",
             unit_scale=True,
             delay=1,
-            mininterval=0.5 if sys.stderr.isatty() else 30,
+            mininterval=0.5,
         )
 
 

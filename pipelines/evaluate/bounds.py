@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
@@ -18,6 +17,7 @@ from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import Data, ProcessData
@@ -113,7 +113,8 @@ def score(
     documents: list[int] = []
     parts: list[Sums] = []
     start = perf_counter()
-    with tqdm(desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
+    total = min(settings.tokens, shards.metadata.splits["validation"].tokens)
+    with Bar(total, desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
         for batch in packed(held_out(shards, context, settings.tokens), context, rows):
             part = bounds_of(model, batch, settings, device)
             ids = [torch.from_numpy(chunk.tokens) for chunk in batch.chunks]

@@ -1,11 +1,15 @@
-"""Stage `evaluate`: measure a trained run on held-out data.    python -m pipelines.evaluate <run>
+"""Stage `evaluate`: measure a trained run on held-out data.
+
+    python -m pipelines.evaluate free_k1_8
 
 Writes results/<experiment>/<run>/evaluation.json (all figures), details.json (samples, KL of each
 bit, the bound of each document) and metrics.json (the few that `dvc metrics show` lists), and adds
 them to the MLflow run of the training.
 """
 
+from dataclasses import asdict
 from functools import partial
+from math import isnan
 from statistics import fmean
 
 import torch
@@ -14,6 +18,7 @@ from ftmodel.model.objective import collapsed
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts import preregistration, results
 from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.paths import (
@@ -31,19 +36,21 @@ from pipelines.artifacts.results import (
 )
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
-from pipelines.common.console import argument
+from pipelines.common.errors import UserError
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import Frozen, freeze
 from pipelines.config.schema import Evaluation as Settings
 from pipelines.config.schema import Experiment, Run
-from pipelines.evaluate import coin, label, target_generations, target_latent, text_samples
+from pipelines.evaluate import coin, generations, label, target_generations, target_latent
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
+from pipelines.evaluate.unrecorded import Unrecorded
+from pipelines.tracking.figures import log_evaluation
 from pipelines.tracking.run import Tracking
 
 # besides the bounds, which every model has on any data
-MEASUREMENTS: list[Measurement] = [text_samples, target_generations, target_latent, label, coin]
+MEASUREMENTS: list[Measurement] = [generations, target_generations, target_latent, label, coin]
 
 
 def evaluate(
@@ -77,6 +84,7 @@ def smaller_budgets(
     for budget in experiment.budgets(run)[:-1]:
         path = checkpoint_path(experiment.name, name, budget.listed)
         model, manifest = load_model(path)
+        check_card(path, manifest, experiment, name)
         check_vocabulary(path, manifest, shards)
         settings = with_proposal(experiment.evaluation, run)
         scores = score(model.to(device), shards, experiment.data[run.data], settings, device)
@@ -94,16 +102,14 @@ def last_third(budgets: list[BudgetFigures]) -> LastThird:
     )
 
 
-def bounds_to_compare(measured: BudgetFigures | Evaluation) -> dict[str, float]:
-    """The bound that arms are compared by, under one name for all of them."""
-    units = {unit: getattr(measured, unit) for unit in results.UNITS}
-    return {f"{unit}/bound": figures.bound.mean for unit, figures in units.items() if figures}
-
-
 def headline(evaluation: Evaluation) -> Headline:
-    """The figures to compare runs by."""
+    """The figures to compare runs by; NaN, which DVC takes for a change every time, is left out."""
     per_token, per_byte = evaluation.bits_per_token, evaluation.bits_per_byte
     gap, fresh, pinned = evaluation.gap_nats_per_token, evaluation.fresh, evaluation.pinned
+
+    def known(value: float) -> float | None:
+        return None if isnan(value) else value
+
     return Headline(
         bound_bits_per_token=per_token.bound.mean,
         bound_bits_per_byte=per_byte.bound.mean if per_byte else None,
@@ -111,25 +117,21 @@ def headline(evaluation: Evaluation) -> Headline:
         use_bits_per_token=per_token.use.mean if per_token.use else None,
         gap_nats_per_token=gap.mean if gap else None,
         valid=fresh.valid if fresh else None,
-        spread_fresh=fresh.spread if fresh and pinned else None,
-        spread_pinned=pinned.spread if pinned else None,
-        noise_pinned=pinned.noise if pinned else None,
+        spread_fresh=known(fresh.spread) if fresh and pinned else None,
+        spread_pinned=known(pinned.spread) if pinned else None,
+        noise_pinned=known(pinned.noise) if pinned else None,
         label_bits=evaluation.label.bits if evaluation.label else None,
     )
 
 
-def measure(experiment: Experiment, name: str) -> None:
-    """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError."""
+def measure_all(
+    experiment: Experiment, name: str, model: FreeTransformer, manifest: Manifest, curve: Curve
+) -> tuple[Evaluation, Details]:
+    """All figures of a trained run."""
     run = experiment.runs[name]
-    path = checkpoint_path(experiment.name, name)
-    model, manifest = load_model(path)
-    shards = Shards(tokens_folder(run.data))
-    check_vocabulary(path, manifest, shards)
-    folder = results_folder(experiment.name, name)
-    curve = read_curve(folder / "curve.csv")
+    data, shards = experiment.data[run.data], Shards(tokens_folder(run.data))
+    check_vocabulary(checkpoint_path(experiment.name, name), manifest, shards)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-    data = experiment.data[run.data]
     settings = with_proposal(experiment.evaluation, run)
     evaluation, details = evaluate(model.to(device), shards, data, settings, device)
     if run.budgets:
@@ -138,11 +140,31 @@ def measure(experiment: Experiment, name: str) -> None:
         evaluation.last_third = last_third(evaluation.budgets)
     stated = preregistration.read(experiment.name, name)
     details.training = Training(manifest.git_revision, manifest.device, stated)
+    details.manifest, details.settings = manifest, asdict(experiment.evaluation)
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
         kl = [row.kl_bits for row in curve if row.kl_bits is not None]
         evaluation.collapsed = collapsed(kl, run.kappa_bits, of=len(kl))
+    return evaluation, details
+
+
+def measure(experiment: Experiment, name: str, frozen: Frozen | None = None) -> None:
+    """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError, also if
+    its stage was ``frozen`` and params.yaml says something else in the end.
+    """
+    path, folder = checkpoint_path(experiment.name, name), results_folder(experiment.name, name)
+    model, manifest = load_model(path)
+    check_card(path, manifest, experiment, name)
+    curve = read_curve(folder / "curve.csv")
+    unrecorded = Unrecorded(experiment, name, manifest)
+    evaluation, details = unrecorded.read() or measure_all(experiment, name, model, manifest, curve)
+    if frozen:
+        try:
+            frozen.check(f"its figures are kept in {unrecorded.folder} for when that is undone")
+        except UserError:
+            unrecorded.write(evaluation, details)
+            raise
 
     # DVC has the finished checkpoint by now: the one to resume from is not needed any more
     preregistration.remove_waiting(experiment.name, name, manifest.spec_hash)
@@ -150,32 +172,22 @@ def measure(experiment: Experiment, name: str) -> None:
     results.write(folder / "evaluation.json", evaluation)
     results.write(folder / "details.json", details)
     results.write(folder / "metrics.json", headline(evaluation))
-    track(experiment, name, manifest, curve, evaluation)
+    track(experiment, name, manifest, evaluation)
+    unrecorded.remove()
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
 
 
-def track(
-    experiment: Experiment, name: str, manifest: Manifest, curve: Curve, evaluation: Evaluation
-) -> None:
+def track(experiment: Experiment, name: str, manifest: Manifest, evaluation: Evaluation) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
     tracking.start(manifest, experiment, go_on=True)
-    batch_tokens = experiment.batch_tokens(experiment.runs[name])
-    for entry in evaluation.budgets[:-1]:
-        measured = results.flat(entry).items()
-        bounds = {name: value for name, value in measured if name.startswith(tuple(results.UNITS))}
-        step = entry.tokens // batch_tokens
-        tracking.log_figures("eval", bounds | bounds_to_compare(entry), step)
-    figures = results.flat(evaluation) | bounds_to_compare(evaluation)
-    tracking.log_figures("eval", figures, step=curve[-1].step)
-    if evaluation.collapsed is not None:
-        tracking.tag("collapsed", "yes" if evaluation.collapsed else "no")
+    log_evaluation(tracking, manifest, evaluation)
     tracking.log_artifact(results_folder(experiment.name, name) / "details.json")
     tracking.finish()
 
 
-def main() -> None:
-    name = argument("run")
-    experiment = load_stage("runs", name)
-    here_or_on_a_worker(experiment, partial(measure, experiment, name))
+def main(name: str) -> None:
+    frozen = freeze("evaluate", name)
+    experiment = frozen.experiment
+    here_or_on_a_worker(experiment, partial(measure, experiment, name, frozen))

@@ -1,11 +1,15 @@
-"""Stage `report`: the arms side by side, and beside the paper.    python -m pipelines.report
+"""Stage `report`: the arms side by side, and beside the paper.
+
+    python -m pipelines.report
 
 Reads results/<experiment>/<run>/ of every run in params.yaml, and what data/tokens/ says of the
-data, and writes report/<experiment>/: index.html (one self-contained page), report.md, figures/,
-curves.csv, arms.csv (means over seeds), runs.csv, figure4.csv and summary.txt.
+data, and writes report/<experiment>/: index.html (one self-contained page), explorer.html (what
+models generate, by z), report.md, figures/, curves.csv, arms.csv (means over seeds), runs.csv,
+figure4.csv and summary.txt.
 """
 
 import base64
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,18 +20,25 @@ from matplotlib.figure import Figure
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.atomic_files import replace_folder
-from pipelines.config.load import load_experiment
+from pipelines.common.printable import printable
+from pipelines.config.frozen import freeze
 from pipelines.config.schema import Experiment
 from pipelines.report import expectation, headline, tables, wording
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import group_by_seed
 from pipelines.report.benchmarks.text import magnitude
+from pipelines.report.explorer import explorer_families
 from pipelines.report.glossary import NOTES
 from pipelines.report.sections.all_sections import all_sections
 from pipelines.report.sections.figure4 import character_kinds, figure4_csv
 from pipelines.report.verdicts import findings, introduction
 
 TEMPLATES = Path(__file__).with_name("templates")
+PAGES = {
+    "index.html": "report.html.jinja",
+    "report.md": "report.md.jinja",
+    "explorer.html": "explorer.html.jinja",
+}
 
 
 def templates(folder: Path = TEMPLATES) -> Environment:
@@ -43,7 +54,8 @@ def templates(folder: Path = TEMPLATES) -> Environment:
         "magnitude": magnitude,
         "number": wording.number,
         "paragraphs": wording.paragraphs,
-        "printable": wording.printable,
+        "markdown": wording.markdown,
+        "printable": printable,
     }
     environment.globals |= {
         "character_kinds": character_kinds,
@@ -90,6 +102,7 @@ def page_context(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "introduction": introduction(analysis),
         "findings": findings(analysis),
         "caveat": caveat(analysis),
+        "families": [asdict(family) for family in explorer_families(analysis)],
         "sections": sections,
         "images": save_figures(figures, folder / "figures"),
         "notes": NOTES,
@@ -108,7 +121,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     analysis = Analysis(group_by_seed(runs), experiment.evaluation, experiment.expectation)
     stated = what_was_stated(experiment, analysis)
     context = page_context(analysis, folder) | {"stated": stated}
-    for template, name in (("report.html.jinja", "index.html"), ("report.md.jinja", "report.md")):
+    for name, template in PAGES.items():
         page = templates().get_template(template).render(context, title=experiment.name)
         (folder / name).write_text(page, encoding="utf-8")
     tables.write_table(folder / "curves.csv", tables.curve_rows(runs))
@@ -117,14 +130,16 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     tables.write_table(folder / "figure4.csv", figure4_csv(analysis))
     index = report_folder(experiment) / "index.html"
     (folder / "summary.txt").write_text(
-        expectation.summary(stated) + tables.summary(analysis, index), encoding="utf-8"
+        printable(expectation.summary(stated) + tables.summary(analysis, index)), encoding="utf-8"
     )
 
 
 def main() -> None:
-    experiment = load_experiment()
+    frozen = freeze("report")
+    experiment = frozen.experiment
     runs = read_runs(experiment)
     target = report_folder(experiment)
     with replace_folder(target) as folder:
         write_report(experiment, runs, folder)
+        frozen.check("the next `dvc repro` writes it")
     print(target / "index.html")

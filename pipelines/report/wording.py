@@ -1,9 +1,14 @@
 """Numbers and lists in sentences."""
 
+import html
+import re
 from collections.abc import Iterable
 from math import isnan
 
 from ftmodel.analysis.differences import Difference
+from pipelines.common.printable import printable
+
+MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
 
 
 def signed(value: float) -> str:
@@ -57,9 +62,10 @@ def other_error(difference: Difference) -> str:
     return f"± {error:.4f} pooled; spreads differ, {p}"
 
 
-def printable(text: str) -> str:
-    """The text with control characters, which HTML forbids, shown as replacement characters."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+def markdown(text: str) -> str:
+    """The text on a line of Markdown, where it stands for itself: neither markup nor HTML."""
+    line = " ".join(printable(html.escape(text, quote=False)).split())
+    return MARKUP.sub(r"\\\g<0>", line)
 
 
 def paragraphs(text: str) -> list[str]:

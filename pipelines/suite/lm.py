@@ -15,7 +15,6 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from tqdm import tqdm
 
 from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
 from ftmodel.inference.filtering import filtering_bound
@@ -24,6 +23,7 @@ from ftmodel.inference.latent_source import FromPrior, Noise
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
+from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring
@@ -291,6 +291,5 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         texts = (text.decode(errors="replace") for text in ending.texts)
         return [postprocess_generated_text(text, list(decoding.until), None) for text in texts]
 
-    def progress(self, name: str, total: int, disable: bool) -> "tqdm[Any]":
-        """A progress bar, on terminals alone."""
-        return tqdm(desc=name, total=total, leave=False, disable=disable or None)
+    def progress(self, name: str, total: int, disable: bool) -> Bar:
+        return Bar(total, desc=name, leave=False, delay=1, disable=disable)

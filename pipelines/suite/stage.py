@@ -1,4 +1,6 @@
-"""Stage `suite`: score a trained run on benchmarks.    python -m pipelines.suite <run>
+"""Stage `suite`: score a trained run on benchmarks.
+
+    python -m pipelines.suite text_free_k1_2
 
 Writes results/<experiment>/<run>/suite.json (all figures), suite_scores.json (the score of each
 document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/ (prompts, answers
@@ -10,7 +12,7 @@ Each task's outcome is kept in resume/ until all are done: a stage that was kill
 
 import gzip
 import json
-import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
@@ -21,6 +23,7 @@ import torch
 
 from pipelines.artifacts import result_files
 from pipelines.artifacts.budget_results import in_last_third
+from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
 from pipelines.artifacts.paths import (
     checkpoint_path,
@@ -38,34 +41,21 @@ from pipelines.artifacts.suite_results import (
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_file, replace_folder
-from pipelines.common.console import argument
-from pipelines.common.errors import UserError
+from pipelines.common.printable import printable
 from pipelines.common.source_code import code_version
+from pipelines.common.strict_json import dumps
 from pipelines.config.derived import Budget
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import Frozen, freeze
 from pipelines.config.schema import Experiment
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import Outcome, Skipped, run_task
+from pipelines.tracking.figures import log_suite
 from pipelines.tracking.run import Tracking
 
 SAMPLES = "suite_samples"
-
-
-@dataclass
-class Scored:
-    """What the tasks have given at one of a run's checkpoints."""
-
-    budget: Budget
-    manifest: Manifest
-    samples: int  # of z; 1 for a baseline
-    outcomes: dict[str, Outcome]
-    skipped: dict[str, str]  # why
-
-    def results(self) -> dict[str, TaskResult]:
-        return {task: outcome.result for task, outcome in self.outcomes.items()}
 
 
 class Progress:
@@ -86,7 +76,8 @@ class Progress:
         try:
             # no pydantic: a text of a benchmark may hold what is no Unicode character
             result, scores, log = json.loads(path.read_text(encoding="utf-8"))
-            return Outcome(TaskResult(**result), scores, log)
+            known = result_files.validate(TaskResult, json.dumps(result).encode())
+            return Outcome(known, scores, log)
         except (OSError, ValueError, TypeError, RecursionError):
             print(f"{path} is damaged: {name} is scored again", flush=True)
             return None
@@ -94,7 +85,29 @@ class Progress:
     def write(self, name: str, spec: SuiteTask, outcome: Outcome) -> None:
         with replace_file(self.path(name, spec)) as file:
             result, scores, log = outcome
-            file.write(json.dumps([asdict(result), scores, log]).encode())
+            file.write(dumps([asdict(result), scores, log]).encode())
+
+    def remove(self, tasks: dict[str, SuiteTask]) -> None:
+        """Those of other settings or another checkpoint stay."""
+        for name, spec in tasks.items():
+            self.path(name, spec).unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            self.folder.rmdir()
+
+
+@dataclass
+class Scored:
+    """What the tasks have given at one of a run's checkpoints."""
+
+    budget: Budget
+    manifest: Manifest
+    samples: int  # of z; 1 for a baseline
+    outcomes: dict[str, Outcome]
+    skipped: dict[str, str]  # why
+    progress: Progress
+
+    def results(self) -> dict[str, TaskResult]:
+        return {task: outcome.result for task, outcome in self.outcomes.items()}
 
 
 def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
@@ -111,6 +124,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
     whole = budget.listed == run.tokens
     path = checkpoint_path(experiment.name, name, None if whole else budget.listed)
     model, manifest = load_model(path)
+    check_card(path, manifest, experiment, name)
     shards = Shards(tokens_folder(run.data))
     check_vocabulary(path, manifest, shards)
     lm = FreeTransformerLM(
@@ -123,7 +137,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         seed=suite.seed,
     )
     progress = Progress(folder, decisive(suite, manifest, budget))
-    scored = Scored(budget, manifest, lm.samples, {}, {})
+    scored = Scored(budget, manifest, lm.samples, {}, {}, progress)
     at = f" at {budget.listed:,} tokens" if run.budgets else ""
     for task, spec in suite.tasks.items():
         outcome = progress.read(task, spec)
@@ -133,7 +147,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
             except Skipped as reason:
                 scored.skipped[task] = str(reason)
                 if whole:
-                    print(f"{name}: skipped {task}: {reason}", flush=True)
+                    print(printable(f"{name}: skipped {task}: {reason}"), flush=True)
                 continue
             progress.write(task, spec, outcome)
         scored.outcomes[task] = outcome
@@ -165,6 +179,8 @@ def suite_results(experiment: Experiment, name: str, series: list[Scored]) -> Su
         seed=suite.seed,
         tasks=final.results(),
         skipped=final.skipped,
+        manifest=final.manifest,
+        settings=asdict(suite),
     )
     if run.budgets:
         for scored in series:
@@ -180,7 +196,7 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
     with replace_folder(folder / SAMPLES) as samples:
         for task, outcome in outcomes:  # packed: prompts repeat their examples
             with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
-                lines = (json.dumps(sample, ensure_ascii=False) for sample in outcome.log)
+                lines = (dumps(sample, ensure_ascii=False) for sample in outcome.log)
                 file.writelines(f"{line}\n" for line in lines)
     result_files.write(folder / "suite_scores.json", scores, indent=None)
     metrics = {task: result.value for task, result in results.tasks.items()}
@@ -188,24 +204,22 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
     result_files.write(folder / "suite.json", results)
 
 
-def track(experiment: Experiment, name: str, results: SuiteResults, series: list[Scored]) -> None:
+def track(experiment: Experiment, name: str, results: SuiteResults, final: Scored) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
-    tracking.start(series[-1].manifest, experiment, go_on=True)
-    for scored in series:
-        tasks = scored.results().items()
-        figures = {task: result.value for task, result in tasks}
-        figures |= {f"{task}_se": result.se for task, result in tasks if result.se is not None}
-        tracking.log_figures("suite", figures, step=scored.budget.steps)
-    tracking.tag("suite", f"{results.suite}, {results.harness}, seed {results.seed}")
+    tracking.start(final.manifest, experiment, go_on=True)
+    tokens = final.budget.steps * experiment.batch_tokens(experiment.runs[name])
+    log_suite(tracking, final.manifest, results, tokens)
     folder = results_folder(experiment.name, name)
     for file in (folder / "suite.json", *sorted((folder / SAMPLES).iterdir())):
         tracking.log_artifact(file)
     tracking.finish()
 
 
-def score_run(experiment: Experiment, name: str) -> None:
-    """Score a trained run: its files in results/ and its MLflow run. Raises UserError."""
+def score_run(experiment: Experiment, name: str, frozen: Frozen | None = None) -> None:
+    """Score a trained run: its files in results/ and its MLflow run. Raises UserError, also if its
+    stage was ``frozen`` and params.yaml says something else in the end.
+    """
     # beside the run's own folder, which stage `evaluate` deletes; no run has a dot in its name
     progress = resume_folder(experiment.name, f"{name}.suite")
     with alone(progress):
@@ -214,14 +228,15 @@ def score_run(experiment: Experiment, name: str) -> None:
         for budget in reversed(experiment.budgets(experiment.runs[name])):
             series.insert(0, score_checkpoint(experiment, name, budget, progress))
         results = suite_results(experiment, name, series)
+        if frozen:
+            frozen.check(f"its scores are kept in {progress} for when that is undone")
         write_files(results_folder(experiment.name, name), results, series[-1])
-        track(experiment, name, results, series)
-        shutil.rmtree(progress, ignore_errors=True)
+        track(experiment, name, results, series[-1])
+        for scored in series:
+            scored.progress.remove(experiment.suite.tasks)
 
 
-def main() -> None:
-    name = argument("run")
-    experiment = load_stage("runs", name)
-    if name not in experiment.suite_runs:
-        raise UserError(f"{name!r} is not under suite_runs in params.yaml: no text, or no suite")
-    here_or_on_a_worker(experiment, partial(score_run, experiment, name))
+def main(name: str) -> None:
+    frozen = freeze("suite", name)
+    experiment = frozen.experiment
+    here_or_on_a_worker(experiment, partial(score_run, experiment, name, frozen))

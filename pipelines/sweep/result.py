@@ -8,12 +8,14 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from pipelines.artifacts import results
 from pipelines.artifacts.curve import Curve, CurveRow, row_of
+from pipelines.artifacts.result_files import validate
 from pipelines.artifacts.results import Details, Evaluation
 from pipelines.artifacts.run_results import RunResults
+from pipelines.common.strict_json import dumps
 from pipelines.config.schema import Experiment
 
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
@@ -60,7 +62,7 @@ def of_documents(details: Details) -> Details:
 def read_result(path: Path) -> Result | None:
     """None if there is none that is readable."""
     try:
-        result: Result = TypeAdapter(Result).validate_json(path.read_bytes())
+        result = validate(Result, path.read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError as error:
@@ -105,7 +107,7 @@ class Folder:
 
     def add_row(self, hash: str, row: CurveRow) -> None:
         with open(self.rows, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"hash": hash, **row.figures()}) + "\n")
+            file.write(dumps({"hash": hash, **row.figures()}) + "\n")
 
     def read_rows(self, hash: str) -> Curve:
         """Rows with this hash, each step once however often the trial was interrupted."""

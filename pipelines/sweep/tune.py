@@ -11,7 +11,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +33,7 @@ from pipelines.cluster.connection import (
     nodes,
     worker_of,
 )
+from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -249,15 +250,16 @@ def note_specification(plan: Plan, folder: Path, ended: int) -> None:
     print(f"sweep {plan.name}: {trials} trials, {ended} of them done before", flush=True)
 
 
-def main() -> None:
-    chosen = [a for a in sys.argv[1:] if a.startswith("sweep=")]
+def main(overrides: Sequence[str]) -> None:
+    chosen = [a for a in overrides if a.startswith("sweep=")]
     if len(chosen) != 1:
         raise UserError(
             "usage: python -m pipelines.sweep sweep=<name> [key=value …]; there is "
             f"{', '.join(known_sweeps())} (conf/sweep/)"
         )
-    overrides = [a for a in sys.argv[1:] if a not in chosen]
-    plan, config = compose_plan(chosen[0].removeprefix("sweep="), overrides)
+    others = [a for a in overrides if a not in chosen]
+    plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
+    check_path()
     write_params(config)
     make_tokens(plan)
     with alone(Path("sweeps") / plan.name):

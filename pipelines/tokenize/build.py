@@ -1,4 +1,6 @@
-"""Stage `tokenize`: corpus to token shards.    python -m pipelines.tokenize <name>
+"""Stage `tokenize`: corpus to token shards.
+
+    python -m pipelines.tokenize target
 
 Reads data/corpus/<name> and writes data/tokens/<name> (see artifacts/tokens/shards.py): a token
 file for each part of the corpus, by as many processes as there are cores. A killed run leaves its
@@ -8,10 +10,9 @@ finished files in data/tokens/<name>.partial, where the next one goes on if the 
 import json
 import os
 from dataclasses import asdict
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-
-from tqdm import tqdm
 
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
@@ -19,11 +20,12 @@ from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
 from pipelines.common.atomic_files import replace_file, replace_folder
-from pipelines.common.console import argument
+from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.source_code import code_version
+from pipelines.common.strict_json import dumps
 from pipelines.config.data import Data, TextData
-from pipelines.config.load import load_stage
+from pipelines.config.frozen import Check, freeze, unchecked
 from pipelines.tokenize.encode import Task, tokenize_parts
 from pipelines.tokenize.overlap import find_overlap
 from pipelines.tokenize.vocabulary import (
@@ -97,8 +99,8 @@ def write_token_files(
     if headers:
         print(f"{name}: {len(headers)} of {len(tasks)} token files are there already")
     waiting = [task for part, task in tasks.items() if part not in headers]
-    with tqdm(
-        total=len(tasks), initial=len(headers), desc=name, unit="part", leave=False
+    with Bar(
+        len(tasks), initial=len(headers), desc=name, unit="part", leave=False, delay=1
     ) as progress:
         for task, header in tokenize_parts(waiting, cores):
             headers[task.part] = header
@@ -123,15 +125,15 @@ def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> No
     )
     end_of_text, vocab_size = metadata.end_of_text, metadata.vocab_size
     overlap = find_overlap(held_out, training, end_of_text, vocab_size, threads=cores)
-    (folder / "overlap.json").write_text(
-        json.dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8"
-    )
+    (folder / "overlap.json").write_text(dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8")
     print(f"{name}: {overlap.line()}")
 
 
-def tokenize(name: str, data: Data, source: Path, target: Path, cores: int) -> None:
+def tokenize(
+    name: str, data: Data, source: Path, target: Path, cores: int, verify: Check = unchecked
+) -> None:
     """Make token shards of the corpus in ``source``, the same for any number of ``cores``; raises
-    UserError, or OSError if the disk is full.
+    UserError, that of ``verify`` once they are made, or OSError if the disk is full.
     """
     parts = {split: corpus.parts(source, split) for split in corpus.SPLITS}
     sha256s = {part: sha256_of(part) for split in corpus.SPLITS for part in parts[split]}
@@ -163,12 +165,15 @@ def tokenize(name: str, data: Data, source: Path, target: Path, cores: int) -> N
         write_metadata(folder, metadata)
         if metadata.end_of_text is not None:
             write_overlap(name, folder, metadata, cores)
+        verify()
         for note in (TOKENIZER_SOURCE, CODE):
             (folder / note).unlink(missing_ok=True)
 
 
-def main() -> None:
-    name = argument("dataset")
-    data = load_stage("data", name).data[name]
-    cores = len(os.sched_getaffinity(0))
-    tokenize(name, data, corpus_folder(name), tokens_folder(name), cores)
+def main(name: str) -> None:
+    frozen = freeze("tokenize", name)
+    cores, target = len(os.sched_getaffinity(0)), tokens_folder(name)
+    verify = partial(
+        frozen.check, f"finished token files stay in {target}.partial until others are made"
+    )
+    tokenize(name, frozen.experiment.data[name], corpus_folder(name), target, cores, verify)

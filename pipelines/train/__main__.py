@@ -1,5 +1,4 @@
-from pipelines.common import errors
-from pipelines.train.stage import main
+from pipelines import cli
 
 if __name__ == "__main__":
-    errors.run(main)
+    cli.run("train")

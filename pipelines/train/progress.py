@@ -1,17 +1,14 @@
 """What is shown while training goes on; nothing of it decides a result."""
 
-import sys
-from math import inf
 from time import perf_counter
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import TQDMProgressBar
-from tqdm import tqdm
 
 from ftmodel.model.objective import collapsed
 from pipelines.artifacts.curve import CurveRow
-from pipelines.common.console import say
+from pipelines.common.console import FORMAT, Bar, say
 from pipelines.tracking.run import Tracking
 from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.step_callback import StepCallback
@@ -27,15 +24,12 @@ class Progress(TQDMProgressBar):
         self.curve, self.name, self.steps = curve, name, steps
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
-        in_a_log = not sys.stderr.isatty()
-        self.train_progress_bar = tqdm(  # type: ignore[assignment]
-            total=self.steps,
+        self.train_progress_bar = Bar(  # type: ignore[assignment]
+            self.steps,
             initial=trainer.global_step,
             desc=self.name,
-            bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}",
-            mininterval=0 if in_a_log else 0.5,
-            miniters=max(1, self.steps // 10) if in_a_log else None,
-            maxinterval=inf if in_a_log else 10,
+            bar_format=FORMAT,
+            mininterval=0.5,
         )
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -84,7 +78,7 @@ class CompileTime(StepCallback):
         self.began = 0.0
         if len(self.times) == 2:
             seconds = max(0.0, self.times[0] - self.times[1])
-            self.tracking.log_figures("time", {"compile_seconds": seconds}, self.step)
+            self.tracking.tag("compile_seconds", f"{seconds:.1f}")
             say(f"{self.name}: blocks compiled in {seconds:.1f} s (compute.compile)")
 
 

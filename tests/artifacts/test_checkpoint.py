@@ -1,12 +1,14 @@
 """A model is read back as it was trained."""
 
+import os
 from dataclasses import asdict
 
 import pytest
 import torch
 
 from ftmodel.costs import parameters
-from pipelines.artifacts.checkpoint import ENTRY, PREFIX, Manifest, load_model
+from pipelines.artifacts.checkpoint import ENTRY, PREFIX, Manifest, load_model, read_checkpoint
+from pipelines.common.errors import UserError
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -24,3 +26,11 @@ def test_a_model_is_read_back_whole_and_tied_as_it_was(tmp_path, make_model, mak
     with torch.no_grad():
         ours, theirs = ([m(tokens, noise).hidden, m.readout.weight] for m in (model, loaded))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_nobody_is_advised_to_run_what_a_foreign_file_brings(tmp_path):
+    path = tmp_path / "last.ckpt"
+    torch.save({"a": os.system}, path)
+    with pytest.raises(UserError, match="more than tensors, numbers and texts") as caught:
+        read_checkpoint(path)
+    assert "weights_only" not in str(caught.value) and "safe_globals" not in str(caught.value)

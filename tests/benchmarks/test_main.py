@@ -10,6 +10,7 @@ import pytest
 from benchmarks import __main__ as command
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
+from tests.support.commands import call
 
 FAKES = {
     "good": """
@@ -47,15 +48,14 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "PACKAGE", "fakes")
     monkeypatch.setattr(command, "NAMES", tuple(FAKES))
 
-    def call(*arguments):
+    def run_benchmarks(*arguments):
         out = tmp_path / "bench"
-        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments, "--out", str(out)])
         with pytest.raises(SystemExit) as ended:
-            command.main()
+            call("benchmarks", *arguments, "--out", str(out))
         entries = json.loads((out / "benchmarks.json").read_text())
         return ended.value.code, entries, (out / "benchmarks.md").read_text()
 
-    return call
+    return run_benchmarks
 
 
 def test_a_benchmark_is_written_with_where_it_ran(run, tmp_path, capsys):
@@ -89,9 +89,8 @@ def test_a_failure_stops_no_other_and_fails_the_command(run, capsys):
 
 
 def test_an_unknown_name_is_one_line(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "good", "fast", "--out", str(tmp_path / "no")])
     with pytest.raises(UserError, match=r"no benchmark 'fast'; there are good, "):
-        command.main()
+        call("benchmarks", "good", "fast", "--out", str(tmp_path / "no"))
     assert not (tmp_path / "no").exists()
 
 

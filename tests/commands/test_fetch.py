@@ -75,13 +75,12 @@ def project(monkeypatch, tmp_path):
     params = {"suite": {"tasks": {name: {"task": task} for name, task in names.items()}}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.argv", ["fetch"])
     return folder
 
 
 def test_what_can_be_had_is_fetched_and_the_rest_named(hub, project, capsys):
     with pytest.raises(SystemExit) as stop:
-        fetch.main()
+        fetch.main([])
     assert stop.value.code == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == [
@@ -103,7 +102,7 @@ def test_what_can_be_had_is_fetched_and_the_rest_named(hub, project, capsys):
 
 def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
-        fetch.main()
+        fetch.main([])
     there = tmp_path / "there"
     there.mkdir()
     shutil.move(project / "data", there / "data")
@@ -121,12 +120,12 @@ def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monke
 
 def test_what_is_there_is_not_asked_for_again(hub, project, capsys):
     with pytest.raises(SystemExit):
-        fetch.main()
+        fetch.main([])
     listing = project / "data/benchmarks/fetched.json"
     before = listing.stat().st_mtime_ns
     hub.asked.clear()
     with pytest.raises(SystemExit):
-        fetch.main()
+        fetch.main([])
     assert hub.asked == ["Rowan/hellaswag"] and listing.stat().st_mtime_ns == before
 
 
@@ -152,7 +151,7 @@ def test_a_hub_out_of_reach_is_asked_once(hub, project, capsys):
         yaml.safe_dump({"suite": {"tasks": {name: {"task": name} for name in ("piqa", "gsm8k")}}})
     )
     with pytest.raises(SystemExit):
-        fetch.main()
+        fetch.main([])
     err = capsys.readouterr().err.splitlines()
     assert len(err) == 2 and all("no hub in reach: no route to host" in line for line in err)
     with pytest.raises(Skipped, match="no route to host"):
@@ -173,10 +172,9 @@ def test_a_download_that_breaks_off_leaves_nothing(hub, project):
     run_task(Scripted(), "piqa", entry("piqa", "acc,none"), settings())
 
 
-def test_suites_by_name(hub, project, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["fetch", "suite=mini", "suite=none"])
+def test_suites_by_name(hub, project, capsys):
     hub.error = AssertionError("nothing of it is on a hub")
-    fetch.main()
+    fetch.main(["suite=mini", "suite=none"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6 and all(line.endswith(": brings its own data") for line in lines)
 
@@ -189,14 +187,13 @@ def test_suites_by_name(hub, project, monkeypatch, capsys):
         (["suite="], "usage"),
     ],
 )
-def test_mistakes_on_the_command_line(project, monkeypatch, arguments, message):
-    monkeypatch.setattr("sys.argv", ["fetch", *arguments])
+def test_mistakes_on_the_command_line(project, arguments, message):
     with pytest.raises(UserError, match=message):
-        fetch.main()
+        fetch.main(arguments)
 
 
 @pytest.mark.parametrize("text", ["", "suite: 1", "suite: {tasks: [1]}", "a: [", "suite: {}"])
 def test_a_params_yaml_without_a_suite(project, text):
     (project / "params.yaml").write_text(text)
     with pytest.raises(UserError, match=r"^params\.yaml: (no tasks of a suite|while parsing)"):
-        fetch.main()
+        fetch.main([])

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from pipelines import inputs
+from pipelines.common import file_listing
+from pipelines.common.file_listing import Fingerprint
 from pipelines.config.data import Hub
 
 FOLDER = {"source": "files", "root": "raw", "pattern": "*.txt", "exclude": ["left.txt"]}
@@ -39,8 +41,12 @@ def looked(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(("part", "name"), [(FOLDER, "a.txt"), (BUILDER, "b.jsonl"), (LOCAL, "x")])
-def test_what_becomes_of_a_file_is_seen(looked, part, name, tmp_path):
+def test_what_becomes_of_a_file_is_seen(looked, part, name, large, tmp_path, monkeypatch):
+    """Of a small part by its content: another time, as in a clone, is no change."""
+    if large:
+        monkeypatch.setattr(file_listing, "SMALL", 1)
     path = looked(x=text(part))["x/text.json"]
     written, seen = path.stat().st_mtime_ns, [path.read_bytes()]
     looked(x=text(part), y=text(part))
@@ -48,7 +54,7 @@ def test_what_becomes_of_a_file_is_seen(looked, part, name, tmp_path):
     file = tmp_path / "raw" / name
     for step in ("write", "touch", "add", "remove"):
         if step == "write":
-            file.write_text("another")
+            file.write_text(file.name[::-1])  # as long as before
         elif step == "touch":
             os.utime(file, ns=(1, 1))
         elif step == "add":
@@ -57,7 +63,21 @@ def test_what_becomes_of_a_file_is_seen(looked, part, name, tmp_path):
             (tmp_path / "raw" / f"more{file.suffix}").unlink()
         looked(x=text(part))
         seen.append(path.read_bytes())
-    assert seen[4] == seen[2] and len(set(seen)) == 4
+    assert seen[4] == seen[2] and (seen[2] != seen[1]) == large
+    assert len(set(seen)) == 3 + large
+
+
+@pytest.mark.parametrize("limit", [{"SMALL": 11}, {"FEW": 1}])
+def test_no_file_of_a_large_part_is_opened(looked, limit, tmp_path, monkeypatch):
+    (tmp_path / "raw/c.txt").write_text("c.txt c")
+    monkeypatch.setattr(Fingerprint, "add_content", None)
+    for name, value in limit.items():
+        monkeypatch.setattr(file_listing, name, value)
+    path = looked(x=text(FOLDER))["x/text.json"]
+    assert (json.loads(path.read_bytes())["p"]["files"]) == 2
+    monkeypatch.setattr(file_listing, name, value + 1)
+    with pytest.raises(TypeError, match="not callable"):
+        file_listing.by_content_if_small(inputs.part_files("x", FOLDER))
 
 
 def test_files_that_are_left_out_are_not_looked_at(looked, tmp_path):

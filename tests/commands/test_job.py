@@ -107,7 +107,7 @@ def test_what_is_gone_from_the_tree_goes_from_the_folder_and_what_was_made_stays
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([], "usage:"),
+        (["/lab"], "usage:"),
         (["/lab", "dvc", "repro"], "usage:"),
         (["lab", "--", "dvc", "repro"], "not an absolute path"),
         ([str(Path.cwd()), "--", "dvc"], "this is the working tree itself"),
@@ -115,4 +115,4 @@ def test_what_is_gone_from_the_tree_goes_from_the_folder_and_what_was_made_stays
 )
 def test_wrong_arguments_are_one_line(given, words):
     with pytest.raises(UserError, match=words):
-        arguments(given)
+        arguments(given[0], given[1:])

@@ -3,7 +3,6 @@
 import re
 import shutil
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,12 +32,11 @@ def project(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Its copy, where the command is typed."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["keep", "docs/figure4"])
     return tmp_path
 
 
 def test_report_figures_numbers_and_their_origin_are_kept(project: Path) -> None:
-    keep.main()
+    keep.main("docs/figure4")
     folder, report = project / "docs/figure4", project / "report/tiny"
     assert {path.name for path in folder.iterdir()} == {
         "figure4.png", "figure4.csv", "latent_target.png", "README.md"
@@ -53,7 +51,7 @@ def test_report_figures_numbers_and_their_origin_are_kept(project: Path) -> None
 
 
 def test_nothing_kept_names_this_machine_or_a_place_outside(project: Path, finished: Path) -> None:
-    keep.main()
+    keep.main("docs/figure4")
     folder, page = project / "docs/figure4", project / "report/tiny/index.html"
     for path in (folder / "figure4.csv", folder / "README.md", page):
         text = path.read_text()
@@ -66,17 +64,17 @@ def test_nothing_kept_names_this_machine_or_a_place_outside(project: Path, finis
 
 def test_what_is_unlike_among_the_runs_is_said_of_each(project: Path) -> None:
     change(project, "base", "details.json", training={})
-    keep.main()
+    keep.main("docs/figure4")
     text = (project / "docs/figure4/README.md").read_text()
     assert "- Commit of the trainings: not recorded (base); abc123 (free)" in text
 
 
 def test_it_can_be_kept_again(project: Path) -> None:
     """Over what was kept before; other files in the folder stay."""
-    keep.main()
+    keep.main("docs/figure4")
     (project / "docs/figure4/note.md").write_text("mine")
     (project / "docs/figure4/figure4.csv").write_text("old")
-    keep.main()
+    keep.main("docs/figure4")
     assert (project / "docs/figure4/note.md").exists()
     assert (project / "docs/figure4/figure4.csv").read_text() != "old"
 
@@ -84,7 +82,7 @@ def test_it_can_be_kept_again(project: Path) -> None:
 def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
     shutil.rmtree(project / "report")
     with pytest.raises(UserError, match=r"report/tiny/figure4.csv is missing: `dvc repro report`"):
-        keep.main()
+        keep.main("docs/figure4")
     assert not (project / "docs/figure4").exists()
 
 

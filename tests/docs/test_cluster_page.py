@@ -1,7 +1,6 @@
 """What docs/cluster.md says of costs is what the planner says; deploy/ is what Ray would accept."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from pipelines import plan
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.config.schema import Experiment
+from tests.support.commands import call
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/cluster.md").read_text()
@@ -47,8 +47,7 @@ def test_the_page_shows_both_experiments():
 
 @pytest.mark.parametrize(("arguments", "shown"), COMMANDS, ids=[c for c, _ in COMMANDS])
 def test_a_shown_output_is_what_the_planner_prints(monkeypatch, capsys, arguments, shown):
-    monkeypatch.setattr(sys, "argv", ["plan", *arguments.split()])
-    plan.main()
+    call("plan", *arguments.split())
     assert capsys.readouterr().out == shown
 
 
@@ -64,6 +63,8 @@ OTHER = [  # experiment, strategy, workers, micro-batches a step
     ("paper_8b", "fsdp", 512, 2),
 ]
 
+H100S = plan.Assumptions(flops=989e12, mfu=0.4, memory=80.0, price=None)  # the defaults
+
 
 def test_other_numbers_of_gpus():
     rows: list[tuple[object, ...]] = [
@@ -76,7 +77,7 @@ def test_other_numbers_of_gpus():
             f"compute.strategy={strategy}",
             f"compute.accumulate={accumulate}",
         )
-        p = plan.plan(experiment, "free_k1", plan.read_arguments([]))
+        p = plan.plan(experiment, "free_k1", H100S)
         rows.append(
             (name, workers, strategy, accumulate, p.micro_batch, f"{p.memory_total / plan.GIB:.0f}",
              f"{p.tokens_per_second * workers:,.0f}", f"{p.days:.1f}")
@@ -102,7 +103,7 @@ def test_utilisation_of_the_papers_own_times():
     ):
         flops = flops_per_token(architectures(name)[0], VOCABULARY)
         speed = tokens / gpus / hours / 3600
-        used = utilisation(speed, flops, plan.H100)
+        used = utilisation(speed, flops, H100S.flops)
         rows.append(
             (model, plan.short(tokens), gpus, hours, f"{speed:,.0f}", f"{flops.total:.3e}",
              f"{used:.1%}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import cli
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from tests.support.project_copy import Project
@@ -16,7 +17,17 @@ from tests.support.project_copy import Project
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {  # programs whose commands need another machine, a cluster or a new shell
-    *("git", "source", "ray", "kubectl", "mlflow", "export", "RAY_ADDRESS=192.0.2.10:6379"),
+    *(
+        "eval",
+        "git",
+        "pip",
+        "source",
+        "ray",
+        "kubectl",
+        "mlflow",
+        "export",
+        "RAY_ADDRESS=192.0.2.10:6379",
+    ),
 }
 
 
@@ -54,7 +65,7 @@ def overrides_of(command: str) -> list[str]:
 def test_every_command_is_of_a_kind_that_is_tested():
     assert {"make repro", "make test", "make ui", "make check"} <= {c for _, c in COMMANDS}
     programs = {command.split()[0] for _, command in COMMANDS}
-    assert programs <= {"make", "python", "dvc", "pytest", *ELSEWHERE}
+    assert programs <= {"make", "python", "ftlab", "dvc", "pytest", *ELSEWHERE}
 
 
 @of_program("make")
@@ -82,6 +93,12 @@ def test_modules_to_run_exist_and_their_settings_compose(command, monkeypatch):
         assert done.returncode == 0
 
 
+@of_program("ftlab")
+def test_commands_of_ftlab_exist(command):
+    words = command.split()[1:]
+    assert {word for word in words if word[0] != "-"} <= {*cli.COMMANDS}
+
+
 @of_program("pytest")
 def test_folders_of_tests_exist(command):
     assert all((ROOT / path).exists() for path in command.split()[1:])
@@ -96,10 +113,10 @@ def test_dvc_understands_what_it_is_asked(copied, monkeypatch):
         if words[1] == "repro":
             words.insert(2, "--dry")
         elif words[1:3] == ["exp", "run"]:  # composes as pipelines.compose does, by another test
-            parse(compose_config([w for w in words[3:] if w != "-S"]), "conf/")
+            parse(compose_config([w for w in words[3:] if "=" in w]), "conf/")
             continue
-        elif words[1] in ("remote", "push"):  # docs/cluster.md, with names of the reader
-            continue
+        elif words[1] in ("remote", "push", "pull") or words[1:3] == ["exp", "diff"]:
+            continue  # with names of the reader; tests/end_to_end/test_remote.py does the like
         copied.ok(*words)
 
 

@@ -1,17 +1,20 @@
 """The pipeline as a user runs it: `dvc repro` on `smoke`, then changed, broken and killed."""
 
+import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
+import subprocess
 from contextlib import suppress
 
 import pytest
 from mlflow import MlflowClient
 
 from pipelines.artifacts.result_files import flat
-from tests.support.project_copy import Project
+from tests.support.project_copy import ROOT, Project
 
 pytestmark = pytest.mark.slow
 
@@ -59,11 +62,33 @@ def test_changing_one_kappa_reruns_that_run_and_the_report_alone(copied):
     ]  # the first κ comes back from DVC's cache
 
 
-def test_dvc_exp_run_composes_an_experiment(copied):
+def test_dvc_exp_run_composes_an_experiment_and_it_can_be_compared(copied):
     copied.ok("git", "add", "-A")
     copied.ok("git", "commit", "-qm", "finished")
-    output = copied.ok("dvc", "exp", "run", "-S", "experiment=smoke", "-S", "runs.free_k1.seed=3")
+    settings = ("-S", "experiment=smoke", "-S", "runs.free_k1.kappa_bits=0.5")
+    output = copied.ok("dvc", "exp", "run", "--name", "half", *settings)
     assert stages_run(output) == ["sources", *CHANGED]
+
+    make = subprocess.run(["make", "-n", "experiments"], cwd=ROOT, capture_output=True, text=True)
+    shown = copied.ok(*shlex.split(make.stdout.splitlines()[-1]), "--csv").splitlines()
+    bound, kappa = (
+        "results/smoke/free_k1/metrics.json:bound_bits_per_token",
+        "runs.free_k1.kappa_bits",
+    )
+    rows = list(csv.DictReader(shown))
+    assert set(rows[0]) - {"rev", "typ", "parent"} == {"Experiment", bound, kappa}
+    workspace, before, half = rows
+    assert half["Experiment"] == "half"
+    assert [row[kappa] for row in rows] == ["0.5", "1.0", "0.5"]
+    assert workspace[bound] == half[bound] != before[bound]
+
+    path, name = bound.split(":")
+    difference = pytest.approx(float(half[bound]) - float(before[bound]))
+    for command in (("metrics", "diff"), ("exp", "diff", "HEAD", "half")):
+        changes = json.loads(copied.ok("dvc", *command, "--json"))
+        changes = changes.get("metrics", changes)
+        assert changes.keys() == {path}  # no figure of another run, and none that is not known
+        assert changes[path][name]["diff"] == difference
 
 
 def test_metrics_and_plots_show_something(copied):
@@ -90,7 +115,7 @@ def test_mlflow_has_one_run_each_with_training_and_evaluation(finished):
         assert "train/ce_nats" in figures
         bound = "filtering" if free else "nll"
         compared = figures[f"eval/bits_per_token/{bound}/mean"]
-        assert figures["eval/bits_per_token/bound"] == compared
+        assert figures["bound/bits_per_token"] == compared
         artifacts = {a.path for a in client.list_artifacts(run.info.run_id)}
         assert "details.json" in artifacts
         assert ("collapsed" in run.data.tags) == free

@@ -20,8 +20,10 @@ PARTS = (
     "hydra_plugins",
     "pipelines",
     "tasks",
+    ".dvc/.gitignore",
     ".dvc/config",
     ".dvc/plots",
+    ".dvcignore",
     "dvc.yaml",
 )
 

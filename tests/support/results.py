@@ -51,6 +51,7 @@ def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         },
         "models": presets,
         "runs": runs,
+        "suite": {"name": "none"},
     }
     return complete(plain)
 
@@ -119,7 +120,22 @@ def measured(
     else:
         metrics["bits_per_byte"] = figures(bound / 3, se / 3, free, **others)
         details["document_bytes"] = [195] * documents
-        details["samples"] = [{"prompt": "if a <b> &", "text": "\n\x04 end ``` of"}]
+        details["generations"] = [
+            {
+                "prompt": prompt,
+                "fresh": [
+                    f"\n\x04 end ``` of</script><img src=x onerror=alert(1)>{i}" for i in "ab"
+                ],
+            }
+            for prompt in ("if a <b> &", "for")
+        ]
+    if spec["data"] == "target":
+        details["generations"] = [
+            {"prompt": f"{letter}>", "fresh": [text[2:] for text in GROUP[:2]]} for letter in "AB"
+        ]
+    if free:
+        for entry in details["generations"]:
+            entry["pinned"] = [[f"{text}{z}" for text in entry["fresh"]] for z in range(3)]
     metrics |= {
         "trained_tokens": spec["tokens"],
         "parameters": 1000 + 2 * free + spec.get("extra_blocks", 0),

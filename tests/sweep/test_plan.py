@@ -1,7 +1,6 @@
 """The plan of a sweep: mistakes are reported before any work, and which trials there are."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -112,10 +111,9 @@ def test_asha_does_not_compare_tokenizers(in_root):
         (["sweep=../smoke"], "is not one of kappa, smoke"),
     ],
 )
-def test_the_command_names_the_sweeps_there_are(in_root, monkeypatch, arguments, words):
-    monkeypatch.setattr(sys, "argv", ["sweep", *arguments])
+def test_the_command_names_the_sweeps_there_are(in_root, arguments, words):
     with pytest.raises(UserError, match=words):
-        sweep.main()
+        sweep.main(arguments)
 
 
 def test_an_unknown_key_is_one_line_and_nothing_is_begun(tmp_path):

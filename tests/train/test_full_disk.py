@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 from errno import ENOSPC
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,12 +52,11 @@ def fill(path):
                 assert error.errno == ENOSPC
 
 
-def command(monkeypatch, capsys):
+def command(capsys):
     """`python -m pipelines.train`; returns the exit code and what it says on stderr of errors."""
-    monkeypatch.setattr("sys.argv", ["pipelines.train", RUN])
     code = 0
     try:
-        errors.run(train.main)
+        errors.run(partial(train.main, RUN))
     except SystemExit as end:
         code = end.code
     said = capsys.readouterr().err
@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
         (folder / "00000021.ckpt.partial").write_bytes(b"of a run that was killed")
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoints, "on_step", fill_up)
-            code, said = command(monkeypatch, capsys)
+            code, said = command(capsys)
         assert code == 2
         (line,) = said
         kept = sorted(path for path in folder.iterdir() if path.suffix != ".json")
@@ -112,7 +112,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
             )
 
         filler.unlink()
-        assert command(monkeypatch, capsys) == (0, [])
+        assert command(capsys) == (0, [])
         finished = outcome()
         client, (run,) = tracked_runs()
         points = client.get_metric_history(run.info.run_id, "train/ce_nats")
@@ -150,7 +150,7 @@ def test_a_resume_folder_that_takes_no_file_is_told_before_training(
         with small_disk(disk, "8m"):
             (disk / "smoke").mkdir()
             subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-            code, said = command(monkeypatch, capsys)
+            code, said = command(capsys)
         assert code == 2
         (line,) = said
         assert "Read-only file system" in line and str(folder) in line

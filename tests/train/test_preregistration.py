@@ -16,7 +16,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Bound, Expectation
 from pipelines.evaluate import stage as evaluate_stage
-from pipelines.tracking.store import MAX_TAG
+from pipelines.tracking.describe import MAX_TAG
 from pipelines.train import stage as train_stage
 from pipelines.train.core import trainer
 from pipelines.train.core.checkpoint_callback import Checkpoints
@@ -34,9 +34,8 @@ def state(question: str | None, expectation: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture
-def stages(workspace, monkeypatch):
+def stages(workspace):
     """The stages of RUN in a workspace that asks and expects something."""
-    monkeypatch.setattr("sys.argv", ["stage", RUN])
     state("Why?", [EXPECTED])
     return workspace
 
@@ -46,12 +45,12 @@ def kept() -> Preregistration | None:
 
 
 def test_it_lies_beside_the_checkpoint_in_details_and_in_mlflow(stages):
-    train_stage.main()
+    train_stage.main(RUN)
     assert kept() == STATED
     state("What?", [])
-    train_stage.main()  # once more, before it is evaluated: from its last checkpoint
+    train_stage.main(RUN)  # once more, before it is evaluated: from its last checkpoint
     assert kept() == STATED
-    evaluate_stage.main()
+    evaluate_stage.main(RUN)
     details = read(results_folder("smoke", RUN) / "details.json", Details, "evaluate")
     assert details.training.preregistration == STATED
     assert details.training.git_revision
@@ -73,9 +72,9 @@ def test_a_resumed_run_keeps_what_was_stated_when_it_began(stages, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "on_step", die)
         with pytest.raises(RuntimeError, match="killed"):
-            train_stage.main()
+            train_stage.main(RUN)
     state("What?", [])
-    train_stage.main()
+    train_stage.main(RUN)
     assert kept() == STATED
 
 
@@ -89,9 +88,9 @@ def test_long_texts_are_cut_to_what_mlflow_takes_and_nothing_stated_is_no_tag(st
 
 def test_of_a_run_trained_by_code_that_kept_none_it_is_not_known(stages):
     train_run()  # without the stage, which writes it down
-    train_stage.main()  # goes on from the last checkpoint
+    train_stage.main(RUN)  # goes on from the last checkpoint
     assert kept() is None
-    evaluate_stage.main()
+    evaluate_stage.main(RUN)
     details = read(results_folder("smoke", RUN) / "details.json", Details, "evaluate")
     assert details.training.preregistration is None
 
@@ -127,11 +126,11 @@ def test_a_training_has_begun_where_a_checkpoint_says_so(stages, path, spec_hash
 
 
 def test_it_is_no_part_of_what_tells_trainings_apart(stages):
-    train_stage.main()
+    train_stage.main(RUN)
     _, before = load_model(checkpoint_path("smoke", RUN))
     state(None, [])
-    evaluate_stage.main()
-    train_stage.main()
+    evaluate_stage.main(RUN)
+    train_stage.main(RUN)
     _, after = load_model(checkpoint_path("smoke", RUN))
     assert after.spec_hash == before.spec_hash
     assert kept() == Preregistration()  # a training of its own: the one before has ended

@@ -1,6 +1,5 @@
 """Checkpoints of another specification are set aside and come back by themselves; none is lost."""
 
-import runpy
 import shutil
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pipelines.artifacts.paths import resume_folder
 from pipelines.common import source_code
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
+from pipelines.evaluate import stage as evaluate_stage
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.segments import find_start
@@ -229,7 +229,6 @@ def test_an_evaluation_deletes_nothing_that_was_set_aside(workspace, monkeypatch
     kill(seed=5)
     train_run()
     left = {name for name in contents() if name.startswith("aside/")}
-    monkeypatch.setattr("sys.argv", ["evaluate", RUN])
-    runpy.run_module("pipelines.evaluate", run_name="__main__")
+    evaluate_stage.main(RUN)
     assert Path("results/smoke", RUN, "evaluation.json").exists()
     assert set(contents()) == left

@@ -27,4 +27,28 @@ WRONG = [
         "common/test_rng_streams.py::test_a_generator_that_is_moved_draws_as_new_ones_do",
         "pipelines",
     ),
+    Wrong(
+        "a process of DVC that has ended still holds up the pipeline",
+        "common/pipeline_lock.py",
+        '            if words := described("dvc", int(info["pid"])):',
+        '            if words := described("dvc", int(info["pid"])) or "dvc":',
+        "commands/test_repro.py::test_a_stage_of_dvc_is_seen_while_it_runs",
+        "pipelines",
+    ),
+    Wrong(
+        "params.yaml is composed before the pipeline is one's own",
+        "repro.py",
+        "    compose_valid(overrides)  # a mistake",
+        "    write_params(compose_valid(overrides))  # a mistake",
+        "commands/test_repro.py::test_nothing_is_composed_while_another_is_at_work",
+        "pipelines",
+    ),
+    Wrong(
+        "a copy of a small text taken for another text",
+        "common/file_listing.py",
+        "fingerprint.add_content(entry)",
+        "fingerprint.add(entry)",
+        "commands/test_inputs.py::test_what_becomes_of_a_file_is_seen",
+        "pipelines",
+    ),
 ]

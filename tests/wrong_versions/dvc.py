@@ -132,4 +132,12 @@ WRONG = [
         READS,
         "",
     ),
+    Wrong(
+        "files of locks, which no remote has, among what the report depends on",
+        ".dvcignore",
+        "/data/**/*.lock\n",
+        "",
+        "test_reruns.py::test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again",
+        "",
+    ),
 ]

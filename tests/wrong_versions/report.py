@@ -155,4 +155,20 @@ WRONG = [
         "report/test_expectation.py::test_a_higher_bound_that_is_not_tight_decides_nothing",
         "pipelines",
     ),
+    Wrong(
+        "what a model writes put into the page as it is",
+        "report/templates/explorer.html.jinja",
+        "{{ families | tojson }}",
+        "{{ families | tojson | string | replace('\\\\u003c', '<') | safe }}",
+        "report/test_explorer.py::test_what_a_model_writes_cannot_leave_the_data",
+        "pipelines",
+    ),
+    Wrong(
+        "control characters of a model on the page",
+        "report/explorer.py",
+        "[*map(printable, g.fresh)]",
+        "g.fresh",
+        "report/test_explorer.py::test_what_a_model_writes_cannot_leave_the_data",
+        "pipelines",
+    ),
 ]

@@ -5,5 +5,5 @@ from pipelines.report.sections.section import Section
 
 
 def section(analysis: Analysis) -> Section | None:
-    arms = [arm for arm in analysis.arms if arm.first.details.samples]
+    arms = [a for a in analysis.arms if a.first.details.generations and not a.first.on_target]
     return Section("text_samples", "Text samples", content=arms) if arms else None

@@ -266,4 +266,8 @@ def main() -> None:
     judge(definitions, asserts, job, report)
 
 
-main()
+if len(sys.argv) == 2 and sys.argv[1].isdigit():
+    main()
+else:
+    print(f"{__doc__}\nThis module is no command: `python -m pipelines.suite` uses it.")
+    sys.exit("--help" not in sys.argv and 2)

@@ -1,12 +1,10 @@
 """The manifest of a run to be trained: its identity, and a hash of all that decides its weights."""
 
 from dataclasses import asdict
-from hashlib import sha256
-from json import dumps
-from typing import Any
 
 import torch
 
+from pipelines.artifacts.card import hash_of, settings_hash
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.provenance import device_name, git_revision
@@ -19,14 +17,9 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
     run = experiment.runs[name]
     architecture = asdict(experiment.model_config(run))
     vocab_size = shards.metadata.vocab_size
-    settings = (
-        *(experiment.name, name, asdict(run), architecture, vocab_size),
-        asdict(experiment.models[run.model].optim),
-        experiment.compute.precision.value,
-    )
     parts = {
         "code": code_version("train"),
-        "settings": hash_of(settings),
+        "settings": settings_hash(experiment, name, vocab_size),
         "data": shards.metadata.hash,
         "torch": str(torch.__version__),
     }
@@ -43,10 +36,6 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
         device=(f"{workers} × " if workers > 1 else "") + device_name(),
         parts=parts,
     )
-
-
-def hash_of(content: Any) -> str:
-    return sha256(dumps(content).encode()).hexdigest()
 
 
 def differences(theirs: Manifest, ours: Manifest) -> list[str]:

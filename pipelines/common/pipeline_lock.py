@@ -1,0 +1,106 @@
+"""One `make repro` at a time in a folder, and who else is at work there: DVC's own commands."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from time import sleep
+
+import psutil
+from filelock import FileLock, Timeout
+
+from pipelines.common.console import say
+from pipelines.common.errors import UserError
+
+FOLDER = Path(".dvc/tmp")
+LOCK, HOLDER = FOLDER / "repro.lock", FOLDER / "repro.pid"
+
+
+@contextmanager
+def pipeline_alone(wait: bool = True) -> Iterator[None]:
+    """Hold the pipeline of this folder once no other process does.
+
+    Says who is at work meanwhile. Raises UserError, without ``wait``, if anybody is.
+    """
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lock, said = FileLock(LOCK), ""
+    while who := acquire(lock) or dvc_at_work():
+        if not wait:
+            lock.release()
+            raise UserError(f"{who} is at work in this folder; run this again when it has ended")
+        if who != said:
+            say(f"waiting for {who}, which is at work in this folder")
+        said = who
+        sleep(1)
+    HOLDER.write_text(str(psutil.Process().pid))
+    try:
+        yield
+    finally:
+        HOLDER.unlink(missing_ok=True)
+        lock.release()
+
+
+def acquire(lock: FileLock) -> str:
+    """Acquire the lock, if that is not done; returns in words who has it instead, or ""."""
+    if lock.is_locked:
+        return ""
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        with suppress(OSError, ValueError):
+            return described("make repro", int(HOLDER.read_text())) or "another make repro"
+        return "another make repro"
+    return ""
+
+
+def dvc_at_work() -> str:
+    """Which command of DVC works here, in words; "" if there is none.
+
+    DVC has its lock but while the command of a stage runs; then the stage's outputs are in rwlock.
+    """
+    with suppress(OSError, ValueError, LookupError, AttributeError):
+        rwlock = json.loads((FOLDER / "rwlock").read_text())
+        readers = [info for infos in rwlock.get("read", {}).values() for info in infos]
+        for info in [*rwlock.get("write", {}).values(), *readers]:
+            if words := described("dvc", int(info["pid"])):
+                return words
+    try:
+        with open(FOLDER / "lock", "rb+") as file:
+            holder = file.read().split()
+            flock(file, LOCK_EX | LOCK_NB)
+    except FileNotFoundError:
+        return ""
+    except BlockingIOError:
+        return (described("dvc", int(holder[0])) if holder else "") or "dvc"
+    return ""
+
+
+def described(what: str, pid: int) -> str:
+    """A process and the stage that it runs, in words; "" if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        words = f"{what} ({identity(process)}"
+        for child in process.children(recursive=True):
+            if stage := stage_of(child.cmdline()):
+                words += f"; stage {stage}, {identity(child)}"
+                break
+        return f"{words})"
+    except psutil.Error:
+        return ""
+
+
+def identity(process: psutil.Process) -> str:
+    began = datetime.fromtimestamp(process.create_time())
+    return f"pid {process.pid}, since {began:%Y-%m-%d %H:%M:%S}"
+
+
+def stage_of(command: list[str]) -> str:
+    """`train baseline` of python -m pipelines.train baseline; "" of other commands."""
+    if "-m" not in command[1:-1]:
+        return ""
+    module, *arguments = command[command.index("-m") + 1 :]
+    if not module.startswith("pipelines.") or module == "pipelines.repro":
+        return ""
+    return " ".join((module.removeprefix("pipelines."), *arguments))

@@ -1,0 +1,53 @@
+"""How many threads PyTorch computes with on a CPU.
+
+On cores that other processes use, more threads are slower, not faster: they wait for one another at
+every operation. Two threads on two busy cores were 20 times slower than one.
+"""
+
+import os
+from pathlib import Path
+
+import psutil
+import torch
+
+from pipelines.common.console import say
+
+LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of CPU, and in how many
+SECONDS = 0.3  # for which is measured how busy the cores are
+NEARLY = 0.25  # of a core: so little use by others does not count
+
+
+def allowed_cores() -> float:
+    """What this process may use: its cores, or less in a container with a limit."""
+    cores = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = LIMIT.read_text(encoding="utf-8").split()
+        return min(cores, int(quota) / int(period))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores
+
+
+def busy_cores() -> float:
+    """How many of this process's cores are in use now, by others: this process waits meanwhile."""
+    shares = psutil.cpu_percent(SECONDS, percpu=True)
+    return sum(shares[core] for core in os.sched_getaffinity(0) if core < len(shares)) / 100
+
+
+def idle_threads() -> tuple[int, str]:
+    """One for each idle core, and the reason in words."""
+    cores, busy = allowed_cores(), busy_cores()
+    idle = min(cores, len(os.sched_getaffinity(0)) - busy)
+    threads = max(1, min(int(idle + NEARLY), torch.get_num_threads()))
+    return threads, f"of {cores:g} cores others use {busy:.1f}"
+
+
+def set_threads(setting: int | None) -> None:
+    """Compute with so many threads; with None as OMP_NUM_THREADS says, or, on a CPU, with one for
+    each idle core. Says what was chosen.
+    """
+    if setting is not None:
+        torch.set_num_threads(setting)
+    elif "OMP_NUM_THREADS" not in os.environ and not torch.cuda.is_available():
+        threads, reason = idle_threads()
+        torch.set_num_threads(threads)
+        say(f"threads: {threads} ({reason}; compute.threads decides)")

@@ -1,0 +1,90 @@
+"""The parameters of a stage as they are when it starts.
+
+DVC records in dvc.lock what params.yaml says when a stage has ended. A stage therefore compares its
+parameters with the file before it hands on what it has made: otherwise a file that was composed
+anew in the meantime would be recorded as what made the result.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.config.load import PARAMS, check_listed, parse, read_params
+from pipelines.config.schema import Experiment
+
+Check = Callable[[], None]  # raises UserError if a result may not be handed on
+
+
+def unchecked() -> None:
+    """For work that no stage of DVC does."""
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The experiment that a stage works on, and those of its settings that DVC records."""
+
+    experiment: Experiment
+    stage: str  # "train@baseline"
+    params: dict[str, Any]  # by the dotted keys that dvc.yaml lists for the stage
+
+    def check(self, kept: str) -> None:
+        """Raise UserError if params.yaml says something else by now; ``kept`` is what becomes of
+        the work.
+        """
+        words = first_difference(self.params, select(read_params(), self.params))
+        if words:
+            raise UserError(
+                f"{PARAMS} has changed since {self.stage} began: {words}; nothing of it is "
+                f"recorded, {kept}"
+            )
+
+
+def freeze(stage: str, name: str | None = None) -> Frozen:
+    """What params.yaml says of a stage, and of its run or data entry ``name``, now; raises
+    UserError if that is not valid, or ``name`` not in it.
+    """
+    params = read_params()
+    experiment = parse(params, str(PARAMS))
+    entry = yaml.safe_load((ROOT / "dvc.yaml").read_bytes())["stages"][stage]
+    scope = {"wanted": entry.get("do", entry)["params"]}
+    if name is not None:
+        group = entry["foreach"].removeprefix("${").removesuffix("}")
+        check_listed(experiment, group, name)
+        scope |= {"key": name, "item": params[group][name]}
+    keys = OmegaConf.create(scope)["wanted"]  # resolves "runs.${key}" as DVC does
+    return Frozen(experiment, f"{stage}@{name}" if name else stage, select(params, keys))
+
+
+def select(params: DictConfig, keys: Any) -> dict[str, Any]:
+    """Plain values by dotted key; None where there is none."""
+    values = {key: OmegaConf.select(params, key) for key in keys}
+    return {
+        key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+        for key, value in values.items()
+    }
+
+
+def differences(then: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Dotted keys whose values differ, with both values."""
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for part in {**then, **now}:
+            below = f"{key}.{part}" if key else str(part)
+            yield from differences(then.get(part), now.get(part), below)
+    elif then != now:
+        yield key, then, now
+
+
+def first_difference(then: Any, now: Any) -> str:
+    """In words; "" if there is none."""
+    for key, old, new in differences(then, now):
+        return f"{key} was {written(old)} and is {written(new)} now"
+    return ""
+
+
+def written(value: Any) -> str:
+    return yaml.safe_dump(value, width=1000, default_flow_style=True).partition("\n")[0]

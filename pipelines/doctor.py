@@ -1,0 +1,230 @@
+"""What this machine lacks for the project, and what each missing thing costs.
+
+    python -m pipelines.doctor
+
+Nothing is changed, and it takes a few seconds. `ok`: there. `–`: missing, and what that costs.
+`!!`: without it `make repro` cannot work; exit code 1 says so.
+"""
+
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
+
+from pipelines import cli
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.console import aligned
+from pipelines.common.shell_paths import compiler_path, ray_path, special
+
+OK, COSTS, STOPS = "ok", "–", "!!"
+GB = 1e9
+LEAST_DISK, ENOUGH_DISK = 1.0, 10.0  # GB
+PATIENCE = 3.0  # seconds for an answer from a network
+
+
+@dataclass
+class Finding:
+    what: str
+    value: str
+    state: str = OK
+    cost: str = ""  # of what is missing
+
+
+def python() -> Finding:
+    value = f"{platform.python_version()}, {sys.executable}"
+    if not platform.python_version().startswith("3.11."):
+        return Finding("Python", value, COSTS, "constraints.txt was resolved on Python 3.11")
+    return Finding("Python", value)
+
+
+def packages() -> Finding:
+    pinned = dict(
+        re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    )
+    section = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("dependencies = [")[2]
+    names = re.findall(r'^    "([\w-]+)', section.partition("\n]")[0], re.M)
+    missing, others = [], []
+    for name in names:
+        try:
+            here = version(name)
+        except PackageNotFoundError:
+            missing.append(name)
+            continue
+        if here.partition("+")[0] != pinned.get(name, here):
+            others.append(f"{name} {here} for {pinned[name]}")
+    if missing:
+        return Finding("packages", f"no {', '.join(missing)}", STOPS, "`make` installs them")
+    if others:
+        cost = "nothing was tested with these; `make` installs those of constraints.txt"
+        return Finding("packages", ", ".join(others), COSTS, cost)
+    return Finding("packages", f"{len(names)} of them, as in constraints.txt")
+
+
+def disk() -> Finding:
+    folder = Path.cwd()
+    free = shutil.disk_usage(folder).free / GB
+    value = f"{free:.1f} GB free"
+    if not os.access(folder, os.W_OK):
+        return Finding("disk", "this folder takes no file", STOPS, "every stage writes here")
+    if free < LEAST_DISK:
+        return Finding("disk", value, STOPS, f"at least {LEAST_DISK:g} GB are needed")
+    if free < ENOUGH_DISK:
+        cost = "enough for `quickstart`; where it fills up, a stage ends and goes on later"
+        return Finding("disk", value, COSTS, cost)
+    return Finding("disk", value)
+
+
+def git() -> Finding:
+    if not shutil.which("git"):
+        return Finding("git", "not installed", STOPS, "DVC asks for it")
+    inside = run("git", "rev-parse", "--is-inside-work-tree") == "true"
+    local = Path(".dvc/config.local")
+    if not inside and not (local.exists() and "no_scm = true" in local.read_text(encoding="utf-8")):
+        cost = "DVC asks for a repository: `git init`, or `dvc config --local core.no_scm true`"
+        return Finding("git", "this folder is in no repository", STOPS, cost)
+    return Finding("git", (run("git", "--version") or "").removeprefix("git version "))
+
+
+def path() -> Finding:
+    folder = str(Path.cwd())
+    if not Path("dvc.yaml").exists():
+        return Finding("path", folder, STOPS, "not the project's folder: it has no dvc.yaml")
+    if special([folder]):
+        cost = "has a space or the like: see Ray and compiler; everything else works there"
+        return Finding("path", folder, COSTS, cost)
+    return Finding("path", folder)
+
+
+def cores() -> Finding:
+    from pipelines.common.threads import allowed_cores, idle_threads
+
+    threads, reason = idle_threads()
+    busy = threads < max(1, int(allowed_cores()))
+    cost = f"training takes {threads} now: it is slower by that" if busy else ""
+    return Finding("cores", reason, COSTS if busy else OK, cost)
+
+
+def gpu() -> Finding:
+    import torch
+
+    driver = run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    if torch.cuda.is_available():
+        count, name = torch.cuda.device_count(), torch.cuda.get_device_name()
+        return Finding("GPU", f"{count} × {name}, driver {(driver or '?').splitlines()[0]}")
+    cost = "`quickstart` takes 20 to 40 minutes on a CPU; models of 100 M parameters need one"
+    if driver:
+        needed = torch.version.cuda or "no CUDA"
+        value = f"driver {driver.splitlines()[0]} does not serve this PyTorch ({needed})"
+        return Finding("GPU", value, COSTS, cost)
+    return Finding("GPU", "none", COSTS, cost)
+
+
+def sandbox() -> Finding:
+    from pipelines.suite.sandbox.run import unavailable
+
+    if reason := unavailable():
+        cost = "benchmarks that run programs of a model are skipped"
+        return Finding("Landlock", reason, COSTS, cost)
+    return Finding("Landlock", "programs of a model can be confined")
+
+
+def ray() -> Finding:
+    cost = "no compute.workers above 1, no sweeps"
+    if wrong := ray_path():
+        return Finding("Ray", f"takes no path such as {wrong}", COSTS, cost)
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = address.rpartition(":")
+    named = address not in ("", "local", "auto")
+    if named and (not port.isdigit() or not answers(host, int(port))):
+        cost = "every stage would run there: unset it to work on this machine"
+        return Finding("Ray", f"RAY_ADDRESS={address}: no answer", STOPS, cost)
+    return Finding("Ray", f"{version('ray')}, {address or 'starts on this machine'}")
+
+
+def compiler() -> Finding:
+    import torch
+
+    cost = "long runs on a CPU take longer, as their blocks are not compiled"
+    name = os.environ.get("CXX", "g++")
+    if wrong := compiler_path(os.path.dirname(torch.__file__)):
+        return Finding("compiler", f"takes no path such as {wrong}", COSTS, cost)
+    if not shutil.which(name):
+        return Finding("compiler", f"no {name}", COSTS, cost)
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return Finding("compiler", "no Python.h (python3-dev)", COSTS, cost)
+    return Finding("compiler", (run(name, "--version") or name).splitlines()[0])
+
+
+def hub() -> Finding:
+    cost = "only data entries from the hub and `pipelines.fetch` need it"
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return Finding("hub", "not asked: HF_HUB_OFFLINE", COSTS, cost)
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
+    if endpoint.hostname and answers(endpoint.hostname, port):
+        return Finding("hub", f"{endpoint.hostname} answers")
+    return Finding("hub", f"{endpoint.hostname} is not in reach", COSTS, cost)
+
+
+def run(*command: str) -> str | None:
+    """What a program prints; None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether something listens there; a name that no one resolves may take longer to fail."""
+    found = []
+
+    def ask() -> None:
+        try:
+            socket.create_connection((host, port), PATIENCE).close()
+            found.append(True)
+        except OSError:
+            pass
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    return bool(found)
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    *(python, packages, path, git, disk, cores, gpu, compiler, ray, sandbox, hub),
+)
+
+
+def findings() -> Iterator[Finding]:
+    for check in CHECKS:
+        try:
+            yield check()
+        except ImportError as error:  # said of the packages
+            yield Finding(check.__name__, f"not looked at: {error}", COSTS, "see packages")
+
+
+def main() -> None:
+    rows = list(findings())
+    for line, row in zip(aligned([[r.state, r.what, r.value] for r in rows]), rows, strict=True):
+        print(line)
+        if row.cost:
+            print(f"      {row.cost}")
+    if stops := [row.what for row in rows if row.state == STOPS]:
+        print(f"`make repro` cannot work here yet: {', '.join(stops)}", file=sys.stderr)
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    cli.run("doctor")

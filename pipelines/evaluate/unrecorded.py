@@ -1,0 +1,48 @@
+"""Figures of an evaluation that could not be recorded, as params.yaml had changed by its end. They
+wait in resume/ until it says again what it said.
+"""
+
+import shutil
+from contextlib import suppress
+from dataclasses import asdict
+
+import torch
+
+from pipelines.artifacts import results
+from pipelines.artifacts.card import hash_of
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.paths import resume_folder
+from pipelines.artifacts.results import Details, Evaluation
+from pipelines.common.source_code import code_version
+from pipelines.config.schema import Experiment
+
+
+class Unrecorded:
+    """Those of a checkpoint that would be measured again as they are."""
+
+    def __init__(self, experiment: Experiment, name: str, manifest: Manifest) -> None:
+        decisive = (
+            *(asdict(experiment.evaluation), manifest.spec_hash, manifest.data_hash),
+            *(code_version("evaluate"), str(torch.__version__)),
+        )
+        # beside the run's own folder, which ends with its checkpoints; no run has a dot in its name
+        self.folder = resume_folder(experiment.name, f"{name}.evaluate") / hash_of(decisive)[:16]
+
+    def read(self) -> tuple[Evaluation, Details] | None:
+        if not self.folder.exists():
+            return None
+        print(f"taken from {self.folder}, where they were kept", flush=True)
+        return (
+            results.read(self.folder / "evaluation.json", Evaluation, "evaluate"),
+            results.read(self.folder / "details.json", Details, "evaluate"),
+        )
+
+    def write(self, evaluation: Evaluation, details: Details) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        results.write(self.folder / "evaluation.json", evaluation)
+        results.write(self.folder / "details.json", details)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # not there, or with others
+            self.folder.parent.rmdir()

@@ -1,0 +1,50 @@
+"""Draw the training curves by DVC on a page that needs no network.
+
+    python -m pipelines.plots
+
+`dvc plots show` alone writes a page that loads Vega, which draws it, from the network. Here Vega is
+in the page: the package vl-convert-python brings it along. Writes dvc_plots/index.html.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pipelines import cli
+from pipelines.common.errors import UserError
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Training curves</title>
+<script>{vega}</script>
+</head>
+<body>
+<main>
+{{plot_divs}}
+</main>
+</body>
+</html>
+"""
+
+
+def main() -> None:
+    try:
+        import vl_convert
+    except ImportError:
+        raise UserError(
+            "vl-convert-python is not installed: `pip install -c constraints.txt "
+            "vl-convert-python`; or see the curves in the report"
+        ) from None
+    vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    with tempfile.TemporaryDirectory() as folder:
+        template = Path(folder) / "plots.html"
+        template.write_text(PAGE.format(vega=vega), encoding="utf-8")
+        command = ["dvc", "plots", "show", "--html-template", str(template)]
+        sys.exit(subprocess.run(command).returncode)
+
+
+if __name__ == "__main__":
+    cli.run("plots")

@@ -1,0 +1,229 @@
+"""Help without side effects, wrong usage in one line, completion, and what is handed through."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import BashComplete, ZshComplete
+
+from pipelines import cli
+from pipelines.cli import COMMANDS, Command, Commands
+from pipelines.common import errors
+from pipelines.common.atomic_files import ROOT
+from tests.support.commands import call
+
+NO_COMMANDS = {"suite.sandbox.child", "suite.sandbox.run", "sweep.trial", "cluster.connection"}
+
+
+def python(*arguments, **more):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, **more)
+
+
+def ftlab(*arguments, before="", **more):
+    program = f"import sys; sys.argv[0] = 'ftlab'; from pipelines import cli; {before}; cli.main()"
+    return python("-c", program, *arguments, **more)
+
+
+def module(name):
+    return name if name == "benchmarks" else f"{COMMANDS[name][0].partition('.')[0]}.{name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_it_does_its_arguments_and_an_example(name, capsys):
+    call(name, "--help")
+    said = capsys.readouterr().out
+    assert cli.docstring(COMMANDS[name][0]).splitlines()[0] in said
+    assert re.search(rf"^      .*python -m {module(name)}", said, re.MULTILINE)
+    for parameter in COMMANDS[name][1]:
+        assert parameter.help and parameter.help.split()[0] in said
+
+
+@pytest.mark.parametrize("name", ["inputs", "report", "tracking", "compose"])
+def test_help_does_nothing(name, tmp_path):
+    (tmp_path / "params.yaml").write_text("data: {}\nruns: {}\n")
+    done = python("-m", module(name), "--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: python -m {module(name)} ")
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
+
+
+@pytest.mark.slow  # Ray takes 15 s to import
+@pytest.mark.parametrize("name", sorted(NO_COMMANDS))
+def test_a_module_that_is_no_command_says_so(name, tmp_path):
+    helped = python("-m", f"pipelines.{name}", "--help", cwd=tmp_path)
+    assert helped.returncode == 0 and "This module is no command: `python -m " in helped.stdout
+    assert python("-m", f"pipelines.{name}", cwd=tmp_path).returncode == 2
+
+
+def test_every_module_that_can_be_run_is_a_command_or_says_that_it_is_none():
+    files = [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("benchmarks/*.py")]
+    entries = [path for path in files if '__name__ == "__main__"' in path.read_text()]
+    ours = {f'cli.run("{name}")' for name in COMMANDS}
+    for path in entries:
+        last = path.read_text().splitlines()[-1].strip()
+        assert last in ours or last.startswith("no_command(") or path.name == "cli.py", path
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train"]])
+def test_help_and_wrong_usage_import_no_torch(arguments):
+    said = "import atexit; atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))"
+    done = ftlab(*arguments, before=said)
+    assert done.stderr.endswith("False\n")
+
+
+def test_the_list_names_every_command_with_its_first_sentence(capsys):
+    cli.perform(Commands("ftlab"), "ftlab", ["--help"])
+    said = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"\n  {name}  " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing command; see ftlab --help"),
+        (["trian"], "No such command 'trian'"),
+        (["train"], "Missing argument 'RUN'; see ftlab train --help"),
+        (["train", "a", "b"], "unexpected extra argument (b)"),
+        (["train", "--fast", "a"], "No such option '--fast'"),
+        (["report", "x"], "unexpected extra argument (x)"),
+        (["compose", "-x"], "No such option '-x'"),
+        (["sample", "a", "--size", "0"], "'--size'"),
+        (["sample", "a", "--seed", str(2**64)], "'--seed'"),
+        (["sample", "a", "--temperature", "nan"], "nan is not a positive number"),
+        (["benchmarks", "--turns", "0"], "'--turns'"),
+        (["job", "/lab"], "usage: python -m pipelines.job"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(monkeypatch, capsys, arguments, words):
+    monkeypatch.setattr(sys, "argv", ["ftlab", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.out == ""
+    assert said.err.startswith("error: ") and said.err.count("\n") == 1
+    assert words in said.err
+
+
+def handed(monkeypatch, name, *given):
+    """What the function behind a command is called with."""
+    calls = []
+    fake = type(sys)("fake")
+    fake.main = lambda **arguments: calls.append(arguments)
+    monkeypatch.setattr(cli, "import_module", lambda module: fake)
+    call(name, *given)
+    return calls[0]
+
+
+@pytest.mark.parametrize("name", ["compose", "sweep"])
+def test_overrides_pass_through_as_they_are(monkeypatch, name):
+    given = ("key=-1", "~suite_runs", "+runs={a: {tokens: 1}}", "++x='a b'", "k=--help", "a=$HOME")
+    assert handed(monkeypatch, name, *given) == {"overrides": given}
+
+
+def test_a_job_is_handed_the_options_of_its_command(monkeypatch):
+    given = ("/lab", "--", "dvc", "repro", "-f", "--help")
+    assert handed(monkeypatch, "job", *given) == {"folder": "/lab", "command": given[1:]}
+
+
+def test_a_value_may_begin_with_a_dash(monkeypatch):
+    assert handed(monkeypatch, "sample", "a", "--prompt", "-x")["prompt"] == "-x"
+
+
+def test_errors_of_a_command_are_those_of_errors_run(monkeypatch):
+    """No exception of a command's work is click's to handle."""
+
+    def run(error):
+        fake = type(sys)("fake")
+
+        def main(name):
+            raise error
+
+        fake.main = main
+        monkeypatch.setattr(cli, "import_module", lambda module: fake)
+        monkeypatch.setattr(sys, "argv", ["ftlab", "train", "a"])
+        cli.main()
+
+    for error, code in ((errors.UserError("x"), 2), (KeyboardInterrupt(), 130), (SystemExit(7), 7)):
+        with pytest.raises(SystemExit) as ended:
+            run(error)
+        assert ended.value.code == code
+    for bug in (EOFError(), BrokenPipeError(), click.UsageError("of another library")):
+        with pytest.raises(type(bug)):
+            run(bug)
+
+
+def completed(shell, monkeypatch, *words):
+    monkeypatch.setenv("COMP_WORDS", " ".join(("ftlab", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    completion = shell(Commands("ftlab"), {}, "ftlab", "_FTLAB_COMPLETE")
+    arguments, incomplete = completion.get_completion_args()
+    return [item.value for item in completion.get_completions(arguments, incomplete)]
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["ev"], ["evaluate"]),
+        (["train", "fr"], ["free_a", "free_b"]),
+        (["data", ""], ["target", "2024"]),
+        (["suite", ""], ["text"]),
+        (["compose", "exp"], ["experiment=big", "experiment=small"]),
+        (["compose", "experiment", "=", "s"], ["small"]),  # as bash cuts it
+        (["compose", "experiment", "="], ["big", "small"]),
+        (["compose", "experiment=small", "x"], []),
+        (["sample", "a", "--z", ""], ["fresh", "pinned"]),
+        (["sample", "a", "--te"], ["--temperature"]),
+        (["benchmarks", "map"], ["mapper"]),
+    ],
+)
+def test_the_shell_completes_names(monkeypatch, tmp_path, words, values):
+    (tmp_path / "conf/experiment").mkdir(parents=True)
+    for name in ("small", "big"):
+        (tmp_path / f"conf/experiment/{name}.yaml").touch()
+    (tmp_path / "params.yaml").write_text(
+        "data: {target: {}, 2024: {}}\nruns: {free_a: {}, free_b: {}, base: {}}\n"
+        "suite_runs: {text: stdlib}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert completed(BashComplete, monkeypatch, *words) == values
+
+
+def test_zsh_completes_the_whole_word(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    words = ("compose", "experiment=sm")
+    assert completed(ZshComplete, monkeypatch, *words) == ["experiment=smoke"]
+
+
+@pytest.mark.parametrize("content", [None, b"\xff", b"runs: [", b"[]", b"runs: 3", b"runs: null"])
+def test_completion_says_nothing_where_there_is_no_params_yaml(monkeypatch, tmp_path, content):
+    if content is not None:
+        (tmp_path / "params.yaml").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    assert completed(BashComplete, monkeypatch, "train", "") == []
+
+
+def test_the_script_of_another_copy_is_refused(monkeypatch, tmp_path, capsys):
+    """Its code would work on this folder's files, and python -m would not do the same."""
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines/cli.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["ftlab", "report"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2 and "python -m pipelines." in capsys.readouterr().err
+
+
+def test_the_help_of_a_command_is_wrapped_by_no_one():
+    context = click.Context(Command("compose"), info_name="compose", terminal_width=40)
+    assert "    python -m pipelines.compose experiment=quickstart runs." in context.get_help()
+
+
+def test_pyproject_installs_the_script():
+    assert 'ftlab = "pipelines.cli:main"' in Path(ROOT, "pyproject.toml").read_text()

@@ -1,0 +1,164 @@
+"""`make repro`: one at a time in a folder, and params.yaml is composed by the one at work."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+
+import pytest
+
+from pipelines import repro
+from pipelines.common import pipeline_lock
+from pipelines.common.errors import UserError
+from pipelines.common.pipeline_lock import FOLDER, dvc_at_work, pipeline_alone, stage_of
+from tests.support.commands import call
+
+ROOT = Path(__file__).parents[2]
+ME = rf"pid {os.getpid()}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    FOLDER.mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def ended():
+    """The id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def write_rwlock(pid, mode="write"):
+    info = {"pid": pid, "cmd": "dvc repro"}
+    content = {mode: {"results/a": info if mode == "write" else [info]}}
+    (FOLDER / "rwlock").write_text(json.dumps(content))
+
+
+def test_a_second_one_is_refused_with_the_name_of_the_first(folder):
+    words = rf"^make repro \({ME}\) is at work in this folder; run this again when it has ended$"
+    with pipeline_alone(), pytest.raises(UserError, match=words), pipeline_alone(wait=False):
+        raise AssertionError("both are at work")
+    with pipeline_alone(wait=False):
+        pass
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])
+def test_a_stage_of_dvc_is_seen_while_it_runs(folder, ended, mode):
+    write_rwlock(os.getpid(), mode)
+    assert re.fullmatch(rf"dvc \({ME}\)", dvc_at_work())
+    write_rwlock(ended, mode)
+    assert dvc_at_work() == ""
+
+
+def test_a_command_of_dvc_between_its_stages_is_seen(folder):
+    path = FOLDER / "lock"
+    path.write_text(f" {os.getpid()}\n")
+    assert dvc_at_work() == ""
+    with open(path, "rb+") as file:
+        flock(file, LOCK_EX)
+        assert re.fullmatch(rf"dvc \({ME}\)", dvc_at_work())
+        path.write_text("")
+        assert dvc_at_work() == "dvc"
+    assert dvc_at_work() == ""
+
+
+def test_a_folder_where_dvc_was_never_run_has_nobody_at_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert dvc_at_work() == ""
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    (tmp_path / ".dvc/tmp/rwlock").write_text("{")
+    assert dvc_at_work() == ""
+
+
+def test_who_waits_says_so_once_and_goes_on_when_the_other_has_ended(folder, monkeypatch, capsys):
+    write_rwlock(os.getpid())
+    waits = []
+
+    def other_works(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            (FOLDER / "rwlock").unlink()
+
+    monkeypatch.setattr(pipeline_lock, "sleep", other_works)
+    with pipeline_alone():
+        assert len(waits) == 3
+    said = capsys.readouterr().err
+    assert re.fullmatch(rf"waiting for dvc \({ME}\), which is at work in this folder\n", said)
+
+
+@pytest.mark.parametrize(
+    ("command", "stage"),
+    [
+        (["python", "-m", "pipelines.train", "baseline"], "train baseline"),
+        (["/x/python3", "-X", "dev", "-m", "pipelines.report"], "report"),
+        (["python", "-m", "pipelines.repro", "experiment=smoke"], ""),
+        (["python", "-m", "dvc", "repro"], ""),
+        (["dvc", "repro", "-m"], ""),
+        ([], ""),
+    ],
+)
+def test_the_stage_is_read_off_its_command(command, stage):
+    assert stage_of(command) == stage
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_nothing_is_composed_while_another_is_at_work(project, monkeypatch):
+    monkeypatch.setattr(repro, "dvc_repro", lambda: pytest.fail("DVC was run"))
+    with pipeline_alone(), pytest.raises(UserError, match="is at work in this folder"):
+        call("repro", "--no-wait", "experiment=smoke")
+    assert not Path("params.yaml").exists()
+
+
+def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(project, monkeypatch, capsys):
+    def dvc():
+        with pytest.raises(UserError, match="is at work"), pipeline_alone(wait=False):
+            pass
+        assert "name: smoke" in Path("params.yaml").read_text()
+        Path("report/smoke").mkdir(parents=True)
+        Path("report/smoke/summary.txt").write_text("κ says\n", encoding="utf-8")
+        return 0
+
+    monkeypatch.setattr(repro, "dvc_repro", dvc)
+    call("repro", "experiment=smoke")
+    assert capsys.readouterr().out.endswith("κ says\n")
+
+
+def test_the_exit_code_is_that_of_dvc(project, monkeypatch):
+    monkeypatch.setattr(repro, "dvc_repro", lambda: 255)
+    with pytest.raises(SystemExit) as ended:
+        call("repro", "experiment=smoke")
+    assert ended.value.code == 255
+
+
+def test_a_mistake_ends_it_before_it_waits(project, monkeypatch):
+    monkeypatch.setattr(pipeline_lock, "sleep", lambda _: pytest.fail("it waits"))
+    with pipeline_alone(), pytest.raises(UserError, match="seedling"):
+        call("repro", "experiment=smoke", "runs.baseline.seedling=3")
+
+
+def test_an_interrupt_is_left_to_dvc_and_waited_for(monkeypatch):
+    class Interrupted:
+        waits = 0
+
+        def wait(self):
+            self.waits += 1
+            if self.waits == 1:
+                raise KeyboardInterrupt
+            return 130
+
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Interrupted())
+    assert repro.dvc_repro() == 130

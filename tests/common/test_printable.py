@@ -1,0 +1,70 @@
+"""What others wrote reaches a terminal or a page as text, never as a command to it."""
+
+import html
+
+import pytest
+
+from pipelines.common import console, errors
+from pipelines.common.console import say
+from pipelines.common.printable import printable
+from pipelines.report.wording import markdown
+
+HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\rd\x08e\x9bf\u202eg\x00h\udcffi"
+
+
+def test_control_characters_are_shown_not_sent():
+    shown = printable(HOSTILE)
+    assert [c for c in shown if not c.isprintable()] == []
+    assert [c for c in shown if c.isalpha()] == [c for c in HOSTILE if c.isalpha()]
+    assert printable("Größe κ ∆ 日本\n\tx") == "Größe κ ∆ 日本\n\tx"
+
+
+def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
+    def fail():
+        raise errors.UserError(f"{HOSTILE}\nnext")
+
+    with pytest.raises(SystemExit):
+        errors.run(fail)
+    say(HOSTILE)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 2 and said.startswith("error: a\ufffd]0;title\ufffdb")
+    assert printable(said) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain words, 12.5 %: (free_k1_8)", "plain words, 12.5 %: (free_k1_8)"),
+        ("<script>x()</script> & <b>", "&lt;script&gt;x()&lt;/script&gt; &amp; &lt;b&gt;"),
+        ("*bold* _it_ `code` ~~no~~", r"\*bold\* \_it\_ \`code\` \~\~no\~\~"),
+        ("[link](http://x) ![p](y)", r"\[link\](http://x) \!\[p\](y)"),
+        ("# a | b \\ $x$", r"\# a \| b \\ \$x\$"),
+        ("one\n\n# two\x1b[31m", r"one \# two" + "\ufffd\\[31m"),
+    ],
+)
+def test_markdown_and_html_are_shown_as_text(text, shown):
+    assert markdown(text) == shown
+    words = html.unescape(shown).replace("\\\\", "\0").replace("\\", "").replace("\0", "\\")
+    assert words == " ".join(printable(text).split())
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "wanted"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"TERM": "dumb"}, True, False),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    ],
+)
+def test_when_there_are_colours(monkeypatch, environment, terminal, wanted):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(console.sys.stdout, "isatty", lambda: terminal)
+    assert console.colours() is wanted

@@ -1,0 +1,164 @@
+"""The report as it is read: in a real browser, by light and by dark, on a phone, by keyboard."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.browser import DESKTOP, PHONE, Reader, chromium
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a page; its context is closed at the end."""
+    readers = []
+
+    def open_page(path, **reader):
+        readers.append(Reader(browser, path, **reader))
+        return readers[-1]
+
+    yield open_page
+    for reader in readers:
+        reader.page.context.close()
+
+
+def choose(page, **by_name):
+    for name, label in by_name.items():
+        page.locator(f"select[name={name}]").select_option(label=label)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("name", ["index.html", "explorer.html"])
+@pytest.mark.parametrize("report", ["small", "seeded"])
+def test_pages_are_whole_and_readable(opened, request, report, name, screen, scheme):
+    reader = opened(request.getfixturevalue(report) / name, screen=screen, scheme=scheme)
+    if name == "explorer.html" and report == "small":
+        reader.check()
+        choose(reader.page, other="base: no latent")
+    reader.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("name", ["index.html", "explorer.html"])
+def test_the_report_of_smoke_is_whole_and_readable(opened, finished, name, screen, scheme):
+    reader = opened(finished.folder / "report/smoke" / name, screen=screen, scheme=scheme)
+    reader.check()
+    if name == "explorer.html":
+        page = reader.page
+        assert page.locator("pre.pinned i.blank, pre.pinned i.other").count()
+        for arm in page.locator("select[name=arm] option").all_inner_texts():
+            choose(page, arm=arm)
+            assert page.locator("pre.fresh").count() == 1
+        choose(page, data="stdlib")
+        assert page.locator("pre.pinned").count() == page.locator("pre.fresh").count() == 4
+        reader.check()
+
+
+def names(table):
+    return table.locator("tbody th").all_inner_texts()
+
+
+def head(table, text):
+    """The head of a column, and its button."""
+    cell = table.locator("thead th", has_text=text)
+    return cell, cell.get_by_role("button")
+
+
+def test_a_table_sorts_by_a_click_up_down_and_back(opened, small):
+    """A figure that an arm has not stands last, and the process itself stays first."""
+    page = opened(small / "index.html").page
+    table = page.locator("table", has=page.get_by_role("button", name="gap to exact"))
+    cell, button = head(table, "filtering bound")
+    process, *arms = names(table)
+    assert (process, arms) == ("the process itself", ["base", "free_k1_8", "free_wide"])
+    button.click()
+    assert cell.get_attribute("aria-sort") == "ascending"
+    assert names(table) == [process, "free_wide", "free_k1_8", "base"]
+    button.click()
+    assert cell.get_attribute("aria-sort") == "descending"
+    assert names(table) == [process, "free_k1_8", "free_wide", "base"]
+    head(table, "arm")[1].click()
+    assert cell.get_attribute("aria-sort") is None
+    assert names(table) == [process, *arms]
+
+
+def test_a_table_sorts_by_the_keyboard_and_rows_below_an_arm_stay_there(opened, small):
+    """By κ, whose values are fractions; the paper's row belongs to the arm with its κ."""
+    page = opened(small / "index.html").page
+    table = page.locator("table", has=page.get_by_role("button", name="groups × size"))
+    before = names(table)
+    assert before == ["base", "free_k1_8", "the paper", "free_wide"]
+    head(table, "κ")[1].focus()
+    page.keyboard.press("Enter")
+    assert names(table) == ["free_k1_8", "the paper", "free_wide", "base"]
+    page.keyboard.press("Space")
+    assert names(table) == ["free_wide", "free_k1_8", "the paper", "base"]
+    page.keyboard.press("Enter")
+    assert names(table) == before
+    head(table, "spread, pinned z")[1].click()  # where the paper has the smallest
+    assert names(table) == ["free_k1_8", "the paper", "free_wide", "base"]
+
+
+def test_cells_are_read_as_the_numbers_that_they_show(opened, small):
+    page = opened(small / "index.html").page
+    said = ["1/64", "3/10", "1,002,003", "−0.5 ± 0.1", "+44.44 %"]
+    assert page.evaluate("said => said.map(number)", said) == [1 / 64, 0.3, 1002003, -0.5, 44.44]
+
+
+def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name(opened, small):
+    page = opened(small / "index.html", screen=PHONE).page
+    table = page.get_by_role("region", name="target: bits per token, scrolls sideways")
+    assert table.get_attribute("tabindex") == "0"  # other browsers than this one need it
+    table.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    page.set_viewport_size({"width": 3000, "height": 900})
+    expect(page.get_by_role("region")).to_have_count(0)
+
+
+def test_what_one_looks_at_is_chosen_by_keyboard(opened, small):
+    page = opened(small / "explorer.html").page
+    assert page.locator("h2").all_inner_texts() == ["free_k1_8: κ = 1/8 bit per token"]
+    pinned = page.locator("pre.pinned")
+    assert [line[:2] for line in pinned.inner_text().split()] == ["A>", "A>"]
+    assert [line[-1] for line in pinned.inner_text().split()] == ["0", "0"]
+    page.get_by_label("1", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    assert [line[-1] for line in pinned.inner_text().split()] == ["1", "1"]
+    page.get_by_label("Prompt").focus()
+    page.keyboard.press("ArrowDown")
+    assert [line[:2] for line in pinned.inner_text().split()] == ["B>", "B>"]
+    assert [line[-1] for line in pinned.inner_text().split()] == ["1", "1"]
+    page.get_by_label("Arm").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("h2").all_inner_texts() == ["free_wide: κ = 3/10 bit per token"]
+
+
+def test_arms_stand_side_by_side_and_a_baseline_has_no_z(opened, small):
+    page = opened(small / "explorer.html").page
+    choose(page, other="base: no latent")
+    assert page.locator("h2").all_inner_texts() == [
+        "free_k1_8: κ = 1/8 bit per token",
+        "base: no latent",
+    ]
+    baseline = page.locator("section").last
+    assert "nothing to pin" in baseline.inner_text()
+    assert (baseline.locator("pre.fresh").count(), baseline.locator("pre.pinned").count()) == (1, 0)
+    assert page.locator("pre.fresh i.target").first.inner_text() == "A" * 8
+
+
+def test_what_a_model_writes_is_shown_as_text_alone(opened, small):
+    reader = opened(small / "explorer.html")
+    choose(reader.page, data="text")
+    assert reader.page.locator("pre.fresh").all_inner_texts() == [
+        f"\n\ufffd end ``` of</script><img src=x onerror=alert(1)>{i}" for i in "ab"
+    ]
+    assert reader.page.locator("pre.prompt").inner_text() == "if a <b> &"
+    reader.check()

@@ -1,0 +1,8 @@
+"""A command of ours in this process, as the command line calls it."""
+
+from pipelines.cli import Command, perform
+
+
+def call(name: str, *given: str) -> None:
+    """`python -m pipelines.<name> …`; raises UserError for a user's mistake."""
+    perform(Command(name), name, given)
