@@ -49,13 +49,13 @@ COMPUTE = SimpleNamespace(flops=1e15, mfu=0.4, memory=80.0, price=2.5)
 LONG = "a" * 300
 VALUES = [
     None, True, False, 0, 1, -1, 2, 3, 7, 64, 1 << 31, 1 << 32, 1 << 53, 1 << 63, -(1 << 63),
-    1 << 64, 10**30, 10**400, 0.0, -0.0, 0.5, 1.0, -1.5, 1e-300, 1e300, nan, inf, -inf,
-    "", " ", "a", "null", "nan", "1", "-1", "1e6", "0x10", "yes", "on", "true", "???", "-", "~",
-    "a.b", "a/b", "../a", "/", "/dev/zero", "*", "[", "a**b", "κ", "é\n\n", "\0", "\x1b[31m",
-    "\ud800", LONG, "${name}", "${nothing}", "${", "${oc.env:NOTHING}", "${oc.env:HOME}", "${runs}", 
-    "{a: 1}", "wsd", "text", "target", "files", "hub", "baseline", "stdlib", "default", "none", "fsdp", 
-    "bf16", "lower", [], [1], [0, 0], ["a"], [None], [[]], [{}], {}, {"a": 1}, {"a": {}}, {"a": None},
-    {1: 2},
+    1 << 64, 10**30, 10**400, 0.0, -0.0, 0.5, 1.0, -1.5, 1e-300, 1e300, nan, inf, -inf, "", " ",
+    "a", "null", "nan", "1", "-1", "1e6", "0x10", "yes", "on", "true", "???", "-", "~", "a.b",
+    "a/b", "../a", "/", "/dev/zero", "*", "[", "a**b", "κ", "é\n\n", "\0", "\x1b[31m", "\ud800",
+    LONG, "${name}", "${nothing}", "${", "${oc.env:NOTHING}", "${oc.env:HOME}", "${runs}",
+    "{a: 1}", "wsd", "text", "target", "files", "hub", "baseline", "stdlib", "default", "none",
+    "fsdp", "bf16", "lower", [], [1], [0, 0], ["a"], [None], [[]], [{}], {}, {"a": 1}, {"a": {}},
+    {"a": None}, {1: 2},
 ]  # fmt: skip
 NAMES = [
     "a",
