@@ -159,5 +159,5 @@ def test_an_id_beyond_any_vocabulary_is_refused(token_id, tmp_path):
 
 
 def test_a_device_is_no_tokenizer():
-    with pytest.raises(UserError, match="^/dev/zero: not a file$"):
+    with pytest.raises(UserError, match=r"^/dev/zero: not a file$"):
         adopt(Path("/dev/zero"), END)
