@@ -48,8 +48,10 @@ def python() -> Finding:
 
 
 def packages() -> Finding:
-    pinned = dict(re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
-    section = (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2]
+    pinned = dict(
+        re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    )
+    section = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("dependencies = [")[2]
     names = re.findall(r'^    "([\w-]+)', section.partition("\n]")[0], re.M)
     missing, others = [], []
     for name in names:
@@ -87,7 +89,7 @@ def git() -> Finding:
         return Finding("git", "not installed", STOPS, "DVC asks for it")
     inside = run("git", "rev-parse", "--is-inside-work-tree") == "true"
     local = Path(".dvc/config.local")
-    if not inside and not (local.exists() and "no_scm = true" in local.read_text()):
+    if not inside and not (local.exists() and "no_scm = true" in local.read_text(encoding="utf-8")):
         cost = "DVC asks for a repository: `git init`, or `dvc config --local core.no_scm true`"
         return Finding("git", "this folder is in no repository", STOPS, cost)
     return Finding("git", (run("git", "--version") or "").removeprefix("git version "))
@@ -177,7 +179,7 @@ def hub() -> Finding:
 def run(*command: str) -> str | None:
     """What a program prints; None if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

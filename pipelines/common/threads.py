@@ -21,7 +21,7 @@ def allowed_cores() -> float:
     """What this process may use: its cores, or less in a container with a limit."""
     cores = float(len(os.sched_getaffinity(0)))
     try:
-        quota, period = LIMIT.read_text().split()
+        quota, period = LIMIT.read_text(encoding="utf-8").split()
         return min(cores, int(quota) / int(period))
     except (OSError, ValueError):  # no such file, or "max"
         return cores

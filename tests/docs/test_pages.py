@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import cli
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from tests.support.project_copy import Project
@@ -16,7 +17,17 @@ from tests.support.project_copy import Project
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {  # programs whose commands need another machine, a cluster or a new shell
-    *("git", "pip", "source", "ray", "kubectl", "mlflow", "export", "RAY_ADDRESS=192.0.2.10:6379"),
+    *(
+        "eval",
+        "git",
+        "pip",
+        "source",
+        "ray",
+        "kubectl",
+        "mlflow",
+        "export",
+        "RAY_ADDRESS=192.0.2.10:6379",
+    ),
 }
 
 
@@ -54,7 +65,7 @@ def overrides_of(command: str) -> list[str]:
 def test_every_command_is_of_a_kind_that_is_tested():
     assert {"make repro", "make test", "make ui", "make check"} <= {c for _, c in COMMANDS}
     programs = {command.split()[0] for _, command in COMMANDS}
-    assert programs <= {"make", "python", "dvc", "pytest", *ELSEWHERE}
+    assert programs <= {"make", "python", "ftlab", "dvc", "pytest", *ELSEWHERE}
 
 
 @of_program("make")
@@ -80,6 +91,12 @@ def test_modules_to_run_exist_and_their_settings_compose(command, monkeypatch):
     if module == "pipelines.plan":
         done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT)
         assert done.returncode == 0
+
+
+@of_program("ftlab")
+def test_commands_of_ftlab_exist(command):
+    words = command.split()[1:]
+    assert {word for word in words if word[0] != "-"} <= {*cli.COMMANDS}
 
 
 @of_program("pytest")

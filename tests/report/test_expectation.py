@@ -127,7 +127,7 @@ def first_lines(folder: Path) -> str:
 
 def test_question_and_outcomes_come_first_on_all_pages(tmp_path: Path) -> None:
     experiment(tmp_path)
-    because = "a <i>reason</i>."
+    because = "a <i>reason</i> in *stars*\x1b[2J."
     state(
         tmp_path,
         QUESTION,
@@ -155,8 +155,12 @@ def test_question_and_outcomes_come_first_on_all_pages(tmp_path: Path) -> None:
         assert stated.index("Question:") < stated.index("Came true:")
     page = (report / "index.html").read_text()
     assert "Does z help on &lt;b&gt;text&lt;/b&gt;?" in page
-    assert "a &lt;i&gt;reason&lt;/i&gt;. <b" in page
+    assert "a &lt;i&gt;reason&lt;/i&gt; in *stars*\ufffd[2J. <b" in page
     assert "<b>text</b>" not in page and "<i>reason" not in page
+    markdown = (report / "report.md").read_text()
+    assert "Does z help on &lt;b&gt;text&lt;/b&gt;?" in markdown
+    assert r"a &lt;i&gt;reason&lt;/i&gt; in \*stars\*" + "\ufffd\\[2J." in markdown
+    assert not any("\x1b" in (report / name).read_text() for name in FIRST)
 
 
 def test_a_report_that_asks_nothing_begins_as_ever(tmp_path: Path) -> None:

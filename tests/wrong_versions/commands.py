@@ -1,0 +1,87 @@
+"""Wrong versions of commands, and of what they print."""
+
+from tests.wrong_versions import Wrong
+
+WRONG = [
+    Wrong(
+        "a command's exceptions left to click",
+        "cli.py",
+        "        return lambda: import_module(module).main(**given)",
+        "        import_module(module).main(**given)\n        return lambda: None",
+        "commands/test_cli.py::test_errors_of_a_command_are_those_of_errors_run",
+        "pipelines",
+    ),
+    Wrong(
+        "--help that imports what the command needs",
+        "cli.py",
+        "    path = ROOT.joinpath",
+        "    import_module(module)\n    path = ROOT.joinpath",
+        "commands/test_cli.py::test_help_and_wrong_usage_import_no_torch",
+        "pipelines",
+    ),
+    Wrong(
+        "a path with a space given to Ray, which waits for ever",
+        "cluster/dispatch.py",
+        "    if path := ray_path():",
+        "    if (path := ray_path()) is False:",
+        "end_to_end/test_space.py::test_ray_is_refused_by_name_of_the_path",
+        "pipelines",
+        slow=True,
+    ),
+    Wrong(
+        "compilation where the compiler cannot be called",
+        "common/shell_paths.py",
+        "    return special([torch_folder, ",
+        "    return special([",
+        "end_to_end/test_space.py::test_blocks_are_compiled_by_default_only_where_that_works",
+        "pipelines",
+    ),
+    Wrong(
+        "a thread for each core, whoever uses it",
+        "common/threads.py",
+        "len(os.sched_getaffinity(0)) - busy)",
+        "len(os.sched_getaffinity(0)))",
+        "common/test_threads.py::test_a_thread_for_each_core_that_is_idle",
+        "pipelines",
+    ),
+    Wrong(
+        "a progress bar in a log",
+        "common/console.py",
+        "disable=disable or self.plain, **options",
+        "disable=disable, **options",
+        "common/test_console.py::test_a_log_has_a_line_every_tenth",
+        "pipelines",
+    ),
+    Wrong(
+        "control characters of a message sent to the terminal",
+        "common/errors.py",
+        "{' '.join(printable(str(error)).split())}",
+        "{' '.join(str(error).split())}",
+        "common/test_printable.py::test_messages_are_of_one_line_that_a_terminal_can_be_shown",
+        "pipelines",
+    ),
+    Wrong(
+        "a user's text as HTML in Markdown",
+        "report/wording.py",
+        "printable(html.escape(text, quote=False))",
+        "printable(text)",
+        "common/test_printable.py::test_markdown_and_html_are_shown_as_text",
+        "pipelines",
+    ),
+    Wrong(
+        "NaN in a result's JSON",
+        "artifacts/result_files.py",
+        "file.write(dumps(plain(content)",
+        "file.write(json.dumps(plain(content)",
+        "common/test_strict_json.py::test_null_is_nan_again_where_a_number_must_be",
+        "pipelines",
+    ),
+    Wrong(
+        "a doctor whose warnings stop nothing and whose obstacles neither",
+        "doctor.py",
+        "if row.state == STOPS]",
+        "if row.state == OK and False]",
+        "commands/test_doctor.py::test_what_stops_the_pipeline_is_said_and_is_exit_code_1",
+        "pipelines",
+    ),
+]
