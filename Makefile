@@ -56,7 +56,7 @@ format: .venv/installed-dev
 	ruff check --fix .
 
 ui: .venv/installed
-	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $(PORT) --workers 1
+	@python -m pipelines.ui --port $(PORT)
 
 plots: .venv/installed
 	@.venv/bin/pip install --quiet vl-convert-python

@@ -121,9 +121,19 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
         "pipelines.fetch",
         [argument("suites", "suite=<name> of conf/suite/.", choices("suite"), nargs=-1)],
     ),
-    "keep": ("pipelines.keep", [argument("folder", "Where it is kept.", type=click.Path())]),
+    "keep": (
+        "pipelines.keep",
+        [
+            argument("folder", "Where it is kept.", type=click.Path(), required=False),
+            option("--register", is_flag=True, help="The best arm, in MLflow's model registry."),
+        ],
+    ),
     "plots": ("pipelines.plots", []),
-    "tracking": ("pipelines.tracking.__main__", []),
+    "tracking": (
+        "pipelines.tracking.__main__",
+        [option("--rebuild", is_flag=True, help="Bring back what the store has lost.")],
+    ),
+    "ui": ("pipelines.ui", [option("--port", type=click.IntRange(1, 65535), default=5000)]),
     "job": (
         "pipelines.job",
         [

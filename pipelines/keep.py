@@ -1,14 +1,16 @@
-"""Keep a finished report on the target task for the repository.
+"""Keep what an experiment has come to.
 
-    python -m pipelines.keep docs/figure4
+    python -m pipelines.keep docs/figure4     a finished report on the target task, for git
+    python -m pipelines.keep --register       the best arm, in MLflow's model registry
 
-Reads params.yaml, results/<experiment>/ and report/<experiment>/, and writes into the folder
-figure4.png and the plots of z, figure4.csv, and README.md: the command, the commit, the device and
-the time that made them. The report itself, a page with all pictures in it, is too large for git.
+The first reads params.yaml, results/<experiment>/ and report/<experiment>/, and writes into the
+folder figure4.png and the plots of z, figure4.csv, and README.md: the command, the commit, the
+device and the time that made them. The report itself, a page with all pictures in it, is too large.
 """
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
@@ -17,14 +19,18 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pipelines import cli
+from pipelines.artifacts.checkpoint import Manifest, peek
 from pipelines.artifacts.curve import training_seconds
-from pipelines.artifacts.paths import report_folder
-from pipelines.artifacts.results import Training
+from pipelines.artifacts.paths import checkpoint_path, report_folder
+from pipelines.artifacts.results import UNITS, Training
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
+from pipelines.report.arms import Arm, families, group_by_seed
+from pipelines.report.comparison import contrast_bounds
+from pipelines.tracking.registry import register_model
 
 FILES = ("figure4.csv", "figures/figure4.png")  # of a report, and plots of z
 UNKNOWN = "not recorded"
@@ -118,8 +124,48 @@ def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str]) -> 
     )
 
 
-def main(folder: str) -> None:
-    target = Path(folder)
+def register_best(experiment: Experiment) -> None:
+    """Give the best arm an alias in MLflow's model registry, of each group of arms that may be
+    compared. Raises UserError if results are missing or MLflow does not have them.
+    """
+    bounds_alone = replace(experiment, suite_runs={})
+    groups = families(group_by_seed(read_runs(bounds_alone)))
+    for group in groups:
+        best = min(group, key=lambda arm: arm.bound().mean)
+        run = min(best.runs, key=lambda run: run.bound(best.unit).mean)
+        alike = [arm.name for arm in group if arm is not best and not differs(arm, best, group)]
+        words = f"{best.name} has the lowest bound, {best.bound()} {UNITS[best.unit]}"
+        if alike:
+            words += f"; no difference was measured from {', '.join(alike)}"
+        manifest = load_manifest(checkpoint_path(experiment.name, run.name))
+        alias = (
+            "best" if len(groups) == 1 else f"best-{run.run.data}-{run.run.model}-{run.run.tokens}"
+        )
+        version = register_model(manifest, alias, f"{words}.")
+        print(f"{experiment.name}@{alias}, version {version}, is {run.name}: {words}")
+
+
+def differs(arm: Arm, best: Arm, arms: list[Arm]) -> bool:
+    """Whether an arm's bound is higher by the rule for differences."""
+    return contrast_bounds(arm, best, best.unit, arms).verdict == "higher"
+
+
+def load_manifest(path: Path) -> Manifest:
+    if manifest := peek(path):
+        return manifest
+    raise UserError(f"{path}: no readable checkpoint of this project here; `dvc repro` makes it")
+
+
+def main(folder: str | None = None, register: bool = False) -> None:
+    if register:
+        register_best(load_experiment())
+    if folder:
+        keep_report(Path(folder))
+    elif not register:
+        raise UserError("name a folder for the report, or --register")
+
+
+def keep_report(target: Path) -> None:
     experiment = load_experiment()
     files = report_files(report_folder(experiment.name))
     runs = read_runs(experiment)

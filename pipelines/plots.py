@@ -14,7 +14,6 @@ from pathlib import Path
 from pipelines import cli
 from pipelines.common.errors import UserError
 
-VEGA_LITE = "5.20"  # of the major version that .dvc/plots/ is written for
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -39,10 +38,10 @@ def main() -> None:
             "vl-convert-python is not installed: `pip install -c constraints.txt "
             "vl-convert-python`; or see the curves in the report"
         ) from None
-    vega = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg]
+    vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder) / "plots.html"
-        template.write_text(PAGE.format(vega=vega))
+        template.write_text(PAGE.format(vega=vega), encoding="utf-8")
         command = ["dvc", "plots", "show", "--html-template", str(template)]
         sys.exit(subprocess.run(command).returncode)
 

@@ -46,6 +46,7 @@ from pipelines.evaluate import coin, generations, label, target_generations, tar
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
 from pipelines.evaluate.unrecorded import Unrecorded
+from pipelines.tracking.figures import log_evaluation
 from pipelines.tracking.run import Tracking
 
 # besides the bounds, which every model has on any data
@@ -99,12 +100,6 @@ def last_third(budgets: list[BudgetFigures]) -> LastThird:
         bits_per_token=fmean(entry.bits_per_token.bound.mean for entry in late),
         bits_per_byte=fmean(per_byte) if per_byte else None,
     )
-
-
-def bounds_to_compare(measured: BudgetFigures | Evaluation) -> dict[str, float]:
-    """The bound that arms are compared by, under one name for all of them."""
-    units = {unit: getattr(measured, unit) for unit in results.UNITS}
-    return {f"{unit}/bound": figures.bound.mean for unit, figures in units.items() if figures}
 
 
 def headline(evaluation: Evaluation) -> Headline:
@@ -177,28 +172,17 @@ def measure(experiment: Experiment, name: str, frozen: Frozen | None = None) -> 
     results.write(folder / "evaluation.json", evaluation)
     results.write(folder / "details.json", details)
     results.write(folder / "metrics.json", headline(evaluation))
-    track(experiment, name, manifest, curve, evaluation)
+    track(experiment, name, manifest, evaluation)
     unrecorded.remove()
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
 
 
-def track(
-    experiment: Experiment, name: str, manifest: Manifest, curve: Curve, evaluation: Evaluation
-) -> None:
+def track(experiment: Experiment, name: str, manifest: Manifest, evaluation: Evaluation) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
     tracking.start(manifest, experiment, go_on=True)
-    batch_tokens = experiment.batch_tokens(experiment.runs[name])
-    for entry in evaluation.budgets[:-1]:
-        measured = results.flat(entry).items()
-        bounds = {name: value for name, value in measured if name.startswith(tuple(results.UNITS))}
-        step = entry.tokens // batch_tokens
-        tracking.log_figures("eval", bounds | bounds_to_compare(entry), step)
-    figures = results.flat(evaluation) | bounds_to_compare(evaluation)
-    tracking.log_figures("eval", figures, step=curve[-1].step)
-    if evaluation.collapsed is not None:
-        tracking.tag("collapsed", "yes" if evaluation.collapsed else "no")
+    log_evaluation(tracking, manifest, evaluation)
     tracking.log_artifact(results_folder(experiment.name, name) / "details.json")
     tracking.finish()
 

@@ -52,6 +52,7 @@ from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import Outcome, Skipped, run_task
+from pipelines.tracking.figures import log_suite
 from pipelines.tracking.run import Tracking
 
 SAMPLES = "suite_samples"
@@ -203,16 +204,12 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
     result_files.write(folder / "suite.json", results)
 
 
-def track(experiment: Experiment, name: str, results: SuiteResults, series: list[Scored]) -> None:
+def track(experiment: Experiment, name: str, results: SuiteResults, final: Scored) -> None:
     """Add the figures to the MLflow run of the training."""
     tracking = Tracking(experiment.name)
-    tracking.start(series[-1].manifest, experiment, go_on=True)
-    for scored in series:
-        tasks = scored.results().items()
-        figures = {task: result.value for task, result in tasks}
-        figures |= {f"{task}_se": result.se for task, result in tasks if result.se is not None}
-        tracking.log_figures("suite", figures, step=scored.budget.steps)
-    tracking.tag("suite", f"{results.suite}, {results.harness}, seed {results.seed}")
+    tracking.start(final.manifest, experiment, go_on=True)
+    tokens = final.budget.steps * experiment.batch_tokens(experiment.runs[name])
+    log_suite(tracking, final.manifest, results, tokens)
     folder = results_folder(experiment.name, name)
     for file in (folder / "suite.json", *sorted((folder / SAMPLES).iterdir())):
         tracking.log_artifact(file)
@@ -234,7 +231,7 @@ def score_run(experiment: Experiment, name: str, frozen: Frozen | None = None) -
         if frozen:
             frozen.check(f"its scores are kept in {progress} for when that is undone")
         write_files(results_folder(experiment.name, name), results, series[-1])
-        track(experiment, name, results, series)
+        track(experiment, name, results, series[-1])
         for scored in series:
             scored.progress.remove(experiment.suite.tasks)
 

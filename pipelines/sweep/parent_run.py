@@ -1,25 +1,33 @@
 """The sweep's own run in MLflow, in which its trials are nested."""
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 from pipelines.common.provenance import git_revision
 from pipelines.sweep.plan import Plan
 from pipelines.sweep.ranking import SweepAnalysis
+from pipelines.tracking.describe import COMPARED, source_tags
+from pipelines.tracking.location import in_project
+from pipelines.tracking.log import now
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking
-from pipelines.tracking.store import AWAY, KEY, now, send_waiting
+from pipelines.tracking.store import AWAY, KEY, send_waiting
 
 
 def open_parent(plan: Plan) -> Tracking:
     """Open the run, the same one however often the command is given."""
     tracking = Tracking(plan.experiment)
-    same = [r for r in records(plan.experiment, "sweep") if r.uri == tracking.store.uri]
+    uri = in_project(tracking.store.uri)
+    same = [r for r in records(plan.experiment, "sweep") if r.uri == uri]
     record = same[-1] if same else Record(
-        tracking.store.uri, plan.experiment, "sweep", spec_hash="", started=now()
+        uri, plan.experiment, "sweep", spec_hash="", started=now()
     )  # fmt: skip
     tags = {KEY: record.key, "sweep": plan.name, "mlflow.source.git.commit": git_revision()}
-    record.tags = {**record.tags, **tags}
+    made = f"python -m pipelines.sweep {' '.join(sys.argv[1:])}"
+    note = f"Sweep `{plan.name}`, made by `{made}`.\n\n{COMPARED}"
+    record.tags = {**record.tags, **tags, **source_tags(note)}
+    record.experiment_note = note
     record.status, record.ended = "RUNNING", None
     tracking.open(record)
     return tracking

@@ -25,14 +25,16 @@ from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
 from pipelines.evaluate.stage import measure
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result, of_documents
+from pipelines.tracking.describe import run_tags
+from pipelines.tracking.location import store_uri
 from pipelines.tracking.run import Tracking, find_record
-from pipelines.tracking.store import store_uri
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import Process, fit
 from pipelines.train.distributed import fit_on_ray
 
 FRACTION, BOUND = "fraction", "training_bound_bits"  # what is reported to Tune
+SWEPT = "sweep_"  # the names of experiments of trials begin so (see Plan.experiment)
 
 
 def manifest_of(experiment: Experiment, name: str) -> Manifest:
@@ -144,7 +146,9 @@ def nest(parent: str, manifest: Manifest, experiment: Experiment) -> None:
         ends = {key: "" for key in ("failure", "stopped_early") if record.tags.get(key)}
         if record.parent != parent or ends:
             record.parent = parent
-            record.tags = {**record.tags, **ends}  # of an earlier attempt
+            command = f"python -m pipelines.sweep sweep={experiment.name.removeprefix(SWEPT)}"
+            # ``ends``: of an earlier attempt
+            record.tags = {**record.tags, **run_tags(manifest, command), **ends}
             record.save()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from lightning.pytorch.loggers.logger import Logger
 
 from pipelines.tracking.run import Tracking
+from pipelines.tracking.system_metrics import SystemMetrics
 
 ROWS = 20  # at a time: the whole record is written to the disk each time
 
@@ -20,6 +21,7 @@ class TrackingLogger(Logger):
         super().__init__()
         self.tracking = tracking
         self.rows: list[dict[str, float]] = []
+        self.system = SystemMetrics()
 
     @property
     def name(self) -> str:
@@ -38,6 +40,7 @@ class TrackingLogger(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         if "tokens" in metrics:
             self.rows.append(metrics)
+            self.tracking.log_system(self.system.sample(), int(metrics["step"]))
             if len(self.rows) >= ROWS:
                 self.save()
         else:

@@ -14,8 +14,13 @@ from uuid import uuid4
 
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
+from pipelines.tracking import location
 
 RECORDS = Path("tracking")
+NOTHING: dict[str, Any] = {  # what has been sent of these if ``sent`` does not say
+    **dict.fromkeys(("metrics", "artifacts", "inputs", "models"), 0),
+    **dict.fromkeys(("parent", "experiment_note"), ""),
+}
 SAVING = Lock()  # the stage and its sending thread save the same record
 
 
@@ -27,16 +32,20 @@ class Record:
     on disk is not sent: a run resumed after a crash would send it again, with another time.
     """
 
-    uri: str  # of its store
+    uri: str  # of its store, as in location.py
     experiment: str
     run_name: str
     spec_hash: str
     started: int  # ms since 1970, as all times here
     tags: dict[str, str] = field(default_factory=dict)
-    params: dict[str, str] = field(default_factory=dict)
-    # key, value, time, step
-    metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
+    params: dict[str, str] = field(default_factory=dict)  # only ever added to
+    # key, value, time, step; of a kept checkpoint also the name of its model and of the dataset
+    metrics: list[tuple[Any, ...]] = field(default_factory=list)
     artifacts: list[str] = field(default_factory=list)  # file names in the record's folder
+    inputs: list[dict[str, str]] = field(default_factory=list)  # see datasets.py
+    models: list[dict[str, Any]] = field(default_factory=list)  # see models.py
+    model_ids: dict[str, str] = field(default_factory=dict)  # MLflow's, by the model's name
+    experiment_note: str = ""  # the description of its experiment
     status: str = "RUNNING"
     ended: int | None = None
     trained_steps: int = -1  # the last step among the training metrics
@@ -54,7 +63,7 @@ class Record:
 
     def pending(self) -> bool:
         """Whether the server lacks something."""
-        return {"artifacts": 0, "metrics": 0, "parent": "", **self.sent} != self.saved
+        return NOTHING | self.sent != self.saved
 
     def note(self, **sent: Any) -> None:
         """Record on disk what the server has now."""
@@ -68,6 +77,9 @@ class Record:
             "tags": self.tags,
             "metrics": len(self.metrics),
             "artifacts": len(self.artifacts),
+            "inputs": len(self.inputs),
+            "models": len(self.models),
+            "experiment_note": self.experiment_note,
             "parent": self.parent,
             "status": self.status,
         }
@@ -85,12 +97,20 @@ class Record:
             self.saved = saved
 
 
+def read_record(path: Path) -> Record:
+    """Raises OSError, ValueError or TypeError if it is not readable."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if "inputs" not in content:
+        content["uri"] = location.of_earlier_version(content["uri"])
+    return Record(**content)
+
+
 def records(experiment: str = "*", run_name: str = "*") -> Iterator[Record]:
     """Records on disk, oldest first; one cut short by a full disk is skipped."""
     readable = []
     for path in RECORDS.glob(f"{experiment}/{run_name}-*/record.json"):
         try:
-            readable.append(Record(**json.loads(path.read_text(encoding="utf-8"))))
+            readable.append(read_record(path))
         except (OSError, ValueError, TypeError) as error:
             print(f"{path}: passed over, not readable ({error})")
     return iter(sorted(readable, key=lambda record: record.started))

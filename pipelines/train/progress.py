@@ -78,7 +78,7 @@ class CompileTime(StepCallback):
         self.began = 0.0
         if len(self.times) == 2:
             seconds = max(0.0, self.times[0] - self.times[1])
-            self.tracking.log_figures("time", {"compile_seconds": seconds}, self.step)
+            self.tracking.tag("compile_seconds", f"{seconds:.1f}")
             say(f"{self.name}: blocks compiled in {seconds:.1f} s (compute.compile)")
 
 

@@ -316,8 +316,10 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
     assert evaluation["last_third"]["n"] == 2
     assert evaluation["last_third"]["bits_per_token"] == pytest.approx((bounds[1] + bounds[2]) / 2)
     client, (tracked,) = tracked_runs()
-    history = client.get_metric_history(tracked.info.run_id, "eval/bits_per_token/bound")
-    assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), bounds, strict=True))
+    history = client.get_metric_history(tracked.info.run_id, "bound/bits_per_token")
+    assert [(m.step, m.value) for m in history] == [
+        (steps * 520, value) for steps, value in zip((5, 15, 20), bounds, strict=True)
+    ]
 
 
 def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace, monkeypatch):

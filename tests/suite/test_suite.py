@@ -84,7 +84,7 @@ def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_traini
     client, runs = tracked_runs()
     (tracked,) = runs  # that of the training
     history = client.get_metric_history(tracked.info.run_id, "suite/passages")
-    assert [(m.step, m.value) for m in history] == [(20, metrics["passages"])]
+    assert [(m.step, m.value) for m in history] == [(20 * BATCH, metrics["passages"])]
     assert tracked.data.metrics["suite/passages_se"] == found["tasks"]["passages"]["se"]
     assert tracked.data.tags["suite"] == f"mini, {found['harness']}, seed 0"
     artifacts = {a.path for a in client.list_artifacts(tracked.info.run_id)}
@@ -121,7 +121,9 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     assert mean == pytest.approx((values[1] + values[2]) / 2)
     client, (tracked,) = tracked_runs()
     history = client.get_metric_history(tracked.info.run_id, "suite/passages")
-    assert [(m.step, m.value) for m in history] == list(zip((5, 15, 20), values, strict=True))
+    assert [(m.step, m.value) for m in history] == [
+        (steps * BATCH, value) for steps, value in zip((5, 15, 20), values, strict=True)
+    ]
 
 
 def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():

@@ -13,9 +13,10 @@ from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
 from pipelines.sweep.trial import manifest_of, nest, settle, trial_hash
+from pipelines.tracking.location import in_project, store_uri
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking, find_record, new_record
-from pipelines.tracking.store import Store, send_waiting, store_uri
+from pipelines.tracking.store import Store, send_waiting
 from tests.support.training import train_run
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +178,7 @@ def test_a_trial_that_was_stopped_is_marked_so_and_not_failed(smoke):
     (record,) = records("smoke", "free_k1_8")
     assert (record.status, record.tags["stopped_early"]) == ("KILLED", "yes")
     assert record.trained_steps == 6
-    steps = [step for key, _, _, step in record.metrics if key == "train/ce_nats"]
+    steps = [step for key, _, _, step, *_ in record.metrics if key == "train/ce_nats"]
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
@@ -194,7 +195,7 @@ def test_a_trial_goes_on_and_tells_the_scheduler_of_its_earlier_rows(smoke):
     assert run_smoke_trial(smoke, lambda *row: heard.append(row)).status == DONE
     assert heard[:6] == heard[6:12]  # no checkpoint yet: trained anew, to the same figures
     (record,) = records("smoke", "free_k1_8")
-    steps = [step for key, _, _, step in record.metrics if key == "train/ce_nats"]
+    steps = [step for key, _, _, step, *_ in record.metrics if key == "train/ce_nats"]
     assert steps == list(range(1, 21))
     assert (record.status, record.tags["stopped_early"]) == ("FINISHED", "")
 
@@ -204,7 +205,7 @@ def test_a_trial_goes_on_and_tells_the_scheduler_of_its_earlier_rows(smoke):
 
 def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
     experiment = load_experiment()
-    parent = Record(store_uri(), "smoke", "sweep", "", started=1)
+    parent = Record(in_project(store_uri()), "smoke", "sweep", "", started=1)
     parent.tags = {"record": parent.key}
     nest(parent.key, manifest_of(experiment, "free_k1_8"), experiment)
     train_run()

@@ -166,7 +166,7 @@ def test_a_server_killed_between_artifacts_of_the_evaluation_gets_the_rest(
     assert "1 runs brought up to date" in send_waiting(workspace)
     client, run = check_complete(rows)
     assert run.info.end_time == ended
-    bound = client.get_metric_history(run.info.run_id, "eval/bits_per_token/bound")
+    bound = client.get_metric_history(run.info.run_id, "bound/bits_per_token")
     assert [point.step for point in bound] == [STEPS]
     assert run.data.tags["collapsed"] in ("yes", "no")
     (record,) = records()

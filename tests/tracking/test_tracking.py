@@ -17,9 +17,10 @@ from pipelines.artifacts.checkpoint import Manifest, load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
+from pipelines.tracking.location import store_uri
 from pipelines.tracking.outbox import records
 from pipelines.tracking.run import Tracking, main, new_record
-from pipelines.tracking.store import Store, send_waiting, store_uri
+from pipelines.tracking.store import Store, send_waiting
 from tests.support.training import RUN, tracked_runs, train_run
 
 CALLS = ("create_run", "log_batch", "set_terminated", "search_runs")
@@ -52,7 +53,7 @@ def check_complete(rows):
     """One MLflow run, finished, that has each row of the curve once."""
     client, (run,) = tracked_runs()
     assert run.info.status == "FINISHED"
-    assert run.data.params["run.kappa_bits"] == "0.125"
+    assert run.data.params["kappa_bits"] == "0.125"
     points = client.get_metric_history(run.info.run_id, "train/ce_nats")
     assert [(p.step, p.value) for p in points] == [
         (int(row["step"]), float(row["ce_nats"])) for row in rows
@@ -148,7 +149,7 @@ def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has
         found = client.get_experiment_by_name("smoke")
         (run,) = client.search_runs([found.experiment_id])
         assert run.data.metrics["eval/bound"] == 1.5
-        assert run.data.params["run.kappa_bits"] == "0.125"
+        assert run.data.params["kappa_bits"] == "0.125"
         assert run.info.status == "FINISHED"
 
 
@@ -165,7 +166,8 @@ def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(workspace):
 KILLED = """
 import os
 from alembic.operations import Operations
-from pipelines.tracking.run import Store, store_uri
+from pipelines.tracking.location import store_uri
+from pipelines.tracking.store import Store
 
 made = []
 def add_column(*arguments, **keywords):

@@ -16,7 +16,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Bound, Expectation
 from pipelines.evaluate import stage as evaluate_stage
-from pipelines.tracking.store import MAX_TAG
+from pipelines.tracking.describe import MAX_TAG
 from pipelines.train import stage as train_stage
 from pipelines.train.core import trainer
 from pipelines.train.core.checkpoint_callback import Checkpoints

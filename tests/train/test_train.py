@@ -222,7 +222,7 @@ def test_a_collapsed_latent_is_told_while_it_can_be_stopped_and_tagged(
 def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(workspace):
     _, rows = train_run()
     client, (run,) = tracked_runs()
-    wanted = {"run.kappa_bits": "0.125", "run.tokens": "10400", "run.seed": "0"}
+    wanted = {"kappa_bits": "0.125", "tokens": "10400", "seed": "0"}
     assert wanted.items() <= run.data.params.items()
     assert {
         "git_revision",

@@ -1,0 +1,131 @@
+"""What MLflow shows of a run and an experiment before it has figures: parameters, tags, notes."""
+
+import getpass
+import sys
+from typing import Any
+
+from mlflow.utils.mlflow_tags import (
+    MLFLOW_GIT_COMMIT,
+    MLFLOW_RUN_NOTE,
+    MLFLOW_SOURCE_NAME,
+    MLFLOW_SOURCE_TYPE,
+    MLFLOW_USER,
+)
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
+
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.run_results import fraction
+from pipelines.config.arms import group_by_seed
+from pipelines.config.schema import Expectation, Experiment
+
+COMPARED = (
+    "Arms are compared by `bound/bits_per_token` and `bound/bits_per_byte` alone (the exact NLL of "
+    "a baseline, the filtering bound of a Free Transformer), and only with arms of the same data, "
+    "model and token budget, over all seeds, by the rule for differences in docs/measurement.md. "
+    "Training losses, and the cross-entropy of a Free Transformer, are not comparable between arms."
+)
+
+
+def run_params(
+    manifest: Manifest, optim: dict[str, Any], steps: int, **more: Any
+) -> dict[str, str]:
+    """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
+    settings: dict[str, Any] = {
+        **manifest.run,
+        **{f"architecture.{key}": value for key, value in manifest.architecture.items()},
+        **{f"optim.{key}": value for key, value in optim.items()},
+        "device": manifest.device,
+        "vocab_size": manifest.vocab_size,
+        "steps": steps,
+        "git_revision": manifest.git_revision,
+        "data_hash": manifest.data_hash,
+        "config_hash": manifest.spec_hash,
+        **more,
+    }
+    kappa = manifest.run["kappa_bits"]
+    settings["kappa_axis"] = -1 if kappa is None else kappa  # a chart leaves out who has no value
+    return {key: str(value) for key, value in settings.items() if value not in (None, "")}
+
+
+def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
+    """``command``: the one that made the run, if it is not that of DVC."""
+    command = command or f"dvc repro train@{manifest.run_name}"
+    tags = {
+        "arm": arm_kind(manifest.run["kappa_bits"]),
+        MLFLOW_GIT_COMMIT: manifest.git_revision,
+        **source_tags(run_note(manifest, command)),
+    }
+    return {key: value for key, value in tags.items() if value}
+
+
+def source_tags(note: str) -> dict[str, str]:
+    """Tags that MLflow shows: the description, and who ran what."""
+    return {
+        MLFLOW_RUN_NOTE: note[:MAX_TAG],
+        MLFLOW_SOURCE_NAME: source(),
+        MLFLOW_SOURCE_TYPE: "LOCAL",
+        MLFLOW_USER: user(),
+    }
+
+
+def arm_kind(kappa_bits: float | None) -> str:
+    return "baseline" if kappa_bits is None else "free transformer"
+
+
+def source() -> str:
+    """The command's module; that of `ftlab` and of a worker of Ray is another, and they train."""
+    spec = sys.modules["__main__"].__spec__
+    name = spec.name.removesuffix(".__main__") if spec else ""
+    return name if name.startswith("pipelines.") else "pipelines.train"
+
+
+def user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an id without a name, as in a container
+        return "unknown"
+
+
+def run_note(manifest: Manifest, command: str) -> str:
+    run = manifest.run
+    kappa = run["kappa_bits"]
+    if kappa is None:
+        blocks = run.get("extra_blocks") or 0
+        arm = f"Baseline, with {blocks} more block{'s' * (blocks > 1)}" if blocks else "Baseline"
+    else:
+        arm = f"Free Transformer with κ = {fraction(kappa)} bit{'s' * (kappa > 1)} per token"
+    lines = (
+        f"**{arm}** on `{run['data']}`, model `{run['model']}`, {run['tokens']:,} tokens, "
+        f"seed {run['seed']}.",
+        COMPARED,
+        f"Made by `{command}` in experiment `{manifest.experiment}`, with the settings "
+        f"under Parameters; the weights are in `checkpoints/{manifest.experiment}/"
+        f"{manifest.run_name}/`.",
+    )
+    return "\n\n".join(lines)
+
+
+def experiment_note(experiment: Experiment) -> str:
+    """Arms, what is asked and expected of them, and what may be compared."""
+    rows = []
+    for arm, names in group_by_seed(experiment.runs).items():
+        run = experiment.runs[names[0]]
+        kappa = "no latent" if run.kappa_bits is None else fraction(run.kappa_bits)
+        seeds = ", ".join(str(experiment.runs[name].seed) for name in names)
+        rows.append(f"| {arm} | {kappa} | {run.data} | {run.model} | {run.tokens:,} | {seeds} |")
+    parts = [
+        experiment.question or "",
+        "\n".join(f"- Expected: {each}" for each in experiment.expectation),
+        "| arm | κ, bits per token | data | model | tokens | seeds |\n|---|---|---|---|---|---|\n"
+        + "\n".join(rows),
+        COMPARED,
+        f"Made by `make repro EXPERIMENT={experiment.name}`.",
+    ]
+    return "\n\n".join(part for part in parts if part)[:MAX_TAG]
+
+
+def statement(question: str | None, expectation: list[Expectation]) -> dict[str, str]:
+    """What the experiment asks and expects, as tags."""
+    expected = "\n".join(map(str, expectation))
+    tags = {"question": question or "", "expectation": expected}
+    return {key: text[:MAX_TAG] for key, text in tags.items() if text}

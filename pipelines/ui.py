@@ -1,0 +1,89 @@
+"""MLflow's pages on this project's runs, on this machine only.
+
+    python -m pipelines.ui --port 5001
+
+Prints the address, and opens it where there is a display.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import webbrowser
+from contextlib import suppress
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
+from pipelines import cli
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.tracking.location import store_uri
+from pipelines.tracking.store import Store
+
+RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-model applications
+
+
+def address(store: Store, base: str) -> str:
+    """Of the runs of the experiment in params.yaml, with their charts; else of all experiments."""
+    experiment = None
+    with suppress(UserError):  # no params.yaml, or one of an earlier version
+        experiment = store.client.get_experiment_by_name(load_experiment().name)
+    if experiment is None or experiment.lifecycle_stage != "active":
+        return f"{base}/#/experiments?{RUNS}"
+    return f"{base}/#/experiments/{experiment.experiment_id}/runs?{RUNS}&compareRunsMode=CHART"
+
+
+def serve(port: int) -> subprocess.Popen[bytes]:
+    """Start MLflow's server on the local store."""
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store_uri()]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--uvicorn-opts", "--log-level warning"]  # no line a request
+    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    return subprocess.Popen(command, env=os.environ | quiet)
+
+
+def show(page: str) -> None:
+    print(f"MLflow shows the runs at {page}", flush=True)
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
+        webbrowser.open(page)
+
+
+def wait_for(base: str, server: subprocess.Popen[bytes]) -> None:
+    """Wait until the server answers; raises UserError if it has ended instead."""
+    patient = requests.Session()
+    retry = Retry(100, backoff_factor=0.1, backoff_max=1, status_forcelist=[500, 502, 503])
+    patient.mount("http://", HTTPAdapter(max_retries=retry))
+    try:
+        patient.get(f"{base}/health", timeout=10)
+    except requests.RequestException:
+        server.terminate()
+    if server.poll() is not None:
+        raise UserError(f"MLflow did not start at {base}; what it says is above")
+
+
+def end(*_: object) -> None:
+    """Let SIGTERM end the server, too."""
+    raise SystemExit(143)
+
+
+def main(port: int = 5000) -> None:
+    signal.signal(signal.SIGTERM, end)
+    uri = store_uri()
+    store = Store(uri)  # makes the store if it is not there, and sets its places right
+    if uri.startswith("http"):
+        show(address(store, uri.rstrip("/")))
+        return
+    base = f"http://127.0.0.1:{port}"
+    with serve(port) as server:
+        try:
+            wait_for(base, server)
+            show(address(store, base))
+            server.wait()
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    cli.run("ui")

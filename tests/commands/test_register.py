@@ -1,0 +1,127 @@
+"""The best arm by its bound is in MLflow's model registry under an alias."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from pipelines import keep
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.tracking import rebuild
+from pipelines.tracking.location import store_uri
+from tests.support.results import run, write_experiment
+
+RUNS = {
+    "base_s0": run(),
+    "base_s1": run(seed=1),
+    "free_s0": run(kappa=0.125),
+    "free_s1": run(kappa=0.125, seed=1),
+}
+
+
+def card(experiment, name):
+    run = vars(load_experiment().runs[name])
+    return Manifest(experiment, name, run, {"latent_bits": 8}, 11, "data", f"hash of {name}")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results of four runs, sent to MLflow, and cards without weights."""
+    write_experiment(tmp_path, RUNS, {})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    def peek(path: Path) -> Manifest | None:
+        return card(path.parts[-3], path.parts[-2]) if path.exists() else None
+
+    for module in (keep, rebuild):
+        monkeypatch.setattr(module, "peek", peek)
+    for name in RUNS:
+        path = Path("checkpoints/tiny") / name / "last.ckpt"
+        path.parent.mkdir(parents=True)
+        path.touch()
+    return tmp_path
+
+
+def bounds_are(folder: Path, **bounds: float) -> None:
+    shutil.rmtree(folder / "results")
+    write_experiment(folder, RUNS, bounds, se=0.0001)
+
+
+def aliases() -> dict[str, tuple[str, str]]:
+    """By alias the version and the run of the registered model."""
+    client = MlflowClient(store_uri())
+    (model,) = client.search_registered_models()
+    assert model.name == "tiny"
+    versions = {alias: client.get_model_version_by_alias("tiny", alias) for alias in model.aliases}
+    return {
+        alias: (str(version.version), client.get_run(version.run_id).info.run_name)
+        for alias, version in versions.items()
+    }
+
+
+CLEAR = {"base_s0": 0.5, "base_s1": 0.5001, "free_s0": 0.3001, "free_s1": 0.3}
+
+
+def test_the_arm_with_the_lowest_bound_gets_the_alias_and_keeps_its_version(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bounds_are(project, **CLEAR)
+    rebuild.main()
+    for _ in range(2):
+        keep.main(register=True)
+        assert aliases() == {"best": ("1", "free_s1")}
+    said = capsys.readouterr().out
+    assert said.count("tiny@best, version 1, is free_s1: free has the lowest bound, 0.30") == 2
+    assert "no difference" not in said
+    client = MlflowClient(store_uri())
+    version = client.get_model_version("tiny", "1")
+    assert version.description.startswith("free has the lowest bound")
+    assert version.source.startswith("models:/m-")
+    model = client.get_logged_model(version.source.removeprefix("models:/"))
+    assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "tiny", "version": 1}]
+
+
+def test_another_best_arm_takes_the_alias_over(project: Path) -> None:
+    bounds_are(project, **CLEAR)
+    rebuild.main()
+    keep.main(register=True)
+    bounds_are(project, **{"base_s0": 0.1, "base_s1": 0.2, "free_s0": 0.3, "free_s1": 0.4})
+    keep.main(register=True)
+    assert aliases() == {"best": ("2", "base_s0")}
+
+
+def test_arms_that_do_not_differ_are_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their seeds spread by more than they differ."""
+    bounds_are(project, base_s0=0.5, base_s1=0.3, free_s0=0.31, free_s1=0.48)
+    rebuild.main()
+    keep.main(register=True)
+    assert "free has the lowest bound" in (said := capsys.readouterr().out)
+    assert "no difference was measured from base" in said
+
+
+def test_arms_that_may_not_be_compared_have_an_alias_each(
+    project: Path,
+) -> None:
+    shutil.rmtree(project / "results")
+    runs = {**RUNS, "base_s1": run("text"), "free_s1": run("text", kappa=0.125)}
+    write_experiment(project, runs, {"base_s0": 0.1, "free_s1": 0.2})
+    rebuild.main()
+    keep.main(register=True)
+    assert {alias: name for alias, (_, name) in aliases().items()} == {
+        "best-target-small-6500": "base_s0",
+        "best-text-small-6500": "free_s1",
+    }
+
+
+def test_a_store_without_the_model_says_what_brings_it(project: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"has no model .*: `python -m pipelines.tracking --rebuild`"
+    ):
+        keep.main(register=True)

@@ -1,0 +1,66 @@
+"""`make ui` shows runs, on this machine only, and says where."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+from mlflow import MlflowClient
+
+from pipelines import ui
+from pipelines.common.atomic_files import ROOT
+from pipelines.tracking.location import store_uri
+from pipelines.tracking.store import Store
+
+OTHER = "127.0.0.2"  # this machine too, but where a server on 127.0.0.1 does not listen
+
+
+def test_the_address_is_that_of_the_runs_of_the_experiment_at_hand(workspace):
+    store = Store(store_uri())
+    assert ui.address(store, "http://x") == "http://x/#/experiments?workflowType=machine_learning"
+    key = MlflowClient(store_uri()).create_experiment("smoke")
+    assert ui.address(store, "http://x") == (
+        f"http://x/#/experiments/{key}/runs?workflowType=machine_learning&compareRunsMode=CHART"
+    )
+
+
+@pytest.mark.parametrize(("display", "opened"), [("", []), (":0", ["http://x"])])
+def test_it_is_opened_only_where_there_is_a_display(monkeypatch, capsys, display, opened):
+    pages = []
+    monkeypatch.setattr(ui.webbrowser, "open", pages.append)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", display)
+    ui.show("http://x")
+    assert pages == opened
+    assert "http://x" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_server_listens_on_this_machine_alone_and_ends_with_the_command(workspace):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.ui", "--port", str(port)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "DISPLAY": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        line = next(line for line in process.stdout if "MLflow shows the runs at" in line)
+        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in line
+        with pytest.raises(OSError), socket.create_connection((OTHER, port), timeout=5):
+            pass
+        process.terminate()
+        process.wait(60)
+        with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+            pass
+    finally:
+        with suppress(ProcessLookupError):  # ended
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,94 @@
+"""A project with one run, trained, measured at two budgets and scored on a suite, for copies."""
+
+import shutil
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+from mlflow.tracking._tracking_service import utils
+
+from pipelines.artifacts import results
+from pipelines.artifacts.checkpoint import peek
+from pipelines.artifacts.paths import checkpoint_path, results_folder
+from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
+from pipelines.config.load import load_experiment
+from pipelines.evaluate.stage import measure
+from pipelines.tracking.figures import log_suite
+from pipelines.tracking.run import Tracking
+from tests.support.training import RUN, train_run
+
+BATCH = 520  # tokens of a step
+BUDGET, TOKENS = 10 * BATCH, 20 * BATCH
+SUITE = SuiteResults(
+    suite="mini",
+    harness="lm_eval 0",
+    scoring="marginal",
+    samples=2,
+    limit=3,
+    seed=0,
+    tasks={"words": TaskResult(0.5, 0.1, metric="acc", task="words", documents=3, version="1")},
+    skipped={},
+    budgets=[
+        SuiteBudget(tokens, tokens, True, {"words": TaskScore(value, 0.1)})
+        for tokens, value in ((BUDGET, 0.25), (TOKENS, 0.5))
+    ],
+)
+
+
+def settings():
+    """The smoke experiment with a smaller budget, and little that is measured."""
+    experiment = load_experiment()
+    experiment.runs[RUN].budgets = [BUDGET]
+    experiment.evaluation.tokens = 2 * BATCH
+    experiment.evaluation.groups, experiment.evaluation.iwae_samples = 2, 2
+    experiment.evaluation.probe_sequences = 64
+    return experiment
+
+
+def manifest():
+    found = peek(checkpoint_path("smoke", RUN))
+    assert found is not None
+    return found
+
+
+def score():
+    """What stage `suite` leaves, without its harness."""
+    folder = results_folder("smoke", RUN)
+    (folder / "suite_samples").mkdir(exist_ok=True)
+    (folder / "suite_samples/words.jsonl.gz").write_bytes(b"samples")
+    results.write(folder / "suite.json", SUITE)
+    tracking = Tracking("smoke")
+    tracking.start(manifest(), settings(), go_on=True)
+    log_suite(tracking, manifest(), SUITE, TOKENS)
+    for path in (folder / "suite.json", folder / "suite_samples/words.jsonl.gz"):
+        tracking.log_artifact(path)
+    tracking.finish()
+
+
+@pytest.fixture(scope="session")
+def original(tokenized, tmp_path_factory) -> Path:
+    """Tests must not change it: they copy it."""
+    folder = tmp_path_factory.mktemp("original") / "project"
+    folder.mkdir()
+    for name in ("params.yaml", "mlflow.db"):
+        shutil.copy(tokenized.folder / name, folder)
+    (folder / "data").symlink_to(tokenized.folder / "data")
+    with chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        train_run(RUN, budgets=[BUDGET])
+        measure(settings(), RUN)
+        score()
+    return folder
+
+
+@pytest.fixture
+def project(original, tmp_path, monkeypatch) -> Path:
+    """A copy of it in another folder, which is the current one."""
+    folder = tmp_path / "copy of project"
+    shutil.copytree(original, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    utils._artifact_repos_cache.clear()  # of places, by run: the copy is another process's
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return folder

@@ -1,0 +1,154 @@
+"""What is deleted in MLflow, or with its database, comes back."""
+
+import shutil
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from pipelines.artifacts.curve import read_curve
+from pipelines.tracking import rebuild
+from pipelines.tracking.location import store_uri
+from pipelines.tracking.outbox import Record, records
+from pipelines.tracking.run import Tracking
+from tests.support.training import RUN, tracked_runs
+from tests.tracking.conftest import BUDGET, TOKENS, manifest, settings
+
+
+def everything():
+    """All that the store has of the one run, but for ids and times."""
+    client, (run,) = tracked_runs()
+    models = client.search_logged_models([run.info.experiment_id])
+    return {
+        "name": (run.info.run_name, run.info.status),
+        "params": run.data.params,
+        "tags": {k: v for k, v in run.data.tags.items() if k not in ("record", "mlflow.user")},
+        "metrics": {
+            key: [(p.step, p.value) for p in client.get_metric_history(run.info.run_id, key)]
+            for key in run.data.metrics
+            if not key.startswith("system/")  # nowhere but in the store and the outbox
+        },
+        "artifacts": {file.path for file in client.list_artifacts(run.info.run_id)},
+        "inputs": {(i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs},
+        "models": sorted((m.name, str(m.params), len(m.metrics), str(m.status)) for m in models),
+        "outputs": sorted(output.step for output in run.outputs.model_outputs),
+    }
+
+
+def log_figure():
+    tracking = Tracking("smoke")
+    tracking.start(manifest(), settings(), go_on=True)
+    tracking.log_figures("late", {"figure": 1.0}, step=1)
+    tracking.finish()
+
+
+def test_a_deleted_experiment_is_restored_and_recorded_again(project, capsys):
+    client, (run,) = tracked_runs()
+    client.delete_experiment(run.info.experiment_id)
+    log_figure()
+    said = capsys.readouterr().err
+    assert said.count("MLflow experiment smoke was deleted; restored, with the runs it had") == 1
+    assert "does not answer" not in said
+    _, (same,) = tracked_runs()
+    assert same.info.run_id == run.info.run_id and same.data.metrics["late/figure"] == 1.0
+    assert client.get_experiment_by_name("smoke").lifecycle_stage == "active"
+
+
+def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(project, capsys):
+    tracking = Tracking("smoke")
+    tracking.start(manifest(), settings(), go_on=True)
+    tracking.finish()
+    client, (run,) = tracked_runs()
+    client.delete_experiment(run.info.experiment_id)
+    store = tracking.store  # which has seen the run
+    tracking.log_figures("late", {"figure": 1.0}, step=1)
+    with pytest.raises(MlflowException):
+        store.send(tracking.record)
+    log_figure()
+    assert tracked_runs()[1][0].data.metrics["late/figure"] == 1.0
+
+
+@pytest.mark.parametrize("outbox", ["there", "lost"])
+def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys, outbox):
+    with chdir(original):  # the copy's database is not open yet
+        before = everything()
+    for lost in ("mlflow.db", "mlflow.db.lock"):
+        (project / lost).unlink(missing_ok=True)
+    shutil.rmtree("mlartifacts")
+    if outbox == "lost":
+        shutil.rmtree("tracking")
+    rebuild.main()
+    assert "1 runs made anew" in capsys.readouterr().out
+    after = everything()
+    if outbox == "lost":  # neither is in the card
+        before["params"].pop("precision")
+    assert after == before
+    rebuild.main()
+    assert "0 runs made anew" in capsys.readouterr().out
+    assert everything() == before
+    shutil.rmtree("tracking")  # what knows what was sent
+    rebuild.main()
+    assert "0 runs made anew" in capsys.readouterr().out
+    assert everything() == before
+
+
+def test_what_is_rebuilt_is_what_the_results_say(project):
+    shutil.rmtree("tracking")
+    (project / "mlflow.db").unlink()
+    rebuild.main()
+    client, (run,) = tracked_runs()
+    curve = read_curve(Path("results/smoke") / RUN / "curve.csv")
+    points = client.get_metric_history(run.info.run_id, "train/ce_nats")
+    assert [(p.step, p.value) for p in points] == [(row.step, row.ce_nats) for row in curve]
+    times = [p.timestamp for p in points]
+    assert times == sorted(times) and times[0] >= run.info.start_time
+    assert times[-1] <= run.info.end_time + 1
+    bound = client.get_metric_history(run.info.run_id, "bound/bits_per_token")
+    assert [p.step for p in bound] == [BUDGET, TOKENS]
+    words = client.get_metric_history(run.info.run_id, "suite/words")
+    assert [(p.step, p.value) for p in words] == [(BUDGET, 0.25), (TOKENS, 0.5)]
+    assert run.data.params["optim.lr"] and run.data.params["kappa_bits"] == "0.125"
+
+
+def test_a_run_deleted_in_mlflow_stays_deleted(project, capsys):
+    client, (run,) = tracked_runs()
+    client.delete_run(run.info.run_id)
+    rebuild.main()
+    assert "0 runs made anew" in capsys.readouterr().out
+    assert tracked_runs()[1] == []
+
+
+def test_a_rebuilt_run_that_was_cut_short_is_completed(original, project, monkeypatch):
+    with chdir(original):
+        before = everything()
+    shutil.rmtree("tracking")
+    (project / "mlflow.db").unlink()
+    note, count = Record.note, 0
+
+    def die(self, **sent):
+        nonlocal count
+        count += 1
+        if count == 6:
+            raise MlflowException("no answer")
+        note(self, **sent)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "note", die)
+        with pytest.raises(Exception, match="no answer"):
+            rebuild.main()
+    rebuild.main()
+    after = everything()
+    before["params"].pop("precision")
+    assert after == before
+    assert not any(record.pending() for record in records())
+
+
+def test_a_checkpoint_that_is_none_is_passed_over(project, capsys):
+    path = project / "checkpoints/smoke/foreign/last.ckpt"
+    path.parent.mkdir()
+    path.write_bytes(b"foreign")
+    rebuild.main()
+    assert f"{path.relative_to(project)}: passed over" in capsys.readouterr().err
+    assert MlflowClient(store_uri()).get_experiment_by_name("smoke")

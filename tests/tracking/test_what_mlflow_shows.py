@@ -1,0 +1,262 @@
+"""What a user of MLflow finds of a run: descriptions, datasets, models, one bound for every arm."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.results import Evaluation, read
+from pipelines.tracking import system_metrics
+from pipelines.tracking.describe import experiment_note, run_params, run_tags
+from pipelines.tracking.figures import COUNTS
+from pipelines.tracking.lightning_logger import TrackingLogger
+from pipelines.tracking.location import store_uri
+from pipelines.tracking.log import RunLog
+from pipelines.tracking.outbox import Record, records
+from pipelines.tracking.store import Store, send_waiting
+from pipelines.tracking.system_metrics import SECONDS, SystemMetrics
+from tests.support.training import RUN, tracked_runs
+from tests.tracking.conftest import BUDGET, TOKENS, manifest, settings
+
+CALLS = ("log_inputs", "create_logged_model", "finalize_logged_model", "log_outputs", "log_batch",
+         "set_experiment_tag", "log_artifact")  # fmt: skip
+
+
+@pytest.fixture
+def run(project):
+    return tracked_runs()[1][0]
+
+
+def card(kappa=0.125, **changes):
+    run = {"data": "target", "model": "m", "tokens": 100, "seed": 0, "budgets": []}
+    run |= {"kappa_bits": kappa, "extra_blocks": 0} | changes
+    return Manifest("e", "name", run, {"latent_bits": 8, "latent_block": None}, 11, "d", "s")
+
+
+def test_one_bound_for_every_arm_and_budget_against_tokens(project, run):
+    client = MlflowClient(store_uri())
+    evaluation = read(Path("results/smoke") / RUN / "evaluation.json", Evaluation, "evaluate")
+    history = client.get_metric_history(run.info.run_id, "bound/bits_per_token")
+    assert [(p.step, p.value) for p in history] == [
+        (each.tokens, each.bits_per_token.bound.mean) for each in evaluation.budgets
+    ]
+    assert [p.step for p in history] == [BUDGET, TOKENS]
+    assert run.data.metrics["bound/bits_per_token"] == evaluation.bits_per_token.bound.mean
+
+
+def test_counts_are_no_charts(run):
+    counts = {f"eval/{key}" for key in COUNTS}
+    assert not counts & run.data.metrics.keys()
+    assert run.data.params["trained_tokens"] == str(TOKENS)
+    assert int(run.data.params["parameters"]) > 1000
+    assert int(run.data.tags["eval.documents"]) > 0
+    assert min(run.data.metrics).startswith("bound/")  # MLflow draws them in this order
+
+
+def test_kappa_is_a_number_that_a_baseline_has_not():
+    baseline, free = (run_params(card(kappa), {}, 1) for kappa in (None, 0.5))
+    assert free["kappa_bits"] == free["kappa_axis"] == "0.5"
+    assert "kappa_bits" not in baseline and baseline["kappa_axis"] == "-1"
+    assert "None" not in {*baseline.values(), *free.values()}
+    assert run_tags(card(None))["arm"] == "baseline"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        (card(None), "**Baseline** on `target`, model `m`, 100 tokens, seed 0."),
+        (card(None, extra_blocks=2), "**Baseline, with 2 more blocks** on"),
+        (card(0.125), "**Free Transformer with κ = 1/8 bit per token** on"),
+        (card(2.0), "**Free Transformer with κ = 2 bits per token** on"),
+    ],
+)
+def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it(manifest, words):
+    tags = run_tags(manifest)
+    note = tags["mlflow.note.content"]
+    assert note.startswith(words)
+    assert "`bound/bits_per_token`" in note and "docs/measurement.md" in note
+    assert "`dvc repro train@name`" in note
+    assert tags["mlflow.source.type"] == "LOCAL"
+    assert tags["mlflow.user"] and tags["mlflow.source.name"].startswith("pipelines.")
+
+
+def test_the_experiment_has_a_description_which_a_user_may_replace(project, run):
+    client = MlflowClient(store_uri())
+    wanted = experiment_note(settings())
+    assert f"| {RUN} | 1/8 | target |" in wanted and "make repro EXPERIMENT=smoke" in wanted
+
+    def note():
+        return client.get_experiment(run.info.experiment_id).tags["mlflow.note.content"]
+
+    assert note() == wanted
+    store = Store(store_uri())
+    store.describe_experiment("smoke", "changed")
+    assert note() == "changed"
+    client.set_experiment_tag(run.info.experiment_id, "mlflow.note.content", "my own words")
+    store.describe_experiment("smoke", wanted)
+    assert note() == "my own words"
+
+
+def test_a_user_may_replace_a_tag_of_a_run(project, run):
+    client = MlflowClient(store_uri())
+    client.set_tag(run.info.run_id, "mlflow.note.content", "my own words")
+    (record,) = records()
+    record.tags = {**record.tags, "new": "tag"}
+    record.save()
+    send_waiting(Store(store_uri()))
+    tags = client.get_run(run.info.run_id).data.tags
+    assert (tags["mlflow.note.content"], tags["new"]) == ("my own words", "tag")
+
+
+def test_datasets_are_inputs_with_digest_source_and_context(run):
+    inputs = {each.dataset.name: each for each in run.inputs.dataset_inputs}
+    contexts = {name: each.tags[0].value for name, each in inputs.items()}
+    assert contexts == {"target_train": "train", "target_validation": "eval", "words": "eval"}
+    held_out = inputs["target_validation"].dataset
+    assert held_out.digest == manifest().data_hash
+    assert json.loads(held_out.source) == {"uri": "data/tokens/target"}
+    assert json.loads(held_out.profile)["documents"] > 0
+
+
+def test_every_kept_checkpoint_is_a_logged_model_with_its_figures_by_dataset(project, run):
+    client = MlflowClient(store_uri())
+    models = {m.name: m for m in client.search_logged_models([run.info.experiment_id])}
+    assert models.keys() == {RUN, f"{RUN}_at_{BUDGET}"}
+    for name, tokens, words in ((RUN, TOKENS, 0.5), (f"{RUN}_at_{BUDGET}", BUDGET, 0.25)):
+        model = models[name]
+        assert str(model.status) == "READY" and model.source_run_id == run.info.run_id
+        assert (model.params["tokens"], model.params["kappa_bits"]) == (str(tokens), "0.125")
+        assert (project / model.tags["checkpoint"]).exists()
+        figures = {(m.key, m.dataset_name): m for m in model.metrics}
+        bound = figures["bound/bits_per_token", "target_validation"]
+        assert (bound.step, bound.dataset_digest) == (tokens, manifest().data_hash)
+        assert figures["suite/words", "words"].value == words
+    assert sorted(each.step for each in run.outputs.model_outputs) == [BUDGET, TOKENS]
+
+
+@pytest.mark.parametrize("every", [3, 5, 7])
+def test_calls_whose_answer_is_lost_double_nothing(project, monkeypatch, every):
+    """Each fails in turn before and after its work, all from an empty store."""
+    (project / "mlflow.db").unlink()
+    shutil.rmtree("mlartifacts")
+    (record,) = records()
+    record.sent, record.run_id, record.model_ids = {}, "", {}
+    record.save()
+    count = 0
+
+    def wrap(call):
+        def answer(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count % every:
+                return call(*args, **kwargs)
+            if count // every % 2:
+                call(*args, **kwargs)
+            raise MlflowException("no answer")
+
+        return answer
+
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(MlflowClient, name, wrap(getattr(MlflowClient, name)))
+        for _ in range(60):
+            try:
+                Store(store_uri()).send(record)
+            except MlflowException:
+                (record,) = records()  # as the next process reads it
+                continue
+            break
+    assert not record.pending()
+    client, (run,) = tracked_runs()
+    models = client.search_logged_models([run.info.experiment_id])
+    assert sorted(m.name for m in models) == [RUN, f"{RUN}_at_{BUDGET}"]
+    for model in models:
+        points = [(m.key, m.dataset_name) for m in model.metrics]
+        assert len(points) == len(set(points)) > 2 and str(model.status) == "READY"
+    assert len(run.inputs.dataset_inputs) == 3 and len(run.outputs.model_outputs) == 2
+    for key in run.data.metrics:
+        points = client.get_metric_history(run.info.run_id, key)
+        assert len(points) == len({point.step for point in points}), key
+
+
+def test_a_record_of_an_earlier_version_still_loads_and_is_not_pending(project):
+    (record,) = records()
+    path = record.folder / "record.json"
+    raw = json.loads(path.read_text())
+    for key in ("inputs", "models", "model_ids", "experiment_note"):
+        raw.pop(key)
+        raw["sent"].pop(key, None)
+    raw["metrics"] = [point[:4] for point in raw["metrics"]]
+    path.write_text(json.dumps(raw))
+    (record,) = records()
+    assert record.run_id and not record.pending()
+
+
+# The machine
+
+
+class Log(RunLog):
+    def __init__(self):
+        self.record = Record("sqlite://", "e", "name", "s", started=1)
+
+    def commit(self):
+        pass
+
+
+def test_the_machine_is_sampled_with_rows_and_not_more_often_than_every_few_seconds(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(system_metrics, "monotonic", lambda: clock[0])
+    log = Log()
+    logger = TrackingLogger(log)
+    for step, seconds in ((1, 0.0), (2, SECONDS - 1), (3, 1.0), (4, SECONDS)):
+        clock[0] += seconds
+        logger.log_metrics({"step": step, "tokens": 10 * step, "ce_nats": 1.0}, step)
+    points = [point for point in log.record.metrics if point[0].startswith("system/")]
+    cpu = [(key, step) for key, _, _, step in points if "cpu" in key]
+    assert cpu == [("system/cpu_utilization_percentage", step) for step in (1, 3, 4)]
+    assert {"system/system_memory_usage_megabytes", "system/network_receive_megabytes"} <= {
+        key for key, *_ in points
+    }
+
+
+def test_the_machine_is_not_measured_twice_for_steps_that_a_resumed_run_repeats(monkeypatch):
+    log = Log()
+    for step in (1, 2, 2, 1, 3):  # killed after 2, and resumed from a checkpoint at 0
+        log.log_system({"cpu_utilization_percentage": float(step)}, step)
+    assert [point[3] for point in log.record.metrics] == [1, 2, 3]
+    log.record.trained_steps = 9
+    log.log_system({"cpu_utilization_percentage": 1.0}, 9)
+    assert len(log.record.metrics) == 3
+
+
+def test_a_machine_without_a_gpu_has_figures_all_the_same():
+    figures = SystemMetrics().sample()
+    assert 0 <= figures["cpu_utilization_percentage"] <= 100 * 1024
+    assert figures["system_memory_usage_percentage"] > 0
+
+
+def test_a_gpu_is_sampled_and_a_monitor_that_fails_is_left_out(monkeypatch):
+    class Gpu(CPUMonitor):
+        def collect_metrics(self):
+            self._metrics["gpu_0_utilization_percentage"].append(50.0)
+
+    def hidden():
+        raise FileNotFoundError("/proc/diskstats")
+
+    monkeypatch.setattr(system_metrics, "GPUMonitor", Gpu)
+    monkeypatch.setattr(system_metrics, "DiskMonitor", hidden)
+    figures = SystemMetrics().sample()
+    assert figures["gpu_0_utilization_percentage"] == 50.0
+    assert "system_memory_usage_percentage" in figures
+    assert "disk_usage_percentage" not in figures
+
+
+def test_a_figure_that_is_not_a_number_is_left_out():
+    log = Log()
+    log.log_figures("eval", {"se": float("nan"), "mean": 1.0}, 5)
+    assert [point[0] for point in log.record.metrics] == ["eval/mean"]
