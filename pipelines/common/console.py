@@ -44,7 +44,7 @@ class Bar(tqdm):  # type: ignore[type-arg]
         wanted = ("unit", "unit_scale", "bar_format", "initial")
         options = {key: self.options[key] for key in wanted if key in self.options}
         words = {"prefix": self.options.get("desc"), "postfix": getattr(self, "postfix", None)}
-        return tqdm.format_meter(self.n, self.total, elapsed, **options, **words).strip()
+        return tqdm.format_meter(self.n, self.total or 0, elapsed, **options, **words).strip()
 
 
 def say(line: str) -> None:

@@ -113,7 +113,8 @@ def score(
     documents: list[int] = []
     parts: list[Sums] = []
     start = perf_counter()
-    total = min(settings.tokens, shards.metadata.splits["validation"].tokens)
+    held_out_tokens = shards.metadata.splits["validation"].tokens
+    total = min(settings.tokens or held_out_tokens, held_out_tokens)
     with Bar(total, desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
         for batch in packed(held_out(shards, context, settings.tokens), context, rows):
             part = bounds_of(model, batch, settings, device)

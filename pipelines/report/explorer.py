@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from pipelines.artifacts.results import Generations
+from pipelines.common.printable import printable
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
-from pipelines.report.wording import count, printable
+from pipelines.report.wording import count
 
 
 @dataclass(frozen=True)
