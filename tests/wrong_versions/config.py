@@ -116,14 +116,6 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
-        "an anchor in itself",
-        "common/yaml_files.py",
-        "event.anchor in open_anchors",
-        "False",
-        "config/test_broken_files.py::test_a_broken_params_yaml_is_named",
-        "pipelines",
-    ),
-    Wrong(
         "params.yaml written before it is checked",
         "compose.py",
         "    config = compose_config(overrides)\n    parse",
