@@ -7,6 +7,7 @@ Prints the address, and opens it where there is a display.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import webbrowser
@@ -36,7 +37,13 @@ def address(store: Store, base: str) -> str:
 
 
 def serve(port: int) -> subprocess.Popen[bytes]:
-    """Start MLflow's server on the local store."""
+    """Start MLflow's server on the local store; raises UserError if the port is not free."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise UserError(
+            f"port {port}: {error.strerror}; `make ui PORT=5001` takes another"
+        ) from None
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store_uri()]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--uvicorn-opts", "--log-level warning"]  # no line a request

@@ -64,7 +64,7 @@ def dvc_at_work() -> str:
     DVC has its lock but while the command of a stage runs; then the stage's outputs are in rwlock.
     """
     with suppress(OSError, ValueError, LookupError, AttributeError):
-        rwlock = json.loads((FOLDER / "rwlock").read_text(encoding="utf-8"))
+        rwlock = json.loads((FOLDER / "rwlock").read_bytes())
         readers = [info for infos in rwlock.get("read", {}).values() for info in infos]
         for info in [*rwlock.get("write", {}).values(), *readers]:
             if words := described("dvc", int(info["pid"])):

@@ -79,7 +79,11 @@ def bring_back(store: Store, path: Path) -> bool:
         if record.spec_hash == manifest.spec_hash and record.uri == in_project(store.uri)
     ]
     run = None if known else run_of(store, manifest)
-    record = known[-1] if known else described(store, path, manifest)
+    record = described(store, path, manifest)
+    if known:  # one of an earlier version has fewer parameters and tags
+        params, tags, record = record.params, record.tags, known[-1]
+        record.params = params_with(record.params, params)
+        record.tags = tags | record.tags
     if run:
         record.key = run.data.tags.get(KEY, record.key)
     record.folder.mkdir(parents=True, exist_ok=True)

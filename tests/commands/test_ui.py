@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 
 from pipelines import ui
 from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
 from pipelines.tracking.location import store_uri
 from pipelines.tracking.store import Store
 
@@ -37,6 +38,13 @@ def test_it_is_opened_only_where_there_is_a_display(monkeypatch, capsys, display
     ui.show("http://x")
     assert pages == opened
     assert "http://x" in capsys.readouterr().out
+
+
+def test_a_port_that_is_taken_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port}: .*in use; `make ui PORT=5001`"):
+            ui.serve(port)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What is deleted in MLflow, or with its database, comes back."""
 
+import os
 import shutil
 from contextlib import chdir
 from pathlib import Path
@@ -89,6 +90,8 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys, 
     assert "0 runs made anew" in capsys.readouterr().out
     assert everything() == before
     shutil.rmtree("tracking")  # what knows what was sent
+    for path in (*project.rglob("last.ckpt"), *project.rglob("*.json")):
+        os.utime(path, (1e9, 1e9))  # as after `dvc checkout`: times are made from these
     rebuild.main()
     assert "0 runs made anew" in capsys.readouterr().out
     assert everything() == before
@@ -143,6 +146,21 @@ def test_a_rebuilt_run_that_was_cut_short_is_completed(original, project, monkey
     before["params"].pop("precision")
     assert after == before
     assert not any(record.pending() for record in records())
+
+
+def test_a_run_of_an_earlier_version_gets_todays_names(project):
+    (record,) = records()
+    record.params = {"run.kappa_bits": "0.125", "config_hash": record.spec_hash}
+    record.metrics = [point for point in record.metrics if not point[0].startswith("bound/")]
+    record.inputs, record.models, record.model_ids = [], [], {}
+    record.metrics = [point[:4] for point in record.metrics]
+    record.run_id, record.sent = "", {}
+    record.save()
+    (project / "mlflow.db").unlink()
+    rebuild.main()
+    _, (run,) = tracked_runs()
+    assert run.data.params["kappa_bits"] == run.data.params["run.kappa_bits"] == "0.125"
+    assert run.data.metrics["bound/bits_per_token"] and len(run.outputs.model_outputs) == 2
 
 
 def test_a_checkpoint_that_is_none_is_passed_over(project, capsys):
