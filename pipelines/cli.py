@@ -133,7 +133,10 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
         "pipelines.tracking.__main__",
         [option("--rebuild", is_flag=True, help="Bring back what the store has lost.")],
     ),
-    "ui": ("pipelines.ui", [option("--port", type=click.IntRange(1, 65535), default=5000)]),
+    "ui": (
+        "pipelines.ui",
+        [option("--port", type=click.IntRange(1, 65535), default=5000, help="On this machine.")],
+    ),
     "job": (
         "pipelines.job",
         [

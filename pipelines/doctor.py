@@ -47,11 +47,15 @@ def python() -> Finding:
     return Finding("Python", value)
 
 
+def text_of(name: str) -> str:
+    """A file of the project; nothing, where only its code was copied to."""
+    path = ROOT / name
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
 def packages() -> Finding:
-    pinned = dict(
-        re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M)
-    )
-    section = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("dependencies = [")[2]
+    pinned = dict(re.findall(r"^(\S+)==(\S+)$", text_of("constraints.txt"), re.M))
+    section = text_of("pyproject.toml").partition("dependencies = [")[2]
     names = re.findall(r'^    "([\w-]+)', section.partition("\n]")[0], re.M)
     missing, others = [], []
     for name in names:

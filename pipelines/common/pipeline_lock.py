@@ -34,7 +34,7 @@ def pipeline_alone(wait: bool = True) -> Iterator[None]:
             say(f"waiting for {who}, which is at work in this folder")
         said = who
         sleep(1)
-    HOLDER.write_text(str(psutil.Process().pid))
+    HOLDER.write_text(str(psutil.Process().pid), encoding="utf-8")
     try:
         yield
     finally:
@@ -50,7 +50,10 @@ def acquire(lock: FileLock) -> str:
         lock.acquire(timeout=0)
     except Timeout:
         with suppress(OSError, ValueError):
-            return described("make repro", int(HOLDER.read_text())) or "another make repro"
+            return (
+                described("make repro", int(HOLDER.read_text(encoding="utf-8")))
+                or "another make repro"
+            )
         return "another make repro"
     return ""
 
@@ -61,7 +64,7 @@ def dvc_at_work() -> str:
     DVC has its lock but while the command of a stage runs; then the stage's outputs are in rwlock.
     """
     with suppress(OSError, ValueError, LookupError, AttributeError):
-        rwlock = json.loads((FOLDER / "rwlock").read_text())
+        rwlock = json.loads((FOLDER / "rwlock").read_bytes())
         readers = [info for infos in rwlock.get("read", {}).values() for info in infos]
         for info in [*rwlock.get("write", {}).values(), *readers]:
             if words := described("dvc", int(info["pid"])):

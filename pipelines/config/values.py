@@ -1,7 +1,7 @@
 """What any setting may be: a number finite and exact, a text UTF-8, a boolean true or false.
 
-Hydra converts values before anyone can check them, so what is true or false is decided where
-OmegaConf converts: importing this module changes it.
+Hydra converts values before anyone can check them, so what a boolean takes is decided where
+OmegaConf converts: importing this module changes that.
 """
 
 from dataclasses import fields, is_dataclass
@@ -9,7 +9,7 @@ from enum import Enum
 from math import isfinite
 from typing import Any
 
-from omegaconf import BooleanNode
+from omegaconf import BooleanNode, FloatNode
 from omegaconf.errors import ValidationError
 
 LARGEST = 1 << 53  # integers up to it are exact in JSON, in charts and in MLflow, as doubles
@@ -21,7 +21,16 @@ def true_or_false(self: BooleanNode, value: Any) -> bool:
     return value
 
 
+def number(self: FloatNode, value: Any) -> float:
+    try:
+        return as_omegaconf_does(self, value)
+    except OverflowError:
+        raise ValidationError(f"'{shortened(str(value))}' is too large for a number") from None
+
+
+as_omegaconf_does = FloatNode._validate_and_convert_impl
 BooleanNode._validate_and_convert_impl = true_or_false  # type: ignore[method-assign]
+FloatNode._validate_and_convert_impl = number  # type: ignore[method-assign]
 
 
 def check_values(key: str, value: Any) -> None:
@@ -36,6 +45,9 @@ def check_values(key: str, value: Any) -> None:
         check_value(key, value)
         return
     for name, entry in entries:
+        if isinstance(entry, dict | list) and not is_dataclass(value):
+            # OmegaConf lets these through as entries of typed lists and mappings
+            raise ValueError(f"{key}.{name}: {shortened(str(entry))} is not a single value")
         check_values(f"{key}.{name}" if key else name, entry)
 
 

@@ -53,6 +53,9 @@ def memory_shards() -> SimpleNamespace:
     numbers = np.random.default_rng(0)
     ids = [numbers.integers(1, VOCABULARY, length) for length in LENGTHS]
     documents = [np.concatenate(([END], part, [END])) for part in ids]
+    held_out = SimpleNamespace(tokens=sum(map(len, documents)))
     return SimpleNamespace(
-        documents=lambda split: iter(documents), token_bytes=lambda: torch.arange(VOCABULARY)
+        metadata=SimpleNamespace(splits={"validation": held_out}),
+        documents=lambda split: iter(documents),
+        token_bytes=lambda: torch.arange(VOCABULARY),
     )
