@@ -16,6 +16,7 @@ from pathlib import Path
 from pipelines import cli
 from pipelines.common.atomic_files import alone
 from pipelines.common.errors import UserError
+from pipelines.common.without_git import allow_no_git
 
 USAGE = "usage: python -m pipelines.job <folder that all nodes share> -- <command> [<argument> …]"
 BROUGHT = ".brought.json"  # the files of the last job, to remove those that are gone
@@ -56,10 +57,7 @@ def bring(tree: Path, folder: Path) -> None:
         if not (target.exists() and filecmp.cmp(tree / name, target, shallow=False)):
             shutil.copy2(tree / name, target)
     list_file.write_text(json.dumps(brought), encoding="utf-8")
-    if not (folder / ".git").exists():  # DVC asks for git unless it is told not to
-        subprocess.run(
-            ["dvc", "config", "--quiet", "--local", "core.no_scm", "true"], cwd=folder, check=True
-        )
+    allow_no_git(folder)
 
 
 def main(folder: str, command: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from pipelines import cli
 from pipelines.artifacts.paths import report_folder
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
+from pipelines.common.without_git import allow_no_git
 from pipelines.compose import compose_valid, write_params
 
 
@@ -36,6 +37,10 @@ def main(overrides: Sequence[str], wait: bool) -> None:
     with pipeline_alone(wait):
         config = compose_valid(overrides)
         write_params(config)
+        if allow_no_git(Path()):
+            print(
+                "no git here: DVC works without it from now on (core.no_scm in .dvc/config.local)"
+            )
         if code := dvc_repro():
             raise SystemExit(code)
     try:

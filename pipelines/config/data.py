@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from math import isfinite
 from typing import Any, get_args
 
@@ -155,6 +156,11 @@ def check_filled(entry: Any, *names: str) -> None:
             raise ValueError(f"{name}: empty")
 
 
+@cache  # a merge copies it
+def structured(kind: type) -> Any:
+    return OmegaConf.structured(kind)
+
+
 def merge_data(source: str, key: str, entry: Any) -> Data:
     """A data entry, typed by its ``source``; raises UserError naming file and dotted key."""
     data: Data = merge(source, key, entry, SOURCES)
@@ -170,7 +176,7 @@ def merge(source: str, key: str, entry: Any, kinds: dict[str, Any]) -> Any:
     if not isinstance(entry, DictConfig) or entry.get("source") not in kinds:
         raise UserError(f"{source}: {key}.source: not one of {', '.join(sorted(kinds))}")
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(kinds[entry.source]), entry)
+        merged = OmegaConf.merge(structured(kinds[entry.source]), entry)
         if missing := sorted(OmegaConf.missing_keys(merged)):
             raise UserError(f"{source}: {key}.{missing[0]} is missing")
         return OmegaConf.to_object(merged)

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipelines.common.errors import UserError
 from pipelines.common.yaml_files import read_yaml
 from pipelines.config.checks import check
-from pipelines.config.data import dotted, keyed, merge_data
+from pipelines.config.data import dotted, keyed, merge_data, structured
 from pipelines.config.schema import Experiment
 
 PARAMS = Path("params.yaml")
@@ -42,7 +42,7 @@ def read_params(path: Path = PARAMS) -> DictConfig:
 def parse(node: DictConfig, source: str) -> Experiment:
     """Validate a composed configuration; raises UserError naming ``source`` and the dotted key."""
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(Experiment), node)
+        merged = OmegaConf.merge(structured(Experiment), node)
         OmegaConf.resolve(merged)
         data = {
             name: merge_data(source, f"data.{name}", entry) for name, entry in merged.data.items()
@@ -58,7 +58,7 @@ def parse(node: DictConfig, source: str) -> Experiment:
     try:
         check(experiment)
     except ValueError as error:
-        raise UserError(f"{source}: {error}") from None
+        raise UserError(f"{source}: {' '.join(str(error).split())}") from None
     for key in left_out(asdict(experiment), node):
         hint = DATA_HINT if key.startswith("data.") else PARAMS_HINT
         raise UserError(f"{source}: {key} is missing; {hint}")

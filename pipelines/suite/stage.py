@@ -76,6 +76,8 @@ class Progress:
         try:
             # no pydantic: a text of a benchmark may hold what is no Unicode character
             result, scores, log = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(log, list):
+                raise TypeError
             known = result_files.validate(TaskResult, json.dumps(result).encode())
             return Outcome(known, scores, log)
         except (OSError, ValueError, TypeError, RecursionError):

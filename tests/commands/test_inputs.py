@@ -11,6 +11,7 @@ import yaml
 
 from pipelines import inputs
 from pipelines.common import file_listing
+from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Fingerprint
 from pipelines.config.data import Hub
 
@@ -169,3 +170,20 @@ def test_little_is_imported():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"torch", "numpy", "pyarrow", "datasets", "lightning", "omegaconf"}
     assert not heavy & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"known": 3}', b"\xff", b'{"known": [[]]}'])
+def test_a_damaged_note_of_the_suite_is_made_again(content, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = inputs.INPUTS / "suite.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    inputs.note_suite({})
+    assert "suite.json is damaged" in capsys.readouterr().out
+    assert json.loads(path.read_bytes())["known"] == []
+
+
+def test_a_tokenizer_that_is_no_file_is_not_read(tmp_path):
+    """A device has no end."""
+    with pytest.raises(UserError, match="/dev/zero is not a file"):
+        inputs.tokenizer_input("data.x", {"tokenizer": "/dev/zero"})

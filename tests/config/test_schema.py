@@ -113,6 +113,7 @@ def test_the_papers_third_experiment_has_the_arms_of_table_3_and_its_last_third(
 RUN = "runs.free_k1_8"
 ARCHITECTURE = "models.target_small.architecture"
 PART = "data.stdlib.parts.stdlib"
+SMALLEST = "{data: target, model: target_small, kappa_bits: null, tokens: 10400}"
 
 
 def expected(change: str) -> str:
@@ -225,6 +226,41 @@ MISTAKES = [
     ("expectation=lower", "expectation", "not a ListConfig"),
     ("expectation=null", "expectation", "not Optional"),
     (f"{RUN}.kappa_warmup_steps=-1", f"{RUN}.kappa_warmup_steps", "-1 is outside 0 … 20"),
+    ("runs.baseline.kappa_warmup_steps=5", "runs.baseline.kappa_warmup_steps", "has no κ"),
+    (f"{ARCHITECTURE}.rope_theta=0", f"{ARCHITECTURE}.rope_theta", "from 1 on"),
+    (f"{ARCHITECTURE}.rope_theta=-1", f"{ARCHITECTURE}.rope_theta", "from 1 on"),
+    (f"{ARCHITECTURE}.rope_theta=nan", f"{ARCHITECTURE}.rope_theta", "not a finite number"),
+    (f"{ARCHITECTURE}.rope_theta=inf", f"{ARCHITECTURE}.rope_theta", "not a finite number"),
+    (f"{ARCHITECTURE}.norm_eps=0", f"{ARCHITECTURE}.norm_eps", "positive"),
+    (f"{ARCHITECTURE}.d_model=2097152", f"{ARCHITECTURE}.d_model", "more than 1048576"),
+    (f"{ARCHITECTURE}.n_layers=2000", f"{ARCHITECTURE}.n_layers", "more than 1024"),
+    ("models.target_small.optim.weight_decay=inf", "models.target_small.optim.weight", "finite"),
+    (f"{RUN}.tokens=9007199254740993", f"{RUN}.tokens", "outside −2^53 … 2^53"),
+    (f"{RUN}.tokens={10**30}", f"{RUN}.tokens", "outside −2^53 … 2^53"),
+    (f"seeds=[{10**30}]", "seeds.0", "outside −2^53 … 2^53"),
+    (f"evaluation.groups={2**64}", "evaluation.groups", "outside −2^53 … 2^53"),
+    (f"data.target.train_sequences={2**64}", "data.target.train_sequences", "outside −2^53"),
+    ("data.target.seed=4294967296", "data.target.seed", "outside 0 … 2^32 − 1"),
+    ("data.stdlib.seed=-1", "data.stdlib.seed", "outside 0 … 2^32 − 1"),
+    (f"evaluation.proposal={10**400}", "evaluation.proposal", "too large"),
+    ("suite.run_code=-1", "suite.run_code", "neither true nor false"),
+    ("suite.run_code=1", "suite.run_code", "neither true nor false"),
+    ("suite.run_code=yes", "suite.run_code", "neither true nor false"),
+    ("data.stdlib.deduplicate=0", "data.stdlib.deduplicate", "neither true nor false"),
+    (f"{ARCHITECTURE}.tied=2", f"{ARCHITECTURE}.tied", "neither true nor false"),
+    (f"name={'a' * 300}", "name", "120 at most"),
+    (
+        f"+runs={{{'a' * 300}: {SMALLEST}}}",
+        f"runs.{'a' * 40}… (300 characters)",
+        "at most 120 characters",
+    ),
+    ("+source@data.code=target", "data.code", "missing"),
+    ("data.stdlib.end_of_text=a", "data.stdlib.end_of_text", "a single character"),
+    ("~suite_runs", "suite_runs.text_free_k1_2", "left out, not stdlib"),
+    ("suite.name=none", "suite.name", "none, which has tasks"),
+    (f"{PART}.exclude=[[a]]", f"{PART}.exclude.0", "not a single value"),
+    ("experiment=null", "experiment", "null is not one of figure4"),
+    ("data=null", "data", "null is not one of coin"),
     (f"{RUN}.kappa_warmup_steps=21", f"{RUN}.kappa_warmup_steps", "the steps of 10400 tokens"),
 ]
 
@@ -257,10 +293,26 @@ def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, 
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     with pytest.raises(UserError) as caught:
-        parse(compose_config(["experiment=smoke", override]), "conf")
+        chosen = [] if override.startswith("experiment=") else ["experiment=smoke"]
+        parse(compose_config([*chosen, override]), "conf")
     assert str(caught.value).replace("conf/:", "conf:").startswith(f"conf: {key}")
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ({"text_free_k1_2": "nothing"}, "text_free_k1_2: nothing, not stdlib"),
+        ({"text_free_k1_2": "stdlib", "baseline": "target"}, "baseline: target, not left out"),
+        ({}, "text_free_k1_2: left out, not stdlib"),
+    ],
+)
+def test_the_runs_of_the_suite_are_those_on_text_with_their_data(listed, words):
+    config = compose_config(["experiment=smoke"])
+    config.suite_runs = listed
+    with pytest.raises(UserError, match=rf"^conf: suite_runs\.{words}"):
+        parse(config, "conf")
 
 
 def test_one_expectation_of_two_arms_is_enough():

@@ -10,14 +10,15 @@ import yaml
 from pipelines import inputs
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
-from pipelines.artifacts.suite_results import SuiteBudget, SuiteLastThird, TaskScore
+from pipelines.artifacts.suite_results import SuiteBudget, SuiteLastThird, TaskResult, TaskScore
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
+from pipelines.config.suite import SuiteTask
 from pipelines.suite import benchmark_data, task_index
 from pipelines.suite import stage as suite
 from pipelines.suite.stage import last_third, score_run
-from pipelines.suite.tasks import Skipped
+from pipelines.suite.tasks import Outcome, Skipped
 from tests.support.training import same, tracked_runs, train_run
 
 RUN = "text_free_k1_2"
@@ -245,3 +246,19 @@ def test_a_malformed_suite_is_named(workspace, content):
     open("params.yaml", "w").write(yaml.safe_dump(params))
     with pytest.raises(UserError, match=r"params\.yaml: suite\.tasks: .*each with its `task`"):
         inputs.main()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"notes", b"\xff", b"[]", b"[1, 2, 3]", b'[{"value": "a"}, null, []]',
+     b'[{"value": 0.5}, null, 3]', b'[{}, null, []]', b"[" * 5000],
+)  # fmt: skip
+def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
+    spec = SuiteTask(task="ft_words", key="acc,none")
+    progress = suite.Progress(tmp_path / "baseline.suite", "decisive")
+    outcome = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
+    progress.write("words", spec, outcome)
+    assert progress.read("words", spec) == outcome
+    progress.path("words", spec).write_bytes(content)
+    assert progress.read("words", spec) is None
+    assert "is damaged: words is scored again" in capsys.readouterr().out

@@ -1,14 +1,13 @@
-"""Wrong and odd configurations from a seed, and what becomes of each: see tests/config/test_fuzz.py.
+"""Odd and broken configurations from a seed, and what becomes of each: tests/config/test_fuzz.py.
 
-By hand, with a table of the outcomes (also of another checkout, by PYTHONPATH):
-    python -m tests.support.fuzz
+By hand, with a table of the outcomes: python -m tests.support.fuzz
 """
 
 import copy
 import gc
 import json
-import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -49,18 +48,48 @@ TRIED: set[str] = set()  # what a model is made of, where it could be made
 COMPUTE = SimpleNamespace(flops=1e15, mfu=0.4, memory=80.0, price=2.5)
 LONG = "a" * 300
 VALUES = [
-    None, True, False, 0, 1, -1, 2, 3, 7, 64, 1 << 31, 1 << 32, 1 << 53, 1 << 63, -(1 << 63), 1 << 64,
-    10**30, 10**400, 0.0, -0.0, 0.5, 1.0, -1.5, 1e-300, 1e300, nan, inf, -inf,
-    "", " ", "a", "null", "nan", "1", "-1", "1e6", "0x10", "yes", "on", "true", "???", "-", "~", "a.b",
-    "a/b", "../a", "/", "/dev/zero", "*", "[", "a**b", "κ", "é\n\n", "\0", "\x1b[31m", "\ud800", LONG,
-    "${name}", "${nothing}", "${", "${oc.env:NOTHING}", "${oc.env:HOME}", "${runs}", "{a: 1}", "wsd",
-    "text", "target", "files", "hub", "baseline", "stdlib", "default", "none", "fsdp", "bf16", "lower",
-    [], [1], [0, 0], ["a"], [None], [[]], [{}], {}, {"a": 1}, {"a": {}}, {"a": None}, {1: 2},
+    None, True, False, 0, 1, -1, 2, 3, 7, 64, 1 << 31, 1 << 32, 1 << 53, 1 << 63, -(1 << 63),
+    1 << 64, 10**30, 10**400, 0.0, -0.0, 0.5, 1.0, -1.5, 1e-300, 1e300, nan, inf, -inf, "", " ",
+    "a", "null", "nan", "1", "-1", "1e6", "0x10", "yes", "on", "true", "???", "-", "~", "a.b",
+    "a/b", "../a", "/", "/dev/zero", "*", "[", "a**b", "κ", "é\n\n", "\0", "\x1b[31m", "\ud800",
+    LONG, "${name}", "${nothing}", "${", "${oc.env:NOTHING}", "${oc.env:HOME}", "${runs}",
+    "{a: 1}", "wsd", "text", "target", "files", "hub", "baseline", "stdlib", "default", "none",
+    "fsdp", "bf16", "lower", [], [1], [0, 0], ["a"], [None], [[]], [{}], {}, {"a": 1}, {"a": {}},
+    {"a": None}, {1: 2},
 ]  # fmt: skip
-NAMES = ["a", "b_1", "A", "a.b", "", " ", LONG, "κ", "a/b", "..", "_", "1", "code", "null", "${a}", 3]
+NAMES = [
+    "a",
+    "b_1",
+    "A",
+    "a.b",
+    "",
+    " ",
+    LONG,
+    "κ",
+    "a/b",
+    "..",
+    "_",
+    "1",
+    "code",
+    "null",
+    "${a}",
+    3,
+]
 GROUPS = ("experiment", "data", "model", "suite", "text", "sweep", "nothing", "source@data.a",
           "part@data.stdlib.parts.a", "hydra/launcher", "model@x")  # fmt: skip
-FORMS = ("{k}={v}", "+{k}={v}", "++{k}={v}", "~{k}", "~{k}={v}", "{k}", "{k}=", "={v}", "{k}:={v}", "{k}=={v}")
+FILES = ("config.yaml", "experiment/smoke.yaml", "suite/mini.yaml", "data/target.yaml")
+FORMS = (
+    "{k}={v}",
+    "+{k}={v}",
+    "++{k}={v}",
+    "~{k}",
+    "~{k}={v}",
+    "{k}",
+    "{k}=",
+    "={v}",
+    "{k}:={v}",
+    "{k}=={v}",
+)
 
 
 def small_experiment() -> dict:
@@ -130,7 +159,11 @@ def broken_text(rng: Random, text: str) -> bytes:
         case 0:
             return content[:at]
         case 1:
-            return content[:at] + rng.choice([b"\xff", b"\0", b"\t", b"\x1b", b"\xe9", b":", b"{"]) + content[at:]
+            return (
+                content[:at]
+                + rng.choice([b"\xff", b"\0", b"\t", b"\x1b", b"\xe9", b":", b"{"])
+                + content[at:]
+            )
         case 2:
             return "".join([*lines[:line], *lines[line:][:3], *lines[line:]]).encode()
         case 3:
@@ -142,7 +175,20 @@ def broken_text(rng: Random, text: str) -> bytes:
         case 6:
             return content + b"\nextra: " + b"{a: " * deep + b"1" + b"}" * deep
         case 7:
-            return rng.choice([b"", b"3", b"- 1\n", b"null", b"a", b"--- 1\n--- 2\n", b"\xef\xbb\xbf" + content, text.encode("utf-16"), b"defaults: 3\n", b"!!python/object:os.system {}\n"])
+            return rng.choice(
+                [
+                    b"",
+                    b"3",
+                    b"- 1\n",
+                    b"null",
+                    b"a",
+                    b"--- 1\n--- 2\n",
+                    b"\xef\xbb\xbf" + content,
+                    text.encode("utf-16"),
+                    b"defaults: 3\n",
+                    b"!!python/object:os.system {}\n",
+                ]
+            )
     return "".join([*lines[:line], " " * rng.randrange(5), *lines[line:]]).encode()
 
 
@@ -202,15 +248,14 @@ def by_conf(file: str, content: bytes):
         path.write_bytes(before)
 
 
-def cases(number: int) -> Iterator[tuple[str, Callable, object]]:
+def cases(number: int, seed: int) -> Iterator[tuple[str, Callable, object]]:
     """(kind, what is done, input), the same for the same number."""
     tree = small_experiment()
     text, paths = OmegaConf.to_yaml(OmegaConf.create(tree)), list(places(tree))
-    files = {f: (ROOT / "conf" / f).read_text(encoding="utf-8")
-             for f in ("config.yaml", "experiment/smoke.yaml", "suite/mini.yaml", "data/target.yaml")}  # fmt: skip
+    files = {name: (ROOT / "conf" / name).read_text(encoding="utf-8") for name in FILES}
     for i in range(number):
-        rng = Random(i + int(os.environ.get("SEED", "0")))
-        match i % 25:
+        rng = Random(seed + i)
+        match i % 30:
             case 0 | 1:
                 some = [override(rng, paths) for _ in range(rng.choice([1, 1, 2]))]
                 yield "override", by_compose, ["experiment=smoke", *some]
@@ -250,7 +295,10 @@ def start_stages(experiment) -> None:
 
 
 def start_training(experiment, name, run) -> None:
-    for path in (checkpoint_path(experiment.name, name), resume_folder(experiment.name, f"{name}.suite")):
+    for path in (
+        checkpoint_path(experiment.name, name),
+        resume_folder(experiment.name, f"{name}.suite"),
+    ):
         path.exists()  # raises if a name is too long
     optim, training = experiment.models[run.model].optim, segments(experiment, run)
     assert steps_taken(training) > 0 and row_ends(training[-1], training)
@@ -274,7 +322,9 @@ def make_model(experiment, name, run) -> None:
     if config.n_layers <= 8 and (not isinstance(data, TextData) or data.tokenizer is None):
         assert isfinite(plan(experiment, name, COMPUTE).flops)
     width = config.d_model // config.n_heads
-    table = rope_table(0, min(config.context, 64), min(width, 64), config.rope_theta, torch.device("cpu"))
+    table = rope_table(
+        0, min(config.context, 64), min(width, 64), config.rope_theta, torch.device("cpu")
+    )
     assert torch.view_as_real(table).isfinite().all()
     if config.n_layers <= 8:
         model = costs.meta_model(config, 300)
@@ -283,7 +333,7 @@ def make_model(experiment, name, run) -> None:
 
 
 def outcome(do: Callable, given: object, reread: bool = True) -> str:
-    """"refused", "accepted", or what is wrong."""
+    """ "refused", "accepted", or what is wrong."""
     PARAMS.write_bytes(BEFORE)
     try:
         with redirect_stdout(None):
@@ -305,7 +355,7 @@ def outcome(do: Callable, given: object, reread: bool = True) -> str:
     return "accepted"
 
 
-def outcomes(number: int, folder: Path) -> Iterator[tuple[str, object, str]]:
+def outcomes(number: int, folder: Path, seed: int = 0) -> Iterator[tuple[str, object, str]]:
     """(kind, input, outcome) of each case, in a folder of its own."""
     shutil.copytree(ROOT / "conf", folder / "conf")
     models: dict[str, Any] = {}  # building one takes longer than all else
@@ -319,20 +369,20 @@ def outcomes(number: int, folder: Path) -> Iterator[tuple[str, object, str]]:
     built = costs.meta_model
     gc.freeze()  # else half of the time goes into looking through all that was imported
     with chdir(folder), patch.object(costs, "meta_model", meta_model):
-        for i, (kind, do, given) in enumerate(cases(number)):
+        for i, (kind, do, given) in enumerate(cases(number, seed)):
             yield kind, given, outcome(do, given, reread=i % 3 == 0)  # the file takes a while
 
 
-def main() -> None:
+def main(number: int = 1500, seed: int = 0) -> None:
     table: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for kind, given, what in outcomes(int(os.environ.get("CASES", "1600")), Path(folder)):
+        for kind, given, what in outcomes(number, Path(folder), seed):
             table[kind, what.partition(":")[0]] += 1
-            if ":" in what and "VERBOSE" in os.environ:
-                print(kind, "|", what, "|", str(given)[:200] if kind == "override" else "")
+            if what not in ("refused", "accepted"):
+                print(f"{kind} | {what} | {str(given)[:200] if kind == 'override' else ''}")
     for (kind, what), count in sorted(table.items()):
         print(f"{kind:15} {what:22} {count}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -1,6 +1,7 @@
 """Vocabularies, trained and adopted: what could lose bytes of a text is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models
@@ -145,3 +146,18 @@ def test_a_process_has_one_token_a_symbol(symbols, separator):
     assert tokens.encode(text).ids == [*range(len(symbols))] * 2
     assert tokens.decode([*range(len(symbols))] * 2) == text
     assert tokens.decode(tokens.encode(text + " é").ids) != text + " é"  # unknown, left out
+
+
+@pytest.mark.parametrize("token_id", [1 << 20, 10**9, (1 << 32) - 1])
+def test_an_id_beyond_any_vocabulary_is_refused(token_id, tmp_path):
+    """A table of a thousand million rows would be made, for a single token."""
+    spec = json.loads(trained(pre.ByteLevel(add_prefix_space=False)).to_str())
+    spec["model"]["vocab"]["zz"] = token_id
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(UserError, match=f"a token with the id {token_id}, .* at most 1048576 ids"):
+        adopt(tmp_path / "tokenizer.json", END)
+
+
+def test_a_device_is_no_tokenizer():
+    with pytest.raises(UserError, match=r"^/dev/zero: not a file$"):
+        adopt(Path("/dev/zero"), END)

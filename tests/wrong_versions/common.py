@@ -51,4 +51,20 @@ WRONG = [
         "commands/test_inputs.py::test_what_becomes_of_a_file_is_seen",
         "pipelines",
     ),
+    Wrong(
+        "a foreign file in the place of a folder as a bug",
+        "common/errors.py",
+        "not in UNWRITABLE + FOREIGN:",
+        "not in UNWRITABLE:",
+        "common/test_errors.py::test_a_foreign_file_is_one_line_that_names_it",
+        "pipelines",
+    ),
+    Wrong(
+        "what is printed in the locale's encoding",
+        "common/errors.py",
+        'stream.reconfigure(encoding="utf-8", errors=',
+        "stream.reconfigure(errors=",
+        "common/test_utf8.py::test_arguments_and_what_is_printed_are_utf_8",
+        "pipelines",
+    ),
 ]

@@ -67,4 +67,12 @@ WRONG = [
         "tokenize/test_build.py::test_a_tokenizer_is_not_trained_on_held_out_text",
         "pipelines",
     ),
+    Wrong(
+        "an id of any size",
+        "tokenize/vocabulary.py",
+        "if max(ids, default=0) >= LARGEST_VOCABULARY:",
+        "if False:",
+        "tokenize/test_vocabulary.py::test_an_id_beyond_any_vocabulary_is_refused",
+        "pipelines",
+    ),
 ]

@@ -253,4 +253,12 @@ WRONG = [
         "pipelines",
         slow=True,
     ),
+    Wrong(
+        "a foreign name taken for a step",
+        "artifacts/checkpoint.py",
+        "if path.stem.isdecimal())",
+        ")",
+        "train/test_foreign_files.py::test_a_foreign_name_is_no_step",
+        "pipelines",
+    ),
 ]

@@ -1,0 +1,53 @@
+"""What is foreign in a folder of ours ends in one line; a file that is not there is a bug."""
+
+import os
+
+import pytest
+
+from pipelines.common import errors
+
+
+def write_below_a_file(folder):
+    (folder / "free").write_text("notes")
+    (folder / "free/00000010.ckpt").write_text("")
+
+
+def make_what_is_a_file(folder):
+    (folder / "free").write_text("notes")
+    (folder / "free").mkdir(exist_ok=True)
+
+
+def read_a_folder(folder):
+    folder.read_bytes()
+
+
+def follow_a_link_to_itself(folder):
+    os.symlink("loop", folder / "loop")
+    (folder / "loop").read_bytes()
+
+
+def write_a_name_of_300(folder):
+    (folder / ("a" * 300)).write_text("")
+
+
+@pytest.mark.parametrize(
+    "meet",
+    [
+        write_below_a_file,
+        make_what_is_a_file,
+        read_a_folder,
+        follow_a_link_to_itself,
+        write_a_name_of_300,
+    ],
+)
+def test_a_foreign_file_is_one_line_that_names_it(meet, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        errors.run(lambda: meet(tmp_path))
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and str(tmp_path) in line
+
+
+def test_a_file_that_is_not_there_is_a_bug(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        errors.run((tmp_path / "nothing").read_bytes)
