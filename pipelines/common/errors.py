@@ -35,6 +35,11 @@ def run(main: Callable[[], None]) -> None:
     use_utf8()
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not stdout_is_closed():
+            raise
+        raise SystemExit(141) from None  # as a shell says that SIGPIPE ended a command
     except (UserError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in UNWRITABLE + FOREIGN:
             raise
@@ -44,6 +49,16 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def stdout_is_closed() -> bool:
+    """Whether nobody reads stdout any more, as after `| head`; what is left for it is dropped."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def no_command(description: str | None, used_by: str) -> None:
