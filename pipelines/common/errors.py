@@ -19,6 +19,7 @@ from errno import (
     EROFS,
 )
 from io import TextIOWrapper
+from select import POLLERR, POLLOUT, poll
 
 from pipelines.common.printable import printable
 
@@ -53,12 +54,12 @@ def run(main: Callable[[], None]) -> None:
 
 def stdout_is_closed() -> bool:
     """Whether nobody reads stdout any more, as after `| head`; what is left for it is dropped."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
+    stdout = poll()
+    stdout.register(sys.stdout.fileno(), POLLOUT)
+    closed = any(event & POLLERR for _, event in stdout.poll(0))
+    if closed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    return closed
 
 
 def no_command(description: str | None, used_by: str) -> None:
