@@ -27,9 +27,11 @@ from pipelines.common.arguments import (
     overrides,
     positive,
     share,
+    under,
 )
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
+from pipelines.common.shell_paths import check_compile, check_ray, compiler_path, ray_path
 
 WIDE = {"max_content_width": 100}
 
@@ -171,6 +173,17 @@ def docstring(module: str) -> str:
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
+def refuse_paths(name: str) -> None:
+    """Raise UserError at once, not after seconds of imports, where no worker or compiler starts."""
+    if name not in ("train", "evaluate", "suite", "sweep") or not (ray_path() or compiler_path()):
+        return
+    compute = under("compute") if name == "train" else {}
+    several = compute.get("workers", 1) != 1
+    if name == "sweep" or os.environ.get("RAY_ADDRESS") or several:
+        check_ray()
+    check_compile(compute.get("compile") is True)
+
+
 class Command(click.Command):
     """A command whose help is a module's docstring as it stands; it returns the work to be done,
     for errors.run to do, not click.
@@ -183,7 +196,11 @@ class Command(click.Command):
         self.callback = partial(self.work, module)
 
     def work(self, module: str, **given: Any) -> Callable[[], None]:
-        return lambda: import_module(module).main(**given)
+        def do() -> None:
+            refuse_paths(str(self.name))
+            import_module(module).main(**given)
+
+        return do
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()

@@ -156,11 +156,9 @@ def ray() -> Finding:
 
 
 def compiler() -> Finding:
-    import torch
-
     cost = "long runs on a CPU take longer, as their blocks are not compiled"
     name = os.environ.get("CXX", "g++")
-    if wrong := compiler_path(os.path.dirname(torch.__file__)):
+    if wrong := compiler_path():
         return Finding("compiler", f"takes no path such as {wrong}", COSTS, cost)
     if not shutil.which(name):
         return Finding("compiler", f"no {name}", COSTS, cost)

@@ -40,10 +40,9 @@ def serve(port: int) -> subprocess.Popen[bytes]:
     """Start MLflow's server on the local store; raises UserError if the port is not free."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        raise UserError(
-            f"port {port}: {error.strerror}; `make ui PORT=5001` takes another"
-        ) from None
+    except OSError as error:  # whose strerror is longer
+        reason = os.strerror(error.errno or 0)
+        raise UserError(f"port {port}: {reason}; `make ui PORT=5001` takes another") from None
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store_uri()]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--uvicorn-opts", "--log-level warning"]  # no line a request

@@ -23,9 +23,9 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError, no_command
+from pipelines.common.shell_paths import check_ray
 from pipelines.config.schema import Compute, Experiment
 
 CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
@@ -45,7 +45,7 @@ def connect() -> None:
     """
     if ray.is_initialized():
         return
-    check_path()
+    check_ray()
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
     if address == "local":  # only so does Ray of one machine listen on loopback alone

@@ -33,15 +33,21 @@ def items(names: Any, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(str(name)) for name in names if str(name).startswith(incomplete)]
 
 
+def under(group: str) -> dict[Any, Any]:
+    """What params.yaml has under a key, not validated; {} if nothing can be read there."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        found = yaml.load(Path("params.yaml").read_bytes(), loader)[group]
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def entries(group: str) -> Completer:
     """Completes the names under a key of params.yaml."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        try:
-            return items(yaml.load(Path("params.yaml").read_bytes(), loader)[group], incomplete)
-        except (OSError, yaml.YAMLError, TypeError, KeyError):
-            return []
+        return items(under(group), incomplete)
 
     return complete
 

@@ -19,6 +19,7 @@ from errno import (
     EROFS,
 )
 from io import TextIOWrapper
+from select import POLLERR, POLLOUT, poll
 
 from pipelines.common.printable import printable
 
@@ -35,6 +36,11 @@ def run(main: Callable[[], None]) -> None:
     use_utf8()
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not stdout_is_closed():
+            raise
+        raise SystemExit(141) from None  # as a shell says that SIGPIPE ended a command
     except (UserError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in UNWRITABLE + FOREIGN:
             raise
@@ -44,6 +50,16 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def stdout_is_closed() -> bool:
+    """Whether nobody reads stdout any more, as after `| head`; what is left for it is dropped."""
+    stdout = poll()
+    stdout.register(sys.stdout.fileno(), POLLOUT)
+    closed = any(event & POLLERR for _, event in stdout.poll(0))
+    if closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return closed
 
 
 def no_command(description: str | None, used_by: str) -> None:

@@ -33,10 +33,10 @@ from pipelines.cluster.connection import (
     nodes,
     worker_of,
 )
-from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
+from pipelines.common.shell_paths import check_ray
 from pipelines.compose import write_params
 from pipelines.config.schema import Compute, Experiment
 from pipelines.sweep.parent_run import close_parent, open_parent
@@ -259,7 +259,7 @@ def main(overrides: Sequence[str]) -> None:
         )
     others = [a for a in overrides if a not in chosen]
     plan, config = compose_plan(chosen[0].removeprefix("sweep="), others)
-    check_path()
+    check_ray()
     write_params(config)
     make_tokens(plan)
     with alone(Path("sweeps") / plan.name):

@@ -13,11 +13,10 @@ import os
 from pipelines.artifacts import preregistration
 from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.cluster.dispatch import check_path
 from pipelines.common.atomic_files import alone
+from pipelines.common.shell_paths import check_compile, check_ray
 from pipelines.common.threads import set_threads
 from pipelines.config.frozen import freeze
-from pipelines.train.core.acceleration import check_compile
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import Process, fit
@@ -28,8 +27,8 @@ def main(name: str) -> None:
     experiment = frozen.experiment
     on_ray = experiment.compute.workers > 1 or bool(os.environ.get("RAY_ADDRESS"))
     if on_ray:
-        check_path()
-    check_compile(experiment.compute)
+        check_ray()
+    check_compile(experiment.compute.compile)
     with alone(resume_folder(experiment.name, name)):
         shards = Shards(tokens_folder(experiment.runs[name].data))
         spec_hash = make_manifest(experiment, name, shards).spec_hash

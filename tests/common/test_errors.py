@@ -1,6 +1,8 @@
 """What is foreign in a folder of ours ends in one line; a file that is not there is a bug."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -51,3 +53,25 @@ def test_a_foreign_file_is_one_line_that_names_it(meet, tmp_path, capsys):
 def test_a_file_that_is_not_there_is_a_bug(tmp_path):
     with pytest.raises(FileNotFoundError):
         errors.run((tmp_path / "nothing").read_bytes)
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "said"),
+    [
+        ("print('x')", 141, ""),
+        ("print('x' * 100_000)", 141, ""),
+        ("raise BrokenPipeError('a pipe of ours')", 1, "BrokenPipeError: a pipe of ours"),
+    ],
+)
+def test_a_reader_who_has_seen_enough_is_no_bug(work, code, said):
+    """`ftlab … | head`; but a pipe to another process that breaks is one."""
+    program = f"from pipelines.common import errors\ndef main():\n    {work}\nerrors.run(main)"
+    read, write = os.pipe()
+    if code == 141:
+        os.close(read)
+    process = subprocess.run(
+        [sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert process.returncode == code
+    assert said in process.stderr and bool(said) == bool(process.stderr)

@@ -10,8 +10,12 @@ from urllib.parse import unquote
 import pytest
 from mlflow import MlflowClient
 
+from pipelines.cluster.connection import connect
+from pipelines.common import shell_paths
+from pipelines.common.errors import UserError
 from pipelines.common.shell_paths import special
 from pipelines.config.schema import Compute
+from pipelines.train import stage as train_stage
 from pipelines.train.core import acceleration
 from tests.support.project_copy import Project
 from tests.support.training import RUN
@@ -51,6 +55,28 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
     assert (said.stdout == f"{path}|") == whole
 
 
+def at_once(project, stage):
+    """A stage of RUN that has to end before PyTorch, which takes seconds, is imported."""
+    program = (
+        "import atexit, runpy, sys; atexit.register(lambda: print('torch' in sys.modules));"
+        f"sys.argv = ['{stage}', '{RUN}']; runpy.run_module('pipelines.{stage}', None, '__main__')"
+    )
+    done = project.run("python", "-c", program)
+    assert done.stdout == "False\n"
+    return done
+
+
+def test_the_stage_itself_refuses_too(project, monkeypatch):
+    """Where something else than the command line calls it."""
+    monkeypatch.setattr(shell_paths.sys, "executable", str(project.python))
+    project.compose("compute.workers=2")
+    monkeypatch.chdir(project.folder)
+    for refused in (lambda: train_stage.main(RUN), connect):
+        with pytest.raises(UserError, match="Ray starts no worker"):
+            refused()
+    assert not Path("resume").exists()
+
+
 @pytest.mark.parametrize("by", ["workers", "RAY_ADDRESS"])
 def test_ray_is_refused_by_name_of_the_path(project, by, monkeypatch):
     """It would wait for its workers for ever."""
@@ -60,7 +86,7 @@ def test_ray_is_refused_by_name_of_the_path(project, by, monkeypatch):
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     before = sorted(project.folder.iterdir())
     for stage in stages:
-        done = project.stage(stage, RUN)
+        done = at_once(project, stage)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         assert f"error: {project.python}: Ray starts no worker" in done.stderr
     assert sorted(project.folder.iterdir()) == before, "something was begun"
@@ -72,7 +98,7 @@ def test_compilation_that_is_asked_for_is_refused_before_any_work(project, monke
     monkeypatch.setenv("TMPDIR", str(folder))
     project.compose("compute.compile=true")
     before = sorted(project.folder.iterdir())
-    done = project.stage("train", RUN)
+    done = at_once(project, "train")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "compute.compile: PyTorch's compiler takes no path with a space" in done.stderr
     assert str(folder) in done.stderr
@@ -87,7 +113,7 @@ def test_blocks_are_compiled_by_default_only_where_that_works(monkeypatch, tmp_p
     folder = str(tmp_path / "a b")
     match where:
         case "torch":
-            monkeypatch.setattr(acceleration.torch, "__file__", f"{folder}/__init__.py")
+            monkeypatch.setattr(shell_paths, "torch_folder", lambda: folder)
         case "TMPDIR":
             monkeypatch.setattr(tempfile, "tempdir", folder)
         case "cache":

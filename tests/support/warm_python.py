@@ -80,6 +80,9 @@ def run_module(job: dict, streams: list[int]) -> None:
     for own, given in zip(STREAMS, streams, strict=True):
         os.dup2(given, own)
         os.close(given)
+    sys.stdout, sys.stderr = (  # the old ones take a pipe for the file that was there, and seek
+        open(own, "w", encoding="utf-8", closefd=False, buffering=1) for own in STREAMS[1:]
+    )
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["folder"])

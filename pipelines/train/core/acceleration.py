@@ -17,11 +17,8 @@ from torch.nn import Module
 from ftmodel.model.layers import Block
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.common.console import say
-from pipelines.common.errors import UserError
-from pipelines.common.shell_paths import compiler_path
+from pipelines.common.shell_paths import check_compile, compiler_path, not_compiled
 from pipelines.config.schema import Compute
-
-CANNOT = "PyTorch's compiler takes no path with a space or the like, such as {}"
 
 
 def blocks_of(model: FreeTransformer) -> list[Module]:
@@ -41,18 +38,12 @@ def worth_compiling(elements: float) -> bool:
     return elements >= (3e12 if torch.cuda.is_available() else 1e9 * torch.get_num_threads())
 
 
-def check_compile(compute: Compute) -> None:
-    """Raise UserError if blocks are to be compiled and cannot be, because of a path."""
-    if compute.compile and (path := compiler_path(os.path.dirname(torch.__file__))):
-        raise UserError(f"compute.compile: {CANNOT.format(path)}")
-
-
 def speed_up(model: FreeTransformer, compute: Compute, elements: float = 0) -> bool:
     """Have blocks computed again in the backward pass, and compiled, as ``compute`` says; where it
     leaves that open, if a worker's run has enough ``elements`` (see worth_compiling). Returns
-    whether they are compiled. Raises UserError as check_compile does.
+    whether they are compiled. Raises UserError if a path forbids it.
     """
-    check_compile(compute)
+    check_compile(compute.compile)
     if compute.activation_checkpointing:
         apply_activation_checkpointing(
             model,
@@ -63,8 +54,8 @@ def speed_up(model: FreeTransformer, compute: Compute, elements: float = 0) -> b
     torch._dynamo.config.suppress_errors = compiled is None  # unasked for, it must not fail
     if compiled is None:
         compiled = worth_compiling(elements)
-        if compiled and (path := compiler_path(os.path.dirname(torch.__file__))):
-            say(f"blocks are not compiled: {CANNOT.format(path)}")
+        if compiled and (path := compiler_path()):
+            say(f"blocks are not compiled: {not_compiled(path)}")
             compiled = False
     if compiled:
         for block in blocks_of(model):  # one by one: alike, they share what is compiled
