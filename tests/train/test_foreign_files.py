@@ -72,9 +72,9 @@ def test_a_run_goes_on_from_its_own_checkpoint(content, name, tmp_path):
 
 
 def test_a_foreign_name_is_no_step(tmp_path):
-    for name in ("00000009", "100000000", "0foreign", "00000001-mine"):
+    for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
         save(tmp_path / f"{name}.ckpt", {})
-    assert [path.stem for path in numbered(tmp_path)] == ["00000009", "100000000"]
+    assert [path.stem for path in numbered(tmp_path)] == ["99999999", "100000000"]
 
 
 def test_a_file_where_the_folder_of_a_run_should_be(tmp_path):

@@ -254,10 +254,10 @@ WRONG = [
         slow=True,
     ),
     Wrong(
-        "a foreign name taken for a step",
+        "checkpoints in the order of their names",
         "artifacts/checkpoint.py",
-        "if path.stem.isdecimal())",
-        ")",
+        "key=lambda path: int(path.stem)",
+        "key=lambda path: path.name",
         "train/test_foreign_files.py::test_a_foreign_name_is_no_step",
         "pipelines",
     ),
