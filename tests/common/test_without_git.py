@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def dvc(folder):
-    command = [sys.executable, "-m", "dvc", "status", "--quiet"]
+    command = [sys.executable, "-m", "dvc", "status"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
