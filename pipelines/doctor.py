@@ -89,13 +89,11 @@ def disk() -> Finding:
 
 
 def git() -> Finding:
+    cost = "no results name the code's commit (unless GIT_REVISION does), no `dvc exp`"
     if not shutil.which("git"):
-        return Finding("git", "not installed", STOPS, "DVC asks for it")
-    inside = run("git", "rev-parse", "--is-inside-work-tree") == "true"
-    local = Path(".dvc/config.local")
-    if not inside and not (local.exists() and "no_scm = true" in local.read_text(encoding="utf-8")):
-        cost = "DVC asks for a repository: `git init`, or `dvc config --local core.no_scm true`"
-        return Finding("git", "this folder is in no repository", STOPS, cost)
+        return Finding("git", "not installed", COSTS, cost)
+    if run("git", "rev-parse", "--is-inside-work-tree") != "true":
+        return Finding("git", "this folder is in no repository", COSTS, cost)
     return Finding("git", (run("git", "--version") or "").removeprefix("git version "))
 
 

@@ -62,8 +62,10 @@ def take(monkeypatch, what):
         case "git":
             monkeypatch.setattr(doctor.shutil, "which", lambda name: name != "git" or None)
         case "repository":
-            monkeypatch.setattr(doctor, "run", lambda *command: None)
-            monkeypatch.setattr(doctor.Path, "exists", lambda path: path.name != "config.local")
+            asked = doctor.run
+            monkeypatch.setattr(
+                doctor, "run", lambda *command: None if "rev-parse" in command else asked(*command)
+            )
         case "project":
             monkeypatch.setattr(doctor.Path, "exists", lambda path: path.name != "dvc.yaml")
         case "disk":
@@ -94,8 +96,6 @@ def take(monkeypatch, what):
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("git", "git"),
-        ("repository", "git"),
         ("project", "path"),
         ("disk", "disk"),
         ("writing", "disk"),
@@ -115,6 +115,8 @@ def test_what_stops_the_pipeline_is_said_and_is_exit_code_1(healthy, capsys, wha
 @pytest.mark.parametrize(
     ("what", "line"),
     [
+        ("git", "git"),
+        ("repository", "git"),
         ("much disk", "disk"),
         ("GPU", "GPU"),
         ("compiler", "compiler"),
