@@ -72,9 +72,10 @@ def replaced(old, new):
 
 TRAIN_AND_REPORT = {"train", "report"}  # the report names every setting of runs and models
 STDLIB = {"data@stdlib", "tokenize@stdlib", "report"}
+BUDGETS = "budgets: list[int] = field(default_factory=lambda: [99999])"
 DEFAULTS = [
     ("schema", "weight_decay: float = 0.01", "weight_decay: float = 0.02", TRAIN_AND_REPORT),
-    ("schema", "kappa_warmup_steps: int = 0", "kappa_warmup_steps: int = 1", TRAIN_AND_REPORT),
+    ("schema", "budgets: list[int] = field(default_factory=list)", BUDGETS, TRAIN_AND_REPORT),
     ("schema", "Precision = Precision.auto", "Precision = Precision.bf16", {"train"}),
     ("schema", "max_failures: int = 3", "max_failures: int = 4", set()),
     ("schema", "groups: int = 64", "groups: int = 32", {"evaluate", "report"}),

@@ -23,6 +23,15 @@ def positive(text: str) -> float:
     raise click.BadParameter(f"{text} is not a positive number")
 
 
+def not_negative(text: str) -> float:
+    try:
+        if 0 <= (value := float(text)) < inf:
+            return value
+    except ValueError:
+        pass
+    raise click.BadParameter(f"{text} is not a number of 0 or more")
+
+
 def share(text: str) -> float:
     if (value := positive(text)) > 1:
         raise click.BadParameter(f"{text} is more than 1")

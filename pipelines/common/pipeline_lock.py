@@ -84,14 +84,15 @@ def described(what: str, pid: int) -> str:
     """A process and the stage that it runs, in words; "" if it has ended."""
     try:
         process = psutil.Process(pid)
-        words = f"{what} ({identity(process)}"
-        for child in process.children(recursive=True):
+        words, children = f"{what} ({identity(process)}", process.children(recursive=True)
+    except psutil.Error:
+        return ""
+    for child in children:
+        with suppress(psutil.Error):  # it has ended meanwhile
             if stage := stage_of(child.cmdline()):
                 words += f"; stage {stage}, {identity(child)}"
                 break
-        return f"{words})"
-    except psutil.Error:
-        return ""
+    return f"{words})"
 
 
 def identity(process: psutil.Process) -> str:

@@ -58,6 +58,16 @@ def test_a_stage_of_dvc_is_seen_while_it_runs(folder, ended, mode):
     assert dvc_at_work() == ""
 
 
+def test_a_child_that_has_ended_hides_nobody(folder):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays as a zombie
+    try:
+        write_rwlock(os.getpid())
+        assert re.fullmatch(rf"dvc \({ME}\)", dvc_at_work())
+    finally:
+        child.wait()
+
+
 def test_a_command_of_dvc_between_its_stages_is_seen(folder):
     path = FOLDER / "lock"
     path.write_text(f" {os.getpid()}\n")

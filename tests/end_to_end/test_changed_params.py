@@ -19,7 +19,7 @@ from pipelines.report import page as report
 from pipelines.suite import stage as suite
 from pipelines.tokenize import build as tokenize
 from pipelines.train import stage as train
-from tests.support.results import make_report, run, task, write_experiment, write_suite
+from tests.support.results import in_folder, make_report, run, task, write_experiment, write_suite
 from tests.support.training import RUN, train_run
 
 TEXT_RUN = "text_free_k1_2"
@@ -233,7 +233,8 @@ def test_the_report_refuses_results_of_other_settings(tmp_path, monkeypatch, key
 
 def write_cards():
     """Have all results of the current folder say what they were made with: params.yaml."""
-    experiment = load_experiment()
+    with in_folder(Path()):
+        experiment = load_experiment()
     for name, arm in experiment.runs.items():
         architecture = asdict(experiment.model_config(arm))
         card = Manifest("tiny", name, asdict(arm), architecture, 11, "data", "hash")

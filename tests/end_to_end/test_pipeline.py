@@ -69,7 +69,12 @@ def test_dvc_exp_run_composes_an_experiment_and_it_can_be_compared(copied):
     output = copied.ok("dvc", "exp", "run", "--name", "half", *settings)
     assert stages_run(output) == ["sources", *CHANGED]
 
-    make = subprocess.run(["make", "-n", "experiments"], cwd=ROOT, capture_output=True, text=True)
+    make = subprocess.run(
+        ["make", "-n", "--no-print-directory", "experiments"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     shown = copied.ok(*shlex.split(make.stdout.splitlines()[-1]), "--csv").splitlines()
     bound, kappa = (
         "results/smoke/free_k1/metrics.json:bound_bits_per_token",
@@ -167,8 +172,8 @@ def test_sampling_text_continues_the_prompt(warm):
         (["baseline", "--z", "pinned"], "has no z to pin"),
         (["free_k1", "--prompt", "é>"], "cannot be written"),
         (["free_k1", "--new", "65"], "exceed the context of 65"),
-        (["free_k1", "--groups", "0"], "at least 1"),
-        (["free_k1", "--temperature", "-1"], "temperature of -1.0 is negative"),
+        (["free_k1", "--groups", "0"], "0 is not in the range x>=1"),
+        (["free_k1", "--temperature", "-1"], "'--temperature': -1 is not a number of 0 or more"),
     ],
 )
 def test_a_mistake_in_sampling_is_one_line(warm, arguments, words):

@@ -29,7 +29,7 @@ def rows(name):
 def suite(name):
     """Entries of a suite as the stage gives them."""
     content = yaml.safe_load((ROOT / f"conf/suite/{name}.yaml").read_text())
-    return {key: SuiteTask(**spec) for key, spec in (content or {"tasks": {}})["tasks"].items()}
+    return {key: SuiteTask(**spec) for key, spec in content.get("tasks", {}).items()}
 
 
 @pytest.fixture(autouse=True)
