@@ -96,7 +96,7 @@ def test_the_list_names_every_command_with_its_first_sentence(capsys):
         (["compose", "-x"], "No such option '-x'"),
         (["sample", "a", "--size", "0"], "'--size'"),
         (["sample", "a", "--seed", str(2**64)], "'--seed'"),
-        (["sample", "a", "--temperature", "nan"], "nan is not a positive number"),
+        (["sample", "a", "--temperature", "nan"], "nan is not a number of 0 or more"),
         (["benchmarks", "--turns", "0"], "'--turns'"),
         (["job", "/lab"], "usage: python -m pipelines.job"),
     ],
