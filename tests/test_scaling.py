@@ -30,10 +30,11 @@ def group():
         distributed.destroy_process_group()
 
 
+SHARES = {"_allgather_base_": 1, "_reduce_scatter_base_": 1, "allreduce_": 2}
+
+
 class Sent(TorchDispatchMode):
     """Bytes that a ring sends for the collective operations that are called."""
-
-    SHARES = {"_allgather_base_": 1, "_reduce_scatter_base_": 1, "allreduce_": 2}
 
     def __init__(self):
         super().__init__()
@@ -42,7 +43,7 @@ class Sent(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name
         if name.startswith("c10d::"):
-            share = self.SHARES[name.removeprefix("c10d::")]
+            share = SHARES[name.removeprefix("c10d::")]
             tensors = [
                 t for a in args[:2] for t in (a if isinstance(a, list) else [a])
                 if isinstance(t, torch.Tensor)
