@@ -109,10 +109,9 @@ class Scheduler:
         slot, log = self.free.pop(), self.logs / f"{name}.log"
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         environment = {**os.environ, "PATH": path, **self.screen.environment, **self.slots[slot]}
-        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                command,
+                self.command(name),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -121,6 +120,9 @@ class Scheduler:
                 pass_fds=[self.lock],
             )
         self.jobs.append(Job(name, slot, log, process))
+
+    def command(self, name: str) -> list[str]:
+        return [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
 
     def end(self, job: Job, sorter: "TopologicalSorter[str]", ready: list[str]) -> None:
         self.jobs.remove(job)
