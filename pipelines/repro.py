@@ -19,6 +19,7 @@ from dvc.exceptions import DvcException
 
 from pipelines import cli
 from pipelines.artifacts.paths import report_folder
+from pipelines.common.dvc_repair import repair
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
 from pipelines.common.without_git import allow_no_git
@@ -56,6 +57,7 @@ def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
             print(
                 "no git here: DVC works without it from now on (core.no_scm in .dvc/config.local)"
             )
+        repair()
         bring_up_to_date(load_experiment(), jobs, lock)
     try:
         print((report_folder(config.name) / "summary.txt").read_text(encoding="utf-8"), end="")
@@ -100,7 +102,7 @@ def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: i
     always = graph.upstream(graph.always)
     with Screen(len(graph.needs)) as screen:
         threads = slots[0].get("OMP_NUM_THREADS")
-        each = f", {threads} threads each" if threads else ""
+        each = f" (threads of each: {threads})" if threads else ""
         screen.say(f"{len(slots)} stages side by side{each}; logs are in {logs}/")
         scheduler = Scheduler(slots, logs, lock, screen)
         outcome = scheduler.run(graph, always, {})

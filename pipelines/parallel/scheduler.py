@@ -1,6 +1,7 @@
 """Runs stages of a graph side by side, each as `dvc repro --single-item` in a slot of its own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pipelines.parallel.slots import Slot
 
 POLL = 0.2  # seconds between two looks at the processes
 LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
+FAILED = re.compile("^ERROR: failed to reproduce .*: failed to run: ")  # whatever the stage said
 SHOWN = 20  # lines of an error
 
 
@@ -149,5 +151,5 @@ class Scheduler:
 def error_of(log: Path) -> str:
     """The last lines that a stage printed, without what DVC says of every failure."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    own = [line for line in lines if line.strip() and not line.startswith("ERROR: failed to repro")]
+    own = [line for line in lines if line.strip() and not FAILED.search(line)]
     return "\n".join(own[-SHOWN:])

@@ -162,3 +162,6 @@ def test_the_error_is_the_end_of_what_the_stage_said(tmp_path):
     dvc = "ERROR: failed to reproduce 'a': failed to run: python -m pipelines.a, exited with 2"
     log.write_text("\n".join([*said, "", dvc, ""]))
     assert error_of(log).splitlines() == said[-20:]
+    own = "ERROR: failed to reproduce 'a': Unable to read RWLock-file '.dvc/tmp/rwlock'"
+    log.write_text(own)
+    assert error_of(log) == own
