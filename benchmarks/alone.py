@@ -34,12 +34,17 @@ PACKAGES = (  # what is measured, or measured beside
 )
 
 
+def end_with_parent() -> None:
+    """Have this process killed when its parent dies: left behind, it would disturb the next."""
+    if sys.platform == "linux":
+        CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+
+
 def in_this_process(
     module: str, turns: int, quick: bool
 ) -> tuple[str, dict[str, str | int], list[Figure | Picture]]:
     """What a benchmark compares, the machine before it began, and what it found."""
-    if sys.platform == "linux":  # one that is left behind would disturb the next
-        CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+    end_with_parent()
     benchmark = import_module(module)
     before = machine()
     return benchmark.__doc__ or "", before, benchmark.measure(turns, quick)

@@ -185,6 +185,7 @@ def measure(turns: int, quick: bool) -> list[Figure | Picture]:
     together = side_by_side.curves(config, VOCABULARY, base.B, turns, quick)
     words = "points: measured, with measured ÷ planned; lines: the planner"
     return [
+        *side_by_side.efficiencies(together),
         *summary([*curves, *together]),
         Picture(
             "Time and memory of a training step against its shape, and of the filtering bound "

@@ -40,7 +40,9 @@ def draw(curves: Sequence[Curve], labels: dict[str, str], words: str) -> bytes:
             show(panels[row, column], here)
         panels[1, column].set_xlabel(label)
     used = [arm for arm in ARMS if any(curve.arm == arm for curve in curves)]
-    handles = [panels[0, 0].plot([], [], color=c, marker=m, ls="")[0] for c, m in map(ARMS.get, used)]
+    handles = [
+        panels[0, 0].plot([], [], color=c, marker=m, ls="")[0] for c, m in map(ARMS.get, used)
+    ]
     picture.legend(handles, used, loc="outside upper left", ncols=2, frameon=False)
     picture.suptitle(words, x=0.99, ha="right", fontsize=10, color=GREY)
     file = BytesIO()

@@ -21,11 +21,14 @@ def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: i
 
 
 def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
-    """Bytes in float32, with the parameters: keys and values of the upper half for S · K rows,
-    logits and their log-softmax of a token of each row, and codes of z.
+    """Bytes in float32, with the parameters: keys and values of the upper half for S · K rows; the
+    lower half's activations; logits and their log-softmax of a token of each row; z of all tokens
+    as bits, as codes and its log-density. Not counted: rows that are copied when particles are
+    resampled, at most the keys and values of one block.
     """
     rows, upper = chunks * particles, config.n_layers - config.lower_blocks
     kv = config.d_model // config.n_heads * config.n_kv_heads
     cache = 4 * 2 * kv * upper * config.context * rows
-    codes = (8 + config.latent_bits) * config.context * rows
-    return 4 * elements(meta_model(config, vocab_size)) + cache + 8 * vocab_size * rows + codes
+    x = 4 * config.d_model * config.context * chunks
+    z = (config.latent_bits + 8 + 8) * config.context * rows
+    return 4 * elements(meta_model(config, vocab_size)) + cache + x + 8 * vocab_size * rows + z

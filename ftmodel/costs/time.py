@@ -25,7 +25,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 
-PRODUCTS = {"mm", "addmm", "addmm_", "bmm"}
+NOT_COUNTED = {"mm", "addmm", "addmm_", "bmm", "_unsafe_view"}  # the last copies nothing
 # of each parameter, float32: AdamW reads four numbers and writes three, clipping reads the
 # gradient, reads it again and writes it
 OPTIMIZER = 40
@@ -63,7 +63,7 @@ class ElementwiseBytes(TorchDispatchMode):
         result = operator(*args, **(kwargs or {}))
         namespace, name = operator._schema.name.split("::")
         moves = namespace == "aten" and not operator.is_view and "empty" not in name
-        if moves and name not in PRODUCTS and not name.startswith("_scaled_dot_product"):
+        if moves and name not in NOT_COUNTED and not name.startswith("_scaled_dot_product"):
             tensors = tree_leaves((args, kwargs, result))
             self.total += sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor))
         return result
