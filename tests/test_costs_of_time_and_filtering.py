@@ -6,9 +6,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.measure import peak_bytes
 from ftmodel.costs import flops_per_token
-from ftmodel.costs.filtering import filter_flops, filter_memory
+from ftmodel.costs.filtering import filter_flops
 from ftmodel.costs.time import (
     OPTIMIZER,
     ElementwiseBytes,
@@ -101,19 +100,3 @@ def test_flops_of_the_filter_are_those_that_torch_counts(particles):
     counted = filter_flops(config, VOCABULARY, B, particles) + more
     assert counted == pytest.approx(counter.get_total_flops(), rel=1e-12)
     assert counted < flops_per_token(config, VOCABULARY).total * B * t * particles
-
-
-@pytest.mark.parametrize("particles", [4, 16, 64])
-def test_memory_of_the_filter_is_what_the_allocator_says(particles):
-    """Within 15 %: which rows are resampled, and so copied, is chance."""
-    config = ModelConfig(4, 64, 4, 2, 96, 128, latent_bits=8)
-    torch.manual_seed(0)
-    model = FreeTransformer(config, VOCABULARY).eval()
-    tokens = torch.randint(VOCABULARY, (8, config.context + 1))
-
-    def bound():
-        draw = lambda: torch.rand(8, config.context, 8)  # noqa: E731
-        filtering_bound(model, tokens[:, :-1], tokens[:, 1:], particles, draw)
-
-    measured = sum(p.nbytes for p in model.parameters()) + peak_bytes(bound)
-    assert filter_memory(config, VOCABULARY, 8, particles) == pytest.approx(measured, rel=0.15)
