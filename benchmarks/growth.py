@@ -86,15 +86,19 @@ def held_at_most(shape: Shape, arm: str) -> int:
     model, loss, tokens = training_step(shape, arm)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
-    def work() -> None:
+    def step() -> None:
         value = loss(tokens)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
 
-    work()
-    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    return steps.held(model) + gradients + peak_bytes(work)
+    def two_steps() -> None:
+        step()
+        step()
+
+    step()
+    optimizer.zero_grad()
+    return steps.held(model) + peak_bytes(two_steps)
 
 
 def training_curves(turns: int, base: Shape, varied: dict[str, tuple[int, ...]]) -> list[Curve]:
