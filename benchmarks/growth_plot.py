@@ -64,6 +64,9 @@ def show(axes: Axes, curves: Sequence[Curve]) -> None:
             )  # fmt: skip
     axes.set(xscale="log", yscale="log", ylabel=f"{curves[0].quantity}, {curves[0].unit}")
     axes.margins(0.12)
+    heights = [height for curve in curves for height in (*curve.measured, *curve.planned)]
+    if max(heights) < 2 * min(heights):  # not to blow up what hardly changes
+        axes.set_ylim(min(heights) / 1.6, max(heights) * 1.6)
     axes.xaxis.set_major_locator(FixedLocator(curves[0].values))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
