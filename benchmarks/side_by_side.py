@@ -5,9 +5,11 @@
   workers   a step of stage train with compute.workers processes of one thread each, Ray's where
             there are several, by the speed that curve.csv says
 
-Planned: cores are shared without loss and nothing is waited for. CPU time of a run tells what runs
-side by side take from one another even where others use the machine, too. Each run holds what the
-planner says; processes on Ray hold, beside it, their libraries, so four are set against two.
+Planned: cores are shared without loss and nothing is waited for; a worker takes the time of one
+process with its part of the batch, since a step has costs that do not shrink with it. What workers
+send one another is not planned, so their ratio shows it. CPU time of a run tells what runs side by
+side take from one another even where others use the machine. Each run holds what the planner says;
+processes on Ray hold their libraries as well, so four are set against two.
 """
 
 import json
@@ -42,13 +44,10 @@ STEPS, QUICK_STEPS = 8, 1
 PATIENCE = 300.0  # seconds for runs to start, and to end
 JOBS_TURNS, RAY_TURNS = 3, 2  # at most: processes start anew in each
 RUN, RAY_STEPS, BATCH, CONTEXT = "free_k1", 40, 64, 65
-SHAPE = [  # the quickstart's target_small
-    f"models.target_small.{setting}"
-    for setting in (
-        "architecture={n_layers: 4, d_model: 64, n_heads: 4, n_kv_heads: 4, ffn_width: 168}",
-        f"optim.batch_size={BATCH}",
-    )
-]
+SHAPE = (  # the quickstart's target_small
+    "models.target_small.architecture="
+    "{n_layers: 4, d_model: 64, n_heads: 4, n_kv_heads: 4, ffn_width: 168}"
+)
 
 
 def cores() -> int:
@@ -154,14 +153,17 @@ def process_bytes(process: psutil.Process, workers: int) -> int:
         return 0
 
 
-def train(project: Project, workers: int, steps_taken: int) -> tuple[float, int]:
-    """Seconds of a step of stage train, and bytes that its training processes held together."""
+def train(project: Project, workers: int, batch: int, count: int) -> tuple[float, int]:
+    """Seconds of a step of stage train on ``batch`` sequences, over ``count`` steps, and bytes that
+    its training processes held together.
+    """
     shutil.rmtree(project.folder / "resume", ignore_errors=True)
     project.compose(
         f"compute.workers={workers}",
         *("compute.threads=1", "compute.compile=false", "compute.gpus_per_worker=0"),
-        f"runs.{RUN}.tokens={steps_taken * BATCH * CONTEXT}",
-        *SHAPE,
+        f"runs.{RUN}.tokens={count * batch * CONTEXT}",
+        f"models.target_small.optim.batch_size={batch}",
+        SHAPE,
     )
     command = ["python", "-m", "pipelines.train", RUN]
     room = {"RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": workers})}  # of cores or not
@@ -190,7 +192,7 @@ def train(project: Project, workers: int, steps_taken: int) -> tuple[float, int]
         assert process.returncode == 0, output.read().decode()
     rows = read_curve(project.folder / "results/smoke" / RUN / "curve.csv")
     speed = max(row.tokens_per_second for row in rows[1:] or rows)
-    return BATCH * CONTEXT / speed, most
+    return batch * CONTEXT / speed, most
 
 
 def worker_curves(turns: int, quick: bool) -> list[Curve]:
@@ -200,11 +202,17 @@ def worker_curves(turns: int, quick: bool) -> list[Curve]:
         project.compose()
         for stage in ("data", "tokenize"):
             project.ok("python", "-m", f"pipelines.{stage}", "target")
-        taken = QUICK_STEPS if quick else RAY_STEPS
-        found = [[train(project, n, taken) for n in counts] for _ in range(min(turns, RAY_TURNS))]
-    seconds = [min(turn[i][0] for turn in found) for i in range(len(counts))]
+        count = QUICK_STEPS if quick else RAY_STEPS
+        arms = [(n, BATCH) for n in counts] + [(1, BATCH // n) for n in counts[1:]]
+        found = [
+            [train(project, n, batch, count) for n, batch in arms]
+            for _ in range(min(turns, RAY_TURNS))
+        ]
+    seconds = [min(turn[i][0] for turn in found) for i in range(len(arms))]
     most = [min(turn[i][1] for turn in found) / MIB for i in range(len(counts))]
-    planned = [seconds[0] / min(n, cores()) for n in counts]
+    alone = seconds[:1] + seconds[len(counts) :]  # with a worker's part of the batch
+    seconds = seconds[: len(counts)]
+    planned = [each * max(1.0, n / cores()) for n, each in zip(counts, alone, strict=True)]
     on_ray = [most[1] * n / counts[1] for n in counts[1:]]
     return [
         Curve("time", "workers", ARM, "s a step", counts, seconds, planned),
