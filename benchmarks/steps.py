@@ -62,7 +62,9 @@ def ours(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple
 
     def loss(tokens: Tensor) -> Tensor:
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        noise = torch.rand(*inputs.shape, c.latent_bits) if c.latent_bits else None
+        noise = None
+        if c.latent_bits:
+            noise = torch.rand(*inputs.shape, c.latent_bits, device=tokens.device)
         return training_loss(model, inputs, targets, noise, KAPPA).total
 
     return model, loss
@@ -156,7 +158,7 @@ def step(made: tuple[nn.Module, Loss], tokens: Tensor, half: bool = False, steps
 
     def work() -> None:
         for _ in range(steps):
-            with torch.autocast("cpu", torch.bfloat16) if half else nullcontext():
+            with torch.autocast(tokens.device.type, torch.bfloat16) if half else nullcontext():
                 value = loss(tokens)
             value.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)

@@ -41,6 +41,10 @@ def benchmark_names(ctx: click.Context, param: click.Parameter, incomplete: str)
     return items(import_module("benchmarks.__main__").NAMES, incomplete)
 
 
+def gpu_parts(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+    return items(import_module("benchmarks.gpu.__main__").PARTS, incomplete)
+
+
 RUN = argument("name", "A run of params.yaml.", entries("runs"), metavar="RUN")
 DATASET = argument("name", "An entry of data in params.yaml.", entries("data"))
 COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `main`, what it takes
@@ -158,6 +162,26 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
                 type=click.Path(path_type=Path),
                 default=ROOT / "bench",
                 show_default="bench",
+                help="The folder to write to.",
+            ),
+        ],
+    ),
+    "gpu": (
+        "benchmarks.gpu.__main__",
+        [
+            argument("names", "Parts; all that are not measured yet unless named.", gpu_parts, nargs=-1),
+            option(
+                "--minutes",
+                type=positive,
+                default=50,
+                help="For all of it; ten are enough for the targets and a short slice.",
+            ),
+            option("--rehearse", is_flag=True, help="At toy size on a CPU: does it run?"),
+            option(
+                "--out",
+                type=click.Path(path_type=Path),
+                default=ROOT / "bench/gpu",
+                show_default="bench/gpu",
                 help="The folder to write to.",
             ),
         ],
