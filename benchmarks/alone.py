@@ -69,10 +69,11 @@ def alone(
     quick: bool,
     folder: Path,
     limit: float | None = None,
+    stem: str | None = None,
     **given: Any,
 ) -> dict[str, Any]:
     """The entry of one benchmark, run in a process of its own, for ``limit`` seconds at most;
-    pictures lie in the folder, ``given`` is handed to its ``measure``.
+    pictures lie in the folder as <stem>_1.png and so on, ``given`` is handed to its ``measure``.
     """
     entry: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="minutes")}
     entry |= {"commit": commit(), "versions": versions(), "turns": turns, "quick": quick}
@@ -92,7 +93,7 @@ def alone(
             if isinstance(each, Figure):
                 entry["figures"].append(asdict(each) | {"target": each.target, "met": each.met})
                 continue
-            name = f"{module.rpartition('.')[2]}_{len(entry['pictures']) + 1}.png"
+            name = f"{stem or module.rpartition('.')[2]}_{len(entry['pictures']) + 1}.png"
             with replace_file(folder / name) as file:
                 file.write(each.png)
             entry["pictures"][name] = each.title

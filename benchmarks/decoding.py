@@ -41,9 +41,7 @@ SHAPES = {
 TINY = {"tiny": (2, 32, 2, 64, 64)}
 
 
-def measure(
-    turns: int, quick: bool, device: str = "cpu", only: str | None = None
-) -> list[Figure]:
+def measure(turns: int, quick: bool, device: str = "cpu", only: str | None = None) -> list[Figure]:
     """Of all shapes, or ``only`` of one."""
     logging.set_verbosity_error()
     figures = []

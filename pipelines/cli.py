@@ -19,6 +19,7 @@ from pipelines.common import errors
 from pipelines.common.arguments import (
     COUNT,
     SEED,
+    Completer,
     argument,
     choices,
     entries,
@@ -37,14 +38,17 @@ from pipelines.common.shell_paths import check_compile, check_ray, compiler_path
 WIDE = {"max_content_width": 100}
 
 
-def benchmark_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    return items(import_module("benchmarks.__main__").NAMES, incomplete)
+def names_in(module: str, attribute: str) -> Completer:
+    """Completes the names that a module lists, which is imported then and not before."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        return items(getattr(import_module(module), attribute), incomplete)
+
+    return complete
 
 
-def gpu_parts(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    return items(import_module("benchmarks.gpu.__main__").PARTS, incomplete)
-
-
+BENCHMARKS = names_in("benchmarks.__main__", "NAMES")
+PARTS = names_in("benchmarks.gpu.__main__", "PARTS")
 RUN = argument("name", "A run of params.yaml.", entries("runs"), metavar="RUN")
 DATASET = argument("name", "An entry of data in params.yaml.", entries("data"))
 COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `main`, what it takes
@@ -154,7 +158,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
     "benchmarks": (
         "benchmarks.__main__",
         [
-            argument("names", "Benchmarks; all unless named.", benchmark_names, nargs=-1),
+            argument("names", "Benchmarks; all unless named.", BENCHMARKS, nargs=-1),
             option("--turns", type=COUNT, default=5, help="A figure is the median of so many."),
             option("--quick", is_flag=True, help="Tiny shapes: does it run?"),
             option(
@@ -169,7 +173,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
     "gpu": (
         "benchmarks.gpu.__main__",
         [
-            argument("names", "Parts; all that are not measured yet unless named.", gpu_parts, nargs=-1),
+            argument("names", "Parts; all that are left unless named.", PARTS, nargs=-1),
             option(
                 "--minutes",
                 type=positive,

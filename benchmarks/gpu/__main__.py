@@ -3,12 +3,12 @@
     python -m benchmarks.gpu --minutes 10
     python -m benchmarks.gpu --rehearse
 
-`make gpu` installs PyTorch's CUDA build first. Each part runs in a process of its own, for a limited
-time, and is written at once to bench/gpu/<date>_<device>.json and .md. One that fails is recorded
-with its error, the others go on, and the exit code is 1; so it is where the minutes were too few.
-Called again on the same day, it goes on: what was measured at this commit is kept, unless it is
-named, and the slice trains for the rest of its minutes. --rehearse goes through all of it at toy
-size on a CPU; those figures mean nothing.
+`make gpu` installs PyTorch's CUDA build first. Each part runs in a process of its own and for a
+limited time, and is written at once to bench/gpu/<date>_<device>.json and .md. One that fails is
+recorded with its error, the others go on, and the exit code is 1; so it is where the minutes were
+too few. Called again on the same day, it goes on: what was measured at this commit is kept, unless
+it is named, and the slice trains for the rest of its minutes. --rehearse goes through all of it at
+toy size on a CPU; those figures mean nothing.
 """
 
 import os
@@ -83,25 +83,25 @@ def find_gpu() -> None:
 
 def limit(names: list[str], left: float) -> float:
     """Seconds for the first of the parts still to come, of ``left`` for all: what it may take at
-    most, but both arms of the slice have equal shares.
+    most; but the parts of the slice have equal shares.
     """
-    arms = sum(PARTS[name].goes_on for name in names)
-    share = left / arms if PARTS[names[0]].goes_on else left
-    return min(60 * PARTS[names[0]].minutes, share)
+    part = PARTS[names[0]]
+    parts = sum(PARTS[name].is_slice for name in names) if part.is_slice else 1
+    return min(60 * part.minutes, left / parts)
 
 
 def measured(entry: dict[str, Any] | None, commit: str | None) -> bool:
     return entry is not None and "figures" in entry and entry["commit"] == commit
 
 
-def measure(name: str, rehearse: bool, seconds: float, out: Path) -> dict[str, Any]:
+def measure(name: str, rehearse: bool, seconds: float, out: Path, stem: str) -> dict[str, Any]:
     part = PARTS[name]
     given = {**part.given, "device": "cpu" if rehearse else "cuda"}
     if part.is_slice:
         folder = out / ("rehearsed_slice" if rehearse else "slice")
-        given |= {"folder": str(folder.resolve()), "seconds": seconds}
+        given |= {"project": str(folder.resolve()), "seconds": seconds}
     turns = 1 if rehearse else TURNS
-    return alone(part.module, turns, rehearse, out, limit=seconds, **given)
+    return alone(part.module, turns, rehearse, out, limit=seconds, stem=stem, **given)
 
 
 def main(names: Sequence[str], minutes: float, rehearse: bool, out: Path) -> None:
@@ -128,11 +128,12 @@ def main(names: Sequence[str], minutes: float, rehearse: bool, out: Path) -> Non
         name = todo[0]
         seconds = limit(todo, 60 * minutes - (perf_counter() - begun))
         if seconds > 0:
-            entry = measure(name, rehearse, seconds, out)
+            entry = measure(name, rehearse, seconds, out, f"{path.name}_{name}")
             line = f"{in_a_line(entry)}; {entry['seconds']:.0f} s"
             failed |= "figures" not in entry
-            # a part that has been measured is worth more than its failure now
-            if "figures" in entry or not measured(done.get(name), head["commit"]):
+            if "figures" not in entry and measured(done.get(name), head["commit"]):
+                done[name]["later"] = record.why_not(entry)
+            else:
                 done[name] = entry
         else:
             line = f"not begun: the {minutes:g} minutes are over"

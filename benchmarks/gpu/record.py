@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,23 +73,31 @@ def page(record: dict[str, Any], asked: dict[str, Any]) -> str:
         parts.append(f"**{REHEARSAL}**")
     facts = ("device", "driver", "torch", "cuda", "precision", "commit", "date")
     parts.append("\n".join(f"- {fact}: {record[fact]}" for fact in facts))
-    rows = [row for name in asked for row in targets(name, asked[name], record["parts"].get(name))]
+    done, rehearsal = record["parts"], record["rehearsal"]
+    rows = [row for p in asked for row in targets(p, asked[p], done.get(p), rehearsal)]
     parts.append("\n".join(["## Targets\n", HEAD, *rows]))
     body = write_table(record["parts"]).partition("\n")[2].strip()
     return "\n\n".join([*parts, body]).rstrip() + "\n"
 
 
-def targets(part: str, words: str, entry: dict[str, Any] | None) -> list[str]:
-    """Rows of the table: each figure that has a target; or why there is none."""
-    if entry and "figures" in entry:
-        found = [figure for figure in entry["figures"] if figure["met"] is not None]
-        rows = [
+def targets(part: str, words: str, entry: dict[str, Any] | None, rehearsal: bool) -> Iterator[str]:
+    """Rows of the table: each figure that has a target, or the first; or why there is none."""
+    if entry is None or "figures" not in entry:
+        yield f"| {part} | {words} | | not measured: {why_not(entry)} |"
+        return
+    if "later" in entry:
+        yield f"| {part} | {words} | | measured; when tried again: {entry['later']} |"
+    found = [figure for figure in entry["figures"] if figure["met"] is not None]
+    for figure in found:
+        verdict = "met" if figure["met"] else "missed"
+        yield (
             f"| {part} | {figure['name']} {figure['target']} | {number(figure['median'])} | "
-            f"{'met' if figure['met'] else 'missed'} |"
-            for figure in found
-        ]
-        return rows or [f"| {part} | {words} | | done, see below |"]
-    return [f"| {part} | {words} | | not measured: {why_not(entry)} |"]
+            f"{'rehearsed' if rehearsal else verdict} |"
+        )
+    if not found:
+        first = entry["figures"][0]
+        said = f"{first['name']}: {number(first['median'])} {first['unit']}"
+        yield f"| {part} | {words} | {said} | see below |"
 
 
 def why_not(entry: dict[str, Any] | None) -> str:

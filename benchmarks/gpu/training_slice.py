@@ -10,13 +10,13 @@ something. The first row of the curve, which has compilation in it, does not cou
 
 import os
 from contextlib import chdir
-from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+import lightning as L
 import matplotlib.figure
 import torch
 from omegaconf import DictConfig
@@ -26,7 +26,7 @@ from benchmarks.measure import Figure, Missing, Picture, figure
 from ftmodel.costs import flops_per_token, memory, utilisation
 from pipelines import doctor
 from pipelines.artifacts.checkpoint import HISTORY, read_checkpoint
-from pipelines.artifacts.curve import Curve, row_of
+from pipelines.artifacts.curve import Curve, row_of, training_seconds
 from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import ROOT
@@ -34,11 +34,13 @@ from pipelines.compose import compose_config, write_params
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import Experiment
 from pipelines.train.core.segments import find_start
-from pipelines.train.core.trainer import Process, fit
+from pipelines.train.core.step_callback import StepCallback
+from pipelines.train.core.trainer import Process, SegmentTraining, quiet
 
 EXPERIMENT, DATA = "kappa_124m", "fineweb_edu"
 ARMS = {"baseline": "baseline_s0", "free": "free_k1_2_s0"}
 MINUTES = 20.0  # of training, half of them each arm's
+LEAST = 30.0  # seconds of training for which it is worth to start
 ENDING = 20.0  # seconds before the end of its time at which an arm stops: for its last checkpoint
 TEXT = ["data.fineweb_edu.max_bytes=500_000_000"]  # 115 M tokens
 SOURCES = [  # of the standard library
@@ -98,34 +100,48 @@ def curve(checkpoint: dict[str, Any] | None) -> Curve:
     return [row_of(row) for row in checkpoint[HISTORY]["rows"]] if checkpoint else []
 
 
-def trained(checkpoint: dict[str, Any] | None) -> float:
-    """Seconds of training so far, as Lightning's Timer has kept them."""
-    timer = (checkpoint or {}).get("callbacks", {}).get("Timer", {})
-    return timer.get("time_elapsed", {}).get("train", 0.0)
+class StopAfter(StepCallback):
+    """Ends training after so many seconds: with a whole step, as Lightning's Timer does not, so
+    that it goes on from there as if it had not stopped.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.until = perf_counter() + seconds
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        trainer.should_stop |= perf_counter() >= self.until
+
+
+class SliceTraining(SegmentTraining):
+    seconds = 0.0
+
+    def build_callbacks(self, compiled: bool) -> list[L.Callback]:
+        return [*super().build_callbacks(compiled), StopAfter(self.seconds)]
 
 
 def train(experiment: Experiment, name: str, seconds: float) -> None:
-    """For so long, unless the arm's half of the slice is over sooner."""
-    before = trained(saved(experiment, name))
-    until = min(before + seconds, MINUTES * 60 / len(ARMS))
-    if until > before:
-        # the Timer adds what it finds in the checkpoint
-        options = {"devices": 1, "max_time": timedelta(seconds=until)}
-        fit(experiment, name, Process(trainer=options))
+    """For so long, or until the arm's half of the slice is over."""
+    left = 60 * MINUTES / len(ARMS) - training_seconds(curve(saved(experiment, name)))
+    if min(left, seconds) < LEAST:
+        return
+    quiet()
+    training = SliceTraining(experiment, name, Process(), find_start(experiment, name), None)
+    training.seconds = min(left, seconds)
+    training.start_tracking()
+    training.train()
 
 
 def figures(experiment: Experiment, arm: str, device: str) -> list[Figure | Picture]:
     name = ARMS[arm]
     run = experiment.runs[name]
-    checkpoint = saved(experiment, name)
-    rows = curve(checkpoint)
+    rows = curve(saved(experiment, name))
     if not rows:
-        raise TimeoutError("no row of the training curve yet: call it again, it goes on")
+        raise TimeoutError("no row of the training curve yet; called again, it goes on")
     config = experiment.model_config(run)
     vocabulary = Shards(tokens_folder(run.data)).metadata.vocab_size
     speed = [row.tokens_per_second for row in rows[len(rows) > 1 :]]  # the first has compilation
     found: list[Figure | Picture] = [
-        figure(f"{arm}: training", [trained(checkpoint) / 60], "min"),
+        figure(f"{arm}: training", [training_seconds(rows) / 60], "min"),
         figure(f"{arm}: seen", [rows[-1].tokens], "tokens"),
         figure(f"{arm}: speed", speed, "tokens/s"),
         figure(f"{arm}: training bound, last row", [rows[-1].bound_bits], "bits/token"),
@@ -152,7 +168,9 @@ def beside(experiment: Experiment) -> list[Figure | Picture]:
         return []
     last = max(common)
     difference = bounds["free"][last] - bounds["baseline"][last]
-    speeds = [median(r.tokens_per_second for r in rows[len(rows) > 1 :]) for rows in curves.values()]
+    speeds = [
+        median(r.tokens_per_second for r in rows[len(rows) > 1 :]) for rows in curves.values()
+    ]
     drawing = matplotlib.figure.Figure(figsize=(7, 4), layout="constrained")
     axes = drawing.subplots()
     for arm, values in bounds.items():
@@ -168,14 +186,14 @@ def beside(experiment: Experiment) -> list[Figure | Picture]:
 
 
 def measure(
-    turns: int, quick: bool, device: str, folder: str, seconds: float, arm: str | None = None
+    turns: int, quick: bool, device: str, project: str, seconds: float, arm: str | None = None
 ) -> list[Figure | Picture]:
-    """The text, or an arm, in a folder that is kept, for ``seconds`` from now at most."""
+    """The text, or an arm, in a project that is kept, for ``seconds`` from now at most."""
     begun = perf_counter()
     for elsewhere in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
         os.environ.pop(elsewhere, None)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with chdir(folder):
+    Path(project).mkdir(parents=True, exist_ok=True)
+    with chdir(project):
         if arm is None:
             return make_text(quick)
         if not tokens_folder(DATA).exists():

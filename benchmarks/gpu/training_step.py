@@ -66,7 +66,7 @@ def measure(turns: int, quick: bool, device: str, preset: str) -> list[Figure]:
     config, vocabulary = shape(preset)
     _, batch, least = PRESETS[preset]
     if quick:
-        config, vocabulary = replace(steps.QUICK, latent_bits=8), QUICK_VOCABULARY
+        config, vocabulary, batch = replace(steps.QUICK, latent_bits=8), QUICK_VOCABULARY, 2
     configs = {"baseline": replace(config, latent_bits=0, latent_block=None), "free": config}
     room = SPARE * torch.cuda.mem_get_info()[1] if device == "cuda" else SPARE * GIB
     batch = sequences(configs, vocabulary, batch, room)
