@@ -42,7 +42,7 @@ ARMS = {"baseline": "baseline_s0", "free": "free_k1_2_s0"}
 MINUTES = 20.0  # of training, half of them each arm's
 LEAST = 30.0  # seconds of training for which it is worth to start
 ENDING = 20.0  # seconds before the end of its time at which an arm stops: for its last checkpoint
-TEXT = ["data.fineweb_edu.max_bytes=500_000_000"]  # 115 M tokens
+TEXT = ["data.fineweb_edu.max_bytes=200_000_000"]  # 46 M tokens
 SOURCES = [  # of the standard library
     "+part@data.fineweb_edu.parts.stdlib=files",
     "~data.fineweb_edu.parts.fineweb_edu",

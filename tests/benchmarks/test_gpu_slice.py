@@ -37,7 +37,7 @@ def test_both_arms_are_those_of_the_experiment(project, monkeypatch, online):
     data = experiment.data["fineweb_edu"]
     assert data.vocab_size == 49_152
     assert list(data.parts) == ["fineweb_edu" if online else "stdlib"]
-    assert (data.max_bytes <= 500_000_000) == online
+    assert (data.max_bytes <= 200_000_000) == online
 
 
 def by_name(found):
