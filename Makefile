@@ -1,4 +1,5 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
+#              JOBS=2 runs two stages side by side (by default as many as pay), JOBS=ray on Ray;
 #              another one in this folder is waited for, unless WAIT=0
 # make check   make lint: formatter, linter, types; and fast tests
 # make doctor  what this machine lacks, and what that costs
@@ -13,6 +14,7 @@
 #              MINUTES=50 at most: bench/gpu/<date>_<device>.md; called again, it goes on
 EXPERIMENT ?= quickstart
 SET ?=
+JOBS ?=
 WAIT ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
@@ -29,7 +31,8 @@ export MLFLOW_DISABLE_TELEMETRY := true
 	bench gpu
 
 repro: .venv/installed
-	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) experiment=$(EXPERIMENT) $(SET)
+	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) $(JOBS:%=--jobs %) \
+		experiment=$(EXPERIMENT) $(SET)
 
 doctor: .venv/installed
 	@python -m pipelines.doctor

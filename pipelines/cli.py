@@ -24,6 +24,7 @@ from pipelines.common.arguments import (
     choices,
     entries,
     items,
+    jobs,
     not_negative,
     option,
     overrides,
@@ -61,6 +62,13 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
                 "--wait/--no-wait",
                 default=True,
                 help="Wait while another is at work here, or end with the name of it.",
+            ),
+            option(
+                "--jobs",
+                type=jobs,
+                metavar="N",
+                help="Stages side by side: a number, or `ray` for as many as fit into the cluster; "
+                "by default as many as pay.",
             ),
         ],
     ),

@@ -135,6 +135,20 @@ def await_nodes(worker: Worker, workers: int, patience: float) -> None:
         sleep(0.5)
 
 
+def runs_at_once(compute: Compute) -> int:
+    """How many runs the cluster can hold; raises UserError if it is none."""
+    connect()
+    worker = worker_of(compute)
+    await_nodes(worker, compute.workers, PATIENCE)
+    check_shared(Path.cwd())
+    return sum(worker.fitting(node) for node in nodes()) // compute.workers
+
+
+def own_address() -> str:
+    """For RAY_ADDRESS, so that other processes join the same cluster."""
+    return ray.get_runtime_context().gcs_address
+
+
 def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
     """Run a task in the project's folder on some node, with the resources of a training worker.
 

@@ -32,6 +32,12 @@ def not_negative(text: str) -> float:
     raise click.BadParameter(f"{text} is not a number of 0 or more")
 
 
+def jobs(text: str) -> str:
+    if text == "ray" or (text.isdecimal() and int(text) > 0):
+        return text
+    raise click.BadParameter(f"{text} is neither a number from 1 on nor `ray`")
+
+
 def share(text: str) -> float:
     if (value := positive(text)) > 1:
         raise click.BadParameter(f"{text} is more than 1")
