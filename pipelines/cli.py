@@ -19,14 +19,14 @@ from pipelines.common import errors
 from pipelines.common.arguments import (
     COUNT,
     SEED,
-    Completer,
     argument,
     choices,
     entries,
-    items,
     jobs,
+    listed,
     not_negative,
     option,
+    out_folder,
     overrides,
     positive,
     share,
@@ -39,17 +39,8 @@ from pipelines.common.shell_paths import check_compile, check_ray, compiler_path
 WIDE = {"max_content_width": 100}
 
 
-def names_in(module: str, attribute: str) -> Completer:
-    """Completes the names that a module lists, which is imported then and not before."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        return items(getattr(import_module(module), attribute), incomplete)
-
-    return complete
-
-
-BENCHMARKS = names_in("benchmarks.__main__", "NAMES")
-PARTS = names_in("benchmarks.gpu.__main__", "PARTS")
+BENCHMARKS = listed("benchmarks.__main__", "NAMES")
+PARTS = listed("benchmarks.gpu.__main__", "PARTS")
 RUN = argument("name", "A run of params.yaml.", entries("runs"), metavar="RUN")
 DATASET = argument("name", "An entry of data in params.yaml.", entries("data"))
 COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `main`, what it takes
@@ -169,13 +160,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             argument("names", "Benchmarks; all unless named.", BENCHMARKS, nargs=-1),
             option("--turns", type=COUNT, default=5, help="A figure is the median of so many."),
             option("--quick", is_flag=True, help="Tiny shapes: does it run?"),
-            option(
-                "--out",
-                type=click.Path(path_type=Path),
-                default=ROOT / "bench",
-                show_default="bench",
-                help="The folder to write to.",
-            ),
+            out_folder("bench"),
         ],
     ),
     "gpu": (
@@ -189,13 +174,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
                 help="For all of it; ten are enough for the targets and a short slice.",
             ),
             option("--rehearse", is_flag=True, help="At toy size on a CPU: does it run?"),
-            option(
-                "--out",
-                type=click.Path(path_type=Path),
-                default=ROOT / "bench/gpu",
-                show_default="bench/gpu",
-                help="The folder to write to.",
-            ),
+            out_folder("bench/gpu"),
         ],
     ),
     "mutants": (
