@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
+from signal import SIGKILL
 from time import perf_counter
 from traceback import format_exception
 from typing import Any
@@ -35,12 +36,17 @@ PACKAGES = (  # what is measured, or measured beside
 )
 
 
+def end_with_parent() -> None:
+    """Have this process killed when its parent dies: left behind, it would disturb the next."""
+    if sys.platform == "linux":
+        CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+
+
 def in_this_process(
     module: str, turns: int, quick: bool, limit: float | None, given: dict[str, Any]
 ) -> tuple[str, dict[str, str | int], list[Figure | Picture]]:
     """What a benchmark compares, the machine before it began, and what it found."""
-    if sys.platform == "linux":  # one that is left behind would disturb the next
-        CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if limit is not None:
         end_after(limit)
     benchmark = import_module(module)

@@ -284,6 +284,37 @@ def test_utilisation_is_model_flops_over_the_peak(uncompiled, monkeypatch):
     assert share == pytest.approx(speed * flops / 1e9)
 
 
+def test_a_step_that_does_not_fit_is_tried_in_smaller_micro_batches(monkeypatch):
+    tried = []
+
+    def side_by_side(preset, configs, vocabulary, micro, accumulate, *_):
+        tried.append((micro, accumulate))
+        if len(tried) < enough:
+            raise training_step.torch.OutOfMemoryError
+        return tried
+
+    monkeypatch.setattr(training_step, "side_by_side", side_by_side)
+    enough = 2
+    assert training_step.measure(1, True, "cpu", "1.5 B") == [(2, 1), (1, 2)]
+    tried.clear()
+    enough = 3
+    with pytest.raises(training_step.torch.OutOfMemoryError):
+        training_step.measure(1, True, "cpu", "1.5 B")
+
+
+def test_tokens_of_all_micro_batches_count(uncompiled, monkeypatch):
+    """Steps of 3 micro-batches of 2 sequences, in 2 s and 4 s."""
+    seconds = {"baseline": [2.0], "free": [4.0]}
+    monkeypatch.setattr(training_step, "in_turns", lambda *_: seconds)
+    monkeypatch.setattr(training_step, "products", lambda *_: 1e9)
+    free = training_step.replace(training_step.steps.QUICK, latent_bits=8)
+    configs = {"baseline": training_step.replace(free, latent_bits=0), "free": free}
+    found = training_step.side_by_side("1.5 B", configs, 64, 2, 3, "cpu", 1)
+    speeds = {f.name: f.median for f in found}
+    assert speeds["1.5 B, baseline"] == training_step.steps.IN_A_ROW * 3 * 2 * free.context / 2
+    assert speeds["1.5 B, free"] == speeds["1.5 B, baseline"] / 2
+
+
 def test_the_presets_are_the_experiments(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     config, vocabulary = training_step.shape("1.5 B")
