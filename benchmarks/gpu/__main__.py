@@ -25,7 +25,6 @@ from benchmarks.gpu import record
 from pipelines import cli, doctor
 from pipelines.common.errors import UserError
 
-TURNS = 5
 SLICE = "benchmarks.gpu.training_slice"
 
 
@@ -37,6 +36,7 @@ class Part:
     minutes: float
     target: str
     given: dict[str, Any] = field(default_factory=dict)
+    turns: int = 5
     goes_on: bool = False  # called again, it does what is left to do
 
     @property
@@ -50,7 +50,7 @@ def step(preset: str, minutes: float, target: str) -> Part:
 
 def decode(shape: str) -> Part:
     target = "ours ÷ Hugging Face ≥ 2, free ÷ ours ≥ 0.97"
-    return Part("benchmarks.decoding", 2, target, {"only": shape})
+    return Part("benchmarks.decoding", 3, target, {"only": shape}, turns=3)
 
 
 def arm(name: str) -> Part:
@@ -65,7 +65,7 @@ PARTS = {
     "decode_small": decode("small"),
     "decode_middle": decode("middle"),
     "decode_large": decode("large"),
-    "text": Part(SLICE, 10, "text for the slice of kappa_124m"),
+    "text": Part(SLICE, 9, "text for the slice of kappa_124m"),
     "slice_baseline": arm("baseline"),
     "slice_free": arm("free"),
 }
@@ -100,7 +100,7 @@ def measure(name: str, rehearse: bool, seconds: float, out: Path, stem: str) -> 
     if part.is_slice:
         folder = out / ("rehearsed_slice" if rehearse else "slice")
         given |= {"project": str(folder.resolve()), "seconds": seconds}
-    turns = 1 if rehearse else TURNS
+    turns = 1 if rehearse else part.turns
     return alone(part.module, turns, rehearse, out, limit=seconds, stem=stem, **given)
 
 
