@@ -75,8 +75,9 @@ def find_gpu() -> None:
     """Raise UserError if there is none that this PyTorch can use."""
     found = doctor.gpu()
     if found.state != doctor.OK:
+        reason = "no GPU on this machine" if found.value == "none" else found.value
         raise UserError(
-            f"no GPU to measure: {found.value}; `make gpu` installs PyTorch for a GPU, "
+            f"{reason}; `make gpu` installs PyTorch for a GPU, "
             "`python -m benchmarks.gpu --rehearse` rehearses on a CPU"
         )
 

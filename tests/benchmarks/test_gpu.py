@@ -206,11 +206,19 @@ def test_a_rehearsal_says_so_and_has_a_file_of_its_own(run, tmp_path, monkeypatc
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "", "a part could find a GPU"
 
 
-@pytest.mark.parametrize("reason", ["none", "driver 470.1 does not serve this PyTorch (13.0)"])
-def test_without_a_gpu_it_ends_in_one_line_and_nothing_is_written(monkeypatch, tmp_path, reason):
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("none", "no GPU on this machine; "),
+        ("driver 470.1 does not serve this PyTorch (13.0)", "driver 470.1 does not serve this "),
+    ],
+)
+def test_without_a_gpu_it_ends_in_one_line_and_nothing_is_written(
+    monkeypatch, tmp_path, reason, words
+):
     finding = doctor.Finding("GPU", reason, doctor.COSTS)
     monkeypatch.setattr(doctor, "gpu", lambda: finding)
-    with pytest.raises(UserError, match=rf"no GPU to measure: {reason.split('(')[0]}") as said:
+    with pytest.raises(UserError, match=f"^{words}.*--rehearse") as said:
         call("gpu", "--out", str(tmp_path / "out"))
     assert "\n" not in str(said.value) and not (tmp_path / "out").exists()
 
