@@ -104,7 +104,7 @@ class Scheduler:
                 for job in [job for job in self.jobs if job.process.poll() is not None]:
                     self.end(job, sorter, ready)
                 self.screen.update([(job.name, job.log, job.seconds) for job in self.jobs])
-            self.outcome.interrupted |= bool(asked.count)
+            self.outcome.interrupted |= bool(asked.count)  # between two stages, too
         return self.outcome
 
     def start(self, name: str) -> None:
@@ -134,6 +134,8 @@ class Scheduler:
             self.outcome.seconds[job.name] = job.seconds
             self.screen.ended += 1
             self.screen.say(f"{job.name}: done in {duration(job.seconds)}")
+        elif self.outcome.interrupted:
+            self.screen.say(f"{job.name}: stopped after {duration(job.seconds)}")
         elif any(words in job.log.read_text(encoding="utf-8") for words in LOCKED):
             ready.append(job.name)
             self.screen.say(f"{job.name}: another command of DVC is in its way; tried again")
@@ -142,6 +144,7 @@ class Scheduler:
             self.screen.say(f"{job.name}: failed after {duration(job.seconds)}: {job.log}", "red")
 
     def interrupt(self) -> None:
+        self.outcome.interrupted = True
         self.screen.say(f"stopping {', '.join(job.name for job in self.jobs)}")
         for job in self.jobs:
             with suppress(ProcessLookupError):
