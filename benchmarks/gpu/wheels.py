@@ -22,7 +22,9 @@ OLDER_BUILD, OLDER_INDEX = "cu126", "https://download.pytorch.org/whl/cu126"
 
 
 def pinned() -> str:
-    found = re.search(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    found = re.search(
+        r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M
+    )
     assert found, "constraints.txt pins torch"
     return found[1]
 
