@@ -138,7 +138,6 @@ def await_nodes(worker: Worker, workers: int, patience: float) -> None:
 
 def runs_at_once(compute: Compute) -> int:
     """How many runs the cluster can hold; raises UserError if it is none."""
-    connect()
     worker = worker_of(compute)
     await_nodes(worker, compute.workers, PATIENCE)
     check_shared(Path.cwd())

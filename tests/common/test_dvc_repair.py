@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
 from pipelines.common.dvc_repair import LOCKFILE, RWLOCK, repair
@@ -25,14 +26,22 @@ def project(tmp_path, monkeypatch):
     return project
 
 
+def readable():
+    try:
+        with Repo(".") as repo:
+            repo.status()
+            return True
+    except DvcException:
+        return False
+
+
 def test_a_lock_file_cut_anywhere_costs_no_run(project, capsys):
     text, removed = LOCKFILE.read_text(), 0
     for length in range(0, len(text), 7):
         LOCKFILE.write_text(text[:length])
         repair()
         removed += not LOCKFILE.exists()
-        with Repo(".") as repo:
-            repo.status()
+        assert readable(), length
     assert removed > 5
     assert capsys.readouterr().err.count("dvc.lock was cut short") == removed
     LOCKFILE.write_text("")

@@ -91,7 +91,7 @@ def machine(monkeypatch, has):
     node = {"Alive": True, "NodeID": "here", "Resources": has}
     monkeypatch.setattr(cluster.ray, "nodes", lambda: [node])
     monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: has)
-    monkeypatch.setattr(sweep, "check_shared", lambda folder: None)
+    monkeypatch.setattr(cluster, "check_shared", lambda folder: None)
 
 
 @pytest.mark.parametrize(
