@@ -195,6 +195,8 @@ def check_shared(folder: Path) -> None:
             try:
                 seen = ray.get(look.remote(file.name), timeout=60)
             except RayError as error:
+                if node["NodeID"] not in (alive["NodeID"] for alive in nodes()):
+                    continue  # it died meanwhile
                 reason = str(error).splitlines()[0]
                 raise UserError(f"node {node['NodeManagerAddress']}: {reason}") from None
             if not seen:

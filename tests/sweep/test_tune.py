@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from mlflow import MlflowClient
-from pydantic import TypeAdapter
 
 from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.paths import resume_folder
+from pipelines.artifacts.result_files import validate
 from pipelines.cluster import connection as cluster
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
@@ -124,7 +124,7 @@ def test_what_a_trial_takes_and_how_many_have_room(monkeypatch, compute, has, ta
 )
 def test_a_trial_that_there_is_no_room_for_is_not_waited_for(monkeypatch, compute, words, address):
     monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.setattr(sweep, "PATIENCE", 0.0)
+    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
     machine(monkeypatch, {"CPU": 2.0})
     with pytest.raises(UserError, match=words):
         sweep.concurrent_trials(compute)
@@ -152,7 +152,7 @@ def tracked(project):
 def read_result(project, name):
     """The result and the inode of its file, another one if it was written again."""
     path = project.folder / "sweeps/smoke/trials" / name / "result.json"
-    return TypeAdapter(Result).validate_json(path.read_bytes()), path.stat().st_ino
+    return validate(Result, path.read_bytes()), path.stat().st_ino
 
 
 @pytest.fixture
