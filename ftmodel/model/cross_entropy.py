@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from ftmodel.model.product import product, weight_gradient
+
 CHUNK_ELEMENTS = 1 << 22  # logits in a chunk
 LEAST_ROWS = 512  # tokens in a chunk: every chunk adds to the whole gradient (V, D)
 
@@ -43,17 +45,14 @@ class LinearCrossEntropy(torch.autograd.Function):
             chunks = (hidden.split(rows), targets.split(rows), grad_hidden.split(rows))
             for x, y, grad_x in zip(*chunks, strict=True):
                 x, y = x.to(dtype), y[:, None]
-                logits = torch.mm(x, w.T, out=logits_buffer[: len(x)])
+                logits = product(x, w, logits_buffer[: len(x)])
                 p = torch.log_softmax(logits, -1, dtype=loss.dtype, out=p_buffer[: len(x)])
                 loss -= p.gather(1, y).sum()
                 p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))  # softmax − one-hot
                 g = logits.copy_(p) if dtype != p.dtype else p
-                if dtype == grad_x.dtype == grad_weight.dtype:
-                    torch.mm(g, w, out=grad_x)
-                    grad_weight.addmm_(g.T, x)
-                else:
-                    grad_x.copy_(g @ w)
-                    grad_weight += g.T @ x
+                grad_x.copy_(product(g, w.T))
+                grad_weight += weight_gradient(g, x)
+                del logits, g  # before the next chunk's
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.n = n
         return loss / n
