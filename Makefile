@@ -1,4 +1,5 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
+#              JOBS=2 runs two stages side by side (by default as many as pay), JOBS=ray on Ray;
 #              another one in this folder is waited for, unless WAIT=0
 # make check   make lint: formatter, linter, types; and fast tests
 # make doctor  what this machine lacks, and what that costs
@@ -9,12 +10,16 @@
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
 # make experiments   dvc exp show: the bounds and settings in which experiments differ
 # make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
+# make gpu     on a machine with a GPU: PyTorch for it, tests, speed targets, a slice of training, in
+#              MINUTES=50 at most: bench/gpu/<date>_<device>.md; called again, it goes on
 EXPERIMENT ?= quickstart
 SET ?=
+JOBS ?=
 WAIT ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
 BENCHMARKS ?=
+MINUTES ?= 50
 MUTANTS ?=
 TESTS := pytest -n 2 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -23,10 +28,11 @@ export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: repro doctor check lint test test-fast test-cluster mutants format ui plots experiments \
-	bench
+	bench gpu
 
 repro: .venv/installed
-	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) experiment=$(EXPERIMENT) $(SET)
+	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) $(JOBS:%=--jobs %) \
+		experiment=$(EXPERIMENT) $(SET)
 
 doctor: .venv/installed
 	@python -m pipelines.doctor
@@ -67,6 +73,14 @@ experiments: .venv/installed
 
 bench: .venv/installed-bench
 	PYTHONPATH="$(CURDIR)/.venv/peers" python -m benchmarks $(BENCHMARKS)
+
+gpu: # PyTorch for it before what depends on PyTorch
+	@nvidia-smi -L 2>&1 | grep -q '^GPU' || { echo "error: no GPU on this machine, by nvidia-smi;" \
+		"\`python -m benchmarks.gpu --rehearse\` goes through it on a CPU" >&2; exit 2; }
+	@$(MAKE) --no-print-directory .venv/bin/pip
+	python -m benchmarks.gpu.wheels
+	@$(MAKE) --no-print-directory .venv/installed-dev
+	@python -m benchmarks.gpu --minutes $(MINUTES)
 
 .venv/bin/pip: # the last file that venv makes
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

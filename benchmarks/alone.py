@@ -1,6 +1,7 @@
 """One benchmark in a process of its own, and all that is to be said of it."""
 
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +21,7 @@ from benchmarks.measure import Figure, Missing, Picture, machine
 from pipelines.common.atomic_files import ROOT, replace_file
 
 PR_SET_PDEATHSIG = 1
+GRACE = 30  # seconds from the end of its time to its end, for a benchmark that does not stop itself
 PACKAGES = (  # what is measured, or measured beside
     "torch",
     "numpy",
@@ -34,25 +36,59 @@ PACKAGES = (  # what is measured, or measured beside
 )
 
 
+def end_with_parent() -> None:
+    """Have this process killed when its parent dies: left behind, it would disturb the next."""
+    if sys.platform == "linux":
+        CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+
+
 def in_this_process(
-    module: str, turns: int, quick: bool
+    module: str, turns: int, quick: bool, limit: float | None, given: dict[str, Any]
 ) -> tuple[str, dict[str, str | int], list[Figure | Picture]]:
     """What a benchmark compares, the machine before it began, and what it found."""
-    if sys.platform == "linux":  # one that is left behind would disturb the next
-        CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+    end_with_parent()
+    if limit is not None:
+        end_after(limit)
     benchmark = import_module(module)
     before = machine()
-    return benchmark.__doc__ or "", before, benchmark.measure(turns, quick)
+    try:
+        return benchmark.__doc__ or "", before, benchmark.measure(turns, quick, **given)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def alone(module: str, turns: int, quick: bool, folder: Path) -> dict[str, Any]:
-    """The entry of one benchmark, run in a process of its own; pictures lie in the folder."""
+def end_after(limit: float) -> None:
+    """Raise TimeoutError in this process after ``limit`` seconds; it is killed if it goes on."""
+
+    def over(*_: object) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(GRACE)
+        raise TimeoutError(f"not done after {limit:.0f} s")
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+
+
+def alone(
+    module: str,
+    turns: int,
+    quick: bool,
+    folder: Path,
+    limit: float | None = None,
+    stem: str | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """The entry of one benchmark, run in a process of its own, for ``limit`` seconds at most;
+    pictures lie in the folder as <stem>_1.png and so on, ``given`` is handed to its ``measure``.
+    """
     entry: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="minutes")}
     entry |= {"commit": commit(), "versions": versions(), "turns": turns, "quick": quick}
     start = perf_counter()
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            doc, before, found = pool.submit(in_this_process, module, turns, quick).result()
+            doc, before, found = pool.submit(
+                in_this_process, module, turns, quick, limit, given
+            ).result()
     except Missing as lacking:
         entry["skipped"] = str(lacking)
     except Exception as error:
@@ -63,7 +99,7 @@ def alone(module: str, turns: int, quick: bool, folder: Path) -> dict[str, Any]:
             if isinstance(each, Figure):
                 entry["figures"].append(asdict(each) | {"target": each.target, "met": each.met})
                 continue
-            name = f"{module.rpartition('.')[2]}_{len(entry['pictures']) + 1}.png"
+            name = f"{stem or module.rpartition('.')[2]}_{len(entry['pictures']) + 1}.png"
             with replace_file(folder / name) as file:
                 file.write(each.png)
             entry["pictures"][name] = each.title

@@ -41,13 +41,14 @@ SHAPES = {
 TINY = {"tiny": (2, 32, 2, 64, 64)}
 
 
-def measure(turns: int, quick: bool) -> list[Figure]:
+def measure(turns: int, quick: bool, device: str = "cpu", only: str | None = None) -> list[Figure]:
+    """Of all shapes, or ``only`` of one."""
     logging.set_verbosity_error()
     figures = []
-    for shape, sizes in (TINY if quick else SHAPES).items():
+    for shape, sizes in (TINY if quick else {only: SHAPES[only]} if only else SHAPES).items():
         context = 64 if quick else 1024
-        baseline, free = (make_model(sizes, bits, context) for bits in (0, 16))
-        reference = to_hugging_face(baseline)
+        baseline, free = (make_model(sizes, bits, context).to(device) for bits in (0, 16))
+        reference = to_hugging_face(baseline).to(device)
         reference.set_attn_implementation("sdpa")
         new = {"tiny": 4, "large": 32}.get(shape, 128)
         for rows in (1, 2) if quick else (1, 16):
@@ -67,7 +68,8 @@ def make_model(sizes: tuple[int, ...], bits: int, context: int) -> FreeTransform
 
 def prompts(model: FreeTransformer, rows: int, length: int) -> Tensor:
     rng = torch.Generator().manual_seed(0)
-    return torch.randint(model.embedding.num_embeddings, (rows, length), generator=rng)
+    tokens = torch.randint(model.embedding.num_embeddings, (rows, length), generator=rng)
+    return tokens.to(model.embedding.weight.device)
 
 
 def ours(model: FreeTransformer, prompt: Tensor, new: int, temperature: float) -> Tensor:
@@ -98,7 +100,7 @@ def theirs(
 def products(model: FreeTransformer, rows: int, new: int) -> None:
     """Every matrix product with a weight that one position a row asks for, ``new`` times."""
     modules = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    inputs = {m.in_features: torch.ones(rows, m.in_features) for m in modules}
+    inputs = {m.in_features: m.weight.new_ones(rows, m.in_features) for m in modules}
     with torch.inference_mode():
         for _ in range(new):
             for module in modules:

@@ -62,8 +62,15 @@ def ratio(name: str, over: Sequence[float], under: Sequence[float], **target: fl
     return figure(name, values, "ratio", **target)
 
 
+def now() -> float:
+    """Seconds, once a GPU has done what it was given."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return perf_counter()
+
+
 def in_turns(
-    arms: dict[str, Work], turns: int, clock: Callable[[], float] = perf_counter
+    arms: dict[str, Work], turns: int, clock: Callable[[], float] = now
 ) -> dict[str, list[float]]:
     """Seconds of each arm in each turn; every other turn goes backwards. One turn more, the first,
     warms up and does not count.
@@ -78,8 +85,13 @@ def in_turns(
     return seconds
 
 
-def peak_bytes(work: Work) -> int:
-    """Most bytes of CPU tensors that ``work`` held at one time beyond those there before it."""
+def peak_bytes(work: Work, device: str = "cpu") -> int:
+    """Most bytes of tensors that ``work`` held at one time beyond those there before it."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         work()
     held = most = 0

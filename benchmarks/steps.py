@@ -62,7 +62,9 @@ def ours(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple
 
     def loss(tokens: Tensor) -> Tensor:
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        noise = torch.rand(*inputs.shape, c.latent_bits) if c.latent_bits else None
+        noise = None
+        if c.latent_bits:
+            noise = torch.rand(*inputs.shape, c.latent_bits, device=tokens.device)
         return training_loss(model, inputs, targets, noise, KAPPA).total
 
     return model, loss
@@ -147,8 +149,16 @@ def held(model: nn.Module) -> int:
     return 12 * sum(parameter.numel() for parameter in model.parameters())
 
 
-def step(made: tuple[nn.Module, Loss], tokens: Tensor, half: bool = False, steps: int = 1) -> Work:
-    """Training steps on ``tokens`` (B, T + 1), under bf16 autocast if ``half``."""
+def step(
+    made: tuple[nn.Module, Loss],
+    tokens: Tensor,
+    half: bool = False,
+    steps: int = 1,
+    accumulate: int = 1,
+) -> Work:
+    """Training steps on ``tokens`` (B, T + 1), under bf16 autocast if ``half``; each of as many
+    micro-batches, which are all these tokens.
+    """
     model, loss = made
     model.train()
     parameters = list(model.parameters())
@@ -156,9 +166,10 @@ def step(made: tuple[nn.Module, Loss], tokens: Tensor, half: bool = False, steps
 
     def work() -> None:
         for _ in range(steps):
-            with torch.autocast("cpu", torch.bfloat16) if half else nullcontext():
-                value = loss(tokens)
-            value.backward()
+            for _ in range(accumulate):
+                with torch.autocast(tokens.device.type, torch.bfloat16) if half else nullcontext():
+                    value = loss(tokens)
+                value.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             optimizer.zero_grad()

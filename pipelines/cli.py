@@ -22,9 +22,11 @@ from pipelines.common.arguments import (
     argument,
     choices,
     entries,
-    items,
+    jobs,
+    listed,
     not_negative,
     option,
+    out_folder,
     overrides,
     positive,
     share,
@@ -37,10 +39,8 @@ from pipelines.common.shell_paths import check_compile, check_ray, compiler_path
 WIDE = {"max_content_width": 100}
 
 
-def benchmark_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    return items(import_module("benchmarks.__main__").NAMES, incomplete)
-
-
+BENCHMARKS = listed("benchmarks.__main__", "NAMES")
+PARTS = listed("benchmarks.gpu.__main__", "PARTS")
 RUN = argument("name", "A run of params.yaml.", entries("runs"), metavar="RUN")
 DATASET = argument("name", "An entry of data in params.yaml.", entries("data"))
 COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `main`, what it takes
@@ -53,6 +53,13 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
                 "--wait/--no-wait",
                 default=True,
                 help="Wait while another is at work here, or end with the name of it.",
+            ),
+            option(
+                "--jobs",
+                type=jobs,
+                metavar="N",
+                help="Stages side by side: a number, or `ray` for as many as fit into the cluster; "
+                "by default as many as pay.",
             ),
         ],
     ),
@@ -150,16 +157,24 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
     "benchmarks": (
         "benchmarks.__main__",
         [
-            argument("names", "Benchmarks; all unless named.", benchmark_names, nargs=-1),
+            argument("names", "Benchmarks; all unless named.", BENCHMARKS, nargs=-1),
             option("--turns", type=COUNT, default=5, help="A figure is the median of so many."),
             option("--quick", is_flag=True, help="Tiny shapes: does it run?"),
+            out_folder("bench"),
+        ],
+    ),
+    "gpu": (
+        "benchmarks.gpu.__main__",
+        [
+            argument("names", "Parts; all that are left unless named.", PARTS, nargs=-1),
             option(
-                "--out",
-                type=click.Path(path_type=Path),
-                default=ROOT / "bench",
-                show_default="bench",
-                help="The folder to write to.",
+                "--minutes",
+                type=positive,
+                default=50,
+                help="For all of it; ten are enough for the targets and a short slice.",
             ),
+            option("--rehearse", is_flag=True, help="At toy size on a CPU: does it run?"),
+            out_folder("bench/gpu"),
         ],
     ),
     "mutants": (

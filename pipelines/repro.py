@@ -1,30 +1,46 @@
 """Compose an experiment and bring it up to date, as `make repro` does.
 
-    python -m pipelines.repro experiment=smoke runs.free_k1_8.kappa_bits=0.25
+    python -m pipelines.repro experiment=smoke runs.free_k1_8.kappa_bits=0.25 --jobs 2
 
 params.yaml is composed once nobody else is at work in this folder: another `make repro` or a
-command of DVC is named, and waited for.
+command of DVC is named, and waited for. Stages that are ready run side by side: as many as this
+machine has room for, or --jobs; with RAY_ADDRESS or --jobs ray, as many as the Ray cluster.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
+
+from dvc.exceptions import DvcException
 
 from pipelines import cli
 from pipelines.artifacts.paths import report_folder
+from pipelines.common.dvc_repair import repair
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
 from pipelines.common.without_git import allow_no_git
 from pipelines.compose import compose_valid, write_params
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Experiment
+from pipelines.parallel.graph import Graph, changed_stages, read_graph
+from pipelines.parallel.scheduler import Outcome, Scheduler, error_of
+from pipelines.parallel.screen import Screen, duration
+from pipelines.parallel.slots import Slot, make_slots
+from pipelines.plan import Assumptions, plan
+
+RAN = re.compile(r"^Running stage '(.+)':$", re.M)
+ANY_GPU = Assumptions(flops=1.0, mfu=1.0, memory=1.0, price=None)  # FLOPs and bytes need none
 
 
-def dvc_repro() -> int:
+def dvc_repro(output: BinaryIO | None = None) -> int:
     """Run `dvc repro` with this Python's commands; returns its exit code."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro"]
-    process = subprocess.Popen(command, env={**os.environ, "PATH": path})
+    process = subprocess.Popen(command, env={**os.environ, "PATH": path}, stdout=output)
     while True:
         try:
             return process.wait()
@@ -32,23 +48,98 @@ def dvc_repro() -> int:
             continue
 
 
-def main(overrides: Sequence[str], wait: bool) -> None:
+def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits
-    with pipeline_alone(wait):
+    with pipeline_alone(wait) as lock:
         config = compose_valid(overrides)
         write_params(config)
         if allow_no_git(Path()):
             print(
                 "no git here: DVC works without it from now on (core.no_scm in .dvc/config.local)"
             )
-        if code := dvc_repro():
-            raise SystemExit(code)
+        repair()
+        bring_up_to_date(load_experiment(), jobs, lock)
     try:
         print((report_folder(config.name) / "summary.txt").read_text(encoding="utf-8"), end="")
     except FileNotFoundError as error:
         raise UserError(
             f"{error.filename} is missing; `dvc repro --force report` makes it"
         ) from None
+
+
+def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> None:
+    plans = [plan(experiment, name, ANY_GPU) for name in experiment.runs]
+    if jobs == "ray" or os.environ.get("RAY_ADDRESS"):
+        slots = cluster_slots(experiment, None if jobs == "ray" else jobs)
+    else:
+        largest = max(each.memory_total for each in plans)
+        slots = make_slots(experiment.compute, len(plans), largest, int(jobs) if jobs else None)
+    if len(slots) == 1:
+        if code := dvc_repro():
+            raise SystemExit(code)
+        return
+    costs = {f"train@{each.run}": each.flops for each in plans}
+    try:
+        side_by_side(slots, costs, Path("logs") / experiment.name, lock)
+    except DvcException as error:
+        raise UserError(" ".join(str(error).split())) from None
+
+
+def cluster_slots(experiment: Experiment, jobs: str | None) -> list[Slot]:
+    """On the cluster of RAY_ADDRESS, or one of this machine: stages go to it by themselves, each
+    with the resources that `compute` asks for.
+    """
+    from pipelines.cluster.connection import own_address, runs_at_once  # others need no Ray
+
+    fitting = runs_at_once(experiment.compute)
+    os.environ["RAY_ADDRESS"] = own_address()
+    return [{} for _ in range(int(jobs) if jobs else min(fitting, len(experiment.runs)))]
+
+
+def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: int) -> None:
+    """Run what has changed, and at last `dvc repro`, which has nothing to do."""
+    graph = read_graph()
+    always = graph.upstream(graph.always)
+    with Screen(len(graph.needs)) as screen:
+        threads = slots[0].get("OMP_NUM_THREADS")
+        each = f" (threads of each: {threads})" if threads else ""
+        screen.say(f"{len(slots)} stages side by side{each}; logs are in {logs}/")
+        scheduler = Scheduler(slots, logs, lock, screen)
+        outcome = scheduler.run(graph, always, {})
+        if not outcome.failed and not outcome.interrupted:
+            changed = graph.downstream(changed_stages() - always) - always
+            screen.total = len(always | changed)
+            outcome = scheduler.run(graph, changed, graph.priorities(costs))
+        report(screen, outcome, graph)
+    again = logs / "repro.log"
+    with open(again, "wb") as file:
+        if code := dvc_repro(file):
+            print(error_of(again), file=sys.stderr)
+            raise SystemExit(code)
+    ran = set(RAN.findall(again.read_text(encoding="utf-8"))) - always
+    if ran:  # code or data were changed meanwhile
+        print(f"changed while others ran, and run again: {', '.join(sorted(ran))}")
+
+
+def report(screen: Screen, outcome: Outcome, graph: Graph) -> None:
+    """Show what became of the stages; raises UserError if one failed, SystemExit if stopped."""
+    work = sum(outcome.seconds.values())
+    total = len(graph.needs)
+    screen.say(
+        f"{len(outcome.seconds)} of {total} stages had work to do: {duration(work)} of it in "
+        f"{duration(screen.elapsed)}"
+    )
+    if outcome.failed:
+        first, log = next(iter(outcome.failed.items()))
+        screen.say(error_of(log))
+        others = [name for name in outcome.failed if name != first]
+        also = f"; so did {', '.join(others)}" if others else ""
+        waiting = sorted(graph.downstream(outcome.failed) - set(outcome.failed))
+        left = f"; not started: {', '.join(waiting)}" if waiting else ""
+        raise UserError(f"{first} failed, {log} has all that it said{also}{left}")
+    if outcome.interrupted:
+        screen.say("stopped; the same command goes on from here")
+        raise SystemExit(130)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,16 @@ if UNDER_TEST:
 
 
 @pytest.fixture
+def gpu():
+    """The GPU of a test that is marked `gpu`, or what stands in for it in a rehearsal."""
+    if named := os.environ.get("GPU_TESTS_ON"):
+        return named
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    return "cuda"
+
+
+@pytest.fixture
 def rng():
     """A generator that every test starts with the same seed."""
     return torch.Generator().manual_seed(0)

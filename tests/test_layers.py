@@ -21,6 +21,7 @@ LAYERS = [  # each may import those before it; rooms of one layer import nothing
     ("artifacts",),
     ("cluster", "tracking"),
     STAGES,
+    ("parallel",),
     ("sweep", "commands"),
 ]
 MAY_MEET = {"sweep", "commands"}  # commands may call one another

@@ -35,6 +35,7 @@ CHATTY = (  # logs of Ray Train; errors are reported by train/distributed.py
 )
 NO_DASHBOARD = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}  # else Ray Train waits for one
 PASSED_ON = ("MLFLOW_", "GIT_REVISION", "RAY_ADDRESS")  # environment variables, to other nodes
+LOOPBACK = "127.0.0.1:"  # where Ray of this machine alone listens
 PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 
 
@@ -48,7 +49,7 @@ def connect() -> None:
     check_ray()
     address = os.environ.get("RAY_ADDRESS") or "local"
     check_address(address)
-    if address == "local":  # only so does Ray of one machine listen on loopback alone
+    if address == "local" or address.startswith(LOOPBACK):  # else Ray takes another address for it
         ray_constants.ENABLE_RAY_CLUSTER = False
     logging.getLogger("ray").setLevel(logging.ERROR)
     for name in CHATTY:
@@ -133,6 +134,20 @@ def await_nodes(worker: Worker, workers: int, patience: float) -> None:
                 f"on {len(nodes())} nodes"
             )
         sleep(0.5)
+
+
+def runs_at_once(compute: Compute) -> int:
+    """How many runs the cluster can hold; raises UserError if it is none."""
+    connect()
+    worker = worker_of(compute)
+    await_nodes(worker, compute.workers, PATIENCE)
+    check_shared(Path.cwd())
+    return sum(worker.fitting(node) for node in nodes()) // compute.workers
+
+
+def own_address() -> str:
+    """For RAY_ADDRESS, so that other processes join the same cluster."""
+    return ray.get_runtime_context().gcs_address
 
 
 def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:

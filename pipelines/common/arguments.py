@@ -1,6 +1,7 @@
 """Arguments and options of commands, and how a shell completes them."""
 
 from collections.abc import Callable
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import click
 import yaml
 from click.shell_completion import CompletionItem
+
+from pipelines.common.atomic_files import ROOT
 
 SEED = click.IntRange(0, 2**63 - 1)
 COUNT = click.IntRange(min=1)
@@ -32,6 +35,12 @@ def not_negative(text: str) -> float:
     raise click.BadParameter(f"{text} is not a number of 0 or more")
 
 
+def jobs(text: str) -> str:
+    if text == "ray" or (text.isdecimal() and int(text) > 0):
+        return text
+    raise click.BadParameter(f"{text} is neither a number from 1 on nor `ray`")
+
+
 def share(text: str) -> float:
     if (value := positive(text)) > 1:
         raise click.BadParameter(f"{text} is more than 1")
@@ -50,6 +59,15 @@ def under(group: str) -> dict[Any, Any]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def listed(module: str, attribute: str) -> Completer:
+    """Completes the names that a module lists; it is imported then and not before."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        return items(getattr(import_module(module), attribute), incomplete)
+
+    return complete
 
 
 def entries(group: str) -> Completer:
@@ -85,6 +103,12 @@ def argument(
 
 def option(*names: str, **more: Any) -> click.Option:
     return click.Option(names, **{"show_default": True, **more})
+
+
+def out_folder(default: str) -> click.Option:
+    """Where results go: a folder of the project by default."""
+    folder, words = click.Path(path_type=Path), "The folder to write to."
+    return option("--out", type=folder, default=ROOT / default, show_default=default, help=words)
 
 
 def overrides(*groups: str) -> click.Argument:

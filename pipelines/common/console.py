@@ -11,11 +11,14 @@ from tqdm import tqdm
 from pipelines.common.printable import printable
 
 EVERY = 30.0  # seconds between two lines of a log, where no total is known
+SECONDS = "PROGRESS_SECONDS"  # the environment variable that has lines written more often
 FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}"
 
 
 class Bar(tqdm):  # type: ignore[type-arg]
-    """A progress bar on a terminal; in a log a plain line every tenth, once ``delay`` is over."""
+    """A progress bar on a terminal; in a log a plain line every tenth, once ``delay`` is over, and
+    every PROGRESS_SECONDS where the environment has that.
+    """
 
     def __init__(self, total: float | None = None, *, disable: bool = False, **options: Any):
         self.plain = not disable and not sys.stderr.isatty()
@@ -33,7 +36,8 @@ class Bar(tqdm):  # type: ignore[type-arg]
             return super().update(n)
         self.n += n or 0
         now, tenth = perf_counter(), self.tenths(self.n, self.total)
-        due = tenth > self.tenth if self.total else now - self.said >= EVERY
+        wanted = float(os.environ.get(SECONDS) or (inf if self.total else EVERY))
+        due = tenth > self.tenth or now - self.said >= wanted
         if due:
             self.tenth, self.said = tenth, now
             if now - self.began >= self.options.get("delay", 0):

@@ -1,15 +1,16 @@
 """One `make repro` at a time in a folder, and who else is at work there: DVC's own commands."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from time import sleep
+from typing import BinaryIO
 
 import psutil
-from filelock import FileLock, Timeout
 
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -19,42 +20,40 @@ LOCK, HOLDER = FOLDER / "repro.lock", FOLDER / "repro.pid"
 
 
 @contextmanager
-def pipeline_alone(wait: bool = True) -> Iterator[None]:
-    """Hold the pipeline of this folder once no other process does.
+def pipeline_alone(wait: bool = True) -> Iterator[int]:
+    """Hold the pipeline of this folder once no other process does; yields the file descriptor of
+    the lock, which is held for as long as any process has it open.
 
     Says who is at work meanwhile. Raises UserError, without ``wait``, if anybody is.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
-    lock, said = FileLock(LOCK), ""
-    while who := acquire(lock) or dvc_at_work():
-        if not wait:
-            lock.release()
-            raise UserError(f"{who} is at work in this folder; run this again when it has ended")
-        if who != said:
-            say(f"waiting for {who}, which is at work in this folder")
-        said = who
-        sleep(1)
-    HOLDER.write_text(str(psutil.Process().pid), encoding="utf-8")
-    try:
-        yield
-    finally:
-        HOLDER.unlink(missing_ok=True)
-        lock.release()
+    said = ""
+    with open(LOCK, "ab") as file:
+        while who := acquire(file) or dvc_at_work():
+            if not wait:
+                raise UserError(
+                    f"{who} is at work in this folder; run this again when it has ended"
+                )
+            if who != said:
+                say(f"waiting for {who}, which is at work in this folder")
+            said = who
+            sleep(1)
+        HOLDER.write_text(str(os.getpid()), encoding="utf-8")
+        try:
+            yield file.fileno()
+        finally:
+            HOLDER.unlink(missing_ok=True)
 
 
-def acquire(lock: FileLock) -> str:
+def acquire(file: BinaryIO) -> str:
     """Acquire the lock, if that is not done; returns in words who has it instead, or ""."""
-    if lock.is_locked:
-        return ""
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
         with suppress(OSError, ValueError):
-            return (
-                described("make repro", int(HOLDER.read_text(encoding="utf-8")))
-                or "another make repro"
-            )
-        return "another make repro"
+            if who := described("make repro", int(HOLDER.read_text(encoding="utf-8"))):
+                return who
+        return "what an interrupted make repro has left running"
     return ""
 
 

@@ -26,11 +26,8 @@ from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from pipelines.cluster.connection import (
-    PATIENCE,
-    await_nodes,
-    check_shared,
     connect,
-    nodes,
+    runs_at_once,
     worker_of,
 )
 from pipelines.common.atomic_files import alone
@@ -165,12 +162,8 @@ def concurrent_trials(compute: Compute) -> int | None:
 
     Raises UserError if not even one fits, since Tune would wait for it.
     """
-    worker = worker_of(compute)
-    await_nodes(worker, compute.workers, PATIENCE)
-    check_shared(Path.cwd())
-    if os.environ.get("RAY_ADDRESS") and compute.workers == 1:
-        return None
-    return sum(worker.fitting(node) for node in nodes()) // compute.workers
+    fitting = runs_at_once(compute)
+    return None if os.environ.get("RAY_ADDRESS") and compute.workers == 1 else fitting
 
 
 def resources(compute: Compute) -> tune.PlacementGroupFactory:

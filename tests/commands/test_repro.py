@@ -143,14 +143,14 @@ def test_dvc_runs_while_nobody_else_can_and_its_summary_is_printed(project, monk
         return 0
 
     monkeypatch.setattr(repro, "dvc_repro", dvc)
-    call("repro", "experiment=smoke")
+    call("repro", "--jobs", "1", "experiment=smoke")
     assert capsys.readouterr().out.endswith("κ says\n")
 
 
 def test_the_exit_code_is_that_of_dvc(project, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: 255)
     with pytest.raises(SystemExit) as ended:
-        call("repro", "experiment=smoke")
+        call("repro", "--jobs", "1", "experiment=smoke")
     assert ended.value.code == 255
 
 

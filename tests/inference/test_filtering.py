@@ -107,12 +107,12 @@ def test_the_fast_decoder_gives_what_the_models_own_forward_pass_gives(
     torch.testing.assert_close(*bounds, **FLOAT32)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_a_gpu_gives_what_the_cpu_gives(make_model, make_tokens, rng):
+@pytest.mark.gpu
+def test_a_gpu_gives_what_the_cpu_gives(make_model, make_tokens, rng, gpu):
     model, tokens = make_model().eval(), make_tokens(9, 15)
     noise = torch.rand(5, 9, 14, 3, generator=rng)
     bounds = []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", gpu):
         model, tokens, draws = model.to(device), tokens.to(device), iter(noise.to(device))
         bound = filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 4, draws.__next__)
         bounds.append(bound.cpu())

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.project_copy import PARTS
 
 ROOT = Path(__file__).parents[2]
-COPIED = (*PARTS, ".gitignore", "params.yaml", "tests")
+COPIED = (*PARTS, ".gitignore", "params.yaml", "benchmarks", "constraints.txt", "tests")
 
 
 def copy_tree(source, target):

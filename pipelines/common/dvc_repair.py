@@ -1,0 +1,33 @@
+"""Files that DVC does not write at once, and a kill may have cut short."""
+
+import json
+from pathlib import Path
+
+from dvc.dvcfile import Lockfile
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+
+from pipelines.common.console import say
+
+RWLOCK, LOCKFILE = Path(".dvc/tmp/rwlock"), Path("dvc.lock")
+
+
+def repair() -> None:
+    """Remove what DVC could not read: who is at work here, and which stage had which outputs.
+
+    Nobody may be at work. DVC finds the outputs of every stage in its cache again.
+    """
+    try:
+        json.loads(RWLOCK.read_bytes())
+    except FileNotFoundError:
+        pass
+    except ValueError:
+        RWLOCK.unlink()
+    try:
+        with Repo(".") as repo:
+            Lockfile(repo, str(LOCKFILE)).load()
+    except FileNotFoundError:
+        pass
+    except DvcException:
+        LOCKFILE.unlink()
+        say(f"{LOCKFILE} was cut short, as by a kill: it is made anew, with what DVC has cached")

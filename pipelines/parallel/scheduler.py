@@ -1,0 +1,158 @@
+"""Runs stages of a graph side by side, each as `dvc repro --single-item` in a slot of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from pathlib import Path
+from time import monotonic, sleep
+from types import FrameType
+
+from pipelines.parallel.graph import Graph
+from pipelines.parallel.screen import Screen, duration
+from pipelines.parallel.slots import Slot
+
+POLL = 0.2  # seconds between two looks at the processes
+LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
+FAILED = re.compile("^ERROR: failed to reproduce .*: failed to run: ")  # whatever the stage said
+SHOWN = 20  # lines of an error
+
+
+@dataclass
+class Job:
+    """A stage at work."""
+
+    name: str
+    slot: int
+    log: Path
+    process: subprocess.Popen[bytes]
+    began: float = field(default_factory=monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return monotonic() - self.began
+
+
+@dataclass
+class Outcome:
+    """What became of the stages; the rest was never started, for want of what it needs."""
+
+    seconds: dict[str, float] = field(default_factory=dict)  # of those that ended well
+    failed: dict[str, Path] = field(default_factory=dict)  # their logs, the first to fail first
+    interrupted: bool = False
+
+
+class Interrupts:
+    """How often this process was asked to stop, by Ctrl-C or SIGTERM."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, _: int, __: FrameType | None) -> None:
+        self.count += 1
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    noted = Interrupts()
+    before = {
+        number: signal.signal(number, noted.note) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Scheduler:
+    """Starts a stage once all that it needs has ended well and a slot is free."""
+
+    def __init__(self, slots: list[Slot], logs: Path, lock: int, screen: Screen) -> None:
+        """``lock``: the file descriptor that keeps others out of the pipeline; the stages hold it,
+        too, so that it is kept for as long as one of them runs, should this process be killed.
+        """
+        self.slots, self.logs, self.lock, self.screen = slots, logs, lock, screen
+        self.free = [*reversed(range(len(slots)))]
+        self.jobs: list[Job] = []
+        self.outcome = Outcome()
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def run(self, graph: Graph, names: set[str], priorities: dict[str, float]) -> Outcome:
+        """Run the stages ``names``, those of high priority first; what else they need is there."""
+        sorter = TopologicalSorter({name: graph.needs[name] & names for name in sorted(names)})
+        sorter.prepare()
+        ready: list[str] = []
+        with interrupts() as asked:
+            answered = 0
+            while True:
+                ready += sorter.get_ready()
+                ready.sort(key=lambda name: -priorities.get(name, 0.0))
+                while ready and self.free and not asked.count:
+                    self.start(ready.pop(0))
+                if not self.jobs:
+                    break
+                sleep(POLL)
+                if asked.count > answered:
+                    answered = asked.count
+                    self.interrupt()
+                for job in [job for job in self.jobs if job.process.poll() is not None]:
+                    self.end(job, sorter, ready)
+                self.screen.update([(job.name, job.log, job.seconds) for job in self.jobs])
+            self.outcome.interrupted |= bool(asked.count)  # between two stages, too
+        return self.outcome
+
+    def start(self, name: str) -> None:
+        slot, log = self.free.pop(), self.logs / f"{name}.log"
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        environment = {**os.environ, "PATH": path, **self.screen.environment, **self.slots[slot]}
+        with open(log, "wb") as file:
+            process = subprocess.Popen(
+                self.command(name),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a signal is passed on to all of it, once
+                pass_fds=[self.lock],
+            )
+        self.jobs.append(Job(name, slot, log, process))
+
+    def command(self, name: str) -> list[str]:
+        return [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
+
+    def end(self, job: Job, sorter: "TopologicalSorter[str]", ready: list[str]) -> None:
+        self.jobs.remove(job)
+        self.free.append(job.slot)
+        if job.process.returncode == 0:
+            sorter.done(job.name)
+            self.outcome.seconds[job.name] = job.seconds
+            self.screen.ended += 1
+            self.screen.say(f"{job.name}: done in {duration(job.seconds)}")
+        elif self.outcome.interrupted:
+            self.screen.say(f"{job.name}: stopped after {duration(job.seconds)}")
+        elif any(words in job.log.read_text(encoding="utf-8") for words in LOCKED):
+            ready.append(job.name)
+            self.screen.say(f"{job.name}: another command of DVC is in its way; tried again")
+        else:
+            self.outcome.failed[job.name] = job.log
+            self.screen.say(f"{job.name}: failed after {duration(job.seconds)}: {job.log}", "red")
+
+    def interrupt(self) -> None:
+        self.outcome.interrupted = True
+        self.screen.say(f"stopping {', '.join(job.name for job in self.jobs)}")
+        for job in self.jobs:
+            with suppress(ProcessLookupError):
+                os.killpg(job.process.pid, signal.SIGINT)
+
+
+def error_of(log: Path) -> str:
+    """The last lines that a stage printed, without what DVC says of every failure."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    own = [line for line in lines if line.strip() and not FAILED.search(line)]
+    return "\n".join(own[-SHOWN:])

@@ -1,0 +1,87 @@
+"""`make repro JOBS=2`: a little pipeline of DVC's, its stages side by side."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines import repro
+from pipelines.common.errors import UserError
+from pipelines.common.pipeline_lock import pipeline_alone
+from tests.support.project_copy import Project
+
+pytestmark = pytest.mark.slow
+
+STAGES = {
+    "look": {"cmd": "cp source in", "always_changed": True, "outs": [{"in": {"cache": False}}]},
+    "a": {"cmd": "cp in a", "deps": ["in"], "outs": ["a"]},
+    "b": {"cmd": "cp in b", "deps": ["in"], "outs": ["b"]},
+    "c": {"cmd": "cat a b > c", "deps": ["a", "b"], "outs": ["c"]},
+}
+
+
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch):
+    project = Project(tmp_path, fresh=False)
+    for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
+        project.ok(*command)
+    monkeypatch.chdir(tmp_path)
+    Path("source").write_text("1")
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
+
+
+def change_command(stage, command):
+    stages = yaml.safe_load(Path("dvc.yaml").read_text())
+    stages["stages"][stage]["cmd"] = command
+    Path("dvc.yaml").write_text(yaml.safe_dump(stages))
+
+
+@pytest.fixture
+def run(pipeline, capfd):
+    def run():
+        """Stages that were started, and all that was said."""
+        with pipeline_alone() as lock:
+            repro.side_by_side([{}, {}], {"b": 1.0}, Path("logs"), lock)
+        said = capfd.readouterr()
+        return set(re.findall(r"^(\S+): done in ", said.err, re.M)), said.err + said.out
+
+    return run
+
+
+def test_all_stages_run_and_plain_dvc_repro_then_has_nothing_to_do(run):
+    ran, said = run()
+    assert ran == set(STAGES)
+    assert Path("c").read_text() == "11"
+    assert "4 of 4 stages had work to do" in said
+    assert re.findall("Running stage '(.*)'", Path("logs/repro.log").read_text()) == ["look"]
+    assert run()[0] == {"look"}
+
+
+def test_a_change_reaches_what_comes_after_it(run):
+    run()
+    change_command("a", "echo 2 > a")
+    ran, _ = run()
+    assert ran == {"look", "a", "c"}
+    assert Path("c").read_text() == "2\n1"
+    Path("source").write_text("3")
+    assert run()[0] == set(STAGES)
+    assert Path("c").read_text() == "2\n3"
+
+
+def test_a_stage_that_fails_is_named_with_what_it_said_and_what_waits_for_it(run, capfd):
+    change_command("a", "echo the lamp is broken && false")
+    words = r"^a failed, logs/a.log has all that it said; not started: c$"
+    with pytest.raises(UserError, match=words):
+        run()
+    assert re.search(r"^the lamp is broken$", capfd.readouterr().err, re.M)
+    assert Path("b").read_text() == "1"
+    change_command("a", "cp in a")
+    assert run()[0] == {"look", "a", "c"}
+
+
+def test_what_is_changed_meanwhile_runs_again_and_is_named(run):
+    change_command("c", "cat a b > c; echo 2 > source")
+    _, said = run()
+    assert Path("c").read_text() == "2\n2\n"
+    assert "changed while others ran, and run again: a, b, c" in said

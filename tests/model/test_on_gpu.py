@@ -1,0 +1,83 @@
+"""What a GPU computes against what a CPU computes; skipped without a GPU. `make gpu` runs these."""
+
+import copy
+
+import pytest
+import torch
+
+from ftmodel.model.mapper import binary_mapper
+from ftmodel.model.objective import training_loss
+from pipelines.train.core.acceleration import blocks_of
+
+pytestmark = pytest.mark.gpu
+KAPPA = 0.5
+
+
+@pytest.fixture(params=[0, 3], ids=["baseline", "free"])
+def case(request, make_model, make_tokens, rng):
+    """A model on the CPU, its tokens and the noise of z."""
+    bits, tokens = request.param, make_tokens(4, 17)
+    noise = torch.rand(4, 16, bits, generator=rng) if bits else None
+    return make_model(latent_bits=bits), tokens, noise
+
+
+def loss_of(model, tokens, noise, device, half=False):
+    """The training loss on a device, and the gradients of all parameters, both on the CPU."""
+    model.to(device).zero_grad()
+    tokens, noise = tokens.to(device), None if noise is None else noise.to(device)
+    kappa = None if noise is None else KAPPA
+    with torch.autocast(device, torch.bfloat16, enabled=half):
+        loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, kappa).total
+    loss.backward()
+    return loss.detach().cpu(), {name: p.grad.cpu() for name, p in model.named_parameters()}
+
+
+def test_loss_and_gradients_are_those_of_a_cpu(case, gpu):
+    expected, gradients = loss_of(*case, "cpu")
+    loss, found = loss_of(*case, gpu)
+    torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found, gradients, atol=1e-4, rtol=1e-3)
+
+
+def test_bf16_is_near_float32(case, gpu):
+    expected, _ = loss_of(*case, "cpu")
+    loss, _ = loss_of(*case, gpu, half=True)
+    assert loss.item() == pytest.approx(expected.item(), rel=0.05)
+
+
+def test_compiled_blocks_compute_the_same(make_model, make_tokens, rng, gpu):
+    model, given = make_model(n_layers=2), (make_tokens(4, 17), torch.rand(4, 16, 3, generator=rng))
+    expected, gradients = loss_of(copy.deepcopy(model), *given, gpu)
+    for block in blocks_of(model):
+        block.compile()
+    loss, found = loss_of(model, *given, gpu)
+    torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found, gradients, atol=1e-4, rtol=1e-3)
+
+
+def test_the_mappers_gradient_at_sixteen_bits(rng, gpu):
+    """Of more tokens than a block of the backward pass holds."""
+    o = torch.randn(600, 16, generator=rng)
+    noise, rho = torch.rand(600, 16, generator=rng), torch.randn(600, 8, generator=rng)
+    table = torch.randn(1 << 16, 8, generator=rng)
+    results = []
+    for device in ("cpu", gpu):
+        given = [x.detach().to(device).requires_grad_() for x in (o, table)]
+        r, codes = binary_mapper(given[0], noise.to(device), given[1])
+        r.backward(rho.to(device))
+        results.append([codes.cpu(), r.detach().cpu(), *(x.grad.cpu() for x in given)])
+    torch.testing.assert_close(results[1], results[0], atol=1e-3, rtol=1e-3)
+
+
+def test_three_steps_of_the_optimizer_end_at_the_same_weights(case, gpu):
+    model, *given = case
+    ends = []
+    for device in ("cpu", gpu):
+        trained = copy.deepcopy(model).to(device)
+        # a large eps: else a gradient that is 0 but for rounding would move a weight by lr
+        optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3, eps=1e-3, fused=True)
+        for _ in range(3):
+            loss_of(trained, *given, device)
+            optimizer.step()
+        ends.append({name: p.detach().cpu() for name, p in trained.named_parameters()})
+    torch.testing.assert_close(ends[1], ends[0], atol=1e-3, rtol=1e-3)

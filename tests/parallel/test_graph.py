@@ -1,0 +1,69 @@
+"""What may run, and what has to be run, by DVC's own graph."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from dvc.exceptions import DvcException
+
+from pipelines.parallel.graph import Graph, changed_stages, read_graph
+from tests.support.project_copy import Project
+
+DIAMOND = Graph({"a": set(), "b": {"a"}, "c": {"a"}, "d": {"b", "c"}, "e": {"a"}}, {"a"})
+
+
+def test_what_a_stage_needs_and_what_needs_it():
+    assert DIAMOND.upstream({"b"}) == {"a", "b"}
+    assert DIAMOND.upstream({"d", "e"}) == set("abcde")
+    assert DIAMOND.downstream({"c"}) == {"c", "d"}
+    assert DIAMOND.downstream({"a"}) == set("abcde")
+    assert DIAMOND.downstream(set()) == set()
+
+
+def test_a_priority_is_the_cost_of_the_longest_way_to_the_end():
+    costs = {"b": 3.0, "c": 5.0, "d": 1.0, "e": 4.0}
+    assert DIAMOND.priorities(costs) == {"a": 6.0, "b": 4.0, "c": 6.0, "d": 1.0, "e": 4.0}
+
+
+STAGES = {
+    "one": {"cmd": "echo 1 > 1", "deps": ["in"], "outs": ["1"]},
+    "two": {"cmd": "echo 2 > 2", "deps": ["1"], "outs": ["2"]},
+    "each": {"foreach": ["x", "y"], "do": {"cmd": "echo ${item}", "deps": ["2"]}},
+    "look": {"cmd": "echo", "always_changed": True},
+}
+
+
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch):
+    project = Project(tmp_path, fresh=False)
+    for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
+        project.ok(*command)
+    Path(tmp_path / "in").write_text("0")
+    Path(tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
+    monkeypatch.chdir(tmp_path)
+    return project
+
+
+def test_the_graph_is_that_of_dvc(pipeline):
+    graph = read_graph()
+    assert graph.needs == {
+        "one": set(), "two": {"one"}, "each@x": {"two"}, "each@y": {"two"}, "look": set()
+    }  # fmt: skip
+    assert graph.always == {"look"}
+
+
+def test_changed_are_those_whose_inputs_or_outputs_are_not_those_of_the_lock(pipeline):
+    pipeline.ok("dvc", "repro")
+    assert changed_stages() == {"look"}
+    Path("in").write_text("1")
+    assert changed_stages() == {"look", "one"}
+    Path("in").write_text("0")
+    Path("2").unlink()
+    assert changed_stages() >= {"look", "two"}
+
+
+def test_two_stages_that_write_one_path_are_refused(pipeline):
+    stages = STAGES | {"three": {"cmd": "echo 3 > 2", "outs": ["2"]}}
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    with pytest.raises(DvcException, match=r"overlap|specified"):
+        read_graph()

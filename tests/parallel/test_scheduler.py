@@ -1,0 +1,167 @@
+"""Stages side by side, with little scripts for stages."""
+
+import os
+import signal
+import sys
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+
+import pytest
+
+from pipelines.parallel import scheduler as scheduler_module
+from pipelines.parallel.graph import Graph
+from pipelines.parallel.scheduler import Scheduler, error_of
+from pipelines.parallel.screen import Screen
+
+WAIT_FOR = """
+import pathlib, time
+while not pathlib.Path({path!r}).exists():
+    time.sleep(0.01)
+"""
+
+
+class Scripts(Scheduler):
+    """Stages are scripts; writes down who starts and ends, and in which slot."""
+
+    def __init__(self, scripts, slots, lock):
+        super().__init__(slots, Path("logs"), lock, Screen(len(scripts)))
+        self.scripts, self.events = scripts, []
+
+    def command(self, name):
+        return [sys.executable, "-c", self.scripts[name]]
+
+    def start(self, name):
+        super().start(name)
+        self.events.append(f"+{name}")
+        assert len({job.slot for job in self.jobs}) == len(self.jobs) <= len(self.slots)
+
+    def end(self, job, *rest):
+        super().end(job, *rest)
+        self.events.append(f"-{job.name}")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs a graph of scripts to its end; all that it has started is gone after the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scheduler_module, "POLL", 0.01)
+    made = []
+    with open("lock", "ab") as lock:
+
+        def run(needs, scripts=None, slots=2, priorities=None):
+            every = dict.fromkeys(needs, "") | (scripts or {})
+            scripts = Scripts(every, [{"SLOT": str(i)} for i in range(slots)], lock.fileno())
+            made.append(scripts)
+            graph = Graph({name: set(others) for name, others in needs.items()}, set())
+            return scripts, scripts.run(graph, set(needs), priorities or {})
+
+        yield run
+    for scripts in made:
+        for job in scripts.jobs:
+            job.process.kill()
+
+
+NEEDS = {"a": "", "b": "", "c": "a", "d": "ab", "e": "d"}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_each_runs_once_and_after_what_it_needs(run, slots):
+    scripts, outcome = run(NEEDS, slots=slots)
+    events = scripts.events
+    assert sorted(events) == sorted(sign + name for name in NEEDS for sign in "+-")
+    for name, needs in NEEDS.items():
+        for need in needs:
+            assert events.index(f"-{need}") < events.index(f"+{name}")
+    assert outcome.seconds.keys() == NEEDS.keys()
+    assert not outcome.failed and not outcome.interrupted
+
+
+def test_two_run_at_the_same_time_each_in_its_slot(run):
+    meet = "import os, pathlib; pathlib.Path({mine!r}).write_text(os.environ['SLOT'])"
+    scripts = {
+        name: meet.format(mine=name) + WAIT_FOR.format(path=other)
+        for name, other in (("a", "b"), ("b", "a"))
+    }
+    run({"a": "", "b": ""}, scripts)
+    assert {Path(name).read_text() for name in "ab"} == {"0", "1"}
+
+
+def test_the_longest_way_is_started_first(run):
+    scripts, _ = run(dict.fromkeys("abcd", ""), slots=1, priorities={"c": 2.0, "b": 1.0})
+    assert [event for event in scripts.events if event[0] == "+"] == ["+c", "+b", "+a", "+d"]
+
+
+def test_one_that_fails_stops_what_needs_it_and_nothing_else(run):
+    failing = "print('data: a lamp is broken'); raise SystemExit(2)"
+    scripts, outcome = run(NEEDS | {"f": "b"}, {"a": failing})
+    assert outcome.seconds.keys() == {"b", "f"}
+    assert outcome.failed == {"a": Path("logs/a.log")}
+    assert error_of(Path("logs/a.log")) == "data: a lamp is broken"
+    assert not {"+c", "+d", "+e"} & set(scripts.events)
+
+
+def test_one_that_is_killed_has_failed(run):
+    _, outcome = run(NEEDS, {"b": "import os; os.kill(os.getpid(), 9)"})
+    assert outcome.failed.keys() == {"b"}
+    assert outcome.seconds.keys() == {"a", "c"}
+
+
+def test_one_that_another_command_of_dvc_locks_out_is_tried_again(run):
+    locked = """if True:
+        import pathlib, sys
+        with open("tries", "a+") as file:
+            tries = file.tell()
+            file.write("x")
+        if tries < 2:
+            sys.exit("ERROR: '/x' is busy, it is being blocked by:\\n  (PID 7): dvc repro")
+    """
+    scripts, outcome = run(NEEDS, {"d": locked})
+    assert outcome.seconds.keys() == NEEDS.keys()
+    assert scripts.events.count("+d") == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
+    stopped = """if True:
+        import os, pathlib, signal, sys, time
+        me = pathlib.Path({name!r})
+        signal.signal(signal.SIGINT, lambda *_: (me.write_text("stopped"), os._exit(130)))
+        open({name!r} + ".ready", "w").close()
+        if {name!r} == "b":
+            while not os.path.exists("a.ready"):
+                time.sleep(0.01)
+            os.kill({me}, {number})
+        while True:
+            time.sleep(0.01)
+    """
+    scripts = {name: stopped.format(name=name, me=os.getpid(), number=int(number)) for name in "ab"}
+    before = signal.getsignal(number)
+    made, outcome = run(NEEDS, scripts)
+    assert outcome.interrupted and not outcome.failed
+    assert [Path(name).read_text() for name in "ab"] == ["stopped", "stopped"]
+    assert {event for event in made.events if event[0] == "+"} == {"+a", "+b"}
+    assert signal.getsignal(number) == before
+
+
+def test_the_lock_is_held_for_as_long_as_a_stage_runs(run, tmp_path):
+    """Even if who started it is killed: the stage has the lock open."""
+    look = """if True:
+        import os
+        held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in range(3, 20)]
+        print([path for path in held if path.endswith("/lock")])
+    """
+    run({"a": ""}, {"a": look})
+    assert Path("logs/a.log").read_text() == f"{[str(tmp_path / 'lock')]}\n"
+    with open("lock", "ab") as other:
+        flock(other, LOCK_EX | LOCK_NB)  # nobody has it any more
+
+
+def test_the_error_is_the_end_of_what_the_stage_said(tmp_path):
+    log = tmp_path / "a.log"
+    said = [f"line {i}" for i in range(40)]
+    dvc = "ERROR: failed to reproduce 'a': failed to run: python -m pipelines.a, exited with 2"
+    log.write_text("\n".join([*said, "", dvc, ""]))
+    assert error_of(log).splitlines() == said[-20:]
+    own = "ERROR: failed to reproduce 'a': Unable to read RWLock-file '.dvc/tmp/rwlock'"
+    log.write_text(own)
+    assert error_of(log) == own

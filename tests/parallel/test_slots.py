@@ -1,0 +1,89 @@
+"""How many stages run at once, and what each gets of the machine."""
+
+import pytest
+
+from pipelines.common.errors import UserError
+from pipelines.config.schema import Compute
+from pipelines.parallel import slots
+from pipelines.parallel.slots import PROCESS, make_slots
+
+GB = 1e9
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Sets what the machine has."""
+
+    def have(cores=2, gpus=0, memory=64 * GB, visible=None):
+        monkeypatch.setattr(slots, "allowed_cores", lambda: float(cores))
+        monkeypatch.setattr(slots.torch.cuda, "device_count", lambda: gpus)
+        monkeypatch.setattr(slots, "total_memory", lambda: memory)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    return have
+
+
+def threads(made):
+    assert len({slot["OMP_NUM_THREADS"] for slot in made}) == 1
+    return len(made), int(made[0]["OMP_NUM_THREADS"])
+
+
+@pytest.mark.parametrize(
+    ("cores", "runs", "expected"),
+    [(2, 7, (2, 1)), (16, 7, (7, 2)), (16, 40, (16, 1)), (2, 1, (1, 2)), (1, 7, (1, 1))],
+)
+def test_cores_are_shared_between_as_many_runs_as_there_are(machine, cores, runs, expected):
+    machine(cores)
+    assert threads(make_slots(Compute(), runs, GB, None)) == expected
+
+
+def test_the_memory_of_the_largest_run_is_there_for_each(machine):
+    machine(16, memory=100 * GB)
+    each = 80 * GB / 3 - PROCESS
+    assert threads(make_slots(Compute(), 9, each * 0.99, None)) == (3, 5)
+    assert threads(make_slots(Compute(), 9, each * 1.01, None)) == (2, 8)
+    assert threads(make_slots(Compute(), 9, 1000 * GB, None)) == (1, 16)
+
+
+def test_a_number_that_is_given_is_taken(machine):
+    machine(16, memory=GB)
+    assert threads(make_slots(Compute(), 2, GB, 5)) == (5, 3)
+    assert threads(make_slots(Compute(), 2, GB, 32)) == (32, 1)
+
+
+def test_runs_that_want_more_cores_are_fewer(machine):
+    machine(16)
+    assert len(make_slots(Compute(threads=4), 9, GB, None)) == 4
+    assert len(make_slots(Compute(workers=2, cpus_per_worker=3), 9, GB, None)) == 2
+
+
+def test_each_has_a_gpu_of_its_own(machine):
+    machine(64, gpus=4, memory=GB)  # of the machine's memory the model takes none
+    made = make_slots(Compute(), 9, 100 * GB, None)
+    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["0", "1", "2", "3"]
+    assert threads(made) == (4, 16)
+
+
+def test_a_run_of_two_workers_has_two_gpus_of_those_that_may_be_used(machine):
+    machine(64, gpus=4, visible="7,3,GPU-5,1")
+    made = make_slots(Compute(workers=2), 9, GB, None)
+    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["7,3", "GPU-5,1"]
+    with pytest.raises(UserError, match=r"JOBS=3: each run has compute.workers=2"):
+        make_slots(Compute(workers=2), 9, GB, 3)
+
+
+def test_more_jobs_than_gpus_share_them_in_turn(machine):
+    machine(64, gpus=2)
+    made = make_slots(Compute(), 9, GB, 3)
+    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["0", "1", "0"]
+
+
+def test_a_container_has_less_memory_than_its_machine(monkeypatch, tmp_path):
+    monkeypatch.setattr(slots, "LIMIT", tmp_path / "memory.max")
+    whole = slots.total_memory()
+    (tmp_path / "memory.max").write_text("max\n")
+    assert slots.total_memory() == whole
+    (tmp_path / "memory.max").write_text("1000000\n")
+    assert slots.total_memory() == 1e6
