@@ -2,9 +2,10 @@
 
     python -m pipelines.plan experiment=paper_1_5b compute.workers=64 --mfu 0.35 --price 2.5
 
-Every run's parameters, FLOPs, memory on each GPU, speed and days, from ftmodel/costs.py; arguments
+Every run's parameters, FLOPs, memory on each GPU, speed and days, from ftmodel/costs/; arguments
 without dashes are overrides, as pipelines.compose takes them. Nothing is measured: utilisation and
-price are the user's to say.
+price are the user's to say. With --weak-scaling RUN: that run's speed on 1 to 256 GPUs, each with
+the batch that it has in the experiment (ftmodel/costs/scaling.py).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from tokenizers import Tokenizer
 
 from ftmodel.costs import Memory, flops_per_token, memory, parameters
+from ftmodel.costs.scaling import Interconnect, Step, step, traffic
 from ftmodel.model.config import ModelConfig
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines import cli
@@ -26,6 +28,7 @@ from pipelines.config.schema import Experiment, Precision, Run, Strategy
 from pipelines.train.core.segments import segments, steps_taken
 
 GIB = 1 << 30
+GPUS = tuple(1 << i for i in range(9))  # of the table of weak scaling
 
 
 @dataclass
@@ -152,6 +155,81 @@ def memory_row(p: Plan, limit: float) -> dict[str, str]:
     }
 
 
+@dataclass
+class Scaled:
+    """A run on so many GPUs, its batch growing with their number."""
+
+    gpus: int
+    sequences: int  # of a step, on all GPUs
+    memory: float  # bytes of each
+    fits: bool
+    sent: float  # bytes that each sends in a step
+    step: Step
+    tokens_per_second: float  # all together
+
+
+def weak_scaling(
+    experiment: Experiment, name: str, options: Assumptions, joined: Interconnect
+) -> list[Scaled]:
+    run, compute = experiment.runs[name], experiment.compute
+    config, vocabulary = experiment.model_config(run), vocab_size(experiment, run)
+    sharded = compute.strategy is Strategy.fsdp
+    here = plan(experiment, name, options)
+    sequences = here.micro_batch * compute.accumulate
+    tokens = sequences * config.context
+    rows = []
+    for gpus in GPUS:
+        needed = memory(
+            config,
+            vocabulary,
+            here.micro_batch,
+            half=compute.precision is not Precision.float32,
+            workers=gpus,
+            sharded=sharded and gpus > 1,
+            activation_checkpointing=compute.activation_checkpointing,
+        ).total
+        sent = traffic(config, vocabulary, gpus, sharded, compute.accumulate)
+        seconds = tokens / here.tokens_per_second
+        taken = step(seconds, sent, gpus, joined, sharded, compute.accumulate)
+        fits = needed <= options.memory * GIB
+        speed = gpus * tokens / taken.total
+        rows.append(Scaled(gpus, gpus * sequences, needed, fits, sent.bytes, taken, speed))
+    return rows
+
+
+def scaling_row(row: Scaled, limit: float) -> dict[str, str]:
+    return {
+        "GPUs": str(row.gpus),
+        "sequences": str(row.sequences),
+        "GiB each": f"{row.memory / GIB:.1f}",
+        f"fits {limit:g}": "yes" if row.fits else "NO",
+        "GB sent": f"{row.sent / 1e9:.1f}",
+        "computing, s": f"{row.step.compute:.3f}",
+        "sending, s": f"{row.step.transfer:.3f}",
+        "waiting, s": f"{row.step.exposed:.3f}",
+        "tokens/s": f"{row.tokens_per_second:,.0f}",
+        "efficiency": f"{row.step.efficiency:.1%}",
+    }
+
+
+def show_weak_scaling(
+    experiment: Experiment, name: str, options: Assumptions, joined: Interconnect
+) -> None:
+    if name not in experiment.runs:
+        raise UserError(f"--weak-scaling: no run {name!r}; there are {', '.join(experiment.runs)}")
+    compute = experiment.compute
+    rows = weak_scaling(experiment, name, options, joined)
+    print(table([scaling_row(row, options.memory) for row in rows]))
+    print(
+        f"computed, not measured: {name}, {compute.strategy.value}, {compute.accumulate} "
+        f"micro-batches of {rows[0].sequences // compute.accumulate} sequences on each GPU;\n"
+        f"{options.mfu:.0%} of {options.flops:.3g} FLOP/s while it computes; nodes of "
+        f"{joined.per_node} GPUs; a GPU sends {joined.nvlink / 1e9:g} GB/s\nwithin its node, "
+        f"{joined.network / 1e9:g} GB/s to others, {joined.latency * 1e6:g} µs a hop; "
+        f"{joined.overlap:.0%} of it can hide behind computation"
+    )
+
+
 def main(
     overrides: Sequence[str],
     flops: float,
@@ -159,9 +237,19 @@ def main(
     memory: float,
     price: float | None,
     as_json: bool,
+    weak_scaling: str | None,
+    nvlink: float,
+    network: float,
+    per_node: int,
+    latency: float,
+    overlap: float,
 ) -> None:
     options = Assumptions(flops, mfu, memory, price)
     experiment = parse(compose_config(overrides), "conf/")
+    if weak_scaling is not None:
+        joined = Interconnect(nvlink * 1e9, network * 1e9, per_node, latency * 1e-6, overlap)
+        show_weak_scaling(experiment, weak_scaling, options, joined)
+        return
     plans = [plan(experiment, name, options) for name in experiment.runs]
     if as_json:
         print(dumps([asdict(p) for p in plans], indent=2))

@@ -47,6 +47,12 @@ def share(text: str) -> float:
     return value
 
 
+def not_negative_share(text: str) -> float:
+    if (value := not_negative(text)) > 1:
+        raise click.BadParameter(f"{text} is more than 1")
+    return value
+
+
 def items(names: Any, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(str(name)) for name in names if str(name).startswith(incomplete)]
 

@@ -1,6 +1,7 @@
 """The planner: figures that belong together, a table of every run, mistakes in one line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,7 @@ def test_the_table_has_a_line_for_every_run_and_a_cost_only_for_a_price(planned)
     ("arguments", "words"),
     [
         (["--mfu", "2"], "--mfu': 2 is more than 1"),
+        (["--overlap", "1.5"], "--overlap': 1.5 is more than 1"),
         (["--mfu", "0"], "--mfu': 0 is not a positive number"),
         (["--flops", "many"], "--flops': many is not a positive number"),
         (["--price", "nan"], "--price': nan is not a positive number"),
@@ -148,3 +150,38 @@ def test_a_mistake_is_one_line(planned, arguments, words):
     with pytest.raises(UserError, match=words) as caught:
         planned(*arguments)
     assert "\n" not in str(caught.value)
+
+
+def scaled(planned, *arguments):
+    """The rows of a table of weak scaling, by number of GPUs."""
+    lines = planned(*arguments, "--weak-scaling", "free_k1").splitlines()
+    heads, *rows = (re.split(r"  +", line.strip()) for line in lines)
+    return {int(row[0]): dict(zip(heads, row, strict=True)) for row in rows if row[0].isdigit()}
+
+
+def test_weak_scaling_grows_the_batch_and_each_assumption_counts(planned):
+    rows = scaled(planned, "experiment=paper_1_5b")
+    assert list(rows) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert [int(row["sequences"]) for row in rows.values()] == [8 * n for n in rows]
+    assert rows[1]["efficiency"] == "100.0%" and rows[1]["tokens/s"] == "37,075"
+    for assumption in (
+        ("--mfu", "0.2"),
+        ("--nvlink", "100"),
+        ("--network", "10"),
+        ("--per-node", "2"),
+        ("--latency", "20"),
+        ("--overlap", "0"),
+        ("compute.strategy=ddp",),
+    ):
+        assert scaled(planned, "experiment=paper_1_5b", *assumption)[256] != rows[256], assumption
+
+
+def test_memory_of_weak_scaling_is_the_plans_own(planned):
+    row = scaled(planned, "experiment=paper_8b")[256]
+    total = figures(planned, "experiment=paper_8b")["free_k1"]["memory_total"]
+    assert float(row["GiB each"]) == pytest.approx(total / 2**30, abs=0.05)
+
+
+def test_weak_scaling_of_an_unknown_run_is_one_line(planned):
+    with pytest.raises(UserError, match="--weak-scaling: no run 'k1'; there are baseline, "):
+        planned("experiment=paper_8b", "--weak-scaling", "k1")

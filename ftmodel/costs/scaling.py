@@ -1,0 +1,96 @@
+"""Weak scaling: speed of a training step on N GPUs, each with a batch of a fixed size of its own.
+
+Computed, not measured. A collective operation on n bytes takes (Thakur, Rabenseifner & Gropp 2005,
+Optimization of Collective Communication Operations in MPICH; α latency of a hop, β bandwidth)
+
+    all-gather, reduce-scatter   (N − 1) α + (N − 1) / N · n / β        a ring
+    all-reduce                   2 log₂ N α + 2 (N − 1) / N · n / β     NCCL's double binary trees
+                                 (Sanders, Speck & Träff 2009)
+
+β is what each GPU sends in a second: NVLink's within a node; across nodes NCCL has a ring for each
+network card, so that a node sends with all its cards at once, and β is the lesser of the two.
+
+P parameters of 4 bytes; sharding follows Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054, § 7):
+
+    DDP    one all-reduce of 4 P a step, in buckets of 25 MiB, behind the backward pass of the last
+           micro-batch, which is 2/3 of its computation
+    FSDP   for each micro-batch an all-gather of every block forwards and another backwards, one of
+           what belongs to no block, and a reduce-scatter of all gradients, behind all computation
+
+Of these transfers a share ``overlap`` can hide behind that computation; the rest is waited for.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from ftmodel.costs.training import elements, meta_model
+from ftmodel.model.config import ModelConfig
+
+BUCKET = 25 << 20  # bytes; torch's DistributedDataParallel
+
+
+@dataclass(frozen=True)
+class Interconnect:
+    """How GPUs are joined; the defaults of `pipelines.plan` are 80 % of a DGX H100's."""
+
+    nvlink: float  # bytes that a GPU sends to its node's others in a second
+    network: float  # bytes that it sends to other nodes in a second, each by its own card
+    per_node: int  # GPUs of a node
+    latency: float  # seconds of a hop
+    overlap: float  # share of the transfers that can run behind computation, 0 … 1
+
+    def bandwidth(self, gpus: int) -> float:
+        """Bytes per second that each of ``gpus`` sends in a ring."""
+        if gpus <= self.per_node:
+            return self.nvlink
+        return min(self.nvlink, self.per_node * self.network)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What each GPU sends in a step."""
+
+    bytes: float
+    hops: float  # one after another
+
+
+def traffic(
+    config: ModelConfig, vocab_size: int, gpus: int, sharded: bool, accumulate: int
+) -> Traffic:
+    """Of a step of ``accumulate`` micro-batches; the batch does not matter."""
+    model = meta_model(config, vocab_size)
+    total, block = elements(model), elements(model.blocks[0])
+    blocks = config.n_layers + (config.latent_bits > 0)
+    if not sharded:
+        buckets = ceil(4 * total / BUCKET)
+        return Traffic(2 * (gpus - 1) / gpus * 4 * total, buckets * 2 * log2(gpus))
+    rest = total - blocks * block
+    moved = 4 * accumulate * (3 * blocks * block + 2 * rest)
+    return Traffic((gpus - 1) / gpus * moved, accumulate * (3 * blocks + 2) * (gpus - 1))
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of a step."""
+
+    compute: float
+    transfer: float
+    exposed: float  # of the transfer, what no computation hides
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.exposed
+
+    @property
+    def efficiency(self) -> float:
+        """Speed of a GPU relative to that of one alone."""
+        return self.compute / self.total
+
+
+def step(
+    compute: float, sent: Traffic, gpus: int, joined: Interconnect, sharded: bool, accumulate: int
+) -> Step:
+    """A step whose computation takes ``compute`` seconds on every GPU."""
+    transfer = sent.bytes / joined.bandwidth(gpus) + sent.hops * joined.latency
+    room = compute if sharded else compute / accumulate * 2 / 3
+    return Step(compute, transfer, transfer - min(joined.overlap * transfer, room))

@@ -1,0 +1,102 @@
+"""Bytes and FLOPs of a step on a CPU and of the filtering bound, against what torch counts."""
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ftmodel.costs import flops_per_token
+from ftmodel.costs.filtering import filter_flops
+from ftmodel.costs.time import (
+    OPTIMIZER,
+    ElementwiseBytes,
+    Rates,
+    Work,
+    elementwise_bytes,
+    fit_rates,
+    step_work,
+)
+from ftmodel.inference.filtering import filtering_bound
+from ftmodel.model import objective
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+
+B, VOCABULARY = 3, 101
+SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
+BITS = pytest.mark.parametrize("bits", [0, 8])
+
+
+def batch(config):
+    tokens = torch.randint(VOCABULARY, (B, config.context + 1))
+    bits = config.latent_bits
+    noise = torch.rand(B, config.context, bits) if bits else None
+    return tokens[:, :-1], tokens[:, 1:], noise
+
+
+@BITS
+def test_bytes_without_storage_are_those_of_a_real_step(bits):
+    config = ModelConfig(**SMALL, latent_bits=bits)
+    model, data = FreeTransformer(config, VOCABULARY), batch(config)
+    with ElementwiseBytes() as counted:
+        training_loss(model, *data, 1.0).total.backward()
+    parameters = sum(p.numel() for p in model.parameters())
+    assert elementwise_bytes(config, VOCABULARY, B) == counted.total + OPTIMIZER * parameters
+
+
+def test_an_operator_reads_and_writes_its_tensors_and_products_and_views_do_not_count():
+    x, w = torch.randn(4, 5), torch.randn(5, 5)
+    with ElementwiseBytes() as counted:
+        y = (x @ w).unflatten(0, (2, 2)).transpose(0, 1)[:, 1]
+        assert counted.total == 0
+        y = y * 2 + 1
+    assert counted.total == 4 * y.nbytes
+
+
+def test_bytes_grow_with_the_batch_and_those_of_parameters_do_not():
+    config = ModelConfig(**SMALL)
+    one, two, four = (elementwise_bytes(config, VOCABULARY, n) for n in (1, 2, 4))
+    assert four - two == pytest.approx(2 * (two - one), rel=1e-3)
+
+
+@BITS
+def test_products_are_those_that_torch_counts_and_the_scores_once_more(bits, monkeypatch):
+    """To the last one, but for ζ's query, which is not a token's."""
+    monkeypatch.setattr(objective, "linear_cross_entropy", functional.linear_cross_entropy)
+    config = ModelConfig(**SMALL, latent_bits=bits)
+    model, data = FreeTransformer(config, VOCABULARY), batch(config)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        training_loss(model, *data, 1.0).total.backward()
+    blocks = config.n_layers + (bits > 0)
+    again = blocks * 2 * config.d_model * config.context * B * config.context
+    zeta = 6 * config.d_model**2 if bits else 0
+    counted = counter.get_total_flops() + again - zeta
+    assert step_work(config, VOCABULARY, B).products == pytest.approx(counted, rel=1e-12)
+
+
+def test_rates_are_found_again_and_relative_errors_count():
+    rates = Rates(products=5e10, elementwise=1e10)
+    works = [Work(1e9, 1e6), Work(2e9, 5e9), Work(1e6, 1e7)]
+    found = fit_rates(works, [rates.seconds(work) for work in works])
+    assert (found.products, found.elementwise) == pytest.approx((5e10, 1e10))
+    slow = fit_rates([Work(1.0, 1e-9), Work(1000.0, 1e-9), Work(1.0, 1.0)], [1.0, 2000.0, 1.0])
+    # x = 1.2 has the least of (x − 1)² + (x / 2 − 1)²; in seconds the large one alone would count
+    assert slow.products == pytest.approx(1 / 1.2)
+
+
+@pytest.mark.parametrize("particles", [4, 8])
+def test_flops_of_the_filter_are_those_that_torch_counts(particles):
+    """Of a model in float64, which the plain decoder runs. The lower half's causal blocks go
+    through all T² pairs.
+    """
+    config = ModelConfig(**SMALL, latent_bits=8)
+    model = FreeTransformer(config, VOCABULARY).double().eval()
+    inputs, targets, noise = batch(config)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        filtering_bound(model, inputs, targets, particles, lambda: torch.rand(noise.shape))
+    t = config.context
+    more = B * t * config.lower_blocks * 4 * config.d_model * (t - (t + 1) / 2)
+    counted = filter_flops(config, VOCABULARY, B, particles) + more
+    assert counted == pytest.approx(counter.get_total_flops(), rel=1e-12)
+    assert counted < flops_per_token(config, VOCABULARY).total * B * t * particles

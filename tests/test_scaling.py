@@ -1,0 +1,138 @@
+"""Weak scaling: bytes that torch's own FSDP and DDP send, and arithmetic of the step."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ftmodel.costs.scaling import Interconnect, Traffic, step, traffic
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.train.core.fsdp import shard
+
+N, VOCABULARY, ACCUMULATE = 4, 29, 2
+SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
+
+
+@contextmanager
+def group():
+    """Four workers of which only this one is there: nothing is sent."""
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=N)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+SHARES = {"_allgather_base_": 1, "_reduce_scatter_base_": 1, "allreduce_": 2}
+
+
+class Sent(TorchDispatchMode):
+    """Bytes that a ring sends for the collective operations that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0.0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name
+        if name.startswith("c10d::"):
+            share = SHARES[name.removeprefix("c10d::")]
+            tensors = [
+                t for a in args[:2] for t in (a if isinstance(a, list) else [a])
+                if isinstance(t, torch.Tensor)
+            ]  # fmt: skip
+            self.bytes += share * (N - 1) / N * max(t.nbytes for t in tensors)
+        return function(*args, **(kwargs or {}))
+
+
+def backward(model, bits):
+    tokens = torch.randint(VOCABULARY, (3, SMALL["context"] + 1))
+    noise = torch.rand(3, SMALL["context"], bits) if bits else None
+    training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total.backward()
+
+
+@pytest.mark.parametrize("changes", [{}, {"latent_bits": 8}, {"tied": False}], ids=str)
+def test_fsdp_sends_what_is_counted(changes):
+    """Within 1 %: FSDP pads matrices that it cannot share out evenly."""
+    config = ModelConfig(**SMALL | changes)
+    with group(), Sent() as sent:
+        model = FreeTransformer(config, VOCABULARY)
+        shard(model, init_device_mesh("cpu", (N,)))
+        sent.bytes = 0
+        for _ in range(ACCUMULATE):
+            backward(model, config.latent_bits)
+        assert sent.bytes == pytest.approx(
+            traffic(config, VOCABULARY, N, True, ACCUMULATE).bytes, rel=0.01
+        )
+
+
+class Wrapped(torch.nn.Module):
+    """So that DDP sees the loss as the output of a forward pass."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens, noise):
+        return training_loss(self.model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total
+
+
+def test_ddp_reduces_every_gradient_once_a_step():
+    config = ModelConfig(**SMALL, latent_bits=8)
+    reduced = []
+
+    def hook(_state, bucket):
+        reduced.append(bucket.buffer().nbytes)
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    with group():
+        model = DistributedDataParallel(Wrapped(FreeTransformer(config, VOCABULARY)))
+        model.register_comm_hook(None, hook)
+        tokens = torch.randint(VOCABULARY, (3, config.context + 1))
+        model(tokens, torch.rand(3, config.context, 8)).backward()
+    counted = traffic(config, VOCABULARY, N, False, ACCUMULATE)
+    assert counted.bytes == 2 * (N - 1) / N * sum(reduced)
+
+
+JOINED = Interconnect(nvlink=400.0, network=25.0, per_node=8, latency=0.5, overlap=0.75)
+
+
+def test_a_ring_is_as_fast_as_its_slowest_part():
+    assert [JOINED.bandwidth(n) for n in (2, 8, 9, 256)] == [400, 400, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("sharded", "compute", "exposed"),
+    [
+        (True, 100.0, 5.0),  # a quarter of 20
+        (True, 10.0, 10.0),  # more than what is computed
+        (False, 24.0, 12.0),  # the backward pass of one of two micro-batches: 8
+    ],
+)
+def test_what_computation_cannot_hide_is_waited_for(sharded, compute, exposed):
+    sent = Traffic(bytes=3600.0, hops=4)  # 3600 / 200 + 4 / 2 seconds
+    taken = step(compute, sent, 16, JOINED, sharded, accumulate=2)
+    assert (taken.transfer, taken.exposed) == (20, exposed)
+    assert taken.efficiency == compute / (compute + exposed)
+
+
+def test_one_gpu_sends_nothing():
+    for sharded in (False, True):
+        sent = traffic(ModelConfig(**SMALL), VOCABULARY, 1, sharded, ACCUMULATE)
+        assert (sent.bytes, sent.hops) == (0, 0)
+
+
+def test_sharding_sends_three_halves_of_what_replicas_send():
+    """ZeRO § 7, where blocks are nearly all of a model."""
+    config = ModelConfig(16, 64, 4, 4, 96, context=32)
+    sharded, whole = (traffic(config, VOCABULARY, N, on, 1).bytes for on in (True, False))
+    assert sharded / whole == pytest.approx(1.5, rel=0.01)
