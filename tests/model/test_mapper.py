@@ -179,8 +179,13 @@ def test_khatri_rao_never_makes_a_tensor_of_all_codes(rng, monkeypatch):
 
 def test_the_form_depends_on_the_shape(monkeypatch):
     """A bf16 product, which rounds W ρ alone, is always by codes."""
-    calls = []
-    monkeypatch.setattr(mapper, "sums_by_khatri_rao", lambda *inputs: calls.append(inputs[0].shape))
+    calls, sums = [], mapper.sums_by_khatri_rao
+
+    def record(*inputs):
+        calls.append(inputs[0].shape)
+        return sums(*inputs)
+
+    monkeypatch.setattr(mapper, "sums_by_khatri_rao", record)
     narrow, wide = torch.ones(2, 32), torch.ones(2, 96)
     for onednn, rho, bits, pays in (
         (True, narrow, 8, True),
@@ -195,6 +200,8 @@ def test_the_form_depends_on_the_shape(monkeypatch):
     p, table = torch.full((2, 4), 0.5), torch.ones(16, 32)
     mapper.logit_gradient(narrow, p, table, torch.bfloat16)
     assert not calls
+    mapper.logit_gradient(narrow, p, table, torch.float32)
+    assert len(calls) == 1
 
 
 def test_gradients_under_bfloat16_autocast_are_close_to_float32(rng):
