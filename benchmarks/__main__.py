@@ -28,6 +28,7 @@ NAMES = (
     "latent",
     "filtering",
     "training",
+    "products",
     "decoding",
     "data_path",
     "pipeline",

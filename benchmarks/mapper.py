@@ -8,16 +8,21 @@ form is the fastest of those tried: G as the outer product of the probabilities 
 the bits (slower: exp of two products with the table of bits; doubling bit by bit), Y scattered into
 zeros (as fast, but with more memory: one_hot, which counts in int64).
 
+In blocks of codes, or by Khatri-Rao products, the sums over all codes are timed beside each other
+by shape.
+
 Memory is the most that a pass holds beyond its inputs, with r and all gradients. The table's
 gradient, (2^H, D), is as large in any form, and is subtracted in the ratio that has the target.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from benchmarks.measure import Figure, figure, in_turns, peak_bytes, ratio
+from ftmodel.model import mapper
 from ftmodel.model.mapper import binary_mapper, code_probabilities, pack_bits
 
 Mapper = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -55,6 +60,22 @@ class Arm:
         self.mapper(self.o, self.noise, self.table).backward(self.rho)
 
 
+def forms(tokens: int, bits: int, width: int, turns: int) -> list[Figure]:
+    """Both forms of the sums over codes; in its name, which of them this shape takes."""
+    inputs = Arm(exact, tokens, bits, width)
+    p, table = inputs.o.detach().sigmoid(), inputs.table.detach()
+    g_low, g_high = (code_probabilities(half) for half in (p[:, : bits // 2], p[:, bits // 2 :]))
+    shared = inputs.rho, g_low, g_high, table
+    arms = {
+        "by codes": partial(mapper.sums_by_codes, *shared, torch.float32),
+        "Khatri-Rao": partial(mapper.sums_by_khatri_rao, *shared),
+    }
+    seconds = in_turns(dict(arms), turns)
+    taken = list(arms)[mapper.khatri_rao_pays(inputs.rho, bits)]
+    name = f"sums, H = {bits}, D = {width}, {tokens} tokens, taken: {taken}; by codes ÷ Khatri-Rao"
+    return [ratio(f"{name}: time", seconds["by codes"], seconds["Khatri-Rao"])]
+
+
 def measure(turns: int, quick: bool) -> list[Figure]:
     tokens, bits, widths = (32, 8, (16,)) if quick else (1024, 16, (512, 1536))
     figures = []
@@ -82,4 +103,8 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 at_least=20.0,
             ),
         ]
+    shapes = [(8, 16)] if quick else [(8, 64), (12, 32), (12, 64), (16, 16), (16, 32), (16, 64)]
+    shapes += [] if quick else [(16, 128), (16, 512)]
+    for bits, width in shapes:
+        figures += forms(32 if quick else 4160, bits, width, turns)
     return figures

@@ -36,6 +36,7 @@ DECIDES_NO_RESULT = (
     "pipelines/common/provenance.py",
     "pipelines/common/shell_paths.py",
     "pipelines/common/strict_json.py",
+    "pipelines/common/allocator.py",
     "pipelines/common/threads.py",
     "pipelines/common/source_code.py",
     "pipelines/artifacts/paths.py",

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from ftmodel.model.product import product, suits, weight_gradient
+
 CHUNK_ELEMENTS = 1 << 22  # logits in a chunk
 LEAST_ROWS = 512  # tokens in a chunk: every chunk adds to the whole gradient (V, D)
 
@@ -38,22 +40,24 @@ class LinearCrossEntropy(torch.autograd.Function):
             grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
             loss = hidden.new_zeros((), dtype=torch.promote_types(dtype, torch.float32))
             size = (min(rows, n), len(weight))
-            logits_buffer = hidden.new_empty(size, dtype=dtype)
+            by_onednn = suits(hidden[:rows], w)  # which allocates its results
+            logits_buffer = None if by_onednn else hidden.new_empty(size, dtype=dtype)
             p_buffer = hidden.new_empty(size, dtype=loss.dtype)
             chunks = (hidden.split(rows), targets.split(rows), grad_hidden.split(rows))
             for x, y, grad_x in zip(*chunks, strict=True):
                 x, y = x.to(dtype), y[:, None]
-                logits = torch.mm(x, w.T, out=logits_buffer[: len(x)])
+                logits = product(x, w, None if logits_buffer is None else logits_buffer[: len(x)])
                 p = torch.log_softmax(logits, -1, dtype=loss.dtype, out=p_buffer[: len(x)])
                 loss -= p.gather(1, y).sum()
                 p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))  # softmax − one-hot
                 g = logits.copy_(p) if dtype != p.dtype else p
-                if dtype == grad_x.dtype == grad_weight.dtype:
+                del logits  # before the gradients are allocated
+                if dtype == grad_x.dtype == grad_weight.dtype and not by_onednn:
                     torch.mm(g, w, out=grad_x)
                     grad_weight.addmm_(g.T, x)
                 else:
-                    grad_x.copy_(g @ w)
-                    grad_weight += g.T @ x
+                    grad_x.copy_(product(g, w.T))
+                    grad_weight += weight_gradient(g, x)
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.n = n
         return loss / n

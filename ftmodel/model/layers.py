@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.product import Linear
 
 
 def rope_table(start: int, length: int, width: int, theta: float, device: torch.device) -> Tensor:
@@ -122,9 +123,9 @@ class Attention(nn.Module):
         self.head_width = config.d_model // config.n_heads
         self.grouped = config.n_kv_heads != config.n_heads
         kv_width = config.n_kv_heads * self.head_width
-        self.query = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.key_value = nn.Linear(config.d_model, 2 * kv_width, bias=False)
-        self.output = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.query = Linear(config.d_model, config.d_model)
+        self.key_value = Linear(config.d_model, 2 * kv_width)
+        self.output = Linear(config.d_model, config.d_model)
 
     def heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, N or M, T, E)
@@ -160,8 +161,8 @@ class SwiGLU(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(config.d_model, 2 * config.ffn_width, bias=False)
-        self.down = nn.Linear(config.ffn_width, config.d_model, bias=False)
+        self.gate_up = Linear(config.d_model, 2 * config.ffn_width)
+        self.down = Linear(config.ffn_width, config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)

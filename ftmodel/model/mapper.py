@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# elements of the (N, 2^H) product that the backward pass holds at a time: the fastest measured on a
+from ftmodel.model.product import onednn_is_faster, product
+
+# elements of the (N, 2^H) product that the backward pass holds at a time, and half of those of
+# (N, 2^{H/2} D): the fastest measured on a
 # CPU, where it stays in cache; not measured on a GPU, which prefers few large kernels
 CPU_BLOCK, GPU_BLOCK = 1 << 21, 1 << 24
 
@@ -40,13 +43,68 @@ def code_probabilities(p: Tensor) -> Tensor:
     return g
 
 
+def sums_by_codes(
+    rho: Tensor, g_low: Tensor, g_high: Tensor, table: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Σ over the high halves of g_d G_high (N, 2^low), and Σ over the low halves of g_d G_low
+    (N, 2^high), of g = W ρ.
+
+    g is computed and used in blocks of rows of W by tokens; over all blocks W is read once. Memory:
+    one block.
+    """
+    over_high, over_low = torch.zeros_like(g_low), torch.empty_like(g_high)
+    low, most = g_low.shape[1], g_high.shape[1]
+    block = CPU_BLOCK if rho.device.type == "cpu" else GPU_BLOCK
+    codes = block // min(len(rho), 1024)
+    high = min(max(1, codes // low), most)  # values of the high half in a block
+    rows = max(1, block // (high * low))  # tokens in a block
+    rho = rho.to(dtype)
+    for first in range(0, most, high):
+        h = slice(first, first + high)
+        weight = table[h.start * low : h.stop * low].to(dtype)
+        for start in range(0, len(rho), rows):
+            n = slice(start, start + rows)
+            g = product(rho[n], weight).to(g_low.dtype)
+            g = g.unflatten(-1, (-1, low))  # (n, high, low)
+            over_low[n, h] = (g @ g_low[n, :, None]).squeeze(-1)
+            over_high[n] += (g_high[n, None, h] @ g).squeeze(1)
+    return over_high, over_low
+
+
+def sums_by_khatri_rao(
+    rho: Tensor, g_low: Tensor, g_high: Tensor, table: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``sums_by_codes`` as products of W with rows G_low ⊗ ρ and G_high ⊗ ρ.
+
+    These are two products in place of one, but (N, 2^{H/2} D) is read and written, not (N, 2^H).
+    Memory: a block of tokens, and a copy of W.
+    """
+    low, most = g_low.shape[1], g_high.shape[1]
+    by_high = table.view(most, -1)  # (2^high, 2^low D)
+    by_low = table.view(most, low, -1).transpose(0, 1).flatten(1)  # (2^low, 2^high D)
+    over_high, over_low = torch.empty_like(g_low), torch.empty_like(g_high)
+    rows = max(1, 2 * CPU_BLOCK // by_low.shape[1])
+    for start in range(0, len(rho), rows):
+        n = slice(start, start + rows)
+        over_low[n] = product((g_low[n, :, None] * rho[n, None]).flatten(1), by_high)
+        over_high[n] = product((g_high[n, :, None] * rho[n, None]).flatten(1), by_low)
+    return over_high, over_low
+
+
+def khatri_rao_pays(rho: Tensor, bits: int) -> bool:
+    """Whether sums_by_khatri_rao is the faster one for ρ (N, D), as measured on a CPU: the narrower
+    W is, the less a product costs beside the blocks of sums_by_codes. Benchmark `mapper` compares.
+    """
+    if rho.device.type != "cpu":
+        return False
+    return rho.shape[1] <= (64 if onednn_is_faster(rho) and bits >= 14 else 32)
+
+
 def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
     """∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h) with g = W ρ; (N, H).
 
     The code's bits split into a low and a high half, so that G is an outer product of two vectors
-    of length 2^{H/2} and the sum over d becomes two small contractions. g is computed and used in
-    blocks of rows of W by tokens; over all blocks W is read once. Memory: one block, and four
-    tensors (N, 2^{H/2}).
+    of length 2^{H/2} and the sum over d becomes two small contractions.
 
     Args:
         rho: ρ = ∂loss/∂r (N, D).
@@ -57,21 +115,10 @@ def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) ->
     """
     bits, low = p.shape[1], p.shape[1] // 2
     g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])
-    over_high, over_low = torch.zeros_like(g_low), torch.empty_like(g_high)
-    block = CPU_BLOCK if p.device.type == "cpu" else GPU_BLOCK
-    codes = block // min(len(p), 1024)
-    high = min(max(1, codes >> low), 1 << (bits - low))  # values of the high half in a block
-    rows = max(1, block // (high << low))  # tokens in a block
-    rho = rho.to(dtype)
-    for first in range(0, 1 << (bits - low), high):
-        h = slice(first, first + high)
-        weight = table[h.start << low : h.stop << low].to(dtype)
-        for start in range(0, len(p), rows):
-            n = slice(start, start + rows)
-            g = (rho[n] @ weight.T).to(p.dtype)
-            g = g.unflatten(-1, (-1, 1 << low))  # (n, high, low)
-            over_low[n, h] = (g @ g_low[n, :, None]).squeeze(-1)  # Σ over low of g_d G_d / g_high
-            over_high[n] += (g_high[n, None, h] @ g).squeeze(1)
+    if rho.dtype == table.dtype == dtype == p.dtype and khatri_rao_pays(rho, bits):
+        over_high, over_low = sums_by_khatri_rao(rho, g_low, g_high, table)
+    else:
+        over_high, over_low = sums_by_codes(rho, g_low, g_high, table, dtype)
     over_low *= g_high
     over_high *= g_low
     u_low, u_high = (bit_table(k, p.device).to(p.dtype) for k in (low, bits - low))

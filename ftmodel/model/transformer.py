@@ -18,6 +18,7 @@ from ftmodel.model.layers import (
     within_documents,
 )
 from ftmodel.model.mapper import binary_mapper
+from ftmodel.model.product import Linear
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Latent(nn.Module):
         self.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
         self.encoder_block = Block(config)
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
-        self.readout = nn.Linear(config.d_model, config.latent_bits, bias=False)
+        self.readout = Linear(config.d_model, config.latent_bits)
         self.post_sampler = nn.Parameter(torch.empty(1 << config.latent_bits, config.d_model))
 
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
@@ -68,7 +69,7 @@ class FreeTransformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.latent = Latent(config) if config.latent_bits else None
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
-        self.readout = nn.Linear(config.d_model, vocab_size, bias=False)
+        self.readout = Linear(config.d_model, vocab_size)
         if config.tied:
             self.readout.weight = self.embedding.weight
         self.reset_parameters()

@@ -19,8 +19,10 @@ def test_both_arms_have_the_same_gradients():
 
 def test_figures():
     figures = {figure.name: figure for figure in measure(turns=1, quick=True)}
-    assert len(figures) == 7
+    assert len(figures) == 8
     assert all(isfinite(f.median) and f.median > 0 for f in figures.values())
     at = "mapper, H = 8, D = 16, 32 tokens, dense ÷ exact"
     assert figures[f"{at}: time"].at_least == 3
     assert figures[f"{at}: peak memory beside the table's gradient"].at_least == 20
+    taken = "sums, H = 8, D = 16, 32 tokens, taken: Khatri-Rao; by codes ÷ Khatri-Rao: time"
+    assert taken in figures

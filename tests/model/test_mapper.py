@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ftmodel.model import mapper
 from ftmodel.model.mapper import binary_mapper
 
 
@@ -42,21 +43,26 @@ def mapped(o, noise, table):
     return binary_mapper(o, noise, table)[0]
 
 
+WIDTHS = pytest.mark.parametrize("width", [6, 40], ids=["Khatri-Rao", "by codes"])
+
+
+@WIDTHS
 @pytest.mark.parametrize("bits", [1, 2, 5, 8])
-def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits):
-    inputs = problem(bits, rng)
+def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits, width):
+    inputs = problem(bits, rng, width=width)
     expected = gradients(dense, *inputs)
     actual = gradients(mapped, *inputs)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
 
 
+@WIDTHS
 @pytest.mark.parametrize(
     "block", [1, 8 * 4, 15 * 12], ids=["1 token, 4 codes", "8 tokens, 4 codes", "15, 12 codes"]
 )
-def test_gradients_do_not_depend_on_the_block(rng, monkeypatch, block):
+def test_gradients_do_not_depend_on_the_block(rng, monkeypatch, block, width):
     """Of 15 tokens and 32 codes; the larger blocks leave a rest of the one or of the other."""
     monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", block)
-    inputs = problem(5, rng)
+    inputs = problem(5, rng, width=width)
     expected = gradients(dense, *inputs)
     actual = gradients(mapped, *inputs)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
@@ -147,16 +153,55 @@ class LargestOutput(TorchDispatchMode):
 
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
 def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half):
-    """64 tokens by 1024 codes would be 65536 elements, a copy of the table 16384; blocks of 4096
+    """64 tokens by 1024 codes would be 65536 elements, a copy of the table 65536; blocks of 4096
     are allowed.
     """
     monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", 4096)
-    o, noise, table, rho = problem(10, rng, lead=(64,), width=16, dtype=torch.float32)
+    o, noise, table, rho = problem(10, rng, lead=(64,), width=64, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         loss = (mapped(o, noise, table.detach()) * rho).sum()
     with LargestOutput() as largest:
         loss.backward()
     assert 0 < largest.elements <= 4096
+
+
+def test_khatri_rao_never_makes_a_tensor_of_all_codes(rng, monkeypatch):
+    """64 tokens by 1024 codes would be 65536 elements, their rows (64, 32 · 16) 32768; a block of
+    8192 and a copy of the table, 16384, are allowed.
+    """
+    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", 4096)
+    o, noise, table, rho = problem(10, rng, lead=(64,), width=16, dtype=torch.float32)
+    loss = (mapped(o, noise, table.detach()) * rho).sum()
+    with LargestOutput() as largest:
+        loss.backward()
+    assert 0 < largest.elements <= 16384
+
+
+def test_the_form_depends_on_the_shape(monkeypatch):
+    """A bf16 product, which rounds W ρ alone, is always by codes."""
+    calls, sums = [], mapper.sums_by_khatri_rao
+
+    def record(*inputs):
+        calls.append(inputs[0].shape)
+        return sums(*inputs)
+
+    monkeypatch.setattr(mapper, "sums_by_khatri_rao", record)
+    narrow, wide = torch.ones(2, 32), torch.ones(2, 96)
+    for onednn, rho, bits, pays in (
+        (True, narrow, 8, True),
+        (False, narrow, 8, True),
+        (True, torch.ones(2, 64), 14, True),
+        (False, torch.ones(2, 64), 14, False),
+        (True, torch.ones(2, 64), 12, False),
+        (True, wide, 16, False),
+    ):
+        monkeypatch.setattr("ftmodel.model.product.ONEDNN", onednn)
+        assert mapper.khatri_rao_pays(rho, bits) is pays, (onednn, rho.shape, bits)
+    p, table = torch.full((2, 4), 0.5), torch.ones(16, 32)
+    mapper.logit_gradient(narrow, p, table, torch.bfloat16)
+    assert not calls
+    mapper.logit_gradient(narrow, p, table, torch.float32)
+    assert len(calls) == 1
 
 
 def test_gradients_under_bfloat16_autocast_are_close_to_float32(rng):

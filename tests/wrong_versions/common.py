@@ -4,6 +4,14 @@ from tests.wrong_versions import Wrong
 
 WRONG = [
     Wrong(
+        "large blocks of memory given back to the system",
+        "common/allocator.py",
+        "mallopt(MMAP_THRESHOLD, NEVER)",
+        "mallopt(MMAP_THRESHOLD, 1 << 20)",
+        "common/test_allocator.py::test_freed_memory_is_used_again",
+        "pipelines",
+    ),
+    Wrong(
         "a file's time left out of what tells that it has changed",
         "common/file_listing.py",
         "entry.size, entry.mtime_ns)).encode()",

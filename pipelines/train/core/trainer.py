@@ -16,6 +16,7 @@ from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import numbered
 from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.allocator import keep_freed_memory
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, stream_seed
@@ -212,6 +213,7 @@ def fit_segment(
     Raises UserError for a loss that is not finite and for a disk that takes no checkpoint.
     """
     quiet()
+    keep_freed_memory()
     training = SegmentTraining(experiment, name, process, start, watch)
     if process.rank == 0:
         training.start_tracking()

@@ -1,0 +1,147 @@
+"""Products by oneDNN against PyTorch's own."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
+
+from ftmodel.model import product as products
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.cross_entropy import linear_cross_entropy
+from ftmodel.model.objective import training_loss
+from ftmodel.model.product import Linear, product, slow_mkl, weight_gradient
+from ftmodel.model.transformer import FreeTransformer
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Shapes of the factors that oneDNN multiplies, which here are all float32 ones."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("a PyTorch without oneDNN")
+    monkeypatch.setattr(products, "ONEDNN", True)
+    monkeypatch.setattr(products, "LEAST", 0)
+    shapes, multiply = [], torch.ops.mkldnn._linear_pointwise
+
+    def record(a, b, *rest):
+        shapes.append((tuple(a.shape), tuple(b.shape)))
+        return multiply(a, b, *rest)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", record)
+    return shapes
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 6, 7), (3, 9, 4), (8, 4, 9)], ids=str)
+def test_a_linear_layer_and_its_gradients_are_those_of_pytorch(rng, calls, shape):
+    *lead, inputs, outputs = shape
+    layer = Linear(inputs, outputs)
+    x = torch.randn(*lead, inputs, generator=rng, requires_grad=True)
+    grad = torch.randn(*lead, outputs, generator=rng)
+    y = layer(x)
+    actual = (y, *torch.autograd.grad(y, (x, layer.weight), grad))
+    y = F.linear(x, layer.weight)
+    assert len(calls) == 3
+    expected = (y, *torch.autograd.grad(y, (x, layer.weight), grad))
+    torch.testing.assert_close(actual, expected)
+
+
+def test_the_smaller_factor_is_copied(rng, calls):
+    for grad, x, first in (((9, 2), (9, 5), (2, 9)), ((9, 5), (9, 2), (2, 9))):
+        grad, x = torch.randn(*grad, generator=rng), torch.randn(*x, generator=rng)
+        torch.testing.assert_close(weight_gradient(grad, x), grad.t() @ x)
+        assert calls.pop()[0] == first
+
+
+def test_a_frozen_input_or_matrix_costs_no_product(rng, calls):
+    layer, x = Linear(3, 4), torch.randn(5, 3, generator=rng)
+    layer(x).sum().backward()
+    assert len(calls) == 2
+    layer.weight.requires_grad_(False)
+    layer(x.requires_grad_()).sum().backward()
+    assert len(calls) == 4
+
+
+def test_other_types_are_multiplied_by_pytorch(calls):
+    a = torch.ones(2, 3)
+    product(a.double(), a.double())
+    product(a.bfloat16(), a.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Linear(3, 2)(a).dtype == torch.bfloat16
+    assert not calls
+
+
+def test_small_products_are_pytorchs(calls, monkeypatch):
+    monkeypatch.setattr(products, "LEAST", 24)
+    product(torch.ones(2, 3), torch.ones(3, 3))
+    assert not calls
+    product(torch.ones(2, 3), torch.ones(4, 3))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "slow"),
+    [
+        ({"cpu_name": "AMD EPYC", "avx512_f": True}, True),
+        ({"cpu_name": "AMD EPYC", "avx512_f": False}, False),
+        ({"cpu_name": "Intel Xeon", "avx512_f": True}, False),
+        ({"avx512_f": True}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_onednn_is_for_processors_that_mkl_neglects(monkeypatch, known, slow):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
+    assert slow_mkl() is slow
+
+
+def gradients(model):
+    rng = torch.Generator().manual_seed(1)
+    tokens, noise = torch.randint(11, (4, 9), generator=rng), torch.rand(4, 8, 3, generator=rng)
+    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total
+    return loss, *torch.autograd.grad(loss, list(model.parameters()))
+
+
+def model():
+    torch.manual_seed(0)
+    return FreeTransformer(ModelConfig(2, 16, 2, 1, 24, 8, latent_bits=3), 11)
+
+
+def test_the_gradients_of_a_model_are_those_of_pytorch(calls, monkeypatch):
+    actual = gradients(model())
+    assert len(calls) > 30
+    monkeypatch.setattr(products, "ONEDNN", False)
+    torch.testing.assert_close(actual, gradients(model()), atol=1e-6, rtol=1e-4)
+
+
+def test_the_cross_entropy_is_pytorchs(rng, calls, monkeypatch):
+    """In chunks of 4 and 2 tokens."""
+    monkeypatch.setattr("ftmodel.model.cross_entropy.chunk_rows", lambda *_: 4)
+    hidden = torch.randn(6, 4, generator=rng, requires_grad=True)
+    weight = torch.randn(9, 4, generator=rng, requires_grad=True)
+    targets = torch.randint(9, (6,), generator=rng)
+    loss = linear_cross_entropy(hidden, weight, targets)
+    actual = (loss, *torch.autograd.grad(loss, (hidden, weight)))
+    assert len(calls) == 6
+    loss = F.cross_entropy(hidden @ weight.t(), targets)
+    torch.testing.assert_close(actual, (loss, *torch.autograd.grad(loss, (hidden, weight))))
+
+
+def products_in(model):
+    """The model's gradients, and how many products by oneDNN they took."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        result = gradients(model)
+    events = profiler.key_averages()
+    return result, sum(e.count for e in events if e.key == "ftmodel::onednn_product")
+
+
+@pytest.mark.slow  # inductor compiles C++
+def test_compiled_blocks_multiply_by_onednn_too(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(products, "ONEDNN", torch.backends.mkldnn.is_available())
+    monkeypatch.setattr(products, "LEAST", 0)
+    compiled = model()
+    for block in (*compiled.blocks, compiled.latent.encoder_block):
+        block.compile()
+    gradients(compiled)
+    (actual, count), (expected, plain) = products_in(compiled), products_in(model())
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
+    assert count == plain
