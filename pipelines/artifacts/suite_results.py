@@ -49,10 +49,10 @@ class SuiteResults:
     harness: str
     scoring: str
     samples: int
-    limit: int | None
     seed: int
     tasks: dict[str, TaskResult]
     skipped: dict[str, str]  # why
+    limit: int | None = None
     budgets: list[SuiteBudget] = field(default_factory=list)
     last_third: SuiteLastThird | None = None
     manifest: Manifest | None = None  # of the checkpoint; None in early files

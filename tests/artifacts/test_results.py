@@ -1,11 +1,14 @@
 """Results as files: what is written is read back, and numbers have names."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from math import isnan, nan
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
+from pipelines.artifacts import results, suite_results
 from pipelines.artifacts.results import (
     BudgetFigures,
     Estimate,
@@ -35,6 +38,29 @@ def test_what_is_written_is_read_back(tmp_path):
     again = read(tmp_path / "evaluation.json", Evaluation, "evaluate")
     assert isnan(again.bits_per_token.ce.se)
     assert repr(again) == repr(EVALUATION)  # of which NaN is equal to NaN
+
+
+def dataclasses_in(kind: Any) -> set[type]:
+    """``kind``'s own and all that its fields mention."""
+    if not is_dataclass(kind):
+        return set().union(*(dataclasses_in(each) for each in get_args(kind)))
+    return {kind}.union(*(dataclasses_in(each) for each in get_type_hints(kind).values()))
+
+
+@pytest.mark.parametrize(
+    "kind", [Evaluation, results.Details, results.Headline, suite_results.SuiteResults]
+)
+def test_a_field_that_may_be_none_may_be_missing(kind):
+    """None is not written, so that reading must not need it."""
+    needed = [
+        f"{each.__name__}.{entry.name}"
+        for each in dataclasses_in(kind)
+        for entry in fields(each)
+        if get_origin(hint := get_type_hints(each)[entry.name]) is UnionType
+        and NoneType in get_args(hint)
+        and entry.default is MISSING
+    ]
+    assert needed == []
 
 
 def test_a_field_that_does_not_apply_is_not_in_the_file(tmp_path):
