@@ -1,12 +1,13 @@
 """Decoding: tokens per second of cached generation, and what a token costs late in a long text.
 
-Arms, all with float32 weights and prompts of 16 tokens:
+Arms, all but one with float32 weights, and prompts of 16 tokens:
 
   ours             ftmodel/inference/generate.py, a baseline
   free             the same, a Free Transformer, H = 16; z of new tokens from the prior
+  bf16             ours with the large matrices rounded to bfloat16, where the CPU multiplies it
   dynamic, static  Hugging Face's Llama with the baseline's weights, SDPA and `generate`, by either
                    kind of cache, not compiled; the one that is faster by its median counts
-  products         the matrix products of ours alone, each as one `linear`, no attention
+  products         the matrix products of ours alone, no attention
 
 At temperature 0 (greedy) and at 1, drawn from the whole vocabulary; prefill counts. Shapes from one
 where half of a step is overhead to one where nearly all of it is matrix products, the same for both
@@ -20,13 +21,13 @@ from time import perf_counter
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 from transformers.utils import logging
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
 from ftmodel.costs import linear_elements
 from ftmodel.inference.generate import generate
+from ftmodel.inference.weights import RoundedWeights, bf16_products, matrix
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from tests.support.hugging_face import to_hugging_face
@@ -72,9 +73,15 @@ def prompts(model: FreeTransformer, rows: int, length: int) -> Tensor:
     return tokens.to(model.embedding.weight.device)
 
 
-def ours(model: FreeTransformer, prompt: Tensor, new: int, temperature: float) -> Tensor:
+def ours(
+    model: FreeTransformer,
+    prompt: Tensor,
+    new: int,
+    temperature: float,
+    rounded: RoundedWeights | None = None,
+) -> Tensor:
     rng = torch.Generator().manual_seed(0)
-    return generate(model, prompt, new, generator=rng, temperature=temperature)
+    return generate(model, prompt, new, generator=rng, temperature=temperature, rounded=rounded)
 
 
 def theirs(
@@ -99,12 +106,13 @@ def theirs(
 
 def products(model: FreeTransformer, rows: int, new: int) -> None:
     """Every matrix product with a weight that one position a row asks for, ``new`` times."""
-    modules = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    inputs = {m.in_features: m.weight.new_ones(rows, m.in_features) for m in modules}
+    weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    inputs = {w.shape[1]: w.new_ones(rows, w.shape[1]) for w in weights}
+    matrices = [(matrix(w, rows), inputs[w.shape[1]]) for w in weights]
     with torch.inference_mode():
         for _ in range(new):
-            for module in modules:
-                F.linear(inputs[module.in_features], module.weight)
+            for each, x in matrices:
+                each.times(x)
 
 
 def side_by_side(
@@ -117,6 +125,8 @@ def side_by_side(
     turns: int,
 ) -> list[Figure]:
     prompt, figures = prompts(baseline, rows, PROMPT), []
+    on_cpu = prompt.device.type == "cpu"
+    rounded = RoundedWeights(baseline) if on_cpu and bf16_products() else None
     for how, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         arms = {
             "ours": partial(ours, baseline, prompt, new, temperature),
@@ -125,6 +135,8 @@ def side_by_side(
             "dynamic": partial(theirs, reference, prompt, new, temperature, "dynamic"),
             "static": partial(theirs, reference, prompt, new, temperature, "static"),
         }
+        if rounded and rounded.packed:
+            arms["bf16"] = partial(ours, baseline, prompt, new, temperature, rounded)
         seconds = in_turns(arms, turns)
         speeds = {arm: [rows * new / s for s in seconds[arm]] for arm in arms}
         by_arm = {
@@ -146,6 +158,11 @@ def side_by_side(
                 speeds["ours"],
                 speeds[best],
                 at_least=2,
+            ),
+            *(
+                [ratio(f"{name}, {how}, bf16 ÷ ours: tokens/s", speeds["bf16"], speeds["ours"])]
+                if "bf16" in arms
+                else []
             ),
             ratio(f"{name}, {how}, products ÷ ours: time", seconds["products"], seconds["ours"]),
             ratio(

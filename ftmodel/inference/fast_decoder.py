@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftmodel.inference.weights import RoundedWeights, matrix
 from ftmodel.model.layers import Block, LayerCache, rope_table
 from ftmodel.model.transformer import FreeTransformer
 
@@ -20,11 +21,11 @@ from ftmodel.model.transformer import FreeTransformer
 class Activation:
     """A buffer x (B, D) for activations, and its RMSNorm by one batched product."""
 
-    def __init__(self, like: Tensor, rows: int, eps: float) -> None:
-        self.x = like.new_empty(rows, like.shape[-1])
+    def __init__(self, x: Tensor, eps: float) -> None:
+        self.x = x
         self.row, self.column = self.x[:, None], self.x[..., None]
-        self.eps = like.new_full((1, 1, 1), eps)
-        self.squares = like.new_empty(rows, 1, 1)
+        self.eps = x.new_full((1, 1, 1), eps)
+        self.squares = x.new_empty(len(x), 1, 1)
         self.scale = self.squares[..., 0]
 
     def normalized(self, gain: Tensor) -> Tensor:
@@ -37,42 +38,45 @@ class Activation:
 class DecodingBlock:
     """A block for one position per row: its weights, its cache and buffers for its projections."""
 
-    def __init__(self, block: Block, cache: LayerCache, rows: int) -> None:
+    def __init__(
+        self, block: Block, cache: LayerCache, rows: int, rounded: RoundedWeights | None
+    ) -> None:
         attention, ffn = block.attention, block.ffn
         self.gains = block.attention_norm.weight, block.ffn_norm.weight
-        self.query, self.key_value = attention.query.weight.t(), attention.key_value.weight.t()
-        self.output = attention.output.weight.t()
-        self.gate_up, self.down = ffn.gate_up.weight.t(), ffn.down.weight.t()
+        self.query = matrix(attention.query.weight, rows, rounded)
+        self.key_value = matrix(attention.key_value.weight, rows, rounded)
+        self.output = matrix(attention.output.weight, rows, rounded)
+        self.gate_up = matrix(ffn.gate_up.weight, rows, rounded)
+        self.down = matrix(ffn.down.weight, rows, rounded)
         self.cache = cache
 
-        d, e = self.query.shape[1], attention.head_width
-        kv = self.key_value.shape[1] // 2
-        qkv = self.query.new_empty(rows, d + 2 * kv)
+        d, e = attention.query.out_features, attention.head_width
+        kv = attention.key_value.out_features // 2
+        qkv = block.attention_norm.weight.new_empty(rows, d + 2 * kv)
         self.q, self.kv = qkv[:, :d], qkv[:, d:]  # written by the projections, the rest are views
         # heads that share keys become the positions of one head: no copy of keys and values
         self.queries = self.q.unflatten(1, (kv // e, -1, e))  # (B, M, N / M, E)
-        self.new = self.kv.unflatten(1, (2, kv // e, e))  # (B, 2, M, E)
+        self.new = self.kv.unflatten(1, (2, kv // e, e)).transpose(0, 1)  # (2, B, M, E)
         pairs = qkv[:, : d + kv].unflatten(1, (-1, e // 2, 2))
         self.rotated = torch.view_as_complex(pairs)  # (B, N + M, E / 2)
-        self.wide = qkv.new_empty(rows, self.gate_up.shape[1])
+        self.wide = qkv.new_empty(rows, ffn.gate_up.out_features)
         self.gate, self.up = self.wide.chunk(2, dim=-1)
 
-    def read(self, q: Activation, kv: Activation, rope: Tensor, mask: Tensor | None) -> None:
-        """``Block.forward``, in place on q; kv may be q itself.
+    def read(self, x: Activation, both: Activation, rope: Tensor, mask: Tensor | None) -> None:
+        """``Block.forward``, in place on x, which queries come from; keys and values come from the
+        last rows of ``both``, whose first are x, or which is x.
 
         ``rope`` (E / 2,) belongs to the position, ``mask`` (B, 1, 1, S) is added to the scores.
         """
-        normalized = q.normalized(self.gains[0])
-        torch.mm(normalized, self.query, out=self.q)
-        if kv is not q:
-            normalized = kv.normalized(self.gains[0])
-        torch.mm(normalized, self.key_value, out=self.kv)
+        normalized, rows = both.normalized(self.gains[0]), len(x.x)
+        self.query.times(normalized[:rows], out=self.q)
+        self.key_value.times(normalized[-rows:], out=self.kv)
         self.rotated.mul_(rope)
         keys, values = self.cache.append_one(self.new)
         y = F.scaled_dot_product_attention(self.queries, keys, values, attn_mask=mask)
-        q.x.addmm_(y.reshape(self.q.shape), self.output)
-        torch.mm(q.normalized(self.gains[1]), self.gate_up, out=self.wide)
-        q.x.addmm_(F.silu(self.gate, inplace=True).mul_(self.up), self.down)
+        self.output.add_times(y.reshape(self.q.shape), to=x.x)
+        self.gate_up.times(x.normalized(self.gains[1]), out=self.wide)
+        self.down.add_times(F.silu(self.gate, inplace=True).mul_(self.up), to=x.x)
 
 
 class FastDecoder:
@@ -82,10 +86,15 @@ class FastDecoder:
     """
 
     def __init__(
-        self, model: FreeTransformer, cache: Sequence[LayerCache], padding: Tensor | None = None
+        self,
+        model: FreeTransformer,
+        cache: Sequence[LayerCache],
+        padding: Tensor | None = None,
+        rounded: RoundedWeights | None = None,
     ) -> None:
         """``cache``: filled by a forward pass over the first tokens of B rows, at least from the
-        injection on, if ``read`` is not called; ``padding`` (B,) as in ``FreeTransformer.forward``.
+        injection on, if ``read`` is not called; ``padding`` (B,) as in ``FreeTransformer.forward``;
+        ``rounded``: this model's weights.
         """
         assert cache[-1].keys is not None, "an empty cache: the first tokens go through the model"
         rows, _, capacity, width = cache[-1].keys.shape
@@ -98,12 +107,15 @@ class FastDecoder:
             zeros = torch.zeros_like(unread, dtype=embedding.dtype)
             self.mask = zeros.masked_fill_(unread, -torch.inf)[:, None, None]
         self.model, self.embedding, self.gain = model, embedding, model.norm.weight
-        self.x = Activation(embedding, rows, config.norm_eps)  # the residual stream
-        self.injected = Activation(embedding, rows, config.norm_eps)
+        # the residual stream, and below it, for the block that reads z, the same with r injected
+        buffer = embedding.new_empty(rows if model.latent is None else 2 * rows, config.d_model)
+        self.x, self.both = (Activation(b, config.norm_eps) for b in (buffer[:rows], buffer))
+        self.injected = buffer[-rows:]
+        self.readout = matrix(model.readout.weight, rows, rounded)
         blocks = []
         for block, layer in zip(model.blocks, cache, strict=True):
             assert isinstance(block, Block), "a module around a block hides its weights"
-            blocks.append(DecodingBlock(block, layer, rows))
+            blocks.append(DecodingBlock(block, layer, rows, rounded))
         first = config.lower_blocks
         self.lower, self.reader, self.later = blocks[:first], blocks[first], blocks[first + 1 :]
 
@@ -127,15 +139,17 @@ class FastDecoder:
         self.position += 1
         if x is not self.x.x:
             self.x.x.copy_(x)
-        kv = self.x
         if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
-            kv = self.injected
-            kv.x.copy_(self.model.inject_codes(self.x.x, codes))
-        self.reader.read(self.x, kv, rope, mask)
+            self.injected.copy_(self.model.inject_codes(self.x.x, codes))
+        self.reader.read(self.x, self.both, rope, mask)
         for block in self.later:
             block.read(self.x, self.x, rope, mask)
         return self.x.normalized(self.gain)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits (B, V) of what ``read`` returned."""
+        return self.readout.times(hidden)
 
 
 class PlainDecoder:
@@ -160,12 +174,27 @@ class PlainDecoder:
         kv = None if codes is None else self.model.inject_codes(x, codes[:, None])
         return self.model.upper(x, kv, positions, self.cache)[:, 0]
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.model.logits(hidden)
+
 
 def decoder(
-    model: FreeTransformer, cache: list[LayerCache], padding: Tensor | None = None
+    model: FreeTransformer,
+    cache: list[LayerCache],
+    padding: Tensor | None = None,
+    rounded: RoundedWeights | None = None,
 ) -> FastDecoder | PlainDecoder:
-    """The fastest decoder that can run the model: see FastDecoder's needs."""
+    """The fastest decoder that can run the model: see FastDecoder's needs.
+
+    Raises ValueError if ``rounded`` weights are another model's, or none that it can use.
+    """
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
     plain = all(type(block) is Block for block in model.blocks)  # neither wrapped nor sharded
-    return (FastDecoder if exact and plain else PlainDecoder)(model, cache, padding)
+    if rounded and not (exact and plain and rounded.model is model):
+        raise ValueError("rounded weights need a decoder in float32 of the model that they are of")
+    return (
+        FastDecoder(model, cache, padding, rounded)
+        if exact and plain
+        else PlainDecoder(model, cache, padding)
+    )

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.latent_source import FromPrior, LatentSource
 from ftmodel.inference.sampling import check_tokens, sample_token, token_draws
+from ftmodel.inference.weights import RoundedWeights
 from ftmodel.model.layers import LayerCache
 from ftmodel.model.transformer import FreeTransformer
 
@@ -29,16 +30,19 @@ class ActiveRows:
     padding: Tensor | None  # (b,)
     codes: Tensor | None  # (N, b)
     draws: Tensor | None  # (N, b), of tokens
+    rounded: RoundedWeights | None
 
     def __post_init__(self) -> None:
-        self.decoder: FastDecoder | PlainDecoder = decoder(self.model, self.cache, self.padding)
+        self.decoder: FastDecoder | PlainDecoder = decoder(
+            self.model, self.cache, self.padding, self.rounded
+        )
 
     def select(self, rows: Tensor, index: Tensor) -> "ActiveRows":
         """Of these only ``rows``, which are ``index`` of all rows."""
         codes, draws = (None if x is None else x[:, rows] for x in (self.codes, self.draws))
         padding = None if self.padding is None else self.padding[rows]
         cache = [layer.select(rows, layer.capacity) for layer in self.cache]
-        return ActiveRows(self.model, index, cache, padding, codes, draws)
+        return ActiveRows(self.model, index, cache, padding, codes, draws, self.rounded)
 
 
 @torch.inference_mode()
@@ -52,6 +56,7 @@ def generate(
     temperature: float = 1.0,
     padding: Tensor | None = None,
     until: Callable[[Tensor], Tensor] | None = None,
+    rounded: RoundedWeights | None = None,
 ) -> Tensor:
     """Continue prompts (B, P), P ≥ 1, by ``n_new`` sampled tokens; returns (B, P + n_new), or fewer
     if ``until`` ends it earlier.
@@ -68,21 +73,22 @@ def generate(
         until: called after each token with all new ones, (B, n); returns (B,), which rows are
             finished. A finished row is not computed any more: it repeats its last token, whatever
             ``until`` says later. Generation ends when all are finished.
+        rounded: this model's weights, to be used for new tokens in place of its own.
 
     Raises:
         ValueError: the sequences would not fit the model's context, the temperature is negative,
             ``z`` does not fit the model, the batch or ``generator``, there is not one generator
-            for each row, or no token can be drawn as logits are NaN or, at a temperature above 0,
-            divided by it, +∞ or all −∞.
+            for each row, ``rounded`` weights do not fit the model, or no token can be drawn as
+            logits are NaN or, at a temperature above 0, divided by it, +∞ or all −∞.
     """
     b, p = prompt.shape
     check_arguments(model, prompt, n_new, generator, z, temperature, padding)
-    rows, hidden = prefill(model, prompt, n_new, generator, z, temperature, padding)
+    rows, hidden = prefill(model, prompt, n_new, generator, z, temperature, padding, rounded)
     tokens = torch.cat((prompt, prompt.new_empty(b, n_new)), dim=1).long()
     vocabulary = model.readout.out_features
     for i in range(n_new):
         draws = None if rows.draws is None else rows.draws[i]
-        token = sample_token(model.logits(hidden), temperature, draws)
+        token = sample_token(rows.decoder.logits(hidden), temperature, draws)
         tokens[rows.index, p + i] = token
         if until is not None:
             check_tokens(token, vocabulary)
@@ -135,6 +141,7 @@ def prefill(
     z: LatentSource,
     temperature: float,
     padding: Tensor | None,
+    rounded: RoundedWeights | None,
 ) -> tuple[ActiveRows, Tensor]:
     """Draw all random numbers and read the prompt, its z from the encoder; returns all rows and the
     activations (B, D) that predict their first new token. Arguments as in ``generate``.
@@ -150,4 +157,4 @@ def prefill(
         draws = token_draws(generator, b, n_new).to(device)
     cache = model.new_cache(p + n_new)
     hidden = model(prompt, noise=noise, cache=cache, padding=padding).hidden[:, -1]
-    return ActiveRows(model, slice(None), cache, padding, codes, draws), hidden
+    return ActiveRows(model, slice(None), cache, padding, codes, draws, rounded), hidden

@@ -79,8 +79,8 @@ class LayerCache:
         """Add k, v (B, M, T, E); return all keys and values so far, (B, M, length, E) each."""
         if self.keys is None or self.values is None:
             b, m, _, e = k.shape
-            self.both = k.new_empty(b, 2, m, self.capacity, e)
-            self.keys, self.values = self.both[:, 0], self.both[:, 1]
+            self.both = k.new_empty(2, b, m, self.capacity, e)
+            self.keys, self.values = self.both[0], self.both[1]
         end = self.length + k.shape[2]
         assert end <= self.capacity, f"cache of {self.capacity} positions asked to hold {end}"
         self.keys[:, :, self.length : end] = k
@@ -89,7 +89,7 @@ class LayerCache:
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def append_one(self, kv: Tensor) -> tuple[Tensor, Tensor]:
-        """``append`` for one position, kv (B, 2, M, E), to a cache that is not empty."""
+        """``append`` for one position, kv (2, B, M, E), to a cache that is not empty."""
         assert self.keys is not None and self.values is not None and self.length < self.capacity
         self.both.select(3, self.length).copy_(kv)
         self.length += 1
@@ -107,12 +107,12 @@ class LayerCache:
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy rows ``source`` (R,) over rows ``target`` (R,), all at once."""
         assert self.keys is not None, "an empty cache"
-        self.both[target, ..., : self.length, :] = self.both[source, ..., : self.length, :]
+        self.both[:, target, :, : self.length] = self.both[:, source, :, : self.length]
 
     def keep(self, rows: int) -> None:
         """Keep the first rows only."""
-        self.both = self.both[:rows]
-        self.keys, self.values = self.both[:, 0], self.both[:, 1]
+        self.both = self.both[:, :rows]
+        self.keys, self.values = self.both[0], self.both[1]
 
 
 class Attention(nn.Module):

@@ -12,6 +12,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from torch.nn import functional as F
 
+from ftmodel.inference.sampling import sample_token
 from ftmodel.inference.filtering import filtering_bound
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
@@ -369,10 +370,15 @@ def test_max_length_counts_the_prompt(speller):
     assert continuations(lm, ["The"], max_length=1) == [""]
 
 
-def test_a_model_is_not_asked_for_what_comes_after_a_stop_string(speller):
+def test_a_model_is_not_asked_for_what_comes_after_a_stop_string(speller, monkeypatch):
     lm = speller(SENTENCE)
     calls = []
-    lm.model.readout.register_forward_hook(lambda *_: calls.append(1))
+
+    def counted(*arguments):
+        calls.append(1)
+        return sample_token(*arguments)
+
+    monkeypatch.setattr("ftmodel.inference.generate.sample_token", counted)
     continuations(lm, ["The", "a The"], until=["qu"], max_gen_toks=20)
     ids = lm.tok_encode(SENTENCE)
     text = [lm.tokens.decode(ids[2 : 2 + n]) for n in range(1, 9)]

@@ -1,0 +1,87 @@
+"""The matrices that decoding multiplies by, as they are or rounded to bfloat16.
+
+A step with few rows takes the time to read all weights once; bfloat16 halves it. Activations are
+rounded for these products as well, sums stay float32; norms, attention, z and the residual stream
+are float32.
+
+Shapes: B rows, I inputs, O outputs.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ftmodel.model.product import onednn_is_faster
+from ftmodel.model.transformer import FreeTransformer
+
+# multiply-adds of a product from which on oneDNN is used: a call of it costs 10 µs, of MKL 1
+LEAST = 1 << 20
+LEAST_ROUNDED = 1 << 18  # elements of a matrix that is worth rounding
+
+
+class Matrix:
+    """W (O, I), for products with ``rows`` rows."""
+
+    def __init__(self, weight: Tensor, rows: int) -> None:
+        self.weight, self.transposed = weight, weight.t()
+        self.onednn = onednn_is_faster(weight) and rows * weight.numel() >= LEAST
+
+    def times(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """x Wᵀ (B, O) of x (B, I), written into ``out`` if there is one."""
+        if not self.onednn:
+            return torch.mm(x, self.transposed, out=out)
+        y = self.by_onednn(x)
+        return y if out is None else out.copy_(y)
+
+    def add_times(self, x: Tensor, to: Tensor) -> None:
+        """Add x Wᵀ to ``to`` (B, O)."""
+        if self.onednn:
+            to.add_(self.by_onednn(x))
+        else:
+            to.addmm_(x, self.transposed)
+
+    def by_onednn(self, x: Tensor) -> Tensor:
+        return torch.ops.ftmodel.onednn_product(x, self.weight)
+
+
+class RoundedMatrix(Matrix):
+    """W in bfloat16, in oneDNN's own layout."""
+
+    def __init__(self, packed: Tensor) -> None:
+        self.weight, self.onednn = packed, True
+
+    def by_onednn(self, x: Tensor) -> Tensor:
+        y = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.weight, None, "none", [], "")
+        return y.float()
+
+
+def bf16_products() -> bool:
+    """Whether this processor multiplies bfloat16 matrices itself."""
+    known = torch.cpu.get_capabilities()
+    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+
+
+class RoundedWeights:
+    """Copies of a model's large matrices, as they are now, rounded to bfloat16: to be made once for
+    many generations. Memory: half of the model's.
+    """
+
+    def __init__(self, model: FreeTransformer) -> None:
+        """Raises ValueError if this processor does not multiply bfloat16, or has not the model."""
+        self.model = model
+        if model.embedding.weight.device.type != "cpu" or not bf16_products():
+            raise ValueError(
+                "weights in bf16 need a CPU with AVX512-BF16 or AMX, and a model on it"
+            )
+        read = [module for module in model.blocks.modules() if isinstance(module, nn.Linear)]
+        with torch.no_grad():
+            self.packed = {
+                m.weight: torch.ops.mkldnn._reorder_linear_weight(m.weight.bfloat16())
+                for m in (*read, model.readout)
+                if m.weight.numel() >= LEAST_ROUNDED
+            }
+
+
+def matrix(weight: Tensor, rows: int, rounded: RoundedWeights | None = None) -> Matrix:
+    """``weight`` (O, I) for products with so many rows, of ``rounded`` if it is there."""
+    packed = None if rounded is None else rounded.packed.get(weight)
+    return Matrix(weight, rows) if packed is None else RoundedMatrix(packed)

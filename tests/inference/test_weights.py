@@ -1,0 +1,160 @@
+"""Decoding by oneDNN's products and by weights in bfloat16, against the model's forward pass."""
+
+from statistics import fmean
+
+import pytest
+import torch
+
+from ftmodel.inference import weights
+from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
+from ftmodel.inference.generate import generate
+from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
+from ftmodel.model import product
+
+needs_bf16 = pytest.mark.skipif(not bf16_products(), reason="this CPU does not multiply bfloat16")
+
+
+@pytest.fixture
+def everything_by_onednn(monkeypatch):
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("PyTorch without oneDNN")
+    monkeypatch.setattr(product, "ONEDNN", True)
+    monkeypatch.setattr(weights, "LEAST", 0)
+
+
+@pytest.fixture
+def everything_rounded(monkeypatch):
+    monkeypatch.setattr(weights, "LEAST_ROUNDED", 0)
+
+
+def started(model, tokens, codes):
+    cache = model.new_cache(12)
+    model(tokens, codes=codes, cache=cache)
+    return cache
+
+
+@pytest.fixture
+def text(rng):
+    return torch.randint(11, (3, 12), generator=rng), torch.randint(8, (3, 12), generator=rng)
+
+
+@torch.inference_mode()
+def test_by_onednn_every_token_is_read_as_the_model_reads_it(
+    make_model, text, everything_by_onednn
+):
+    model, (tokens, codes) = make_model(), text
+    caches = [started(model, tokens[:, :4], codes[:, :4]) for _ in range(2)]
+    fast, plain = FastDecoder(model, caches[0]), PlainDecoder(model, caches[1])
+    assert fast.readout.onednn and fast.lower[0].down.onednn
+    for t in range(4, 12):
+        hidden, expected = (each.read(tokens[:, t], codes[:, t]) for each in (fast, plain))
+        torch.testing.assert_close(hidden, expected, atol=5e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            fast.logits(hidden), plain.logits(expected), atol=5e-5, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("kind", ["as it is", "rounded"])
+@torch.inference_mode()
+def test_products_are_written_and_added_where_they_belong(rng, everything_by_onednn, kind):
+    if kind == "rounded" and not bf16_products():
+        pytest.skip("this CPU does not multiply bfloat16")
+    weight, x = torch.randn(64, 32, generator=rng), torch.randn(3, 32, generator=rng)
+    expected = x @ weight.t()
+    close = {"atol": 0.15, "rtol": 0.02} if kind == "rounded" else {"atol": 1e-4, "rtol": 1e-5}
+    w = Matrix(weight, 3)
+    if kind == "rounded":
+        w = RoundedMatrix(torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16()))
+    torch.testing.assert_close(w.times(x), expected, **close)
+    out, wide = torch.empty(3, 64), torch.zeros(3, 100)
+    assert w.times(x, out=out) is out
+    torch.testing.assert_close(out, expected, **close)
+    w.times(x, out=wide[:, 10:74])
+    torch.testing.assert_close(wide[:, 10:74], expected, **close)
+    assert not wide[:, :10].any() and not wide[:, 74:].any()
+    w.add_times(x, to=out)
+    torch.testing.assert_close(out, 2 * expected, **close)
+
+
+def test_small_products_are_left_to_pytorch(monkeypatch):
+    """A call of oneDNN costs more than they do."""
+    monkeypatch.setattr(product, "ONEDNN", True)
+    assert not Matrix(torch.ones(512, 512), 1).onednn
+    assert Matrix(torch.ones(512, 512), 4).onednn
+    monkeypatch.setattr(product, "ONEDNN", False)
+    assert not Matrix(torch.ones(512, 512), 64).onednn
+
+
+@needs_bf16
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@torch.inference_mode()
+def test_rounded_weights_move_predictions_by_a_hundredth(
+    make_model, text, everything_rounded, bits
+):
+    """Logits by 0.02 of their standard deviation, next-token distributions by 1e-3 nats, in the
+    mean over tokens.
+    """
+    model, (tokens, codes) = make_model(latent_bits=bits), text
+    z = codes if bits else None
+    caches = [started(model, tokens[:, :4], z if z is None else z[:, :4]) for _ in range(2)]
+    fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model))
+    plain = PlainDecoder(model, caches[1])
+    differences, divergences = [], []
+    for t in range(4, 12):
+        code = None if z is None else z[:, t]
+        got, expected = (each.logits(each.read(tokens[:, t], code)) for each in (fast, plain))
+        differences.append((got - expected).square().mean().sqrt() / expected.std())
+        p, q = expected.log_softmax(-1), got.log_softmax(-1)
+        divergences.append((p.exp() * (p - q)).sum(-1).mean())
+    assert 1e-4 < fmean(differences) < 0.02
+    assert fmean(divergences) < 1e-3
+
+
+@needs_bf16
+@torch.inference_mode()
+def test_all_but_small_matrices_are_rounded(make_model, monkeypatch):
+    model = make_model()
+    monkeypatch.setattr(weights, "LEAST_ROUNDED", model.readout.weight.numel() + 1)
+    rounded = RoundedWeights(model)
+    smaller = [p for p in rounded.packed if p.numel() <= model.readout.weight.numel()]
+    assert not smaller and rounded.packed
+    assert type(matrix(model.readout.weight, 3, rounded)) is Matrix
+    assert type(matrix(next(iter(rounded.packed)), 3, rounded)) is RoundedMatrix
+
+
+@needs_bf16
+def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
+    """At temperature 0 nearly always the same tokens; ``until`` leaves rows out."""
+    model, prompt = make_model(), make_tokens(16, 4)
+    rounded = RoundedWeights(model)
+
+    def continued(**arguments):
+        rng = torch.Generator().manual_seed(5)
+        return generate(model, prompt, 8, generator=rng, temperature=0, **arguments)
+
+    exact, got = continued(), continued(rounded=rounded)
+    assert got.shape == exact.shape and (got == exact).float().mean() > 0.8
+
+    def until(new):
+        return torch.arange(16) < (8 if new.shape[1] < 4 else 16)
+
+    ended = continued(rounded=rounded, until=until)
+    assert torch.equal(ended[8:, :8], got[8:, :8])
+
+
+@needs_bf16
+def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
+    model, other = make_model(), make_model()
+    cache = started(model, torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long))
+    rounded = RoundedWeights(model)
+    assert isinstance(decoder(model, cache, rounded=rounded), FastDecoder)
+    with pytest.raises(ValueError, match="of the model that they are of"):
+        decoder(other, cache, rounded=rounded)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="in float32"):
+        decoder(model, cache, rounded=rounded)
+
+
+def test_a_processor_that_does_not_multiply_bf16_is_named(make_model, monkeypatch):
+    monkeypatch.setattr(weights, "bf16_products", lambda: False)
+    with pytest.raises(ValueError, match="AVX512-BF16 or AMX"):
+        RoundedWeights(make_model())
