@@ -8,6 +8,7 @@ Shapes: B rows, D model width, N heads, M key-value heads, E = D / N head width,
 """
 
 from collections.abc import Sequence
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -17,22 +18,27 @@ from ftmodel.inference.weights import RoundedWeights, matrix
 from ftmodel.model.layers import Block, LayerCache, rope_table
 from ftmodel.model.transformer import FreeTransformer
 
+BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's attention, on a CPU
+
 
 class Activation:
-    """A buffer x (B, D) for activations, and its RMSNorm by one batched product."""
+    """Activations x (B, D) in a buffer with more channels, one of which gives RMSNorm its ε."""
 
-    def __init__(self, x: Tensor, eps: float) -> None:
-        self.x = x
-        self.row, self.column = self.x[:, None], self.x[..., None]
-        self.eps = x.new_full((1, 1, 1), eps)
-        self.squares = x.new_empty(len(x), 1, 1)
-        self.scale = self.squares[..., 0]
+    def __init__(self, buffer: Tensor, width: int) -> None:
+        self.channels, self.x = buffer, buffer[:, :width]
+        self.norm = buffer.new_empty(len(buffer), 1)
 
     def normalized(self, gain: Tensor) -> Tensor:
-        """RMSNorm of x: x / √(mean of x² + ε) · gain, (B, D); the mean and + ε are one product."""
-        share = 1 / self.x.shape[1]
-        torch.baddbmm(self.eps, self.row, self.column, alpha=share, out=self.squares).rsqrt_()
-        return (self.x * self.scale).mul_(gain)
+        """RMSNorm of x: x / √(Σ x² + ε D) · √D gain, (B, D); ``gain`` (D,) comes with its √D."""
+        torch.linalg.vector_norm(self.channels, dim=1, keepdim=True, out=self.norm)
+        return (self.x / self.norm).mul_(gain)
+
+
+def activation_buffer(like: Tensor, rows: int, width: int, eps: float) -> Tensor:
+    """(rows, D + 16) for ``Activation``: its channel D is √(ε D), the others beyond are 0."""
+    buffer = like.new_zeros(rows, width + 16)  # rows stay aligned to 64 bytes
+    buffer[:, width] = sqrt(eps * width)
+    return buffer
 
 
 class DecodingBlock:
@@ -42,7 +48,10 @@ class DecodingBlock:
         self, block: Block, cache: LayerCache, rows: int, rounded: RoundedWeights | None
     ) -> None:
         attention, ffn = block.attention, block.ffn
-        self.gains = block.attention_norm.weight, block.ffn_norm.weight
+        self.gains = [
+            norm.weight * sqrt(norm.weight.numel())
+            for norm in (block.attention_norm, block.ffn_norm)
+        ]
         self.query = matrix(attention.query.weight, rows, rounded)
         self.key_value = matrix(attention.key_value.weight, rows, rounded)
         self.output = matrix(attention.output.weight, rows, rounded)
@@ -52,7 +61,9 @@ class DecodingBlock:
 
         d, e = attention.query.out_features, attention.head_width
         kv = attention.key_value.out_features // 2
+        self.by_bmm = rows * (kv // e) >= BMM_HEADS
         qkv = block.attention_norm.weight.new_empty(rows, d + 2 * kv)
+        self.scale, self.zero = e**-0.5, qkv.new_zeros(1, 1, 1)
         self.q, self.kv = qkv[:, :d], qkv[:, d:]  # written by the projections, the rest are views
         # heads that share keys become the positions of one head: no copy of keys and values
         self.queries = self.q.unflatten(1, (kv // e, -1, e))  # (B, M, N / M, E)
@@ -73,10 +84,19 @@ class DecodingBlock:
         self.key_value.times(normalized[-rows:], out=self.kv)
         self.rotated.mul_(rope)
         keys, values = self.cache.append_one(self.new)
-        y = F.scaled_dot_product_attention(self.queries, keys, values, attn_mask=mask)
-        self.output.add_times(y.reshape(self.q.shape), to=x.x)
+        self.output.add_times(self.attend(keys, values, mask).reshape(self.q.shape), to=x.x)
         self.gate_up.times(x.normalized(self.gains[1]), out=self.wide)
         self.down.add_times(F.silu(self.gate, inplace=True).mul_(self.up), to=x.x)
+
+    def attend(self, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of the queries to keys and values (B, M, S, E): (B, M, N / M, E), or the same
+        with B and M as one dimension.
+        """
+        if mask is not None or not self.by_bmm:
+            return F.scaled_dot_product_attention(self.queries, keys, values, attn_mask=mask)
+        queries, keys, values = (x.flatten(0, 1) for x in (self.queries, keys, values))
+        scores = torch.baddbmm(self.zero, queries, keys.mT, beta=0, alpha=self.scale)
+        return torch.bmm(scores.softmax(-1), values)
 
 
 class FastDecoder:
@@ -106,11 +126,13 @@ class FastDecoder:
             unread = torch.arange(capacity, device=embedding.device) < padding[:, None]
             zeros = torch.zeros_like(unread, dtype=embedding.dtype)
             self.mask = zeros.masked_fill_(unread, -torch.inf)[:, None, None]
-        self.model, self.embedding, self.gain = model, embedding, model.norm.weight
+        self.model, self.embedding = model, embedding
+        self.gain = model.norm.weight * sqrt(config.d_model)
         # the residual stream, and below it, for the block that reads z, the same with r injected
-        buffer = embedding.new_empty(rows if model.latent is None else 2 * rows, config.d_model)
-        self.x, self.both = (Activation(b, config.norm_eps) for b in (buffer[:rows], buffer))
-        self.injected = buffer[-rows:]
+        both = rows if model.latent is None else 2 * rows
+        buffer = activation_buffer(embedding, both, config.d_model, config.norm_eps)
+        self.x, self.both = (Activation(b, config.d_model) for b in (buffer[:rows], buffer))
+        self.injected = self.both.x[-rows:]
         self.readout = matrix(model.readout.weight, rows, rounded)
         blocks = []
         for block, layer in zip(model.blocks, cache, strict=True):

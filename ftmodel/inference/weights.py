@@ -69,9 +69,7 @@ class RoundedWeights:
         """Raises ValueError if this processor does not multiply bfloat16, or has not the model."""
         self.model = model
         if model.embedding.weight.device.type != "cpu" or not bf16_products():
-            raise ValueError(
-                "weights in bf16 need a CPU with AVX512-BF16 or AMX, and a model on it"
-            )
+            raise ValueError("it needs a model on a CPU with AVX512-BF16 or AMX")
         read = [module for module in model.blocks.modules() if isinstance(module, nn.Linear)]
         with torch.no_grad():
             self.packed = {

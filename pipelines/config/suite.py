@@ -15,6 +15,13 @@ class Scoring(StrEnum):
     posterior_prompt = "posterior_prompt"  # a single one: the paper's procedure, to the letter
 
 
+class Weights(StrEnum):
+    """Those that a CPU generates text with: the large matrices may be rounded to bfloat16."""
+
+    float32 = "float32"
+    bf16 = "bf16"
+
+
 @dataclass
 class SuiteTask:
     """A benchmark; its name in the suite is that of the paper's tables."""
@@ -47,6 +54,7 @@ class Suite:
     samples: int = 8  # K of `marginal`
     run_code: bool = False  # whether programs that a model wrote are run, in the sandbox
     batch_tokens: int = 16_384  # read at once, padding included
+    weights: Weights = Weights.float32  # of generation on a CPU; bf16: twice as fast if large
     seed: int = 0  # of z, of sampled tokens, of examples in prompts
 
     def validate(self) -> None:

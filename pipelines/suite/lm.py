@@ -20,13 +20,14 @@ from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_ans
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
+from ftmodel.inference.weights import RoundedWeights
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
-from pipelines.config.suite import Scoring
+from pipelines.config.suite import Scoring, Weights
 from pipelines.suite.batching import (
     Encoded,
     Ids,
@@ -66,11 +67,13 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         samples: int,
         batch_tokens: int,
         seed: int,
+        weights: Weights = Weights.float32,
     ) -> None:
         """``samples`` is K of ``marginal``; a batch has at most ``batch_tokens``, padding included,
         and on a CPU at most 2048, or 4096 where it is continued.
 
-        Raises UserError if the tokenizer has tokens that the model has not.
+        Raises UserError if the tokenizer has tokens that the model has not, or the processor does
+        not multiply with ``weights``.
         """
         super().__init__()
         if tokenizer.vocab_size > model.embedding.num_embeddings:
@@ -79,6 +82,12 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                 f"{model.embedding.num_embeddings}"
             )
         self.model = model.to(device).eval()
+        self.rounded = None
+        if weights is Weights.bf16:
+            try:
+                self.rounded = RoundedWeights(self.model)
+            except ValueError as error:
+                raise UserError(f"suite.weights: bf16: {error}") from None
         self.tokens = tokenizer
         self._device = device
         averaged = model.latent is not None and scoring is Scoring.marginal
@@ -287,6 +296,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             temperature=decoding.temperature,
             padding=None if padding is None else padding.to(self.device),
             until=ending,
+            rounded=self.rounded,
         )
         texts = (text.decode(errors="replace") for text in ending.texts)
         return [postprocess_generated_text(text, list(decoding.until), None) for text in texts]

@@ -137,6 +137,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         samples=suite.samples,
         batch_tokens=suite.batch_tokens,
         seed=suite.seed,
+        weights=suite.weights,
     )
     progress = Progress(folder, decisive(suite, manifest, budget))
     scored = Scored(budget, manifest, lm.samples, {}, {}, progress)

@@ -12,8 +12,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from torch.nn import functional as F
 
-from ftmodel.inference.sampling import sample_token
 from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.sampling import sample_token
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring
