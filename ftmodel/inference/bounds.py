@@ -26,8 +26,10 @@ from torch.nn import functional as F
 
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.objective import LN2
+from ftmodel.model.product import product
 from ftmodel.model.transformer import FreeTransformer
 
+LOGITS = 1 << 21  # computed at once: more do not stay in a CPU's cache
 NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
 
 
@@ -61,10 +63,11 @@ def sums(values: Tensor, segment_ids: Tensor) -> Tensor:
 
 def token_nll(model: FreeTransformer, hidden: Tensor, targets: Tensor) -> Tensor:
     """−log p of each of targets (B, T), nats, (B, T); hidden (B, T, D) as in ``Output``."""
-    nll = F.linear_cross_entropy(
-        hidden.flatten(0, 1), model.readout.weight, targets.flatten(), reduction="none"
-    )
-    return nll.view_as(targets)
+    weight = model.readout.weight
+    rows = max(1, LOGITS // len(weight))
+    chunks = zip(hidden.flatten(0, 1).split(rows), targets.flatten().split(rows), strict=True)
+    nll = [F.cross_entropy(product(x, weight), y, reduction="none") for x, y in chunks]
+    return torch.cat(nll).view_as(targets)
 
 
 @torch.inference_mode()

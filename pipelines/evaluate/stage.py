@@ -36,6 +36,7 @@ from pipelines.artifacts.results import (
 )
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
+from pipelines.common.allocator import keep_freed_memory
 from pipelines.common.errors import UserError
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
@@ -153,6 +154,7 @@ def measure(experiment: Experiment, name: str, frozen: Frozen | None = None) -> 
     """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError, also if
     its stage was ``frozen`` and params.yaml says something else in the end.
     """
+    keep_freed_memory()
     path, folder = checkpoint_path(experiment.name, name), results_folder(experiment.name, name)
     model, manifest = load_model(path)
     check_card(path, manifest, experiment, name)
