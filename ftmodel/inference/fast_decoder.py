@@ -213,10 +213,9 @@ def decoder(
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
     plain = all(type(block) is Block for block in model.blocks)  # neither wrapped nor sharded
-    if rounded and not (exact and plain and rounded.model is model):
+    fast = exact and plain
+    if rounded and not (fast and rounded.model is model):
         raise ValueError("rounded weights need a decoder in float32 of the model that they are of")
     return (
-        FastDecoder(model, cache, padding, rounded)
-        if exact and plain
-        else PlainDecoder(model, cache, padding)
+        FastDecoder(model, cache, padding, rounded) if fast else PlainDecoder(model, cache, padding)
     )

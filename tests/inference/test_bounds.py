@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.inference import bounds
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
@@ -56,6 +57,15 @@ def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens):
     log_p = model.logits(model(inputs).hidden).log_softmax(-1)
     expected = [-sum(log_p[b, t, targets[b, t]].item() for t in range(8)) for b in range(4)]
     assert exact_nll(model, inputs, targets).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_chunks_of_logits_change_nothing(make_model, make_tokens, monkeypatch):
+    model, tokens = make_model(latent_bits=0), make_tokens(5, 8)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    at_once = exact_nll(model, inputs, targets)
+    for rows in (1, 3, 34):
+        monkeypatch.setattr(bounds, "LOGITS", rows * 11)
+        torch.testing.assert_close(exact_nll(model, inputs, targets), at_once, **FLOAT32)
 
 
 def test_kl_is_that_of_the_whole_z(case, bounds_of):

@@ -6,6 +6,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
 )
 
+from ftmodel.inference import fast_decoder
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
 from ftmodel.model.layers import Block
@@ -36,12 +37,14 @@ def started(rng):
     return start
 
 
+@pytest.mark.parametrize("bmm_heads", [1, 1000], ids=["bmm", "PyTorch's attention"])
 @pytest.mark.parametrize("padding", [None, PADDING], ids=["not padded", "padded"])
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.inference_mode()
 def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
-    make_model, started, rng, changes, padding
+    make_model, started, rng, monkeypatch, changes, padding, bmm_heads
 ):
+    monkeypatch.setattr(fast_decoder, "BMM_HEADS", bmm_heads)
     model = make_model(**changes)
     fast = FastDecoder(model, started(model, padding), padding)
     plain = PlainDecoder(model, started(model, padding), padding)

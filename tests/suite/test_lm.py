@@ -13,10 +13,12 @@ from lm_eval.api.model import TemplateLM
 from torch.nn import functional as F
 
 from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.generate import generate
 from ftmodel.inference.sampling import sample_token
+from ftmodel.inference.weights import bf16_products
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
-from pipelines.config.suite import Scoring
+from pipelines.config.suite import Scoring, Weights
 from pipelines.suite.batching import latent_noise
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.tokenize.vocabulary import train_bpe
@@ -40,7 +42,15 @@ def tokenizer():
 def make_lm(make_model, tokenizer):
     """Factory of adapters of tiny models, a Free Transformer unless latent_bits=0."""
 
-    def make(model=None, scoring=Scoring.marginal, samples=4, batch_tokens=2000, seed=0, **changes):
+    def make(
+        model=None,
+        scoring=Scoring.marginal,
+        samples=4,
+        batch_tokens=2000,
+        seed=0,
+        weights=Weights.float32,
+        **changes,
+    ):
         if model is None:
             shape = dict(d_model=32, ffn_width=48, context=CONTEXT)
             model = make_model(vocab_size=tokenizer.vocab_size, **(shape | changes))
@@ -52,6 +62,7 @@ def make_lm(make_model, tokenizer):
             samples=samples,
             batch_tokens=batch_tokens,
             seed=seed,
+            weights=weights,
         )
 
     return make
@@ -383,6 +394,28 @@ def test_a_model_is_not_asked_for_what_comes_after_a_stop_string(speller, monkey
     ids = lm.tok_encode(SENTENCE)
     text = [lm.tokens.decode(ids[2 : 2 + n]) for n in range(1, 9)]
     assert len(calls) == 1 + next(i for i, made in enumerate(text) if b"qu" in made)
+
+
+def test_text_is_generated_with_the_weights_asked_for(make_lm, monkeypatch):
+    if not bf16_products():
+        pytest.skip("this CPU does not multiply bfloat16")
+    given = []
+
+    def generate_and_note(model, *arguments, rounded, **settings):
+        given.append(rounded)
+        return generate(model, *arguments, rounded=rounded, **settings)
+
+    monkeypatch.setattr("pipelines.suite.lm.generate", generate_and_note)
+    for weights in Weights:
+        lm = make_lm(latent_bits=0, weights=weights)
+        continuations(lm, ["The"], until=["qu"], max_gen_toks=2)
+    assert given == [None, lm.rounded] and lm.rounded.model is lm.model
+
+
+def test_weights_that_the_processor_does_not_multiply_are_refused(make_lm, monkeypatch):
+    monkeypatch.setattr("ftmodel.inference.weights.bf16_products", lambda: False)
+    with pytest.raises(UserError, match=r"^suite\.weights: bf16: it needs .* AVX512-BF16 or AMX$"):
+        make_lm(weights=Weights.bf16)
 
 
 def test_one_new_token(make_lm, tokenizer):

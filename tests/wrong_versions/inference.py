@@ -4,6 +4,62 @@ from tests.wrong_versions import Wrong
 
 WRONG = [
     Wrong(
+        "keys and values of new tokens without z",
+        "inference/fast_decoder.py",
+        "normalized[-rows:]",
+        "normalized[:rows]",
+        "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "ε of RMSNorm not times D in decoding",
+        "inference/fast_decoder.py",
+        "sqrt(eps * width)",
+        "sqrt(eps)",
+        "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "attention by bmm not scaled",
+        "inference/fast_decoder.py",
+        "alpha=self.scale",
+        "alpha=1.0",
+        "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "padding read by bmm",
+        "inference/fast_decoder.py",
+        "if mask is not None or not self.by_bmm:",
+        "if not self.by_bmm:",
+        "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "products added by oneDNN in place of what they are added to",
+        "inference/weights.py",
+        "to.add_(self.by_onednn(x))",
+        "to.copy_(self.by_onednn(x))",
+        "inference/test_weights.py::test_products_are_written_and_added_where_they_belong",
+    ),
+    Wrong(
+        "small products by oneDNN",
+        "inference/weights.py",
+        "rows * weight.numel() >= LEAST",
+        "rows * weight.numel() > 0",
+        "inference/test_weights.py::test_small_products_are_left_to_pytorch",
+    ),
+    Wrong(
+        "rounded weights of another model",
+        "inference/fast_decoder.py",
+        "and rounded.model is model",
+        "",
+        "inference/test_weights.py::test_rounded_weights_of_another_model_or_for_another_decoder",
+    ),
+    Wrong(
+        "chunks of log-probabilities in another order",
+        "inference/bounds.py",
+        "torch.cat(nll).view_as",
+        "torch.cat(nll[::-1]).view_as",
+        "inference/test_bounds.py::test_chunks_of_logits_change_nothing",
+    ),
+    Wrong(
         "bounds with an injection of their own",
         "inference/bounds.py",
         "model.inject_codes(x, pack_bits(bits))",
