@@ -61,8 +61,8 @@ class DecodingBlock:
 
         d, e = attention.query.out_features, attention.head_width
         kv = attention.key_value.out_features // 2
-        self.by_bmm = rows * (kv // e) >= BMM_HEADS
         qkv = block.attention_norm.weight.new_empty(rows, d + 2 * kv)
+        self.by_bmm = qkv.device.type == "cpu" and rows * (kv // e) >= BMM_HEADS
         self.scale, self.zero = e**-0.5, qkv.new_zeros(1, 1, 1)
         self.q, self.kv = qkv[:, :d], qkv[:, d:]  # written by the projections, the rest are views
         # heads that share keys become the positions of one head: no copy of keys and values
