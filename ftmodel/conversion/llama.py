@@ -1,0 +1,182 @@
+"""Our decoder as a Llama in Hugging Face's terms, and a Llama as our decoder.
+
+Both compute the same function of the same numbers. What differs are names, that we keep key and
+value, gate and up in one matrix, and the order of a head's channels: RoPE turns our channels
+(2 j, 2 j + 1) together, Hugging Face's (j, j + E / 2).
+
+Shapes: D model width, E head width, V vocabulary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.layers import Block
+from ftmodel.model.transformer import FreeTransformer
+
+ACTIVATIONS = ("silu", "swish")
+
+
+def to_halves(weight: Tensor, heads: int) -> Tensor:
+    """Rows (heads · E, D) of a query or key projection in Hugging Face's order of channels."""
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def to_pairs(weight: Tensor, heads: int) -> Tensor:
+    """The inverse of ``to_halves``."""
+    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+
+def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
+    """The entries of a LlamaConfig that fix the function; raises ValueError for a model with a
+    latent or attention within documents, which no Llama has.
+    """
+    if config.latent_bits:
+        raise ValueError("a Free Transformer is no Llama: it has a latent")
+    if config.document_mask:
+        raise ValueError("document_mask: no Llama keeps attention within documents by itself")
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.ffn_width,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "num_key_value_heads": config.n_kv_heads,
+        "head_dim": config.d_model // config.n_heads,
+        "max_position_embeddings": config.context,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "tie_word_embeddings": config.tied,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+
+
+def block_weights(block: Block, config: ModelConfig) -> dict[str, Tensor]:
+    """By Hugging Face's names, without that of the layer."""
+    key, value = block.attention.key_value.weight.chunk(2)
+    gate, up = block.ffn.gate_up.weight.chunk(2)
+    return {
+        "input_layernorm.weight": block.attention_norm.weight,
+        "self_attn.q_proj.weight": to_halves(block.attention.query.weight, config.n_heads),
+        "self_attn.k_proj.weight": to_halves(key, config.n_kv_heads),
+        "self_attn.v_proj.weight": value,
+        "self_attn.o_proj.weight": block.attention.output.weight,
+        "post_attention_layernorm.weight": block.ffn_norm.weight,
+        "mlp.gate_proj.weight": gate,
+        "mlp.up_proj.weight": up,
+        "mlp.down_proj.weight": block.ffn.down.weight,
+    }
+
+
+@torch.no_grad()
+def llama_weights(model: FreeTransformer) -> dict[str, Tensor]:
+    """The decoder's tensors by Hugging Face's names, contiguous; without lm_head if it is tied."""
+    config = model.config
+    weights = {
+        "model.embed_tokens.weight": model.embedding.weight,
+        "model.norm.weight": model.norm.weight,
+    }
+    if not config.tied:
+        weights["lm_head.weight"] = model.readout.weight
+    for i, block in enumerate(model.blocks):
+        assert isinstance(block, Block), "a module around a block hides its weights"
+        for name, weight in block_weights(block, config).items():
+            weights[f"model.layers.{i}.{name}"] = weight
+    return {name: weight.detach().contiguous() for name, weight in weights.items()}
+
+
+def our_config(config: Mapping[str, Any]) -> ModelConfig:
+    """The architecture of a Llama of which ``config`` is config.json; raises ValueError, naming the
+    entry, for what our decoder does not compute.
+    """
+
+    def refuse(name: str, wanted: object) -> None:
+        raise ValueError(f"{name}: {config.get(name)!r}, and our decoder has {wanted}")
+
+    if config.get("model_type") != "llama":
+        refuse("model_type", "that of a llama alone")
+    for name in ("attention_bias", "mlp_bias"):
+        if config.get(name, False):
+            refuse(name, "no biases")
+    if config.get("hidden_act", "silu") not in ACTIVATIONS:
+        refuse("hidden_act", "silu")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise ValueError(f"rope_type: {kind!r}, and our decoder has plain RoPE")
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    if config.get("head_dim") not in (None, width // heads):
+        refuse("head_dim", f"hidden_size / num_attention_heads, {width // heads}")
+    ours = ModelConfig(
+        n_layers=config["num_hidden_layers"],
+        d_model=width,
+        n_heads=heads,
+        n_kv_heads=config.get("num_key_value_heads") or heads,
+        ffn_width=config["intermediate_size"],
+        context=config["max_position_embeddings"],
+        tied=config.get("tie_word_embeddings", False),
+        rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
+        norm_eps=config["rms_norm_eps"],
+    )
+    ours.validate()
+    return ours
+
+
+@torch.no_grad()
+def load_llama(model: FreeTransformer, weights: Mapping[str, Tensor]) -> None:
+    """Copy a Llama's weights, by Hugging Face's names, into the decoder of ``model``; a latent
+    stays as it is. Raises ValueError, naming the tensor, for one that is missing, left over, of
+    another shape or not finite; then nothing is copied.
+    """
+    config = model.config
+    expected = llama_weights(model)
+    given = dict(weights)
+    if config.tied:  # some files hold it all the same
+        head = given.pop("lm_head.weight", None)
+        if head is not None and not torch.equal(head, given["model.embed_tokens.weight"]):
+            raise ValueError("lm_head.weight: differs from the embedding that it is tied to")
+    for name in [name for name in given if name.endswith("rotary_emb.inv_freq")]:
+        del given[name]  # old files hold what follows from rope_theta
+    for name, ours in expected.items():
+        if name not in given:
+            raise ValueError(f"{name}: is missing")
+        if given[name].shape != ours.shape:
+            shapes = tuple(given[name].shape), tuple(ours.shape)
+            raise ValueError(f"{name}: {shapes[0]}, expected {shapes[1]}")
+        if not given[name].isfinite().all():
+            raise ValueError(f"{name}: has values that are not finite")
+    if left := sorted(given.keys() - expected.keys()):
+        raise ValueError(f"{left[0]}: unknown, as are {len(left) - 1} others")
+    model.embedding.weight.copy_(given["model.embed_tokens.weight"])
+    model.norm.weight.copy_(given["model.norm.weight"])
+    if not config.tied:
+        model.readout.weight.copy_(given["lm_head.weight"])
+    for i, block in enumerate(model.blocks):
+        assert isinstance(block, Block)
+        w = {name: given[f"model.layers.{i}.{name}"] for name in block_weights(block, config)}
+        query = to_pairs(w["self_attn.q_proj.weight"], config.n_heads)
+        key = to_pairs(w["self_attn.k_proj.weight"], config.n_kv_heads)
+        block.attention_norm.weight.copy_(w["input_layernorm.weight"])
+        block.attention.query.weight.copy_(query)
+        block.attention.key_value.weight.copy_(torch.cat((key, w["self_attn.v_proj.weight"])))
+        block.attention.output.weight.copy_(w["self_attn.o_proj.weight"])
+        block.ffn_norm.weight.copy_(w["post_attention_layernorm.weight"])
+        gate_up = torch.cat((w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"]))
+        block.ffn.gate_up.weight.copy_(gate_up)
+        block.ffn.down.weight.copy_(w["mlp.down_proj.weight"])
+
+
+def decoder_of(
+    config: Mapping[str, Any], weights: Mapping[str, Tensor], **changes: Any
+) -> FreeTransformer:
+    """A model whose decoder is that Llama; ``changes`` of its ModelConfig, such as latent_bits."""
+    model = FreeTransformer(replace(our_config(config), **changes), config["vocab_size"])
+    load_llama(model, weights)
+    return model

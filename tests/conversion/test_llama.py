@@ -1,0 +1,153 @@
+"""Our decoder and Hugging Face's Llama give the same logits with each other's weights."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ftmodel.conversion.llama import (
+    decoder_of,
+    llama_config,
+    llama_weights,
+    load_llama,
+    our_config,
+    to_halves,
+    to_pairs,
+)
+
+SHAPES = [
+    {},
+    {"n_kv_heads": 4},
+    {"n_kv_heads": 1, "tied": False},
+    {"norm_eps": 0.3, "rope_theta": 50.0, "n_layers": 3},
+]
+TINY = dict(
+    vocab_size=23,
+    hidden_size=24,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    max_position_embeddings=16,
+    attn_implementation="eager",
+)
+
+
+def close_to_std(ours, theirs):
+    assert theirs.std() > 0.1, "logits this small would compare nothing"
+    assert (ours - theirs).abs().max() < 1e-4 * theirs.std()
+
+
+@pytest.fixture
+def tokens(rng):
+    return torch.randint(11, (3, 12), generator=rng)
+
+
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+@torch.no_grad()
+def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, changes):
+    model = make_model(latent_bits=0, **changes).eval()
+    entries = llama_config(model.config, 11)
+    theirs = LlamaForCausalLM(LlamaConfig(**entries, attn_implementation="eager"))
+    missing, unexpected = theirs.load_state_dict(llama_weights(model), strict=False)
+    assert unexpected == [] and set(missing) <= {"lm_head.weight"}
+    theirs.tie_weights()
+    close_to_std(model.logits(model(tokens).hidden), theirs.eval()(tokens).logits)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@torch.no_grad()
+def test_we_compute_what_hugging_face_does_with_its_weights(tokens, tied, bits):
+    """A Free Transformer's decoder too, where r is 0."""
+    torch.manual_seed(0)
+    theirs = LlamaForCausalLM(
+        LlamaConfig(**TINY, tie_word_embeddings=tied, initializer_range=0.3)
+    ).eval()
+    for name, parameter in theirs.named_parameters():
+        if "norm" in name:
+            parameter.uniform_(0.5, 1.5)
+    ours = decoder_of(theirs.config.to_dict(), theirs.state_dict(), latent_bits=bits).eval()
+    codes = None
+    if bits:
+        ours.latent.post_sampler.zero_()
+        codes = torch.zeros_like(tokens)
+    close_to_std(ours.logits(ours(tokens, codes=codes).hidden), theirs(tokens).logits)
+
+
+def test_orders_of_channels_are_inverse(rng):
+    weight = torch.rand(24, 7, generator=rng)
+    assert torch.equal(to_pairs(to_halves(weight, 3), 3), weight)
+    assert not torch.equal(to_halves(weight, 3), weight)
+
+
+def test_a_model_comes_back_from_its_llama(make_model):
+    model = make_model(latent_bits=0, tied=False)
+    entries = llama_config(model.config, 11) | {"model_type": "llama"}
+    again = decoder_of(entries, llama_weights(model))
+    assert again.config == model.config
+    for (name, ours), other in zip(model.named_parameters(), again.parameters(), strict=True):
+        assert torch.equal(ours, other), name
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "qwen2"}, "model_type: 'qwen2'"),
+        ({"attention_bias": True}, "attention_bias: True.* no biases"),
+        ({"mlp_bias": True}, "mlp_bias: True.* no biases"),
+        ({"hidden_act": "gelu"}, "hidden_act: 'gelu'.* silu"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5}}, "rope_type: 'llama3'"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "rope_type: 'linear'"),
+        ({"head_dim": 8}, "head_dim: 8.* 4"),
+        ({"num_key_value_heads": 4}, "n_kv_heads: 4 does not divide n_heads 6"),
+    ],
+)
+def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
+    config = LlamaConfig(**TINY).to_dict()
+    with pytest.raises(ValueError, match=words):
+        our_config(config | changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: w.pop("model.norm.weight"), "^model.norm.weight: is missing"),
+        (
+            lambda w: w.update({"model.layers.0.mlp.up_proj.weight": torch.zeros(2, 2)}),
+            r"mlp.up_proj.weight: \(2, 2\), expected \(24, 16\)",
+        ),
+        (
+            lambda w: w["model.layers.1.self_attn.q_proj.weight"].fill_(torch.nan),
+            "layers.1.self_attn.q_proj.weight: has values that are not finite",
+        ),
+        (
+            lambda w: w.update({"model.layers.0.self_attn.q_proj.bias": torch.zeros(16)}),
+            "q_proj.bias: unknown",
+        ),
+        (
+            lambda w: w.update({"lm_head.weight": torch.zeros(11, 16)}),
+            "lm_head.weight: differs from the embedding",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_and_nothing_is_copied(make_model, change, words):
+    parent, model = make_model(latent_bits=0), make_model(seed=1)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    weights = {name: w.clone() for name, w in llama_weights(parent).items()}
+    change(weights)
+    with pytest.raises(ValueError, match=words):
+        load_llama(model, weights)
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+
+
+def test_frequencies_in_old_files_are_left_out(make_model):
+    parent, model = make_model(latent_bits=0), make_model(latent_bits=0, seed=1)
+    more = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)}
+    load_llama(model, llama_weights(parent) | more)
+    assert torch.equal(model.embedding.weight, parent.embedding.weight)
+
+
+@pytest.mark.parametrize("changes", [{}, {"latent_bits": 0, "document_mask": True}])
+def test_what_is_no_llama_is_refused(make_model, changes):
+    with pytest.raises(ValueError, match="no Llama"):
+        llama_config(make_model(**changes).config, 11)
