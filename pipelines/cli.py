@@ -165,6 +165,20 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             option("--register", is_flag=True, help="The best arm, in MLflow's model registry."),
         ],
     ),
+    "export": (
+        "pipelines.export.build",
+        [
+            argument("run", "A run of params.yaml that has been trained.", entries("runs")),
+            option(
+                "--to",
+                type=click.Choice(["hf"]),
+                required=True,
+                help="hf: a folder for Hugging Face's transformers.",
+            ),
+            option("--tokens", type=COUNT, help="Of a smaller budget; by default the whole run."),
+            option("--out", type=click.Path(), metavar="FOLDER", help="It must not exist yet."),
+        ],
+    ),
     "plots": ("pipelines.plots", []),
     "tracking": (
         "pipelines.tracking.__main__",

@@ -21,11 +21,11 @@ LAYERS = [  # each may import those before it; rooms of one layer import nothing
     ("artifacts",),
     ("cluster", "tracking"),
     STAGES,
-    ("parallel",),
+    ("export", "parallel"),
     ("sweep", "commands"),
 ]
 MAY_MEET = {"sweep", "commands"}  # commands may call one another
-FTMODEL = [("model",), ("inference", "synthetic"), ("analysis",), ("costs",)]
+FTMODEL = [("model",), ("conversion", "inference", "synthetic"), ("analysis",), ("costs",)]
 DECIDES_NO_RESULT = (
     "pipelines/cli.py",
     "pipelines/common/arguments.py",

@@ -1,0 +1,67 @@
+"""A baseline as a folder that transformers, vLLM and lm_eval take for a Llama."""
+
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import GenerationConfig, LlamaConfig, PreTrainedTokenizerFast
+
+from ftmodel.conversion.llama import llama_config, llama_weights
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.tokens.shards import Shards
+
+# what this project samples from; transformers' own default keeps the 50 most probable tokens only
+SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+
+
+def configuration(model: FreeTransformer, shards: Shards) -> LlamaConfig:
+    """Raises ValueError for a model that is no Llama."""
+    return LlamaConfig(
+        **llama_config(model.config, shards.metadata.vocab_size),
+        **special_tokens(shards),
+        architectures=["LlamaForCausalLM"],
+        dtype=str(model.embedding.weight.dtype).removeprefix("torch."),
+    )
+
+
+def special_tokens(shards: Shards) -> dict[str, Any]:
+    return dict.fromkeys(
+        ("bos_token_id", "eos_token_id", "pad_token_id"), shards.metadata.end_of_text
+    )
+
+
+def write(
+    folder: Path, config: LlamaConfig, model: FreeTransformer, shards: Shards, card: str
+) -> None:
+    config.save_pretrained(folder)
+    save_file(llama_weights(model), folder / "model.safetensors", metadata={"format": "pt"})
+    GenerationConfig(**SAMPLING, **special_tokens(shards)).save_pretrained(folder)
+    tokenizer(shards, model.config.context).save_pretrained(folder)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:
+    """That of the shards, which begins a text with the token that documents begin with; what looks
+    like a special token in a text is text.
+    """
+    fast = shards.tokenizer()
+    if (end := shards.metadata.end_of_text) is None:  # rows, which begin as they do
+        return PreTrainedTokenizerFast(tokenizer_object=fast, model_max_length=context)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=starting(fast, end),
+        model_max_length=context,
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token"), fast.id_to_token(end)),
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def starting(fast: Tokenizer, token: int) -> Tokenizer:
+    """The tokenizer, putting a token before every text."""
+    name = fast.id_to_token(token)
+    fast.post_processor = TemplateProcessing(
+        single=f"{name} $A", pair=f"{name} $A $B", special_tokens=[(name, token)]
+    )
+    return fast
