@@ -169,6 +169,8 @@ def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(workspace, monkey
             raise RuntimeError("killed")
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
+    torch._dynamo.reset()  # what other tests of this process have compiled does not count
+    torch._dynamo.utils.counters.clear()
     weights, rows = train_run()
     shutil.rmtree("resume")
     inherited = CurveCallback.on_train_batch_end
