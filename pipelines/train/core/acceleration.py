@@ -21,7 +21,6 @@ from pipelines.common.console import say
 from pipelines.common.shell_paths import check_compile, compiler_path, not_compiled
 from pipelines.config.schema import Compute
 
-
 SHALLOW = 4  # blocks; what the whole loss takes to compile grows with them
 
 
