@@ -154,7 +154,7 @@ def ray() -> Finding:
 
 
 def compiler() -> Finding:
-    cost = "long runs on a CPU take longer, as their blocks are not compiled"
+    cost = "long runs on a CPU take longer, as they are not compiled"
     name = os.environ.get("CXX", "g++")
     if wrong := compiler_path():
         return Finding("compiler", f"takes no path such as {wrong}", COSTS, cost)

@@ -66,7 +66,7 @@ class RoundedWeights:
     """
 
     def __init__(self, model: FreeTransformer) -> None:
-        """Raises ValueError if this processor does not multiply bfloat16, or has not the model."""
+        """Raises ValueError if the model is not on a CPU, or that does not multiply bfloat16."""
         self.model = model
         if model.embedding.weight.device.type != "cpu" or not bf16_products():
             raise ValueError("it needs a model on a CPU with AVX512-BF16 or AMX")

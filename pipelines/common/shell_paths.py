@@ -52,6 +52,6 @@ def check_ray() -> None:
 
 
 def check_compile(wanted: bool | None) -> None:
-    """Raise UserError if blocks are to be compiled, which fails because of a path."""
+    """Raise UserError if a model is to be compiled, which fails because of a path."""
     if wanted and (path := compiler_path()):
         raise UserError(f"compute.compile: {not_compiled(path)}")

@@ -103,7 +103,7 @@ class Compute:
     """Where and how training runs. But for precision, only memory and speed depend on it."""
 
     precision: Precision = Precision.auto
-    compile: bool | None = None  # torch.compile, block by block; null: of runs that end sooner so
+    compile: bool | None = None  # torch.compile; null: of runs that end sooner so
     activation_checkpointing: bool = False  # blocks are computed again in the backward pass
     accumulate: int = 1  # micro-batches a step
     workers: int = 1  # processes that share each batch; more than one run on Ray

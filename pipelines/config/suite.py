@@ -16,7 +16,7 @@ class Scoring(StrEnum):
 
 
 class Weights(StrEnum):
-    """Those that a CPU generates text with: the large matrices may be rounded to bfloat16."""
+    """What text is generated with: weights as trained, or large matrices rounded to bfloat16."""
 
     float32 = "float32"
     bf16 = "bf16"

@@ -63,8 +63,9 @@ def shown(row: CurveRow) -> dict[str, str]:
 class CompileTime(StepCallback):
     """Says what compilation costs at the start: what the first step takes beyond the second."""
 
-    def __init__(self, tracking: Tracking, name: str) -> None:
-        self.tracking, self.name = tracking, name
+    def __init__(self, tracking: Tracking, name: str, compiled: str) -> None:
+        """``compiled``: what is, in words."""
+        self.tracking, self.name, self.compiled = tracking, name, compiled
         self.began = 0.0  # a step; what lies between two, such as a checkpoint, is of neither
         self.times: list[float] = []
 
@@ -79,7 +80,7 @@ class CompileTime(StepCallback):
         if len(self.times) == 2:
             seconds = max(0.0, self.times[0] - self.times[1])
             self.tracking.tag("compile_seconds", f"{seconds:.1f}")
-            say(f"{self.name}: blocks compiled in {seconds:.1f} s (compute.compile)")
+            say(f"{self.name}: {self.compiled} compiled in {seconds:.1f} s (compute.compile)")
 
 
 class CollapseWarning(StepCallback):

@@ -241,8 +241,8 @@ WRONG = [
     Wrong(
         "values of a resampled particle without its keys",
         "model/layers.py",
-        "self.both[target, ..., : self.length, :] = self.both[source, ..., : self.length, :]",
-        "self.both[target, 1, :, : self.length] = self.both[source, 1, :, : self.length]",
+        "self.both[:, target, :, : self.length] = self.both[:, source, :, : self.length]",
+        "self.both[1, target, :, : self.length] = self.both[1, source, :, : self.length]",
         "inference/test_filtering.py::test_the_probability_is_unbiased[H1T12-5-half]",
     ),
     Wrong(

@@ -1,10 +1,11 @@
-"""Activation checkpointing and torch.compile, per block, in the order that FSDP2 asks for: these
-first, then sharding (fsdp.py).
+"""Activation checkpointing and torch.compile, in the order that FSDP2 asks for: these first, then
+sharding (fsdp.py).
 
 The mathematics stays the same, and so do the names of all parameters.
 """
 
 import os
+from enum import StrEnum
 from shutil import which
 
 import torch
@@ -20,6 +21,14 @@ from pipelines.common.console import say
 from pipelines.common.shell_paths import check_compile, compiler_path, not_compiled
 from pipelines.config.schema import Compute
 
+SHALLOW = 4  # blocks; what the whole loss takes to compile grows with them
+
+
+class Compiled(StrEnum):
+    nothing = ""  # false
+    blocks = "blocks"
+    loss = "model and loss"
+
 
 def blocks_of(model: FreeTransformer) -> list[Module]:
     """All blocks, the encoder's last."""
@@ -27,7 +36,7 @@ def blocks_of(model: FreeTransformer) -> list[Module]:
 
 
 def worth_compiling(elements: float) -> bool:
-    """Whether a worker ends sooner with compiled blocks, if there is a compiler, when its whole
+    """Whether a worker ends sooner with compiled code, if there is a compiler, when its whole
     run has ``elements`` of the residual stream, tokens × D × L: what fused code saves grows so.
 
     On a CPU it saves 1.4 to 2.5 × 10⁻⁸ s of a thread an element, and takes 15 s to compile (LOG.md,
@@ -38,10 +47,13 @@ def worth_compiling(elements: float) -> bool:
     return elements >= (3e12 if torch.cuda.is_available() else 1e9 * torch.get_num_threads())
 
 
-def speed_up(model: FreeTransformer, compute: Compute, elements: float = 0) -> bool:
+def speed_up(
+    model: FreeTransformer, compute: Compute, elements: float = 0, alone: bool = False
+) -> Compiled:
     """Have blocks computed again in the backward pass, and compiled, as ``compute`` says; where it
     leaves that open, if a worker's run has enough ``elements`` (see worth_compiling). Returns
-    whether they are compiled. Raises UserError if a path forbids it.
+    what is compiled: a shallow model in one worker, ``alone``, gains a tenth if all of its loss is
+    (LOG.md, 2026-11-23), which is left to the caller. Raises UserError if a path forbids it.
     """
     check_compile(compute.compile)
     if compute.activation_checkpointing:
@@ -55,9 +67,13 @@ def speed_up(model: FreeTransformer, compute: Compute, elements: float = 0) -> b
     if compiled is None:
         compiled = worth_compiling(elements)
         if compiled and (path := compiler_path()):
-            say(f"blocks are not compiled: {not_compiled(path)}")
+            say(f"nothing is compiled: {not_compiled(path)}")
             compiled = False
-    if compiled:
-        for block in blocks_of(model):  # one by one: alike, they share what is compiled
-            block.compile()
-    return compiled
+    if not compiled:
+        return Compiled.nothing
+    shallow = model.config.n_layers <= SHALLOW and not torch.cuda.is_available()
+    if shallow and alone and not compute.activation_checkpointing:
+        return Compiled.loss
+    for block in blocks_of(model):  # one by one: alike, they share what is compiled
+        block.compile()
+    return Compiled.blocks

@@ -39,9 +39,11 @@ class TrainingModule(L.LightningModule):
         steps: int,
         end_of_text: int | None = None,
         kappa_warmup: int = 0,
+        compile_loss: bool = False,
     ) -> None:
         """``end_of_text``: the id that every document starts with, for ``document_mask``."""
         super().__init__()
+        self.training_loss = torch.compile(training_loss) if compile_loss else training_loss
         self.end_of_text, self.kappa_warmup = end_of_text, kappa_warmup
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
         self.windows: list[int] = []  # ids of those in the current optimizer step
@@ -72,7 +74,7 @@ class TrainingModule(L.LightningModule):
             assert self.end_of_text is not None, "rows are documents already"
             documents = inputs.eq(self.end_of_text).cumsum(1)
         noise = batch.get("noise")
-        loss = training_loss(self.model, inputs, targets, noise, self.threshold(), documents)
+        loss = self.training_loss(self.model, inputs, targets, noise, self.threshold(), documents)
         self.log("loss", loss.total)  # in nats, all four; the curve has KL in bits
         self.log("ce", loss.ce)
         if loss.kl is not None:

@@ -23,7 +23,7 @@ from pipelines.common.rng_streams import Purpose, stream_seed
 from pipelines.config.schema import Experiment, Precision, Run
 from pipelines.tracking.lightning_logger import TrackingLogger
 from pipelines.tracking.run import Tracking
-from pipelines.train.core.acceleration import speed_up
+from pipelines.train.core.acceleration import Compiled, speed_up
 from pipelines.train.core.batches import BatchModule, Share, StepBatches
 from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.checkpoint_io import WholeFiles
@@ -82,13 +82,19 @@ class SegmentTraining:
         if checkpoint:
             say(f"{self.title}: going on from step {int(checkpoint.stem)}")
 
-    def build_module(self, shards: Shards) -> tuple[TrainingModule, bool]:
-        """The module, with weights drawn from the run's seed, and whether blocks are compiled."""
+    def build_module(self, shards: Shards) -> tuple[TrainingModule, Compiled]:
+        """The module, with weights drawn from the run's seed, and what of it is compiled."""
         run, config = self.run, self.experiment.model_config(self.run)
         torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
         model = FreeTransformer(config, shards.metadata.vocab_size)
         elements = run.tokens * config.d_model * config.n_layers
-        compiled = speed_up(model, self.experiment.compute, elements / self.process.world_size)
+        workers = self.process.world_size
+        compiled = speed_up(
+            model,
+            self.experiment.compute,
+            elements / workers,
+            alone=workers == 1 and not run.kappa_warmup_steps,  # a new κ is compiled anew
+        )
         module = TrainingModule(
             model,
             self.experiment.models[run.model].optim,
@@ -96,6 +102,7 @@ class SegmentTraining:
             self.segment.steps,
             end_of_text=shards.metadata.end_of_text,
             kappa_warmup=run.kappa_warmup_steps,
+            compile_loss=compiled is Compiled.loss,
         )
         return module, compiled
 
@@ -111,7 +118,7 @@ class SegmentTraining:
         )
         return BatchModule(batches)
 
-    def build_callbacks(self, compiled: bool) -> list[L.Callback]:
+    def build_callbacks(self, compiled: Compiled) -> list[L.Callback]:
         run, steps = self.run, self.experiment.steps(self.run)
         every = max(1, -(-steps // ROWS))
         ends = row_ends(self.segment, segments(self.experiment, run))
@@ -124,7 +131,7 @@ class SegmentTraining:
                 callbacks.append(CollapseWarning(self.tracking, curve, run.kappa_bits, rows))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
             if compiled:
-                callbacks.append(CompileTime(self.tracking, self.title))
+                callbacks.append(CompileTime(self.tracking, self.title, compiled))
         checkpoints = Checkpoints(
             self.folder, CHECKPOINT_SECONDS, self.segment, self.start.manifest
         )
