@@ -9,7 +9,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 
 def each_seed(arms: DictConfig, seeds: ListConfig) -> DictConfig:
-    """Runs <arm>_s<seed>; raises ValueError starting with the dotted key that is wrong."""
+    """Runs <arm>_s<seed>, each starting from that of its own seed if it starts from an arm; raises
+    ValueError starting with the dotted key that is wrong.
+    """
     if not seeds:
         raise ValueError("seeds: empty; arms need at least one seed")
     for i, seed in enumerate(seeds):
@@ -20,8 +22,16 @@ def each_seed(arms: DictConfig, seeds: ListConfig) -> DictConfig:
     if not arms:
         raise ValueError("arms: empty; seeds need at least one arm")
     plain: Any = OmegaConf.to_container(arms)  # with what is missing, for validation to name
+
+    def run(arm: dict[str, Any], seed: int) -> dict[str, Any]:
+        arm = {**arm, "seed": seed}
+        start = arm.get("init_from")
+        if isinstance(start, dict) and start.get("run") in plain:
+            arm["init_from"] = {**start, "run": f"{start['run']}_s{seed}"}
+        return arm
+
     return OmegaConf.create(
-        {f"{name}_s{seed}": {**arm, "seed": seed} for name, arm in plain.items() for seed in seeds}
+        {f"{name}_s{seed}": run(arm, seed) for name, arm in plain.items() for seed in seeds}
     )
 
 

@@ -165,6 +165,10 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             option("--register", is_flag=True, help="The best arm, in MLflow's model registry."),
         ],
     ),
+    "pretrained": (
+        "pipelines.pretrained",
+        [argument("name", "The model.", type=click.Choice(["smollm2_135m"]), metavar="MODEL")],
+    ),
     "export": (
         "pipelines.export.build",
         [

@@ -22,7 +22,7 @@ ACTIVATIONS = ("silu", "swish")
 
 
 def to_halves(weight: Tensor, heads: int) -> Tensor:
-    """Rows (heads · E, D) of a query or key projection in Hugging Face's order of channels."""
+    """Rows (heads · E, …) of a query or key projection in Hugging Face's order of channels."""
     return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
@@ -32,14 +32,15 @@ def to_pairs(weight: Tensor, heads: int) -> Tensor:
 
 
 def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
-    """The entries of a LlamaConfig that fix the function; raises ValueError for a model with a
-    latent or attention within documents, which no Llama has.
+    """The entries of a LlamaConfig, or with biases of a Qwen2Config, that fix the function; raises
+    ValueError for a model with a latent or attention within documents, which neither has.
     """
     if config.latent_bits:
         raise ValueError("a Free Transformer is no Llama: it has a latent")
     if config.document_mask:
         raise ValueError("document_mask: no Llama keeps attention within documents by itself")
     return {
+        "model_type": "qwen2" if config.qkv_bias else "llama",
         "vocab_size": vocab_size,
         "hidden_size": config.d_model,
         "intermediate_size": config.ffn_width,
@@ -50,11 +51,23 @@ def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "max_position_embeddings": config.context,
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "rope_parameters": rope_parameters(config),
         "tie_word_embeddings": config.tied,
         "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
+        **({} if config.qkv_bias else {"attention_bias": False, "mlp_bias": False}),
+    }
+
+
+def rope_parameters(config: ModelConfig) -> dict[str, Any]:
+    if config.rope_factor == 1:
+        return {"rope_type": "default", "rope_theta": config.rope_theta}
+    return {
+        "rope_type": "llama3",
+        "rope_theta": config.rope_theta,
+        "factor": config.rope_factor,
+        "low_freq_factor": config.rope_low_freq,
+        "high_freq_factor": config.rope_high_freq,
+        "original_max_position_embeddings": config.rope_old_context,
     }
 
 
@@ -62,7 +75,15 @@ def block_weights(block: Block, config: ModelConfig) -> dict[str, Tensor]:
     """By Hugging Face's names, without that of the layer."""
     key, value = block.attention.key_value.weight.chunk(2)
     gate, up = block.ffn.gate_up.weight.chunk(2)
-    return {
+    biases = {}
+    if config.qkv_bias:
+        key_bias, value_bias = block.attention.key_value.bias.chunk(2)
+        biases = {
+            "self_attn.q_proj.bias": to_halves(block.attention.query.bias, config.n_heads),
+            "self_attn.k_proj.bias": to_halves(key_bias, config.n_kv_heads),
+            "self_attn.v_proj.bias": value_bias,
+        }
+    return biases | {
         "input_layernorm.weight": block.attention_norm.weight,
         "self_attn.q_proj.weight": to_halves(block.attention.query.weight, config.n_heads),
         "self_attn.k_proj.weight": to_halves(key, config.n_kv_heads),
@@ -100,17 +121,28 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
     def refuse(name: str, wanted: object) -> None:
         raise ValueError(f"{name}: {config.get(name)!r}, and our decoder has {wanted}")
 
-    if config.get("model_type") != "llama":
-        refuse("model_type", "that of a llama alone")
+    kind = config.get("model_type")
+    if kind not in ("llama", "qwen2"):
+        refuse("model_type", "that of a llama or qwen2")
     for name in ("attention_bias", "mlp_bias"):
         if config.get(name, False):
-            refuse(name, "no biases")
+            refuse(name, "no biases but those of Qwen2")
+    if config.get("use_sliding_window", False):
+        refuse("use_sliding_window", "attention to all positions")
     if config.get("hidden_act", "silu") not in ACTIVATIONS:
         refuse("hidden_act", "silu")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ValueError(f"rope_type: {kind!r}, and our decoder has plain RoPE")
+    rotation = rope.get("rope_type", rope.get("type", "default"))
+    scaling: dict[str, Any] = {}
+    if rotation == "llama3":
+        scaling = {
+            "rope_factor": float(rope["factor"]),
+            "rope_low_freq": float(rope["low_freq_factor"]),
+            "rope_high_freq": float(rope["high_freq_factor"]),
+            "rope_old_context": rope["original_max_position_embeddings"],
+        }
+    elif rotation != "default":
+        raise ValueError(f"rope_type: {rotation!r}, and our decoder has plain RoPE or llama3's")
     heads, width = config["num_attention_heads"], config["hidden_size"]
     if config.get("head_dim") not in (None, width // heads):
         refuse("head_dim", f"hidden_size / num_attention_heads, {width // heads}")
@@ -124,6 +156,8 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
         tied=config.get("tie_word_embeddings", False),
         rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
         norm_eps=config["rms_norm_eps"],
+        qkv_bias=kind == "qwen2",
+        **scaling,
     )
     ours.validate()
     return ours
@@ -166,6 +200,11 @@ def load_llama(model: FreeTransformer, weights: Mapping[str, Tensor]) -> None:
         block.attention_norm.weight.copy_(w["input_layernorm.weight"])
         block.attention.query.weight.copy_(query)
         block.attention.key_value.weight.copy_(torch.cat((key, w["self_attn.v_proj.weight"])))
+        if config.qkv_bias:
+            query_bias = to_pairs(w["self_attn.q_proj.bias"], config.n_heads)
+            key_bias = to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)
+            block.attention.query.bias.copy_(query_bias)
+            block.attention.key_value.bias.copy_(torch.cat((key_bias, w["self_attn.v_proj.bias"])))
         block.attention.output.weight.copy_(w["self_attn.o_proj.weight"])
         block.ffn_norm.weight.copy_(w["post_attention_layernorm.weight"])
         gate_up = torch.cat((w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"]))

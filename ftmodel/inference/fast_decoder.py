@@ -62,6 +62,9 @@ class DecodingBlock:
         d, e = attention.query.out_features, attention.head_width
         kv = attention.key_value.out_features // 2
         qkv = block.attention_norm.weight.new_empty(rows, d + 2 * kv)
+        self.qkv, self.bias = qkv, None
+        if attention.query.bias is not None:
+            self.bias = torch.cat((attention.query.bias, attention.key_value.bias))
         self.by_bmm = qkv.device.type == "cpu" and rows * (kv // e) >= BMM_HEADS
         self.scale, self.zero = e**-0.5, qkv.new_zeros(1, 1, 1)
         self.q, self.kv = qkv[:, :d], qkv[:, d:]  # written by the projections, the rest are views
@@ -82,6 +85,8 @@ class DecodingBlock:
         normalized, rows = both.normalized(self.gains[0]), len(x.x)
         self.query.times(normalized[:rows], out=self.q)
         self.key_value.times(normalized[-rows:], out=self.kv)
+        if self.bias is not None:
+            self.qkv.add_(self.bias)
         self.rotated.mul_(rope)
         keys, values = self.cache.append_one(self.new)
         self.output.add_times(self.attend(keys, values, mask).reshape(self.q.shape), to=x.x)
@@ -117,10 +122,10 @@ class FastDecoder:
         ``rounded``: this model's weights.
         """
         assert cache[-1].keys is not None, "an empty cache: the first tokens go through the model"
-        rows, _, capacity, width = cache[-1].keys.shape
+        rows, _, capacity, _ = cache[-1].keys.shape
         config, embedding = model.config, model.embedding.weight
         self.position = cache[-1].length
-        self.rope = rope_table(0, capacity, width, config.rope_theta, embedding.device)
+        self.rope = rope_table(config, 0, capacity, embedding.device)
         self.mask = None  # (B, 1, 1, S), added to scores
         if padding is not None:
             unread = torch.arange(capacity, device=embedding.device) < padding[:, None]

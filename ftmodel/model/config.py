@@ -4,6 +4,11 @@ from dataclasses import dataclass
 from math import inf
 
 MOST_LAYERS = 1 << 10
+DECODER = (
+    *("n_layers", "d_model", "n_heads", "n_kv_heads", "ffn_width"),
+    *("tied", "qkv_bias", "norm_eps", "rope_theta", "rope_factor"),
+    *("rope_low_freq", "rope_high_freq", "rope_old_context"),
+)
 WIDEST = 1 << 20  # so that no tensor's size overflows 64 bits
 
 
@@ -23,9 +28,15 @@ class ModelConfig:
     context: int  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
     latent_bits: int = 0  # H
+    qkv_bias: bool = False  # biases of the projections to queries, keys and values, as in Qwen2
     document_mask: bool = False  # attention, the encoder's too, stays within a document
     latent_block: int | None = None  # which block reads z, from 1; None: the paper's, L/2 + 1
     rope_theta: float = 10000.0
+    # Llama 3's longer context: RoPE's slow rotations are slowed down by this factor; see rope_rates
+    rope_factor: float = 1.0
+    rope_low_freq: float = 1.0
+    rope_high_freq: float = 4.0
+    rope_old_context: int = 8192  # that it was first trained with
     norm_eps: float = 1e-5
     embedding_std: float = 0.02  # of the initial token embeddings
     latent_std: float = 0.02  # of the initial encoder block, its readout and the post-sampler
@@ -40,6 +51,15 @@ class ModelConfig:
                 raise ValueError(f"{name}: {getattr(self, name)} is more than {largest}")
         if not 1 <= self.rope_theta < inf:
             raise ValueError(f"rope_theta: {self.rope_theta} must be a number from 1 on")
+        if not 1 <= self.rope_factor < inf:
+            raise ValueError(f"rope_factor: {self.rope_factor} must be a number from 1 on")
+        if not 0 < self.rope_low_freq < self.rope_high_freq < inf:
+            raise ValueError(
+                f"rope_high_freq: {self.rope_high_freq} must be more than rope_low_freq "
+                f"{self.rope_low_freq}, which is positive"
+            )
+        if not 1 <= self.rope_old_context <= WIDEST:
+            raise ValueError(f"rope_old_context: {self.rope_old_context} is outside 1 … {WIDEST}")
         for name in ("norm_eps", "embedding_std", "latent_std"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name}: {getattr(self, name)} must be a positive number")
@@ -62,6 +82,12 @@ class ModelConfig:
                 f"n_layers: {self.n_layers} is odd, and a Free Transformer injects its latent "
                 "half-way; name another block by latent_block"
             )
+
+    def decoder_differences(self, other: "ModelConfig") -> list[str]:
+        """Names of the fields by which the decoders of two models of one vocabulary differ, so that
+        neither can take the other's weights and compute the same.
+        """
+        return [name for name in DECODER if getattr(self, name) != getattr(other, name)]
 
     @property
     def lower_blocks(self) -> int:

@@ -4,6 +4,7 @@ Shapes: B batch, T positions, D model width, N heads, M key-value heads, E = D /
 """
 
 from dataclasses import dataclass
+from math import pi
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +14,30 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.product import Linear
 
 
-def rope_table(start: int, length: int, width: int, theta: float, device: torch.device) -> Tensor:
-    """Rotations e^{i t θ_j}, complex64 (length, width / 2), at positions t = start, start + 1, …
+def rope_rates(config: ModelConfig, device: torch.device) -> Tensor:
+    """θ_j of RoFormer (Su et al. 2021, arXiv 2104.09864), § 3.2.2, radians a position, (E / 2,).
 
-    RoFormer (Su et al. 2021, arXiv 2104.09864), § 3.2.2, pairing neighbouring channels.
+    With a ``rope_factor`` above 1 as Llama 3.1 has them: a rotation that turns fewer than
+    ``rope_low_freq`` times in ``rope_old_context`` positions is slower by the factor, one that
+    turns more than ``rope_high_freq`` times is as it was, and those between are mixed.
+    """
+    width = config.d_model // config.n_heads
+    channels = torch.arange(0, width, 2, device=device, dtype=torch.float32)
+    rates = config.rope_theta ** (-channels / width)
+    if config.rope_factor == 1:
+        return rates
+    turns = config.rope_old_context * rates / (2 * pi)
+    low, high = config.rope_low_freq, config.rope_high_freq
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return rates * (kept + (1 - kept) / config.rope_factor)
+
+
+def rope_table(config: ModelConfig, start: int, length: int, device: torch.device) -> Tensor:
+    """Rotations e^{i t θ_j}, complex64 (length, E / 2), at positions t = start, start + 1, … They
+    turn neighbouring channels together.
     """
     positions = torch.arange(start, start + length, device=device, dtype=torch.float32)
-    rates = theta ** (-torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
-    angles = torch.outer(positions, rates)  # (T, E / 2)
+    angles = torch.outer(positions, rope_rates(config, device))  # (T, E / 2)
     return torch.polar(torch.ones_like(angles), angles)
 
 
@@ -123,8 +140,8 @@ class Attention(nn.Module):
         self.head_width = config.d_model // config.n_heads
         self.grouped = config.n_kv_heads != config.n_heads
         kv_width = config.n_kv_heads * self.head_width
-        self.query = Linear(config.d_model, config.d_model)
-        self.key_value = Linear(config.d_model, 2 * kv_width)
+        self.query = Linear(config.d_model, config.d_model, config.qkv_bias)
+        self.key_value = Linear(config.d_model, 2 * kv_width, config.qkv_bias)
         self.output = Linear(config.d_model, config.d_model)
 
     def heads(self, x: Tensor) -> Tensor:

@@ -91,12 +91,13 @@ class Product(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """nn.Linear without a bias."""
+    """nn.Linear, by default without a bias."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs, bias=False)
+    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
+        super().__init__(inputs, outputs, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         if suits(x, self.weight):
-            return Product.apply(x, self.weight)
-        return F.linear(x, self.weight)
+            y = Product.apply(x, self.weight)
+            return y if self.bias is None else y + self.bias
+        return F.linear(x, self.weight, self.bias)

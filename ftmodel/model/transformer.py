@@ -82,7 +82,8 @@ class FreeTransformer(nn.Module):
         into_residual = (2 * self.config.n_layers) ** -0.5
         for name, parameter in self.named_parameters():
             if parameter.dim() == 1:
-                nn.init.ones_(parameter)  # RMSNorm gains
+                gain = name.endswith("weight")  # of an RMSNorm
+                nn.init.constant_(parameter, float(gain))
                 continue
             std = 0.02
             if name.startswith("embedding"):
@@ -110,8 +111,7 @@ class FreeTransformer(nn.Module):
         """
         if documents is not None and padding is not None:
             raise ValueError("rows of several documents are packed, not padded")
-        width = self.config.d_model // self.config.n_heads
-        rope = rope_table(start, length, width, self.config.rope_theta, device)
+        rope = rope_table(self.config, start, length, device)
         if documents is not None:
             return within_documents(rope, documents)
         return Positions(rope) if padding is None else after_padding(rope, start, padding)

@@ -45,6 +45,8 @@ class Manifest:
     git_revision: str = ""  # of the process that wrote the checkpoint; "" in early ones
     device: str = ""  # that it ran on
     parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of; {} in early ones
+    # the model that training began from: its `hf` or `run`, and `sha256` of its weights
+    parent: dict[str, str] = field(default_factory=dict)
 
 
 def resume_checkpoints(root: Path) -> list[Path]:

@@ -51,6 +51,11 @@ def documents(path: Path) -> Iterator[Document]:
         raise UserError(f"{path}: not a part of a corpus, or damaged ({reason})") from None
 
 
+def count_documents(path: Path) -> int:
+    """Of a part, which has been read before."""
+    return int(pq.read_metadata(path).num_rows)
+
+
 def write_part(path: Path, content: list[Document]) -> None:
     """Write a part, all of it or nothing; raises OSError."""
     buffer = pa.BufferOutputStream()  # in memory: only replace_file meets a full disk

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     GENERATION = 10  # z and tokens of benchmarks' generations
     LATENT = 11  # sequences of the target task and their z, for the probe of z
     FILTER = 12  # z and resampling of particle filters, for the filtering bound
+    START = 13  # noise of z, for the losses before the first step from a parent
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

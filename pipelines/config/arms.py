@@ -1,11 +1,14 @@
 """The arms of an experiment, runs that differ only in their seed, and which may be compared."""
 
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import Run
 
-FAMILY = ("data", "model", "tokens")  # what arms that may be compared have in common
+FAMILY = ("data", "model", "tokens", "init_from")  # the same for arms that may be compared
 
 
 def recipe(run: Run) -> dict[str, Any]:
@@ -15,7 +18,8 @@ def recipe(run: Run) -> dict[str, Any]:
 
 def family_of(run: Run) -> tuple[Any, ...]:
     """Equal for runs whose arms may be compared."""
-    return tuple(getattr(run, key) for key in FAMILY)
+    *settings, start = (getattr(run, key) for key in FAMILY)
+    return *settings, str(start)
 
 
 def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
@@ -26,7 +30,7 @@ def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
     groups: dict[Any, list[list[str]]] = defaultdict(list)
     ordered: list[list[str]] = []
     for name, run in runs.items():
-        same = groups[tuple(recipe(run).items())]
+        same = groups[identity(name, runs)]
         for group in same:
             if all(runs[other].seed != run.seed for other in group):
                 group.append(name)
@@ -38,6 +42,15 @@ def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
     if len(set(names)) < len(names):
         names = [group[0] for group in ordered]
     return dict(zip(names, ordered, strict=True))
+
+
+def identity(name: str, runs: Mapping[str, Run]) -> str:
+    """Equal for runs of one arm; their parents may differ in their seed, too."""
+    settings = recipe(runs[name])
+    start: InitFrom = settings["init_from"]
+    if start.run is not None:
+        settings["init_from"] = replace(start, run=identity(start.run, runs))
+    return repr(settings)
 
 
 def arm_name(group: list[str], runs: dict[str, Run]) -> str:

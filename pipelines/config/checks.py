@@ -7,6 +7,7 @@ from ftmodel.model.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
+from pipelines.config.parents import check_trainings, parent_fits
 from pipelines.config.schema import NAME, Arm, Experiment, Run, Schedule
 from pipelines.config.values import check_values, shortened
 
@@ -65,6 +66,7 @@ def check(experiment: Experiment) -> None:
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)
+    check_trainings(experiment)
     check_suite_runs(experiment)
     check_statement(experiment)
 
@@ -236,4 +238,5 @@ RULES = [  # of a run or an arm, in this order: a later one may rest on an earli
     warm_up_ends_before_the_decay,
     kappa_warm_up_fits,
     architecture_fits_the_process,
+    parent_fits,
 ]

@@ -46,3 +46,12 @@ def budgets(experiment: "Experiment", run: "Arm") -> list[Budget]:
         *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
         Budget(run.tokens, run.tokens // batch, annealed=True),
     ]
+
+
+def parent_path(experiment: str, data: str, hf: object, run: object) -> str:
+    """The path of what a run starts from: a folder or file of Hugging Face's, the checkpoints of
+    another run, or, from random weights, its data.
+    """
+    if hf is not None:
+        return str(hf)
+    return f"data/tokens/{data}" if run is None else f"checkpoints/{experiment}/{run}"

@@ -17,6 +17,7 @@ from omegaconf import MISSING
 from ftmodel.model.config import ModelConfig
 from pipelines.config import derived
 from pipelines.config.derived import Budget
+from pipelines.config.init_from import InitFrom
 from pipelines.config.suite import Suite
 
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -78,6 +79,7 @@ class Arm:
     # smaller ones in tokens, whose models are kept and measured too; another list is another run
     budgets: list[int] = field(default_factory=list)
     extra_blocks: int = 0  # a control: of a baseline, for the encoder block of its Free Transformer
+    init_from: InitFrom = field(default_factory=InitFrom)
 
 
 @dataclass
@@ -85,6 +87,15 @@ class Run(Arm):
     """One training run."""
 
     seed: int = 0
+
+
+@dataclass
+class Training:
+    """What dvc.yaml must know of a run to train it."""
+
+    data: str = MISSING
+    model: str = MISSING
+    parent: str = MISSING  # the path of what it starts from; of a run from random weights its data
 
 
 class Precision(Enum):
@@ -223,6 +234,7 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
     suite: Suite = field(default_factory=Suite)
     suite_runs: dict[str, str] = field(default_factory=dict)  # those it scores; made by Hydra
+    trainings: dict[str, Training] = field(default_factory=dict)  # of all runs; made by Hydra
 
     def model_config(self, run: Arm) -> ModelConfig:
         """The architecture of a run: its preset's, without its latent for a baseline."""

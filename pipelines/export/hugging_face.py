@@ -6,7 +6,12 @@ from typing import Any
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import GenerationConfig, LlamaConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
 
 from ftmodel.conversion.llama import llama_config, llama_weights
 from ftmodel.model.transformer import FreeTransformer
@@ -16,12 +21,15 @@ from pipelines.artifacts.tokens.shards import Shards
 SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 
-def configuration(model: FreeTransformer, shards: Shards) -> LlamaConfig:
+def configuration(model: FreeTransformer, shards: Shards) -> PreTrainedConfig:
     """Raises ValueError for a model that is no Llama."""
-    return LlamaConfig(
-        **llama_config(model.config, shards.metadata.vocab_size),
+    entries = llama_config(model.config, shards.metadata.vocab_size)
+    family = entries.pop("model_type")
+    return AutoConfig.for_model(
+        family,
+        **entries,
         **special_tokens(shards),
-        architectures=["LlamaForCausalLM"],
+        architectures=[f"{family.capitalize()}ForCausalLM"],
         dtype=str(model.embedding.weight.dtype).removeprefix("torch."),
     )
 
@@ -33,7 +41,7 @@ def special_tokens(shards: Shards) -> dict[str, Any]:
 
 
 def write(
-    folder: Path, config: LlamaConfig, model: FreeTransformer, shards: Shards, card: str
+    folder: Path, config: PreTrainedConfig, model: FreeTransformer, shards: Shards, card: str
 ) -> None:
     config.save_pretrained(folder)
     save_file(llama_weights(model), folder / "model.safetensors", metadata={"format": "pt"})

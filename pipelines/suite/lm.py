@@ -111,7 +111,10 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
     def encode(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Token ids of each of several texts, no special token among them."""
         distinct = list(dict.fromkeys(texts))
-        ids = self.tokens.encode_batch([t.encode(errors="surrogatepass") for t in distinct])
+        try:
+            ids = self.tokens.encode_batch([t.encode(errors="surrogatepass") for t in distinct])
+        except ValueError as error:
+            raise UserError(f"a text of the benchmark cannot be asked: {error}") from None
         return dict(zip(distinct, ids, strict=True))
 
     def tok_encode(

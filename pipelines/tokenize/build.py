@@ -114,6 +114,10 @@ def make_split(tasks: list[Task], headers: list[Header]) -> Split:
         documents=sum(header.documents for header in headers),
         bytes=sum(header.text_bytes for header in headers),
         shards=[Shard.of(task.target, header) for task, header in zip(tasks, headers, strict=True)],
+        left_out=sum(
+            corpus.count_documents(task.part) - header.documents
+            for task, header in zip(tasks, headers, strict=True)
+        ),
     )
 
 
@@ -161,7 +165,11 @@ def tokenize(
                 [tasks[part] for part in parts[split]], [headers[part] for part in parts[split]]
             )
             metadata.splits[split] = counts
-            print(f"{name} {split}: {counts.tokens:,} tokens of {counts.documents:,} documents")
+            left_out = f"; {counts.left_out:,} left out" if counts.left_out else ""
+            print(
+                f"{name} {split}: {counts.tokens:,} tokens of {counts.documents:,} documents"
+                + left_out
+            )
         write_metadata(folder, metadata)
         if metadata.end_of_text is not None:
             write_overlap(name, folder, metadata, cores)

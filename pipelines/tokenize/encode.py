@@ -42,7 +42,8 @@ class Task:
 def text_chunks(
     part: Path, documents: Iterable[tuple[str, bytes]], tokens: ByteTokenizer
 ) -> Iterator[tuple[Ids, int, int]]:
-    """Chunks for write_tokens of running text: an end-of-text id, then the document, and so on.
+    """Chunks for write_tokens of running text: an end-of-text id, then the document, and so on,
+    without documents that have a byte for which there is no token.
 
     Raises UserError naming a document that the tokens do not give back.
     """
@@ -66,6 +67,8 @@ def text_chunks(
     batch: list[tuple[str, bytes, bool]] = []
     waiting = 0
     for name, text in documents:
+        if tokens.cannot_spell(text):
+            continue
         first = True
         for piece in pieces(text) if text else [b""]:
             batch.append((name, piece, first))

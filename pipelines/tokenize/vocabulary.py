@@ -20,6 +20,8 @@ from pipelines.tokenize.pieces import pieces
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
 TOKENIZER_SOURCE = "tokenizer.source"  # beside tokenizer.json while the stage is at work
 LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
+# bytes that an adopted tokenizer may lack: control characters, and what is never in UTF-8
+RARE = {*range(0x20)} - {*b"\t\n\r"} | {0x7F, 0xC0, 0xC1, *range(0xF5, 0x100)}
 KEEPS_TEXT = ("ByteLevel", "Split", "Digits", "Punctuation", "UnicodeScripts")  # pre-tokenizers
 
 
@@ -146,8 +148,16 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
         if model.get(name):
             raise UserError(f"model.{name}: {model[name]!r} does not fit a byte-exact tokenizer")
     vocabulary = model["vocab"]
-    if missing := [byte for byte in range(256) if CHARACTERS[byte] not in vocabulary]:
-        raise UserError(f"no token for {len(missing)} of the 256 bytes, 0x{missing[0]:02X} first")
+    missing = [byte for byte in range(256) if CHARACTERS[byte] not in vocabulary]
+    if ordinary_text := [byte for byte in missing if byte not in RARE]:
+        raise UserError(
+            f"no token for {len(missing)} of the 256 bytes, 0x{ordinary_text[0]:02X} among them"
+        )
+    if missing:
+        print(
+            f"tokenizer: {len(missing)} of the 256 bytes have no token; documents with one of "
+            "them are left out"
+        )
     for name in ("normalizer", "truncation", "padding"):
         if spec.get(name):
             if name == "normalizer":

@@ -30,8 +30,11 @@ def run_params(
     manifest: Manifest, optim: dict[str, Any], steps: int, **more: Any
 ) -> dict[str, str]:
     """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
+    parent = manifest.parent
     settings: dict[str, Any] = {
-        **manifest.run,
+        **{key: value for key, value in manifest.run.items() if key != "init_from"},
+        **({f"init_from.{k}": v for k, v in manifest.run["init_from"].items()} if parent else {}),
+        **{f"parent.{key}": value for key, value in parent.items()},
         **{f"architecture.{key}": value for key, value in manifest.architecture.items()},
         **{f"optim.{key}": value for key, value in optim.items()},
         "device": manifest.device,

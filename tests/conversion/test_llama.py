@@ -1,8 +1,11 @@
 """Our decoder and Hugging Face's Llama give the same logits with each other's weights."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ftmodel.conversion.llama import (
     decoder_of,
@@ -10,15 +13,20 @@ from ftmodel.conversion.llama import (
     llama_weights,
     load_llama,
     our_config,
+    rope_parameters,
     to_halves,
     to_pairs,
 )
+from ftmodel.model.layers import rope_rates
 
 SHAPES = [
     {},
     {"n_kv_heads": 4},
     {"n_kv_heads": 1, "tied": False},
     {"norm_eps": 0.3, "rope_theta": 50.0, "n_layers": 3},
+    {"qkv_bias": True},
+    {"qkv_bias": True, "n_kv_heads": 1, "tied": False, "rope_theta": 50.0},
+    {"rope_theta": 5.0, "rope_factor": 8.0, "rope_old_context": 16, "n_heads": 1, "n_kv_heads": 1},
 ]
 TINY = dict(
     vocab_size=23,
@@ -47,25 +55,45 @@ def tokens(rng):
 def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, changes):
     model = make_model(latent_bits=0, **changes).eval()
     entries = llama_config(model.config, 11)
-    theirs = LlamaForCausalLM(LlamaConfig(**entries, attn_implementation="eager"))
+    model_type = entries.pop("model_type")
+    config = AutoConfig.for_model(model_type, **entries, attn_implementation="eager")
+    theirs = AutoModelForCausalLM.from_config(config)
     missing, unexpected = theirs.load_state_dict(llama_weights(model), strict=False)
     assert unexpected == [] and set(missing) <= {"lm_head.weight"}
     theirs.tie_weights()
     close_to_std(model.logits(model(tokens).hidden), theirs.eval()(tokens).logits)
 
 
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "rope_theta": 50.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8,
+}
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [("llama", {}), ("llama", {"rope_parameters": LLAMA_3}), ("qwen2", {})],
+    ids=["Llama 2", "Llama 3", "Qwen 2"],
+)
 @torch.no_grad()
-def test_we_compute_what_hugging_face_does_with_its_weights(tokens, tied, bits):
+def test_we_compute_what_hugging_face_does_with_its_weights(tokens, tied, bits, family, more):
     """A Free Transformer's decoder too, where r is 0."""
     torch.manual_seed(0)
-    theirs = LlamaForCausalLM(
-        LlamaConfig(**TINY, tie_word_embeddings=tied, initializer_range=0.3)
-    ).eval()
+    config = AutoConfig.for_model(
+        family, **TINY, **more, tie_word_embeddings=tied, initializer_range=0.3
+    )
+    theirs = AutoModelForCausalLM.from_config(config).eval()
     for name, parameter in theirs.named_parameters():
         if "norm" in name:
             parameter.uniform_(0.5, 1.5)
+        if name.endswith("bias"):
+            parameter.normal_(std=0.5)
     ours = decoder_of(theirs.config.to_dict(), theirs.state_dict(), latent_bits=bits).eval()
     codes = None
     if bits:
@@ -82,7 +110,7 @@ def test_orders_of_channels_are_inverse(rng):
 
 def test_a_model_comes_back_from_its_llama(make_model):
     model = make_model(latent_bits=0, tied=False)
-    entries = llama_config(model.config, 11) | {"model_type": "llama"}
+    entries = llama_config(model.config, 11)
     again = decoder_of(entries, llama_weights(model))
     assert again.config == model.config
     for (name, ours), other in zip(model.named_parameters(), again.parameters(), strict=True):
@@ -92,11 +120,12 @@ def test_a_model_comes_back_from_its_llama(make_model):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "qwen2"}, "model_type: 'qwen2'"),
+        ({"model_type": "qwen3"}, "model_type: 'qwen3'"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window: True"),
         ({"attention_bias": True}, "attention_bias: True.* no biases"),
         ({"mlp_bias": True}, "mlp_bias: True.* no biases"),
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu'.* silu"),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5}}, "rope_type: 'llama3'"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 5e5}}, "rope_type: 'yarn'"),
         ({"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "rope_type: 'linear'"),
         ({"head_dim": 8}, "head_dim: 8.* 4"),
         ({"num_key_value_heads": 4}, "n_kv_heads: 4 does not divide n_heads 6"),
@@ -151,3 +180,24 @@ def test_frequencies_in_old_files_are_left_out(make_model):
 def test_what_is_no_llama_is_refused(make_model, changes):
     with pytest.raises(ValueError, match="no Llama"):
         llama_config(make_model(**changes).config, 11)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 4.0), (0.2, 0.4)])
+def test_llama_3_slows_down_rotations_as_transformers_does(low, high):
+    """Some kept, some slowed down by the factor, some between."""
+    parameters = {
+        "rope_type": "llama3",
+        "rope_theta": 100.0,
+        "factor": 8.0,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": 64,
+    }
+    config = LlamaConfig(**TINY | {"hidden_size": 96}, rope_parameters=parameters)
+    theirs = LlamaRotaryEmbedding(config).inv_freq
+    ours = our_config(config.to_dict())
+    rates = rope_rates(ours, torch.device("cpu"))
+    torch.testing.assert_close(rates, theirs)
+    plain = rope_rates(replace(ours, rope_factor=1.0), torch.device("cpu"))
+    assert len({round(each, 3) for each in (plain / rates).tolist()}) > 2
+    assert rope_parameters(ours) == parameters

@@ -20,6 +20,7 @@ SHAPES = [
     {"latent_block": 4},
     {"n_kv_heads": 4},
     {"n_kv_heads": 1},
+    {"qkv_bias": True},
     {"n_layers": 3, "latent_block": 2, "rope_theta": 50.0, "norm_eps": 0.3, "tied": False},
 ]
 

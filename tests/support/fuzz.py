@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -321,10 +321,9 @@ def make_model(experiment, name, run) -> None:
     optim = experiment.models[run.model].optim
     if config.n_layers <= 8 and (not isinstance(data, TextData) or data.tokenizer is None):
         assert isfinite(plan(experiment, name, COMPUTE).flops)
-    width = config.d_model // config.n_heads
-    table = rope_table(
-        0, min(config.context, 64), min(width, 64), config.rope_theta, torch.device("cpu")
-    )
+    width = min(config.d_model // config.n_heads, 64)
+    one_head = replace(config, d_model=width, n_heads=1)
+    table = rope_table(one_head, 0, min(config.context, 64), torch.device("cpu"))
     assert torch.view_as_real(table).isfinite().all()
     if config.n_layers <= 8:
         model = costs.meta_model(config, 300)

@@ -16,7 +16,7 @@ import pytest
 
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
+from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.artifacts.tokens.token_file import TokenFile
 from pipelines.common import errors
@@ -175,6 +175,24 @@ def test_a_taken_tokenizer_is_used(source, tmp_path):
     path.write_text("{}")
     with pytest.raises(UserError, match=r"^data\.y\.tokenizer: .*x/tokenizer\.json: not a token"):
         tokenize("y", data, source, tmp_path / "y", cores=1)
+
+
+def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_path, capsys):
+    train = [[b"one\xff", b"two", b""], [b"\x00", b"three"]]
+    source = write_corpus(tmp_path / "corpus", train, [[b"four", b"\xfffive"]])
+    spec = json.loads(train_bpe([b"one two three four"], 300, END).tokenizer.to_str())
+    for byte in (0x00, 0xFF):
+        character = CHARACTERS[byte]
+        spec["model"]["vocab"][f"nothing{byte}"] = spec["model"]["vocab"].pop(character)
+    path = tmp_path / "taken.json"
+    path.write_text(json.dumps(spec))
+    data = replace(text_data(), vocab_size=None, tokenizer=str(path))
+    tokenize("text", data, source, tmp_path / "tokens", 1)
+    splits = Shards(tmp_path / "tokens").metadata.splits
+    counts = {name: (split.documents, split.left_out) for name, split in splits.items()}
+    assert counts == {"train": (3, 2), "validation": (1, 1)}
+    assert decoded(tmp_path / "tokens", "train") == [b"two", b"", b"three"]
+    assert "documents; 2 left out" in capsys.readouterr().out
 
 
 def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):

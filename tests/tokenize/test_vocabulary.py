@@ -44,10 +44,11 @@ def sentence_piece():
     return tokenizer
 
 
-def without_a_byte():
+def without_bytes(*missing):
     spec = json.loads(trained(pre.ByteLevel(add_prefix_space=False)).to_str())
     vocabulary = spec["model"]["vocab"]
-    vocabulary["nothing"] = vocabulary.pop(CHARACTERS[0xFF])
+    for byte in missing:
+        vocabulary[f"nothing{byte}"] = vocabulary.pop(CHARACTERS[byte])
     return Tokenizer.from_str(json.dumps(spec))
 
 
@@ -70,7 +71,12 @@ def ambiguous():
             "WhitespaceSplit does not keep all of a text",
         ),
         (lambda: trained(pre.ByteLevel(False), dropout=0.1), END, r"model\.dropout: 0\.1"),
-        (without_a_byte, END, "no token for 1 of the 256 bytes, 0xFF"),
+        (
+            lambda: without_bytes(0xFF, 0x84),
+            END,
+            "no token for 2 of the 256 bytes, 0x84 among them",
+        ),
+        (lambda: without_bytes(*b"\n"), END, "no token for 1 of the 256 bytes, 0x0A among them"),
         (ambiguous, END, "is an added token, but also one that text is made of"),
         (gpt_2, "a", "that text is made of"),
         (gpt_2, "def", "that text is made of"),
@@ -83,6 +89,22 @@ def test_a_tokenizer_that_could_lose_bytes_is_refused_in_a_line(tmp_path, make, 
         adopt(path, end_of_text)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_text_does_without_may_lack_a_token(tmp_path, capsys):
+    """SmolLM2's has none for 13 that are never in UTF-8, and for 8 control characters. A text with
+    one of them is refused, where `tokenizers` would leave it out without a word.
+    """
+    path = tmp_path / "tokenizer.json"
+    without_bytes(0x00, 0x1B, 0xC0, 0xFF).save(str(path))
+    tokens = adopt(path, END)
+    assert "4 of the 256 bytes have no token" in capsys.readouterr().out
+    assert tokens.decode(encode(tokens, TEXT[0])) == TEXT[0]
+    for text, byte in ((b"a\x1bb", "0x1B"), (b"\xff", "0xFF"), (b"ok\x00", "0x00")):
+        assert tokens.cannot_spell(text) == byte
+        with pytest.raises(ValueError, match=f"no token for the byte {byte}"):
+            encode(tokens, text)
+    assert tokens.cannot_spell(b"\x1c\xc2\xa0") == ""
 
 
 def test_a_file_with_keys_left_out_is_taken_or_refused_as_one_with_all(tmp_path):

@@ -1,8 +1,9 @@
 """Byte-exact tokenizers: any bytes go in, invalid UTF-8 included, and come back unchanged.
 
-A byte-level BPE has a token for each of the 256 bytes, so that no text is unknown to it; the file
-format and the encoder are those of `tokenizers`, which takes text only. So each stretch of valid
-UTF-8 goes through the encoder, and a byte outside such a stretch becomes the token of that byte.
+A byte-level BPE has a token for each of the 256 bytes, so that no text is unknown to it; one that
+was adopted may lack some, and then refuses texts with them. The file format and the encoder are
+those of `tokenizers`, which takes text only. So each stretch of valid UTF-8 goes through the
+encoder, and a byte outside such a stretch becomes the token of that byte.
 """
 
 import re
@@ -43,10 +44,23 @@ class ByteTokenizer:
                 self.bytes_of[i] = spelled(token) or b""
             elif not added[i].special:
                 self.bytes_of[i] = token.encode()
-        self.byte_ids = [vocabulary[character] for character in CHARACTERS]
+        self.byte_ids = [vocabulary.get(character) for character in CHARACTERS]
+        missing = bytes(byte for byte, i in enumerate(self.byte_ids) if i is None)
+        self.unknown = re.compile(b"[" + re.escape(missing) + b"]") if missing else None
+
+    def cannot_spell(self, text: bytes) -> str:
+        """The first byte of a text that has no token; "" if all have."""
+        match = self.unknown.search(text) if self.unknown else None
+        return f"0x{match.group()[0]:02X}" if match else ""
 
     def encode_batch(self, texts: list[bytes]) -> list[list[int]]:
-        """Token ids of each of several texts, any bytes; no special token is among them."""
+        """Token ids of each of several texts, any bytes; no special token is among them.
+
+        Raises ValueError for a text with a byte that has no token.
+        """
+        for text in texts:
+            if byte := self.cannot_spell(text):
+                raise ValueError(f"the tokenizer has no token for the byte {byte}")
         split = [stretches(text) for text in texts]
         valid = [s for segments in split for s in segments if isinstance(s, str)]
         encoded = iter(self.tokenizer.encode_batch_fast(valid, add_special_tokens=False))
@@ -54,7 +68,7 @@ class ByteTokenizer:
         def ids(segment: str | bytes) -> list[int]:
             if isinstance(segment, str):
                 return next(encoded).ids
-            return [self.byte_ids[byte] for byte in segment]
+            return [i for byte in segment if (i := self.byte_ids[byte]) is not None]
 
         return [list(chain.from_iterable(map(ids, segments))) for segments in split]
 

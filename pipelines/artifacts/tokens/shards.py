@@ -51,6 +51,7 @@ class Split:
     documents: int
     bytes: int  # of text, end-of-text tokens not counted
     shards: list[Shard]
+    left_out: int = 0  # documents with a byte for which the tokenizer has no token
 
 
 @dataclass

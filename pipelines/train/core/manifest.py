@@ -10,6 +10,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.provenance import device_name, git_revision
 from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
+from pipelines.train.core.parent import identity
 
 
 def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest:
@@ -23,6 +24,9 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
         "data": shards.metadata.hash,
         "torch": str(torch.__version__),
     }
+    parent = identity(experiment, run)
+    if parent:
+        parts["parent"] = parent["sha256"]
     workers = experiment.compute.workers
     return Manifest(
         experiment=experiment.name,
@@ -35,6 +39,7 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
         git_revision=git_revision(),
         device=(f"{workers} × " if workers > 1 else "") + device_name(),
         parts=parts,
+        parent=parent,
     )
 
 

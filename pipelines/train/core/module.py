@@ -1,5 +1,6 @@
 """The Lightning module: one class for both arms; the objective itself is ftmodel's."""
 
+from collections.abc import Collection
 from typing import Any
 
 import lightning as L
@@ -40,11 +41,16 @@ class TrainingModule(L.LightningModule):
         end_of_text: int | None = None,
         kappa_warmup: int = 0,
         compile_loss: bool = False,
+        copied: Collection[str] = (),
+        copied_lr: float | None = None,
     ) -> None:
-        """``end_of_text``: the id that every document starts with, for ``document_mask``."""
+        """``end_of_text``: the id that every document starts with, for ``document_mask``;
+        ``copied``: names of the model's parameters that have a learning rate of their own.
+        """
         super().__init__()
         self.training_loss = torch.compile(training_loss) if compile_loss else training_loss
         self.end_of_text, self.kappa_warmup = end_of_text, kappa_warmup
+        self.copied, self.copied_lr = frozenset(copied), copied_lr
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
         self.windows: list[int] = []  # ids of those in the current optimizer step
         self.logged: dict[str, list[Tensor]] = {}  # since the last row of the curve
@@ -103,15 +109,18 @@ class TrainingModule(L.LightningModule):
         self.windows = []
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        matrices = [p for p in self.model.parameters() if p.dim() > 1]
-        gains = [p for p in self.model.parameters() if p.dim() <= 1]
+        decay, lr = self.optim.weight_decay, self.optim.lr
+        groups: dict[tuple[float, float], list[Tensor]] = {(lr, decay): [], (lr, 0.0): []}
+        for name, parameter in self.model.named_parameters():
+            own = self.copied_lr if name in self.copied else None
+            key = lr if own is None else own, decay if parameter.dim() > 1 else 0.0
+            groups.setdefault(key, []).append(parameter)
         optimizer = torch.optim.AdamW(
-            [{"params": matrices, "weight_decay": self.optim.weight_decay},
-             {"params": gains, "weight_decay": 0.0}],
-            lr=self.optim.lr,
+            [{"params": ps, "lr": rate, "weight_decay": wd} for (rate, wd), ps in groups.items()],
+            lr=lr,
             betas=(self.optim.beta1, self.optim.beta2),
             fused=True,
-        )  # fmt: skip
+        )
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate_factor(self.optim, step, self.steps)
         )

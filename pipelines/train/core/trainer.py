@@ -12,6 +12,7 @@ from typing import Any
 import lightning as L
 import torch
 
+from ftmodel.conversion.latent_start import StartLosses
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import numbered
 from pipelines.artifacts.paths import resume_folder, tokens_folder
@@ -29,6 +30,7 @@ from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.checkpoint_io import WholeFiles
 from pipelines.train.core.curve_callback import CurveCallback, Watch
 from pipelines.train.core.module import NonFinite, TrainingModule
+from pipelines.train.core.parent import copied, start_from_parent
 from pipelines.train.core.segments import Segment, Start, find_start, row_ends, segments
 from pipelines.train.progress import CollapseWarning, CompileTime, Progress
 
@@ -87,6 +89,8 @@ class SegmentTraining:
         run, config = self.run, self.experiment.model_config(self.run)
         torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
         model = FreeTransformer(config, shards.metadata.vocab_size)
+        if run.init_from and not self.start.checkpoint:
+            self.report_start(start_from_parent(model, self.experiment, run, shards))
         elements = run.tokens * config.d_model * config.n_layers
         workers = self.process.world_size
         compiled = speed_up(
@@ -103,8 +107,24 @@ class SegmentTraining:
             end_of_text=shards.metadata.end_of_text,
             kappa_warmup=run.kappa_warmup_steps,
             compile_loss=compiled is Compiled.loss,
+            copied=copied(model, self.experiment, run),
+            copied_lr=run.init_from.copied_lr,
         )
         return module, compiled
+
+    def report_start(self, losses: StartLosses) -> None:
+        """Say and log the losses before the first step beside the parent's."""
+        if not self.tracking:
+            return
+        figures = {key: value for key, value in vars(losses).items() if value is not None}
+        self.tracking.log_figures("start", figures, step=0)
+        words = f"nats per token before the first step: {losses.parent:.4f} of the parent"
+        if losses.prior is not None:
+            words += (
+                f", {losses.prior:.4f} with z from the prior, {losses.posterior:.4f} from the "
+                f"encoder, whose KL is {losses.kl:.4f}"
+            )
+        say(f"{self.title}: {words}")
 
     def build_batches(self, shards: Shards) -> BatchModule:
         config, process = self.experiment.model_config(self.run), self.process

@@ -1,0 +1,132 @@
+"""A Llama as Hugging Face's programs keep it: a folder with config.json and safetensors, or a .gguf
+file. Pickled weights are not read, and no code that comes with a model is run.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pipelines.common.errors import UserError
+
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+
+
+@dataclass
+class Llama:
+    """All that is read of one."""
+
+    config: Mapping[str, Any]  # of config.json
+    weights: Mapping[str, Tensor]  # by Hugging Face's names
+    tokenizer: Tokenizer | None  # None: the folder has no tokenizer.json
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: is missing") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not a mapping")
+    return content
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors of a folder, in order; raises UserError if not all of them are there."""
+    if not (folder / INDEX).exists():
+        files = [folder / WEIGHTS]
+    else:
+        names = read_json(folder / INDEX).get("weight_map")
+        if not isinstance(names, dict) or not all(
+            isinstance(name, str) and Path(name).name == name for name in names.values()
+        ):
+            raise UserError(f"{folder / INDEX}: its weight_map names no files of this folder")
+        files = [folder / name for name in sorted({*names.values()})]
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"{path}: is missing; weights are read from safetensors or GGUF alone")
+    return files
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that fix the function of a Llama; raises UserError."""
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UserError(f"{path}: is missing")
+        return [path]
+    if not path.is_dir():
+        raise UserError(f"{path}: neither a folder nor a .gguf file")
+    return [path / CONFIG, *weight_files(path)]
+
+
+def read_llama(path: Path) -> Llama:
+    """Raises UserError for files that are missing or damaged; whether our decoder computes that
+    model is for ftmodel/conversion to say.
+    """
+    files = files_of(path)
+    if path.suffix == ".gguf":
+        return read_gguf(path)
+    weights: dict[str, Tensor] = {}
+    for file in files[1:]:
+        try:
+            weights |= load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{file}: not readable as safetensors ({error})") from None
+    return Llama(read_json(path / CONFIG), weights, read_tokenizer(path / TOKENIZER))
+
+
+def read_tokenizer(path: Path) -> Tokenizer | None:
+    if not path.exists():
+        return None
+    try:
+        return Tokenizer.from_buffer(path.read_bytes())
+    except Exception as error:  # `tokenizers` raises no other
+        raise UserError(f"{path}: not a tokenizer.json ({error})") from None
+
+
+def read_gguf(path: Path) -> Llama:
+    """By transformers, which gives back full precision, names and order of Hugging Face's."""
+    with gguf_errors(path):
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32
+        )
+        return Llama(model.config.to_dict(), model.state_dict(), read_gguf_tokenizer(path))
+
+
+def read_gguf_tokenizer(path: Path) -> Tokenizer:
+    """Its vocabulary and merges; how it splits a text is GPT-2's way, whatever the file says."""
+    with gguf_errors(path):
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        return tokenizer.backend_tokenizer
+
+
+@contextmanager
+def gguf_errors(path: Path) -> Iterator[None]:
+    try:
+        import gguf  # noqa: F401  transformers needs it, and says so at length
+
+        yield
+    except UserError:
+        raise
+    except ImportError:
+        raise UserError(f"{path}: reading it takes the package gguf: `pip install gguf`") from None
+    except Exception as error:  # a damaged file may make its readers raise anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"{path}: not readable as GGUF ({reason})") from None

@@ -1,0 +1,59 @@
+"""Checks of what runs start from: a parent that fits, and the list by which DVC knows it."""
+
+from collections.abc import Mapping
+
+from pipelines.config.derived import parent_path
+from pipelines.config.schema import Arm, Experiment, Training
+
+
+def check_trainings(experiment: Experiment) -> None:
+    """DVC makes a stage of each: a run that is missing would not be trained, without a word."""
+    right = {
+        name: Training(run.data, run.model, parent_of(experiment, run))
+        for name, run in experiment.runs.items()
+    }
+    for name in {**experiment.trainings, **right}:
+        if experiment.trainings.get(name) != right.get(name):
+            raise ValueError(
+                f"trainings.{name}: does not fit runs.{name}; conf/config.yaml makes this list"
+            )
+
+
+def parent_of(experiment: Experiment, run: Arm) -> str:
+    return parent_path(experiment.name, run.data, run.init_from.hf, run.init_from.run)
+
+
+def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
+    start = run.init_from
+    try:
+        start.validate()
+    except ValueError as error:
+        raise ValueError(f"{key}.init_from.{error}") from None
+    if start and run.extra_blocks:
+        raise ValueError(
+            f"{key}.extra_blocks: {run.extra_blocks}, but its parent has no such block"
+        )
+    if start.run is None:
+        return
+    here = f"{key}.init_from.run"
+    others: Mapping[str, Arm] = experiment.arms if key.startswith("arms.") else experiment.runs
+    parent: Arm = run
+    for _ in others:  # more steps than this lead round in a circle
+        if (name := parent.init_from.run) is None:
+            break
+        if name not in others:
+            raise ValueError(f"{here}: {name!r} is not one of {', '.join(others)}")
+        parent = others[name]
+    else:
+        raise ValueError(f"{here}: {start.run} starts, by way of others, from this run itself")
+    parent = others[start.run]
+    check_decoders(experiment, here, run, parent)
+
+
+def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> None:
+    """Raise ValueError, starting with ``key``, unless a run can take over its parent's weights."""
+    if run.data != parent.data:
+        raise ValueError(f"{key}: its data are {parent.data}, not {run.data}: other tokens")
+    theirs, ours = (experiment.model_config(each) for each in (parent, run))
+    for name in theirs.decoder_differences(ours):
+        raise ValueError(f"{key}: its {name} is {getattr(theirs, name)}, not {getattr(ours, name)}")

