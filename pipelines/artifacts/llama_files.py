@@ -33,8 +33,6 @@ class Llama:
 def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: is missing") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -69,6 +67,8 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise UserError(f"{path}: neither a folder nor a .gguf file")
+    if not (path / CONFIG).is_file():
+        raise UserError(f"{path / CONFIG}: is missing")
     return [path / CONFIG, *weight_files(path)]
 
 

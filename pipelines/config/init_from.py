@@ -1,19 +1,13 @@
 """The pretrained model that a run starts from."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from math import isfinite
-
-
-class EncoderStart(StrEnum):
-    copy = "copy"  # of the block that reads z
-    random = "random"
 
 
 @dataclass
 class InitFrom:
     """One of ``hf`` and ``run``; by default neither: from random weights. ``latent_rms`` and
-    ``encoder`` are for a latent that the parent lacks.
+    ``copy_encoder`` are for a latent that the parent lacks.
     """
 
     hf: str | None = None  # a Hugging Face folder of a Llama (safetensors), or its .gguf file
@@ -22,7 +16,7 @@ class InitFrom:
     # RMS of the post-sampler's vectors, over that of the residual stream that they are added to;
     # 0 computes what the parent does, but the encoder gets no gradient
     latent_rms: float = 0.1
-    encoder: EncoderStart = EncoderStart.copy
+    copy_encoder: bool = True  # its block begins as a copy of the block that reads z
 
     def __str__(self) -> str:
         return self.hf or self.run or ""

@@ -23,6 +23,13 @@ def smoke(*overrides):
     return parse(compose_config(["experiment=smoke", *overrides]), "conf")
 
 
+def test_a_list_that_does_not_fit_is_refused():
+    config = compose_config(["experiment=smoke"])
+    config.trainings.free_k1.parent = "elsewhere"
+    with pytest.raises(UserError, match=r"^conf: trainings\.free_k1: does not fit runs\.free_k1"):
+        parse(config, "conf")
+
+
 def test_dvc_knows_the_path_of_every_parent():
     made = smoke(f"{CHILD}{{run: baseline}}", "runs.text_free_k1_2.init_from={hf: models/llama}")
     parents = {name: training.parent for name, training in made.trainings.items()}
@@ -38,17 +45,11 @@ def test_dvc_knows_the_path_of_every_parent():
 
 
 def test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm():
-    arms = (
-        "{base: {data: target, model: target_small, kappa_bits: null, tokens: 10400},"
-        " child: {data: target, model: target_small, kappa_bits: 1.0, tokens: 10400,"
-        " init_from: {run: base}}}"
-    )
-    made = smoke(f"+arms={arms}", "seeds=[3,5]", "~runs", "+runs=${each_seed:${arms},${seeds}}")
-    assert [made.runs[f"child_s{seed}"].init_from.run for seed in (3, 5)] == ["base_s3", "base_s5"]
-    assert group_by_seed(made.runs) == {
-        "base": ["base_s3", "base_s5"],
-        "child": ["child_s3", "child_s5"],
-    }
+    made = smoke("experiment=kappa_text", "seeds=[3,5]", "arms.free_k1.init_from.run=baseline")
+    starts = [made.runs[f"free_k1_s{seed}"].init_from.run for seed in (3, 5)]
+    assert starts == ["baseline_s3", "baseline_s5"]
+    assert made.trainings["free_k1_s5"].parent == "checkpoints/kappa_text/baseline_s5"
+    assert group_by_seed(made.runs)["free_k1"] == ["free_k1_s3", "free_k1_s5"]
 
 
 def test_runs_from_other_parents_are_other_arms():
@@ -62,11 +63,11 @@ def test_runs_from_other_parents_are_other_arms():
 
 
 OTHER = (
-    "+models.other={architecture: {n_layers: 4, d_model: 16, n_heads: 2, n_kv_heads: 1,"
-    " ffn_width: 32, context: 65, latent_bits: 8}, optim: {batch_size: 8, lr: 0.001}}"
+    "+models={other: {architecture: {n_layers: 4, d_model: 16, n_heads: 2, n_kv_heads: 1,"
+    " ffn_width: 32, context: 65, latent_bits: 8}, optim: {batch_size: 8, lr: 0.001}}}"
 )
 MISTAKES = [
-    ([f"{CHILD}{{run: baseline, hf: x}}"], r"runs\.free_k1\.init_from\.run: a run starts from `hf`"),
+    ([f"{CHILD}{{run: baseline, hf: x}}"], r"free_k1\.init_from\.run: a run starts from"),
     ([f"{CHILD}{{hf: ' '}}"], r"runs\.free_k1\.init_from\.hf: empty"),
     ([f"{CHILD}{{run: baselin}}"], r"runs\.free_k1\.init_from\.run: 'baselin' is not one of "),
     ([f"{CHILD}{{run: free_k1}}"], r"runs\.free_k1\.init_from\.run: free_k1 starts, by way of"),
@@ -81,14 +82,13 @@ MISTAKES = [
     ),
     ([f"{CHILD}{{hf: x, copied_lr: -1}}"], r"init_from\.copied_lr: -1\.0 is not a"),
     ([f"{CHILD}{{hf: x, latent_rms: -1}}"], r"init_from\.latent_rms: -1\.0 is not a number"),
-    ([f"{CHILD}{{hf: x, encoder: cpy}}"], r"init_from\.encoder: Invalid value 'cpy'"),
+    ([f"{CHILD}{{hf: x, copy_encoder: 1}}"], r"init_from\.copy_encoder: Value '1'"),
     ([f"{CHILD}{{hub: x}}"], r"Key 'hub' not in 'InitFrom'"),
     (
         ["runs.baseline.init_from={hf: x}", "runs.baseline.extra_blocks=1"],
         r"runs\.baseline\.extra_blocks: 1, but its parent has no such block",
     ),
     (["~trainings"], r"trainings\.baseline: does not fit runs\.baseline"),
-    (["trainings.free_k1.parent=x"], r"trainings\.free_k1: does not fit runs\.free_k1"),
 ]  # fmt: skip
 
 

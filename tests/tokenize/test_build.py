@@ -179,7 +179,7 @@ def test_a_taken_tokenizer_is_used(source, tmp_path):
 
 def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_path, capsys):
     train = [[b"one\xff", b"two", b""], [b"\x00", b"three"]]
-    source = write_corpus(tmp_path / "corpus", train, [[b"four", b"\xfffive"]])
+    source = write_corpus(tmp_path / "corpus", train=train, validation=[[b"four", b"\xfffive"]])
     spec = json.loads(train_bpe([b"one two three four"], 300, END).tokenizer.to_str())
     for byte in (0x00, 0xFF):
         character = CHARACTERS[byte]

@@ -18,7 +18,6 @@ from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.init_from import EncoderStart
 from pipelines.config.schema import Experiment, Run
 
 SAMPLE = 4096  # tokens that a new latent is scaled on, and the first losses are measured on
@@ -128,8 +127,14 @@ def start_from_parent(
         documents = rows[:, :-1].eq(shards.metadata.end_of_text).cumsum(1)
     if latent_begins:
         assert run.kappa_bits is not None
-        copy_block = start.encoder is EncoderStart.copy
-        begin_latent(model, rows[:, :-1], run.kappa_bits, start.latent_rms, copy_block, documents)
+        begin_latent(
+            model,
+            rows[:, :-1],
+            run.kappa_bits,
+            start.latent_rms,
+            start.copy_encoder,
+            documents,
+        )
     noise: Tensor | None = None
     if config.latent_bits:
         shape = (2, count, config.context, config.latent_bits)
