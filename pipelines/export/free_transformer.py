@@ -58,9 +58,7 @@ def write(folder: Path, model: FreeTransformer, shards: Shards, card: str) -> No
         del weights["model.readout.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     GenerationConfig(**SAMPLING, **special_tokens(shards)).save_pretrained(folder)
-    fast = tokenizer(shards, model.config.context)
-    fast.padding_side = "left"
-    fast.save_pretrained(folder)
+    tokenizer(shards, model.config.context).save_pretrained(folder)
     for name, text in modules().items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "README.md").write_text(card, encoding="utf-8")

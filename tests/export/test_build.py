@@ -67,6 +67,7 @@ def test_a_free_transformer(workspace, tmp_path):
     ):
         assert words in card, words
     assert "| held-out NLL" not in card, "the NLL of a Free Transformer is not known"
+    assert [path.name for path in folder.parent.iterdir()] == [RUN]
 
 
 def test_what_is_not_there_is_refused_and_leaves_nothing(workspace):

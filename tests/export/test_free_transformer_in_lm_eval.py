@@ -41,7 +41,6 @@ def asked(kind, arguments):
 
 
 def test_it_scores_and_continues_as_our_harness_does(backends):
-    ours, theirs = backends
     rng = random.Random(0)
     texts = [" ".join(rng.choices(TEXT.split(), k=n)) for n in (1, 2, 3, 5, 8, 12)]
     pairs = asked("loglikelihood", [(text, f" {rng.choice(texts)}") for text in texts])
