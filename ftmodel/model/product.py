@@ -38,18 +38,17 @@ def suits(a: Tensor, b: Tensor) -> bool:
     return a.numel() * len(b) >= LEAST
 
 
-library = torch.library.Library("ftmodel", "DEF")
-library.define("onednn_product(Tensor a, Tensor b) -> Tensor")
+if not hasattr(torch.ops.ftmodel, "onednn_product"):  # of this process: files may have copies
+    library = torch.library.Library("ftmodel", "DEF")
+    library.define("onednn_product(Tensor a, Tensor b) -> Tensor")
 
+    @torch.library.impl(library, "onednn_product", "CPU")
+    def onednn_product(a: Tensor, b: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
 
-@torch.library.impl(library, "onednn_product", "CPU")
-def onednn_product(a: Tensor, b: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
-
-
-@torch.library.register_fake("ftmodel::onednn_product")  # type: ignore[untyped-decorator]
-def _(a: Tensor, b: Tensor) -> Tensor:
-    return a.new_empty(*a.shape[:-1], len(b))
+    @torch.library.register_fake("ftmodel::onednn_product")  # type: ignore[untyped-decorator]
+    def _(a: Tensor, b: Tensor) -> Tensor:
+        return a.new_empty(*a.shape[:-1], len(b))
 
 
 def product(a: Tensor, b: Tensor, buffer: Tensor | None = None) -> Tensor:

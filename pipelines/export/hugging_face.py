@@ -52,14 +52,15 @@ def write(
 
 def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:
     """That of the shards, which begins a text with the token that documents begin with; what looks
-    like a special token in a text is text.
+    like a special token in a text is text. It pads on the left, as decoders go on from there.
     """
     fast = shards.tokenizer()
+    settings: dict[str, Any] = {"model_max_length": context, "padding_side": "left"}
     if (end := shards.metadata.end_of_text) is None:  # rows, which begin as they do
-        return PreTrainedTokenizerFast(tokenizer_object=fast, model_max_length=context)
+        return PreTrainedTokenizerFast(tokenizer_object=fast, **settings)
     return PreTrainedTokenizerFast(
         tokenizer_object=starting(fast, end),
-        model_max_length=context,
+        **settings,
         **dict.fromkeys(("bos_token", "eos_token", "pad_token"), fast.id_to_token(end)),
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,

@@ -56,19 +56,26 @@ def of_run(experiment: Experiment, manifest: Manifest, tokens: int, to: str) -> 
 
 def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
     """Rows of the card's table, if the run has been evaluated at so many tokens."""
+    figures = measured(experiment, manifest, tokens)
+    return (
+        "".join(
+            f"| held-out NLL, bits per {unit} | {each.bound.mean:.4f} ± {each.bound.se:.4f} |\n"
+            for unit, each in figures.items()
+        )
+        or "| held-out NLL | not evaluated |\n"
+    )
+
+
+def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, Figures]:
+    """Held-out figures of a run at so many tokens by their unit, token or byte; {} if it has not
+    been evaluated.
+    """
     path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
     if not path.exists():
-        return "| held-out NLL | not evaluated |\n"
+        return {}
     evaluation = results.read(path, Evaluation, "evaluate")
-    measured: list[Evaluation | BudgetFigures] = [
+    at_tokens: list[Evaluation | BudgetFigures] = [
         *(budget for budget in evaluation.budgets if budget.listed == tokens)
     ] or [evaluation]
-    units: list[tuple[str, Figures | None]] = [
-        ("token", measured[0].bits_per_token),
-        ("byte", measured[0].bits_per_byte),
-    ]
-    return "".join(
-        f"| held-out NLL, bits per {unit} | {figures.bound.mean:.4f} ± {figures.bound.se:.4f} |\n"
-        for unit, figures in units
-        if figures
-    )
+    units = {"token": at_tokens[0].bits_per_token, "byte": at_tokens[0].bits_per_byte}
+    return {unit: figures for unit, figures in units.items() if figures}

@@ -1,0 +1,41 @@
+"""The configuration of a Free Transformer in an exported folder, as transformers reads it."""
+
+from dataclasses import asdict, fields
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from ftmodel.model.config import ModelConfig
+
+
+class FreeTransformerConfig(PreTrainedConfig):
+    """``ModelConfig`` and a vocabulary size, under transformers' names for them, too."""
+
+    model_type = "free_transformer"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012, as transformers declares it
+    attribute_map = {  # noqa: RUF012
+        "hidden_size": "d_model",
+        "intermediate_size": "ffn_width",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "num_key_value_heads": "n_kv_heads",
+        "max_position_embeddings": "context",
+        "tie_word_embeddings": "tied",
+    }
+
+    def __init__(self, vocab_size: int = 0, **settings: Any) -> None:
+        self.vocab_size = vocab_size
+        for field in fields(ModelConfig):
+            if field.name in settings:
+                setattr(self, field.name, settings.pop(field.name))
+        super().__init__(**settings)
+
+    @classmethod
+    def of(cls, config: ModelConfig, vocab_size: int, **settings: Any) -> "FreeTransformerConfig":
+        return cls(vocab_size, **asdict(config), **settings)
+
+    def architecture(self) -> ModelConfig:
+        """Raises AttributeError if an entry is missing."""
+        return ModelConfig(
+            **{field.name: getattr(self, field.name) for field in fields(ModelConfig)}
+        )

@@ -1,0 +1,64 @@
+"""A Free Transformer as a folder with its own code, for AutoModelForCausalLM with
+``trust_remote_code``.
+
+The code is that of ftmodel/model, as installed, and two modules of this room, with imports made
+relative: they stand here as modules like any other.
+"""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from safetensors.torch import save_file
+from transformers import GenerationConfig
+
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.export.configuration_free_transformer import FreeTransformerConfig
+from pipelines.export.hugging_face import SAMPLING, special_tokens, tokenizer
+
+MODELING = "pipelines.export.modeling_free_transformer"
+AUTO = {
+    "AutoConfig": "configuration_free_transformer.FreeTransformerConfig",
+    "AutoModelForCausalLM": "modeling_free_transformer.FreeTransformerForCausalLM",
+}
+OURS = re.compile(r"^from ((?:ftmodel\.model|pipelines\.export)\.(\w+)) import", re.MULTILINE)
+
+
+def configuration(model: FreeTransformer, shards: Shards) -> FreeTransformerConfig:
+    return FreeTransformerConfig.of(
+        model.config,
+        shards.metadata.vocab_size,
+        **special_tokens(shards),
+        architectures=["FreeTransformerForCausalLM"],
+        auto_map=AUTO,
+        dtype=str(model.embedding.weight.dtype).removeprefix("torch."),
+    )
+
+
+def modules() -> dict[str, str]:
+    """Texts of the adapter and all of ours that it imports, by file name, imports made relative."""
+    texts: dict[str, str] = {}
+    waiting = [MODELING]
+    while waiting:
+        name = waiting.pop()
+        spec = find_spec(name)
+        assert spec and spec.origin, name
+        text = Path(spec.origin).read_text(encoding="utf-8")
+        file = f"{name.rpartition('.')[2]}.py"
+        texts[file] = OURS.sub(r"from .\2 import", text)
+        waiting += [other for other, stem in OURS.findall(text) if f"{stem}.py" not in texts]
+    return texts
+
+
+def write(folder: Path, model: FreeTransformer, shards: Shards, card: str) -> None:
+    configuration(model, shards).save_pretrained(folder)
+    weights = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
+    if model.config.tied:
+        del weights["model.readout.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    GenerationConfig(**SAMPLING, **special_tokens(shards)).save_pretrained(folder)
+    tokenizer(shards, model.config.context).save_pretrained(folder)
+    for name, text in modules().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8")

@@ -1,0 +1,364 @@
+"""A Free Transformer's folder with its own code, as transformers runs it."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import chi2
+from transformers import AutoTokenizer, DynamicCache, StaticCache
+
+import ftmodel.model
+from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import Noise, Pinned
+from ftmodel.model.mapper import pack_bits
+from tests.support.remote_code import (
+    export,
+    load,
+    modules_in,
+    numbers,
+    sequence_probabilities,
+)
+
+NEW = 6
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    with modules_in(tmp_path / "modules"):
+        yield
+
+
+@pytest.fixture
+def make_ours(make_model):
+    """Factory of Free Transformers to whom z matters much."""
+
+    def make(**changes):
+        model = make_model(**({"context": 32} | changes)).eval()
+        with torch.no_grad():
+            model.latent.post_sampler.mul_(4)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def ours(make_ours):
+    return make_ours()
+
+
+@pytest.fixture
+def theirs(ours, tmp_path):
+    return load(export(ours, tmp_path / "free"))
+
+
+@pytest.fixture
+def prompts(make_tokens):
+    """Three prompts (3, 5), of which the first is two tokens long, the second five: tokens, mask
+    and padding. What is under the mask is not 0.
+    """
+    padding = torch.tensor([3, 0, 1])
+    mask = (torch.arange(5) >= padding[:, None]).long()
+    return make_tokens(3, 5), mask, padding
+
+
+def greedy(model, tokens, mask=None, **arguments):
+    settings = {"do_sample": False, "max_new_tokens": NEW} | arguments
+    return model.generate(tokens, attention_mask=mask, **settings)
+
+
+def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
+    rng = torch.Generator()
+    return generate(model, tokens, n_new, generator=rng, z=z, temperature=0, padding=padding)
+
+
+def test_the_code_is_ours_and_imports_nothing_of_ours(ours, tmp_path):
+    folder = export(ours, tmp_path / "free")
+    files = {path.name: path.read_text() for path in folder.glob("*.py")}
+    for name, text in files.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                packages = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                packages = set() if node.level else {node.module.partition(".")[0]}
+                assert node.level <= 1 and (not node.level or f"{node.module}.py" in files), name
+            else:
+                continue
+            assert packages <= {"torch", "transformers", *sys.stdlib_module_names}, name
+    copied = {"config.py", "layers.py", "mapper.py", "product.py", "transformer.py"}
+    adapter = {"configuration_free_transformer.py", "modeling_free_transformer.py"}
+    assert files.keys() == copied | adapter
+    for name in copied:
+        source = Path(ftmodel.model.__file__).with_name(name).read_text()
+        assert files[name] == source.replace("from ftmodel.model.", "from .")
+
+
+def test_another_process_needs_nothing_of_ours(ours, make_tokens, tmp_path):
+    export(ours, tmp_path / "free")
+    tokens, noise = make_tokens(2, 5), torch.rand(2, 11, 3)
+    torch.save((tokens, noise), tmp_path / "input.pt")
+    script = """if True:
+        import sys, torch
+        sys.modules["ftmodel"] = sys.modules["pipelines"] = None
+        from transformers import AutoModelForCausalLM
+        model = AutoModelForCausalLM.from_pretrained("free", trust_remote_code=True)
+        tokens, noise = torch.load("input.pt")
+        out = model.generate(tokens, latent_noise=noise, do_sample=False, max_new_tokens=6)
+        print(out.tolist())
+    """
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "HF_MODULES_CACHE")}
+    env |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ours_greedy(ours, tokens, Noise(noise)).tolist()
+
+
+def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):
+    tokens, mask, padding = prompts
+    noise = torch.rand(3, 5 + NEW, 3, generator=rng)
+    expected = ours_greedy(ours, tokens, Noise(noise))
+    assert greedy(theirs, tokens, latent_noise=noise).tolist() == expected.tolist()
+    assert greedy(theirs, tokens, latent_noise=noise[:, :-1]).tolist() == expected.tolist()
+    padded = ours_greedy(ours, tokens, Noise(noise), padding)
+    assert greedy(theirs, tokens, mask, latent_noise=noise).tolist() == padded.tolist()
+    assert padded[[0, 2]].tolist() != expected[[0, 2]].tolist(), "padding is read"
+
+
+def test_noise_without_rows_is_shared_from_the_first_token_of_each_on(ours, theirs, prompts):
+    tokens, mask, padding = prompts
+    noise = torch.rand(5 + NEW, 3, generator=torch.Generator().manual_seed(7))
+    expected = ours_greedy(ours, tokens, Pinned(7), padding)
+    assert greedy(theirs, tokens, mask, latent_noise=noise).tolist() == expected.tolist()
+
+
+def test_samples_are_of_the_model(make_ours, tmp_path):
+    """40 000 samples of three tokens after two prompts, one of them padded, against the sum over
+    all z: z of the prompt from its encoder, new z from the prior, independent of other sequences.
+    """
+    shape = dict(vocab_size=3, latent_bits=2, n_layers=2, d_model=8, n_heads=2, n_kv_heads=1)
+    ours = make_ours(**shape, ffn_width=8)
+    theirs = load(export(ours, tmp_path / "free"))
+    prompts, mask = torch.tensor([[2, 1], [1, 0]]), torch.tensor([[1, 1], [0, 1]])
+    torch.manual_seed(0)
+    tokens = theirs.generate(
+        prompts, attention_mask=mask, max_new_tokens=3, num_return_sequences=20_000
+    )
+    statistic, degrees = 0.0, 0
+    for rows, prompt in zip(tokens.view(2, -1, 5), (prompts[0], prompts[1, 1:]), strict=True):
+        y, p = sequence_probabilities(ours, prompt, 3)
+        assert p.sum().item() == pytest.approx(1)
+        assert (y == torch.cartesian_prod(*[torch.arange(3)] * 3)).all()
+        codes = (rows[:, 2:] * torch.tensor([9, 3, 1])).sum(1)
+        counts, expected = torch.bincount(codes, minlength=27).double(), len(rows) * p
+        assert expected.min() > 5
+        statistic += ((counts - expected) ** 2 / expected).sum().item()
+        degrees += len(p) - 1
+    print(f"χ² of {statistic:.0f} on {degrees} degrees of freedom")
+    assert chi2.sf(statistic, degrees) > 1e-3
+
+
+def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_tokens, rng):
+    """At a temperature near 0 nothing but z tells them apart."""
+    tokens = make_tokens(2, 5)
+    settings = {"do_sample": True, "temperature": 1e-4, "num_return_sequences": 4}
+
+    def sequences(noise):
+        return greedy(theirs, tokens, latent_noise=noise, **settings)
+
+    def expected(noise):
+        return ours_greedy(ours, tokens.repeat_interleave(4, 0), Noise(noise))
+
+    torch.manual_seed(0)
+    assert all(len(rows.unique(dim=0)) > 1 for rows in sequences(None).view(2, 4, -1))
+    for_all = torch.rand(5 + NEW, 3, generator=rng)
+    assert sequences(for_all).equal(expected(for_all.expand(8, -1, -1)))
+    for_each_prompt = torch.rand(2, 5 + NEW, 3, generator=rng)
+    shared = for_each_prompt.repeat_interleave(4, 0)
+    assert sequences(for_each_prompt).equal(expected(shared))
+    for_each = torch.rand(8, 5 + NEW, 3, generator=rng)
+    assert sequences(for_each).equal(expected(for_each))
+
+
+@torch.no_grad()
+def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, make_tokens, rng):
+    tokens, noise = make_tokens(2, 8), torch.rand(2, 8, 3, generator=rng)
+    expected = ours.logits(ours(tokens, codes=pack_bits(noise < 0.5)).hidden)
+    found = theirs(tokens, latent_noise=noise).logits
+    assert (found - expected).abs().max() < 1e-5 * expected.std()
+    other = tokens.clone()
+    other[:, -1] = (other[:, -1] + 1) % 11
+    for given in (noise, None):
+        torch.manual_seed(3)
+        a = theirs(tokens, latent_noise=given).logits
+        torch.manual_seed(3)
+        b = theirs(other, latent_noise=given).logits
+        assert a[:, :-1].allclose(b[:, :-1], atol=1e-5), "the encoder has read a later token"
+        assert not a[:, -1].allclose(b[:, -1], atol=1e-2)
+
+
+@torch.no_grad()
+def test_z_without_noise_are_independent_and_uniform(theirs, ours, make_tokens, monkeypatch):
+    seen = []
+    inject = type(theirs.model).inject_codes
+    monkeypatch.setattr(
+        type(theirs.model), "inject_codes", lambda m, x, z: (seen.append(z), inject(m, x, z))[1]
+    )
+    torch.manual_seed(0)
+    theirs(make_tokens(1, 16).expand(500, -1))
+    counts = torch.bincount(seen[0].flatten(), minlength=8).double()
+    assert chi2.sf(((counts - 1000) ** 2 / 1000).sum().item(), 7) > 1e-3
+    assert not (seen[0] == seen[0][:1]).all()
+
+
+@torch.no_grad()
+def test_a_cache_of_forward_goes_on_where_it_ended(theirs, prompts, make_tokens, rng):
+    tokens, mask, _ = prompts
+    tokens = torch.cat((tokens, make_tokens(3, 4)), 1)
+    mask = torch.cat((mask, mask.new_ones(3, 4)), 1)
+    noise = torch.rand(9, 3, generator=rng)
+    whole = theirs(tokens, attention_mask=mask, latent_noise=noise).logits
+    cache = None
+    for start, end in ((0, 5), (5, 6), (6, 9)):
+        out = theirs(
+            tokens[:, start:end],
+            attention_mask=mask[:, :end],
+            past_key_values=cache,
+            use_cache=True,
+            latent_noise=noise,
+        )
+        cache = out.past_key_values
+        real = mask[:, start:end].bool()
+        assert out.logits[real].allclose(whole[:, start:end][real], atol=1e-5)
+
+
+def test_a_cache_of_generate_can_be_continued(theirs, prompts, rng):
+    tokens, mask, _ = prompts
+    noise = torch.rand(3, 5 + NEW, 3, generator=rng)
+    whole = greedy(theirs, tokens, mask, latent_noise=noise)
+    begun = greedy(
+        theirs, tokens, mask, latent_noise=noise, max_new_tokens=2, return_dict_in_generate=True
+    )
+    assert begun.past_key_values.get_seq_length() == 6
+    mask = torch.cat((mask, mask.new_ones(3, 2)), 1)
+    rest = {"past_key_values": begun.past_key_values, "max_new_tokens": NEW - 2}
+    assert greedy(theirs, begun.sequences, mask, latent_noise=noise, **rest).equal(whole)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "not tied"])
+@torch.no_grad()
+def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng):
+    theirs = load(export(make_ours(tied=tied), tmp_path / "free"))
+    tokens, noise = make_tokens(2, 5), torch.rand(2, 5, 3, generator=rng)
+    theirs.save_pretrained(tmp_path / "again")
+    assert not [*tmp_path.rglob("*.bin"), *tmp_path.rglob("*.pt")]
+    again = load(tmp_path / "again")
+    assert again(tokens, latent_noise=noise).logits.equal(theirs(tokens, latent_noise=noise).logits)
+    assert again.generation_config.top_k == 0 and again.generation_config.do_sample
+    assert again.config.tie_word_embeddings == tied
+    read_out, embedding = again.get_output_embeddings(), again.get_input_embeddings()
+    assert (read_out.weight is embedding.weight) == tied
+
+
+def test_in_bfloat16(ours, prompts, tmp_path, rng):
+    tokens, mask, padding = prompts
+    noise = torch.rand(3, 5 + NEW, 3, generator=rng)
+    theirs = load(export(ours, tmp_path / "free"), dtype=torch.bfloat16)
+    assert theirs.dtype == torch.bfloat16
+    expected = ours_greedy(ours.bfloat16(), tokens, Noise(noise), padding)
+    assert greedy(theirs, tokens, mask, latent_noise=noise).equal(expected)
+    theirs.save_pretrained(tmp_path / "again")
+    again = load(tmp_path / "again")
+    assert again.dtype == torch.bfloat16, "as its config.json says"
+    assert greedy(again, tokens, mask, latent_noise=noise).equal(expected)
+    config = json.loads((export(ours, tmp_path / "ours") / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+
+
+REFUSED = {
+    "beam search": ("beam search", {"num_beams": 2}),
+    "assisted": ("assisted generation", {"prompt_lookup_num_tokens": 2}),
+    "chunks": ("chunked prefill", {"prefill_chunk_size": 2}),
+    "static": ("static caches", {"cache_implementation": "static"}),
+    "no cache": ("use_cache=False", {"use_cache": False}),
+    "right": ("right padding", {"attention_mask": torch.tensor([[1] * 5, [1] * 4 + [0]])}),
+    "hole": ("right padding", {"attention_mask": torch.tensor([[1] * 5, [1, 0, 1, 1, 1]])}),
+    "nothing": ("right padding", {"attention_mask": torch.tensor([[1] * 5, [0] * 5])}),
+    "mask": (r"attention_mask must be \(2, 5\)", {"attention_mask": torch.eye(2, 4)}),
+    "bits": ("latent_noise must be", {"latent_noise": torch.rand(9, 2)}),
+    "rows": ("latent_noise must be", {"latent_noise": torch.rand(3, 9, 3)}),
+    "positions": ("latent_noise must be", {"latent_noise": torch.rand(2, 6, 3)}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_generate_refuses_by_name(theirs, make_tokens, name):
+    match, arguments = REFUSED[name]
+    settings = {"do_sample": False, "max_new_tokens": 4} | arguments
+    with pytest.raises(ValueError, match=match):
+        theirs.generate(make_tokens(2, 5), **settings)
+
+
+def test_caches_that_are_refused_by_name(theirs, make_tokens):
+    tokens = make_tokens(2, 5)
+    static = StaticCache(config=theirs.config, max_cache_len=9)
+    filled = theirs(tokens[:, :4], use_cache=True).past_key_values  # z from the prior
+    encoded = theirs.generate(tokens, max_new_tokens=2, return_dict_in_generate=True)
+    for call, cache, match in (
+        (theirs, static, "static caches"),
+        (theirs.generate, static, "static caches"),
+        (theirs.generate, filled, "prefill after a cache"),
+        (theirs.generate, encoded.past_key_values, "prefill after a cache"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call(tokens, past_key_values=cache)
+    with pytest.raises(ValueError, match="prefill after a cache"):
+        theirs(tokens, past_key_values=filled, encode_prompt=True)
+    longer = torch.cat((encoded.sequences, tokens), 1)
+    with pytest.raises(ValueError, match="prefill after a cache"):
+        theirs.generate(longer, past_key_values=encoded.past_key_values)
+    assert theirs.generate(tokens, past_key_values=DynamicCache(), max_new_tokens=2).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("labels", torch.ones(2, 5).long()),
+        ("position_ids", torch.ones(2, 5).long()),
+        ("inputs_embeds", torch.ones(2, 5, 16)),
+        ("output_hidden_states", True),
+        ("return_dict", False),
+    ],
+)
+def test_forward_refuses_by_name(theirs, make_tokens, name, value):
+    with pytest.raises(ValueError, match=f"^{name}="):
+        theirs(make_tokens(2, 5), **{name: value})
+
+
+def test_other_programs_find_what_they_look_for(ours, tmp_path):
+    folder = export(ours, tmp_path / "free", numbers(11, end_of_text=3))
+    theirs = load(folder)
+    config = theirs.config
+    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (16, 4, 11)
+    assert (config.max_position_embeddings, config.eos_token_id) == (32, 3)
+    settings = theirs.generation_config
+    assert settings.do_sample and settings.eos_token_id == settings.bos_token_id == 3
+    assert (settings.temperature, settings.top_k, settings.top_p) == (1.0, 0, 1.0)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    assert tokenizer.padding_side == "left" and tokenizer("").input_ids == [3]
+    assert not list(theirs.named_buffers())
+
+
+@torch.no_grad()
+def test_weights_made_anew_are_drawn(ours, theirs):
+    """As by from_config, which is given no weights."""
+    anew = type(theirs)(theirs.config)
+    for parameter in anew.parameters():
+        assert parameter.isfinite().all() and parameter.abs().max() < 2
+    assert anew.model.latent.post_sampler.std().item() == pytest.approx(0.02, rel=0.3)
