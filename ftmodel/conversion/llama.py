@@ -71,8 +71,9 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def block_weights(block: Block, config: ModelConfig) -> dict[str, Tensor]:
+def block_weights(block: Block, config: ModelConfig, pairs: bool = False) -> dict[str, Tensor]:
     """By Hugging Face's names, without that of the layer."""
+    query = block.attention.query.weight
     key, value = block.attention.key_value.weight.chunk(2)
     gate, up = block.ffn.gate_up.weight.chunk(2)
     biases = {}
@@ -85,8 +86,8 @@ def block_weights(block: Block, config: ModelConfig) -> dict[str, Tensor]:
         }
     return biases | {
         "input_layernorm.weight": block.attention_norm.weight,
-        "self_attn.q_proj.weight": to_halves(block.attention.query.weight, config.n_heads),
-        "self_attn.k_proj.weight": to_halves(key, config.n_kv_heads),
+        "self_attn.q_proj.weight": query if pairs else to_halves(query, config.n_heads),
+        "self_attn.k_proj.weight": key if pairs else to_halves(key, config.n_kv_heads),
         "self_attn.v_proj.weight": value,
         "self_attn.o_proj.weight": block.attention.output.weight,
         "post_attention_layernorm.weight": block.ffn_norm.weight,
@@ -97,8 +98,10 @@ def block_weights(block: Block, config: ModelConfig) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def llama_weights(model: FreeTransformer) -> dict[str, Tensor]:
-    """The decoder's tensors by Hugging Face's names, contiguous; without lm_head if it is tied."""
+def llama_weights(model: FreeTransformer, pairs: bool = False) -> dict[str, Tensor]:
+    """The decoder's tensors by Hugging Face's names, contiguous; without lm_head if it is tied.
+    With ``pairs``, q's and k's channels stay in our order, which is llama.cpp's.
+    """
     config = model.config
     weights = {
         "model.embed_tokens.weight": model.embedding.weight,
@@ -108,7 +111,7 @@ def llama_weights(model: FreeTransformer) -> dict[str, Tensor]:
         weights["lm_head.weight"] = model.readout.weight
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block), "a module around a block hides its weights"
-        for name, weight in block_weights(block, config).items():
+        for name, weight in block_weights(block, config, pairs).items():
             weights[f"model.layers.{i}.{name}"] = weight
     return {name: weight.detach().contiguous() for name, weight in weights.items()}
 

@@ -3,11 +3,13 @@
     python -m pipelines.export baseline --to hf
     python -m pipelines.export baseline --to hf --tokens 1000000 --out llama
     python -m pipelines.export free_k1_2 --to hf
+    python -m pipelines.export baseline --to gguf
 
 hf makes a folder for AutoModelForCausalLM, vLLM and lm_eval's own backend: config.json,
 model.safetensors, generation_config.json, tokenizer and model card; that of a Free Transformer has
 the model's code as well and needs `trust_remote_code`. By default it is exports/<experiment>/<run>,
-with the tokens of a smaller budget behind a dash.
+with the tokens of a smaller budget behind a dash. gguf makes a file of float32 weights for
+llama.cpp, of the same name with .gguf behind it.
 """
 
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ftmodel.conversion.llama import llama_config
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
@@ -23,7 +26,9 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
-from pipelines.export import free_card, free_transformer, hugging_face, model_card
+from pipelines.export import free_card, free_transformer, hugging_face, llama_cpp, model_card
+
+READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
 
 def main(run: str, to: str, tokens: int | None, out: str | None) -> None:
@@ -35,9 +40,10 @@ def main(run: str, to: str, tokens: int | None, out: str | None) -> None:
         raise UserError(f"--tokens: {run} has no checkpoint at {tokens:,} tokens, but at {known}")
     smaller = None if tokens in (None, arm.tokens) else tokens
     name = run if smaller is None else f"{run}-{smaller}"
-    folder = Path(out) if out else Path("exports") / experiment.name / name
-    if folder.exists():
-        raise UserError(f"--out: {folder} is there already")
+    suffix = ".gguf" if to == "gguf" else ""
+    target = Path(out) if out else Path("exports") / experiment.name / f"{name}{suffix}"
+    if target.exists():
+        raise UserError(f"--out: {target} is there already")
     path = checkpoint_path(experiment.name, run, smaller)
     model, manifest = load_model(path)
     check_card(path, manifest, experiment, run)
@@ -47,13 +53,13 @@ def main(run: str, to: str, tokens: int | None, out: str | None) -> None:
         write = writer(to, experiment, manifest, smaller or arm.tokens, model, shards)
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as partly:
-        written = Path(partly) / folder.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as partly:
+        written = Path(partly) / target.name
         write(written)
-        written.rename(folder)
+        written.rename(target)
     code = "" if model.latent is None else ", with trust_remote_code"
-    print(f"{folder}: {run}, for `AutoModelForCausalLM.from_pretrained`{code}")
+    print(f"{target}: {run}, for {READER[to]}{code}")
 
 
 def writer(
@@ -65,6 +71,12 @@ def writer(
     shards: Shards,
 ) -> Callable[[Path], None]:
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
+    if to == "gguf":
+        if model.config.qkv_bias or model.config.rope_factor != 1:
+            raise ValueError("qkv_bias and rope_factor are exported by --to hf alone")
+        config = llama_config(model.config, shards.metadata.vocab_size)
+        words, about = llama_cpp.vocabulary(shards), llama_cpp.provenance(manifest, tokens)
+        return partial(llama_cpp.write, model=model, config=config, words=words, about=about)
     if model.latent is not None:
         card = free_card.of_run(experiment, manifest, tokens)
         return partial(free_transformer.write, model=model, shards=shards, card=card)

@@ -1,18 +1,26 @@
 """The command: a folder or one line, and nothing half-written."""
 
+from errno import ENOSPC
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
+from gguf import GGUFReader, GGUFWriter
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ftmodel.model.mapper import pack_bits
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
 from pipelines.export.build import main
 from tests.support.remote_code import load, modules_in
 from tests.support.training import RUN, train_run
+
+TEXT_RUN = "text_free_k1_2"
 
 
 @torch.no_grad()
@@ -75,4 +83,48 @@ def test_what_is_not_there_is_refused_and_leaves_nothing(workspace):
         main(RUN, "hf", None, None)
     with pytest.raises(UserError, match=r"^--tokens: .* has no checkpoint at 7 tokens, but at "):
         main(RUN, "hf", 7, None)
+    train_run()
+    with pytest.raises(UserError, match=f"^{RUN}: a Free Transformer is no Llama"):
+        main(RUN, "gguf", None, "there")
+    assert not list(workspace.glob("there*")) and not list(workspace.glob("exports/**/*"))
+    assert not list(workspace.glob(".there*"))
+
+
+@torch.no_grad()
+def test_a_run_on_text_as_gguf(workspace, monkeypatch):
+    """What is there is not written over, and a disk that is full leaves nothing."""
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["runs"][TEXT_RUN]["kappa_bits"] = None
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    train_run(TEXT_RUN)
+    main(TEXT_RUN, "gguf", None, None)
+    file = workspace / f"exports/smoke/{TEXT_RUN}.gguf"
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    ours, manifest = load_model(checkpoint_path("smoke", TEXT_RUN))
+    theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+    tokens = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    ids = tokens("def f(x):\n    return x", return_tensors="pt").input_ids
+    assert ids[0, 0] == Shards(Path("data/tokens/stdlib")).metadata.end_of_text
+    expected = ours.logits(ours(ids).hidden)
+    assert (theirs(ids).logits - expected).abs().max() < 1e-4 * expected.std()
+    fields = GGUFReader(file).fields
+    assert fields["general.data_hash"].contents() == manifest.data_hash
+    before = file.read_bytes()
+    with pytest.raises(UserError, match=f"^--out: exports/smoke/{TEXT_RUN}.gguf is there already$"):
+        main(TEXT_RUN, "gguf", None, None)
+    assert file.read_bytes() == before
+
+    def full(writer):
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(GGUFWriter, "write_tensors_to_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        main(TEXT_RUN, "gguf", None, "other.gguf")
+    assert not list(workspace.glob("*other.gguf*"))
+
+
+def test_symbols_of_a_process_are_no_gguf(workspace):
+    train_run("baseline")
+    with pytest.raises(UserError, match=r"^baseline: its tokens are symbols of a process, and "):
+        main("baseline", "gguf", None, None)
     assert not list(workspace.glob("exports/**/*"))

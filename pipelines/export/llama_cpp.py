@@ -1,0 +1,184 @@
+"""A baseline as a GGUF file, which llama.cpp and the programs around it take for a Llama.
+
+llama.cpp knows the patterns by which a tokenizer cuts text before it merges bytes by name only
+(``tokenizer.ggml.pre``, src/llama-vocab.cpp), so a tokenizer that cuts otherwise is refused.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gguf import (
+    MODEL_ARCH,
+    GGUFValueType,
+    GGUFWriter,
+    LlamaFileType,
+    TokenType,
+    get_tensor_name_map,
+)
+
+from ftmodel.conversion.llama import llama_weights
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.tokens.byte_tokenizer import spelled
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.tokenize.vocabulary import pre_tokenizer_parts
+
+DIGIT = r"\p{N}"
+GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN_2 = LLAMA_3.replace(r"\p{N}{1,3}", DIGIT)
+# Names by patterns and ignore_merges. "trillion" has GPT-2's pattern; so has "gpt-2", but of what
+# has that name llama.cpp takes spaces out when it decodes: "a , b" comes back as "a, b".
+PRE_TOKENIZERS = {
+    ((GPT_2,), False): "trillion",
+    ((DIGIT, GPT_2), False): "smollm",
+    ((QWEN_2,), False): "qwen2",
+    ((LLAMA_3,), False): "dbrx",
+    ((LLAMA_3,), True): "llama-bpe",
+}
+
+
+@dataclass
+class Vocabulary:
+    """The entries of ``tokenizer.ggml``; ``begin`` is the token before a text."""
+
+    pre: str
+    tokens: list[str]
+    types: list[TokenType]
+    merges: list[str]
+    begin: int
+
+
+def vocabulary(shards: Shards) -> Vocabulary:
+    """Raises ValueError for a tokenizer that llama.cpp does not have."""
+    begin = shards.metadata.end_of_text
+    if begin is None:
+        raise ValueError(
+            "its tokens are symbols of a process, and a GGUF file holds a tokenizer of text"
+        )
+    spec = json.loads(shards.tokenizer().to_str())
+    model = spec["model"]
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    if not merges:
+        raise ValueError("its tokenizer has no merges, and llama.cpp reads none without")
+    tokens = [f"[PAD{i}]" for i in range(shards.metadata.vocab_size)]  # ids may be left out
+    types = [TokenType.UNUSED] * len(tokens)
+    for token, i in model["vocab"].items():
+        tokens[i] = token
+        types[i] = TokenType.UNUSED if spelled(token) is None else TokenType.NORMAL
+    for added in spec["added_tokens"]:
+        if added["single_word"]:
+            raise ValueError(
+                f"its tokenizer takes {added['content']!r} for a token where it is a whole word, "
+                "which llama.cpp does not look at"
+            )
+        tokens[added["id"]] = added["content"]
+        types[added["id"]] = TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED
+    return Vocabulary(pre_tokenizer(spec), tokens, types, merges, begin)
+
+
+def pre_tokenizer(spec: Mapping[str, Any]) -> str:
+    """llama.cpp's name for the way in which a tokenizer.json cuts text; raises ValueError."""
+    parts = pre_tokenizer_parts(spec["pre_tokenizer"])
+    patterns = tuple(pattern for part in parts if (pattern := pattern_of(part)))
+    ignore_merges = spec["model"]["ignore_merges"]
+    if parts[-1]["type"] == "ByteLevel" and (patterns, ignore_merges) in PRE_TOKENIZERS:
+        return PRE_TOKENIZERS[patterns, ignore_merges]
+    raise ValueError(
+        "llama.cpp has no name for the way in which its tokenizer cuts text: "
+        f"{' and then '.join(patterns) or 'not at all'}, ignore_merges {ignore_merges}"
+    )
+
+
+def pattern_of(part: Mapping[str, Any]) -> str:
+    """The pattern, each of whose matches a pre-tokenizer sets apart; "" if it cuts nothing."""
+    match part:
+        case {"type": "ByteLevel", "use_regex": cuts}:
+            return GPT_2 if cuts else ""
+        case {"type": "Digits", "individual_digits": True}:
+            return DIGIT
+        case {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}:
+            if not part["invert"]:
+                return regex
+    return json.dumps(part)
+
+
+def provenance(manifest: Manifest, tokens: int) -> dict[str, str | int]:
+    """Entries of ``general``: what a model trained on so many ``tokens`` is and comes from."""
+    name = f"{manifest.experiment}/{manifest.run_name}"
+    return {
+        "name": name,
+        "description": f"Baseline {name} of free-transformer-lab, {tokens} tokens",
+        "experiment": manifest.experiment,
+        "run": manifest.run_name,
+        "trained_tokens": tokens,
+        "seed": manifest.run["seed"],
+        "data": manifest.run["data"],
+        "data_hash": manifest.data_hash,
+        "spec_hash": manifest.spec_hash,
+        "git_revision": manifest.git_revision or "not recorded",
+        "device": manifest.device or "not recorded",
+    }
+
+
+def write(
+    path: Path,
+    model: FreeTransformer,
+    config: Mapping[str, Any],
+    words: Vocabulary,
+    about: Mapping[str, str | int],
+) -> None:
+    """A file of float32 weights; ``config`` is llama_config's, ``about`` goes under ``general``."""
+    writer = GGUFWriter(path, "llama")
+    for key, value in about.items():
+        kind = GGUFValueType.STRING if isinstance(value, str) else GGUFValueType.UINT64
+        writer.add_key_value(f"general.{key}", value, kind)
+    writer.add_type("model")
+    writer.add_file_type(LlamaFileType.ALL_F32)
+    add_architecture(writer, config)
+    add_tokenizer(writer, words)
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    for name, weight in llama_weights(model, pairs=True).items():
+        known = names.get_name(name, (".weight",))
+        assert known, name
+        writer.add_tensor(known, weight.float().numpy())
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+
+
+def add_architecture(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+
+
+def add_tokenizer(writer: GGUFWriter, words: Vocabulary) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(words.pre)
+    writer.add_token_list(words.tokens)
+    writer.add_token_types(words.types)
+    writer.add_token_merges(words.merges)
+    writer.add_bos_token_id(words.begin)
+    writer.add_eos_token_id(words.begin)
+    writer.add_pad_token_id(words.begin)
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
