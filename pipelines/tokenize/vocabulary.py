@@ -20,8 +20,9 @@ from pipelines.tokenize.pieces import pieces
 SAMPLE = 256 << 20  # bytes of text, at most, that a tokenizer is trained on
 TOKENIZER_SOURCE = "tokenizer.source"  # beside tokenizer.json while the stage is at work
 LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
-# bytes that an adopted tokenizer may lack: control characters, and what is never in UTF-8
-RARE = {*range(0x20)} - {*b"\t\n\r"} | {0x7F, 0xC0, 0xC1, *range(0xF5, 0x100)}
+# bytes that an adopted tokenizer may lack: control characters, what is never in UTF-8, and with
+# what characters begin in planes of Unicode that have none (4 to 11)
+RARE = {*range(0x20)} - {*b"\t\n\r"} | {0x7F, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)}
 KEEPS_TEXT = ("ByteLevel", "Split", "Digits", "Punctuation", "UnicodeScripts")  # pre-tokenizers
 
 
