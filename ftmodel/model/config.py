@@ -1,7 +1,7 @@
 """Architecture of a model: all that fixes its parameter tensors, but the vocabulary size."""
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isclose
 
 MOST_LAYERS = 1 << 10
 DECODER = (
@@ -85,9 +85,11 @@ class ModelConfig:
 
     def decoder_differences(self, other: "ModelConfig") -> list[str]:
         """Names of the fields by which the decoders of two models of one vocabulary differ, so that
-        neither can take the other's weights and compute the same.
+        neither can take the other's weights and compute the same. Numbers that were rounded to
+        float32, as in GGUF files, are those that they were.
         """
-        return [name for name in DECODER if getattr(self, name) != getattr(other, name)]
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in DECODER)
+        return [name for name, a, b in pairs if not isclose(a, b, rel_tol=1e-6)]
 
     @property
     def lower_blocks(self) -> int:
