@@ -68,7 +68,9 @@ class Folder:
         ]
         about = {"dataset": dataset, "name": name, "revision": None, "files": files, "notes": notes}
         with replace_folder(target) as partial:
-            as_datasets(splits).save_to_disk(str(partial))
+            # by itself it writes no file for a split without documents, and cannot read that
+            whole = dict.fromkeys(splits, 1)
+            as_datasets(splits).save_to_disk(str(partial), num_shards=whole)
             (partial / ORIGIN).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
     def convert(self, known: Conversion, contents: list[bytes]) -> tuple[Splits, list[str]]:
@@ -113,5 +115,8 @@ def as_datasets(splits: dict[str, list[Row]]) -> Any:
 
     filled = {split: Dataset.from_list(rows) for split, rows in splits.items() if rows}
     features = next(iter(filled.values())).features
-    empty = {split: Dataset.from_list([], features=features) for split in splits.keys() - filled}
+    empty = {
+        split: Dataset.from_dict({name: [] for name in features}, features)
+        for split in splits.keys() - filled
+    }
     return DatasetDict({**filled, **empty})

@@ -40,6 +40,7 @@ class Conversion:
             the only split; 0 where the paper's tasks show none.
         notes: what else differs from the hub's.
         group: rows to documents, once they are counted.
+        unit: what a sample has few of.
     """
 
     sources: tuple[tuple[Published, Read], ...]
@@ -253,10 +254,13 @@ CONVERSIONS = {
         {"test": 3498},
         sample=True,
         group=readers.articles,
-        unit="questions",
+        unit="questions, mostly one of an article",
     ),
     ("ehovy/race", "middle"): Conversion(
-        ((RACE, partial(of_race, "middle")),), {"test": 1436}, sample=True, unit="questions"
+        ((RACE, partial(of_race, "middle")),),
+        {"test": 1436},
+        sample=True,
+        unit="questions, mostly one of an article",
     ),
     ("aps/super_glue", "boolq"): Conversion(
         ((BOOLQ, lines("validation", forms.Choice, forms.boolq)),),

@@ -1,10 +1,12 @@
 """Documents of public files with the hub's fields, and those that do not have their form."""
 
+import gzip
 import json
 
 import pytest
 from datasets import Dataset
 from lm_eval.tasks.hellaswag.utils import process_docs
+from lm_eval.tasks.winogrande.preprocess_winogrande import doc_to_choice
 
 from pipelines.common.errors import UserError
 from pipelines.fetch import forms, published, readers
@@ -64,8 +66,6 @@ def test_mbpp_has_the_hubs_splits():
 
 
 def test_mmlu_by_subject(monkeypatch):
-    import gzip
-
     small_sizes(monkeypatch)
     content = gzip.decompress(mmlu_archive())
     data = hub()
@@ -77,12 +77,10 @@ def test_mmlu_by_subject(monkeypatch):
 
 
 def test_all_subjects_of_mmlu_are_counted(monkeypatch):
-    import gzip
-
     small_sizes(monkeypatch)
     monkeypatch.setitem(published.MMLU, "test", 115)
     with pytest.raises(UserError, match="test: 114 documents, where the hub has 115"):
-        published.of_mmlu("anatomy", gzip.decompress(mmlu_archive()), "file")
+        published.of_mmlu("anatomy", gzip.decompress(mmlu_archive()), "another")
 
 
 HEAD = "question,choice0,choice1,choice2,choice3,answer\n"
@@ -121,7 +119,7 @@ def test_a_broken_document_of_hellaswag(change, message):
     changed = [change.get(i, line) for i, line in enumerate(DOCUMENT)]
     lines = [*DOCUMENT, *(line for line in changed if line is not None)]
     with pytest.raises(UserError, match=f"^file: {message}"):
-        readers.six_lines("\n".join(lines), "file")
+        readers.six_lines("".join(f"{line}\n" for line in lines), "file")
 
 
 def choice(**changes):
@@ -185,6 +183,13 @@ FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
 def test_a_document_without_its_form(row, doc, message):
     with pytest.raises(ValueError, match=message):
         row(doc)
+
+
+def test_what_both_options_of_winogrande_begin_with_is_of_the_sentence():
+    """The harness asks the same either way."""
+    doc = forms.winogrande(schema("We saw that the cup", "We saw that the jug"))
+    assert doc["sentence"] == "We saw that the _ ran."
+    assert doc_to_choice(doc) == ["We saw that the cup", "We saw that the jug"]
 
 
 def test_choices_that_are_split_elsewhere_are_put_together():

@@ -60,8 +60,8 @@ def boolq(i):
 
 
 def winogrande(i):
-    """The second has options of two words, which begin with the same one."""
-    first, second = (("Ann", "Eve"), ("the cup", "the jug"))[i % 2]
+    """The second has options of two words, and an end that is no word of its own."""
+    first, second = (("Ann", "Eve"), ("the cup", "a jug"))[i % 2]
     begin, end = f"{i} of us saw that", ("ran.", "'s lid fell.")[i % 2]
     return (
         {
