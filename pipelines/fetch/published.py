@@ -209,7 +209,9 @@ def conversion(dataset: str, name: str | None) -> Conversion | None:
 FOUR = ("no question has more than four choices",)
 CONVERSIONS = {
     ("evalplus/humanevalplus", None): Conversion(
-        ((HUMAN_EVAL, lines("test", forms.HumanEval, forms.human_eval)),), {"test": 164}
+        ((HUMAN_EVAL, lines("test", forms.HumanEval, forms.human_eval)),),
+        {"test": 164},
+        notes=("no program can pass the tests of HumanEval/32",),
     ),
     ("google-research-datasets/mbpp", "full"): Conversion(
         ((MBPP, of_mbpp),), {"train": 374, "test": 500, "validation": 90, "prompt": 10}
