@@ -45,10 +45,7 @@ class Folder:
         Raises NotHere if the folder has no file of it, UserError if the file is not what it should
         be.
         """
-        if (
-            target.exists()
-            and json.loads((target / ORIGIN).read_text(encoding="utf-8"))["revision"]
-        ):
+        if from_the_hub(target):
             return
         known = None if kwargs else conversion(dataset, name)
         if known is None:
@@ -97,6 +94,11 @@ class Folder:
                     f"shots from {known.train} documents of the {split} part, which are not scored"
                 )
         return splits, [*notes, *known.notes]
+
+
+def from_the_hub(folder: Path) -> bool:
+    path = folder / ORIGIN
+    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["revision"])
 
 
 def origin(file: Published, content: bytes) -> dict[str, str]:

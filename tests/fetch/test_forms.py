@@ -144,6 +144,7 @@ FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
         (forms.arc, choice(query="q?"), "does not begin with 'Question: '"),
         (forms.arc, choice(query="Question: "), "nothing after"),
         (forms.arc, choice(gold=4), "gold 4, but 4 choices"),
+        (forms.arc, choice(gold=-1), "gold -1, but 4 choices"),
         (forms.arc, choice(choices=["a", "b", "b", "c"]), "the right choice is there twice"),
         (forms.openbookqa, choice(choices=["a", "b", "c"]), "3 choices"),
         (forms.openbookqa, choice(choices=["a", "b", "c", "c"]), "a choice is there twice"),
@@ -196,5 +197,6 @@ def test_choices_that_are_split_elsewhere_are_put_together():
     """As the publisher of CommonsenseQA does with a question that has no question mark."""
     whole = {"question": "Name it", "choices": {"text": list("abcde"), "label": list("ABCDE")}}
     for cut in (len("\nA. a"), 0):
-        doc = options(f"{FIVE[cut:]}?", "E. e", f"Name it{FIVE[:cut]}")
-        assert forms.commonsense_qa(doc) == {**whole, "answerKey": "E"}
+        for answer in ("A. a", "E. e"):
+            doc = options(f"{FIVE[cut:]}?", answer, f"Name it{FIVE[:cut]}")
+            assert forms.commonsense_qa(doc) == {**whole, "answerKey": answer[0]}
