@@ -22,9 +22,9 @@ LAYERS = [  # each may import those before it; rooms of one layer import nothing
     ("cluster", "tracking"),
     STAGES,
     ("export", "parallel"),
-    ("sweep", "commands"),
+    ("fetch", "sweep", "commands"),
 ]
-MAY_MEET = {"sweep", "commands"}  # commands may call one another
+MAY_MEET = {"fetch", "sweep", "commands"}  # commands may call one another
 FTMODEL = [("model",), ("conversion", "inference", "synthetic"), ("analysis",), ("costs",)]
 DECIDES_NO_RESULT = (
     "pipelines/cli.py",

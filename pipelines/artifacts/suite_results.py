@@ -28,6 +28,8 @@ class TaskResult(TaskScore):
     undecided: float | None = None  # share of documents whose two best choices z's noise may swap
     seconds: float = 0.0
     subtasks: dict[str, float] = field(default_factory=dict)
+    sources: list[str] = field(default_factory=list)  # where its data are from; none of our own
+    notes: list[str] = field(default_factory=list)  # what its data have otherwise than the hub's
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
 """Datasets of benchmark tasks: downloaded from a hub once, to a folder that can be copied anywhere.
 
+pipelines.fetch may fill the folder from files that lie elsewhere, too.
+
 data/benchmarks/<dataset>/<configuration>/ holds the splits as Arrow files, and their origin.
 """
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,8 @@ ORIGIN = "origin.json"
 WAIT = 10.0  # seconds for a hub's answer; a name that is not known takes none
 NO_HUB: list[str] = []  # why the hub is out of reach, once a request has failed in this process
 Source = tuple[str, str | None, dict[str, Any]]  # dataset, configuration, arguments of load_dataset
+Fill = Callable[[str, str | None, dict[str, Any], Path], None]  # and the folder to be filled
+OTHER_THAN_THE_HUB: ContextVar[Fill | None] = ContextVar("other than the hub", default=None)
 
 
 class NotHere(Exception):
@@ -47,6 +53,16 @@ def is_local(dataset: str) -> bool:
     return dataset in BUILDERS or Path(dataset).is_dir() or (ROOT / dataset).is_dir()
 
 
+@contextmanager
+def filled_by(fill: Fill) -> Iterator[None]:
+    """Until the block ends, ``fill`` is asked for every dataset, and the hub for none."""
+    token = OTHER_THAN_THE_HUB.set(fill)
+    try:
+        yield
+    finally:
+        OTHER_THAN_THE_HUB.reset(token)
+
+
 def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
     """All splits, as `datasets.DatasetDict`: from the folder if they are there, else from the hub,
     which then fills the folder. Raises NotHere.
@@ -58,9 +74,12 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
     if is_local(dataset):
         return load_local(dataset, name, kwargs)
     folder = folder_of(dataset, name, kwargs)
-    if not folder.exists():
+    fill = OTHER_THAN_THE_HUB.get()
+    if fill or not folder.exists():
         with alone(FOLDER / "fetching"):
-            if not folder.exists():  # another process may have filled it meanwhile
+            if fill:
+                fill(dataset, name, kwargs, folder)
+            elif not folder.exists():  # another process may have filled it meanwhile
                 fetch(dataset, name, kwargs, folder)
     return datasets.load_from_disk(str(folder))
 
@@ -121,11 +140,44 @@ def current_commit(dataset: str, revision: str | None) -> str:
 
 
 def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Dataset, configuration and revision that a folder was filled from."""
+    """Dataset, configuration and revision that a folder was filled from; files and notes of one
+    that was not filled from the hub.
+    """
     content: dict[str, Any] = json.loads(
         (folder_of(dataset, name, kwargs) / ORIGIN).read_text(encoding="utf-8")
     )
     return content
+
+
+def origins(configs: Iterable[Any]) -> list[dict[str, Any]]:
+    """Of the datasets in data/benchmarks/ that tasks of these configurations read, each once."""
+    found = {}
+    for config in configs:
+        dataset, name, kwargs = source(config)
+        if dataset and not is_local(dataset):
+            folder = folder_of(dataset, name, kwargs)
+            if (folder / ORIGIN).exists():
+                found[folder] = origin(dataset, name, kwargs)
+    return [found[folder] for folder in sorted(found)]
+
+
+def sources(origins: Iterable[dict[str, Any]]) -> list[str]:
+    """Where data are from, in words: dataset and commit of the hub, or the files elsewhere."""
+    words = []
+    for each in origins:
+        if "files" not in each:
+            words.append(f"{each['dataset']} at {each['revision']}")
+        for file in each.get("files", []):
+            place = file["file"]
+            if "commit" in file:
+                place = f"{file['repository']} at {file['commit']}, {file['path']}"
+            words.append(f"{each['dataset']} from {place}, sha256 {file['sha256']}")
+    return list(dict.fromkeys(words))
+
+
+def notes(origins: Iterable[dict[str, Any]]) -> list[str]:
+    """What data that are not from the hub have otherwise than the hub's."""
+    return list(dict.fromkeys(note for each in origins for note in each.get("notes", [])))
 
 
 def fetched(tasks: Iterable[str]) -> dict[str, Any]:

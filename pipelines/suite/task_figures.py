@@ -13,6 +13,7 @@ import torch
 from ftmodel.analysis.statistics import mean_and_error
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.config.suite import SuiteTask
+from pipelines.suite import benchmark_data
 
 SURE = 2.0  # Monte-Carlo standard errors
 LoggedSample = dict[str, Any]  # of a task, as the harness logs it
@@ -44,6 +45,7 @@ def task_result(
     counted = results["results"][top]
     first = next(iter(tasks))
     errors = list(chain.from_iterable(sample.get("mc_error", []) for sample in samples))
+    origins = benchmark_data.origins(task.config for task in tasks.values())
     values = {task: float(results["results"][task][spec.key]) for task in tasks}
     return TaskResult(
         value=float(counted[spec.key]),
@@ -59,6 +61,8 @@ def task_result(
         undecided=undecided(metric, tasks, samples),
         seconds=seconds,
         subtasks=values if len(tasks) > 1 else {},
+        sources=benchmark_data.sources(origins),
+        notes=benchmark_data.notes(origins),
     )
 
 

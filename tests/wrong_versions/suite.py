@@ -48,7 +48,7 @@ WRONG = [
         "suite/benchmark_data.py",
         "    if kwargs:\n",
         "    if False:\n",
-        "commands/test_fetch.py::test_two_parts_of_a_dataset_lie_apart",
+        "fetch/test_build.py::test_two_parts_of_a_dataset_lie_apart",
         "pipelines",
     ),
     Wrong(

@@ -21,7 +21,8 @@ from pipelines.report.arms import Arm, OverSeeds, families, over_seeds
 from pipelines.report.benchmarks.paper_tables import paper_name
 from pipelines.report.comparison import Comparison, contrast, controls
 
-ALIKE = ("task", "metric", "shots", "version", "documents")  # where scores may be compared
+# where scores may be compared
+ALIKE = ("task", "metric", "shots", "version", "documents", "sources", "notes")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Task:
     shots: int
     documents: int
     version: str
+    sources: list[str]  # where its data are from; none of our own
+    notes: list[str]  # what its data have otherwise than the hub's
     higher_is_better: bool
 
     @property

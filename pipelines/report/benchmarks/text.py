@@ -115,6 +115,24 @@ class View:
         return [(name, number_range(cut)) for name, cut in cuts if any(cut)]
 
     @property
+    def other_data(self) -> dict[str, str]:
+        """Benchmarks whose data are not as the hub has them, in what, and where they are from."""
+        return {
+            task.name: "; ".join([*task.notes, *task.sources])
+            for task in self.family.tasks
+            if task.notes
+        }
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where the data of the other benchmarks are from."""
+        return {
+            task.name: "; ".join(task.sources)
+            for task in self.family.tasks
+            if task.sources and not task.notes
+        }
+
+    @property
     def unlike(self) -> list[str]:
         """Runs left out of a row because they were scored in another way than the first."""
         return [

@@ -317,6 +317,35 @@ def test_a_suite_of_which_everything_was_skipped_is_said(tmp_path: Path) -> None
             assert words not in text  # nothing of the paper's tables, nor of a baseline
 
 
+NOTES = ["a sample of 500 of 3,498 questions"]
+FILES = ["EleutherAI/race from a/b at 8c8dd48, race.jsonl, sha256 d9ac"]
+HUB = ["baber/piqa at 1234"]
+
+
+def test_where_data_are_from_and_how_they_differ_is_said(tmp_path: Path) -> None:
+    race = task(0.3, notes=NOTES, sources=FILES, documents=500)
+    folder = write(tmp_path, all_alike({"race_high": race, "piqa": task(0.4, sources=HUB)}))
+    made = make_report(folder)
+    for page in ("index.html", "report.md"):
+        text = " ".join((made / page).read_text().split())
+        assert "differ from the hub’s" in text and "Where the data are from:" in text
+        assert f"race.high: {NOTES[0]}; EleutherAI/race from a/b at 8c8dd48, race.jsonl" in text
+        assert "piqa: baber/piqa at 1234" in text
+        assert text.count("not as on the hub: see below") == 1
+    (line,) = [
+        line for line in (made / "summary.txt").read_text().splitlines() if "on the hub" in line
+    ]
+    assert line == "data not as on the hub: race.high (how: see the report)"
+
+
+def test_scores_on_other_data_are_not_compared(tmp_path: Path) -> None:
+    tasks = all_alike({"race_high": task(0.3, notes=NOTES, sources=FILES)})
+    tasks["free_k3"] = {"race_high": task(0.3, sources=HUB)}
+    view = view_of(write(tmp_path, tasks))
+    assert view.unlike == ["race.high of free_k3"]
+    assert set(view.family.final["race_high"]) == {"base", "free_k1_2"}
+
+
 def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
     tasks = {name: {"mbpp": task(0.3, metric="pass@1")} for name in ("free_k1_2", "free_k3")}
     folder = write(tmp_path, tasks)

@@ -1,14 +1,18 @@
 """Bring the data of a suite's tasks to data/benchmarks/, for machines without a network.
 
-    python -m pipelines.fetch                # the suite of params.yaml
-    python -m pipelines.fetch suite=paper    # of conf/suite/paper.yaml
+    python -m pipelines.fetch                                 # the suite of params.yaml
+    python -m pipelines.fetch suite=paper                     # of conf/suite/paper.yaml
+    python -m pipelines.fetch suite=paper from=<folder>       # from files instead of the hub
 
-The folder may be copied elsewhere. What fails is named at the end, and exit code 1 says so.
+The folder may be copied elsewhere. `from` names files of public repositories, listed in
+docs/benchmarks.md, and asks no hub; what has come from the hub stays. What fails is named at the
+end, and exit code 1 says so.
 """
 
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from pipelines import cli
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
@@ -25,11 +28,12 @@ from pipelines.common.printable import printable
 from pipelines.common.yaml_files import read_yaml
 from pipelines.compose import CONF
 from pipelines.config.load import PARAMS
+from pipelines.fetch.folder import Folder
 from pipelines.suite import benchmark_data, tasks
 from pipelines.suite.task_index import check_names
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
-USAGE = "usage: python -m pipelines.fetch [suite=<name>]…"
+USAGE = "usage: python -m pipelines.fetch [suite=<name>]… [from=<folder>]"
 
 
 def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
@@ -60,21 +64,14 @@ def read_tasks(path: Path, key: str | None) -> dict[str, str]:
 
 
 def fetch(task: str) -> dict[str, Any] | None:
-    """Download the data of a task: the number of its documents, and the origin of each dataset;
+    """Bring the data of a task: the number of its documents, and the origin of each dataset;
     None if the task brings its own data. Raises Skipped.
     """
     loaded = tasks.load(task)["tasks"].values()
-    hub = {
-        benchmark_data.folder_of(*source): benchmark_data.origin(*source)
-        for each in loaded
-        if not benchmark_data.is_local((source := benchmark_data.source(each.config))[0])
-    }
-    if not hub:
+    origins = benchmark_data.origins(each.config for each in loaded)
+    if not origins:
         return None
-    return {
-        "documents": sum(len(each.eval_docs) for each in loaded),
-        "datasets": [hub[folder] for folder in sorted(hub)],
-    }
+    return {"documents": sum(len(each.eval_docs) for each in loaded), "datasets": origins}
 
 
 def note(fetched: dict[str, Any]) -> None:
@@ -88,29 +85,39 @@ def note(fetched: dict[str, Any]) -> None:
                 file.write(json.dumps(now, indent=1).encode() + b"\n")
 
 
+def show(name: str, fetched: dict[str, Any]) -> None:
+    """What was brought, and of what is not from the hub the origin and how it differs."""
+    datasets = fetched["datasets"]
+    paths = ", ".join(sorted({each["dataset"] for each in datasets}))
+    print(f"{name}: {paths}, {fetched['documents']:,} documents", flush=True)
+    elsewhere = [each for each in datasets if "files" in each]
+    for line in (*benchmark_data.sources(elsewhere), *benchmark_data.notes(elsewhere)):
+        print(f"  {line}", flush=True)
+
+
 def main(suites: Sequence[str]) -> None:
-    wanted = suite_tasks(suites)
+    folders = [word.removeprefix("from=") for word in suites if word.startswith("from=")]
+    if len(folders) > 1 or "" in folders:
+        raise UserError(f"from: {len(folders)} folders, or one without a name; {USAGE}")
+    wanted = suite_tasks([word for word in suites if not word.startswith("from=")])
     check_names(wanted)
+    source = benchmark_data.filled_by(Folder(Path(folders[0])).fill) if folders else nullcontext()
     failed: dict[str, str] = {}
-    for name, task in wanted.items():
-        try:
-            brought = fetch(task)
-        except Exception as error:  # whatever is wrong with one task, the others are wanted
-            cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
-            failed[name] = one_line(cause if isinstance(cause, Exception) else error)
-            print(f"{name}: not fetched", flush=True)
-            continue
-        if brought is None:
-            print(f"{name}: brings its own data", flush=True)
-            continue
-        note({task: brought})
-        paths = ", ".join(sorted({each["dataset"] for each in brought["datasets"]}))
-        print(f"{name}: {paths}, {brought['documents']:,} documents", flush=True)
+    with source:
+        for name, task in wanted.items():
+            try:
+                brought = fetch(task)
+            except Exception as error:  # whatever is wrong with one task, the others are wanted
+                cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
+                failed[name] = one_line(cause if isinstance(cause, Exception) else error)
+                print(f"{name}: not fetched", flush=True)
+                continue
+            if brought is None:
+                print(f"{name}: brings its own data", flush=True)
+                continue
+            note({task: brought})
+            show(name, brought)
     for name, reason in failed.items():
         print(printable(f"{name}: {reason}"), file=sys.stderr)
     if failed:
         raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    cli.run("fetch")

@@ -11,9 +11,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from pipelines import fetch
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
+from pipelines.fetch import build as fetch
 from pipelines.suite import benchmark_data
 from pipelines.suite.tasks import Skipped, run_task
 from tests.support.benchmark_models import Scripted, entry, settings

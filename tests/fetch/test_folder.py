@@ -1,0 +1,272 @@
+"""Benchmarks from files of public repositories: the harness asks the same as of the hub's data."""
+
+import gzip
+import json
+import os
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.config.suite import SuiteTask
+from pipelines.fetch import build as fetch
+from pipelines.fetch import published
+from pipelines.fetch.folder import as_datasets
+from pipelines.suite import benchmark_data
+from pipelines.suite.sandbox import run as sandbox
+from pipelines.suite.tasks import run_task
+from tests.support.benchmark_files import hub, lines_of, small_sizes, write_file, write_folder
+from tests.support.benchmark_models import Scripted, settings
+
+PAPER = {
+    name: SuiteTask(**spec)
+    for name, spec in yaml.safe_load((ROOT / "conf/suite/paper.yaml").read_text())["tasks"].items()
+}
+# the sixteen files' folder, by default beside the repository
+REAL = Path(os.environ.get("BENCHMARK_FILES", ROOT.parent / "shared/benchmarks"))
+
+
+@pytest.fixture
+def project(monkeypatch, tmp_path):
+    """An empty project without a network, a folder `files` beside it."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "conf").symlink_to(ROOT / "conf")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(benchmark_data, "NO_HUB", ["no hub in reach: tests ask none"])
+    return folder
+
+
+@pytest.fixture
+def files(project, monkeypatch):
+    small_sizes(monkeypatch)
+    return write_folder(project.parent / "files")
+
+
+@pytest.fixture
+def no_programs(monkeypatch):
+    """No program is run; all fail."""
+    monkeypatch.setattr(sandbox, "unavailable", lambda: None)
+    verdict = type("Verdict", (), {"passed": False, "failure": "not run"})
+    monkeypatch.setattr(sandbox, "run_programs", lambda pairs: [verdict for _ in pairs])
+
+
+def requests(name, **changes):
+    """What a model is asked on a task of the paper's suite, and the task's result."""
+    model = Scripted()
+    outcome = run_task(model, name, PAPER[name], settings(run_code=True, **changes))
+    return model.pairs, model.prompts, [sample["target"] for sample in outcome.log], outcome.result
+
+
+def of_suite(folder, *names):
+    """params.yaml of a suite of these tasks of the paper."""
+    tasks = {name: {"task": PAPER[name].task} for name in names}
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump({"suite": {"tasks": tasks}}, sort_keys=False)
+    )
+
+
+@pytest.mark.slow
+def test_the_harness_asks_what_it_asks_of_the_hubs_documents(
+    project, files, monkeypatch, no_programs
+):
+    """Every task, with the prompts, choices and targets of hand-written documents in both forms."""
+    fetch.main(["suite=paper", f"from={files}"])
+    listing = json.loads((project / "data/benchmarks/fetched.json").read_text())
+    assert listing.keys() == {spec.task for spec in PAPER.values()} and len(listing) == 16
+    converted = {name: requests(name) for name in PAPER}
+    data = hub()
+    monkeypatch.setattr(
+        benchmark_data, "load", lambda path, name, kwargs: as_datasets(data[path, name])
+    )
+    for name in PAPER:
+        *asked, result = converted[name]
+        *expected, of_hub = requests(name)
+        assert asked == expected, name
+        assert result.documents == of_hub.documents > 0
+        assert result.version == of_hub.version
+
+
+def test_what_a_result_has_to_say_of_its_data(project, files, capsys):
+    of_suite(project, "boolq", "nq", "race_high", "piqa")
+    fetch.main([f"from={files}"])
+    out = capsys.readouterr().out
+    listing = json.loads((project / "data/benchmarks/fetched.json").read_text())
+    notes = {
+        "boolq": ["passages without the titles that the hub's begin with"],
+        "nq": ["shots from 8 documents of the validation part, which are not scored"],
+        "race_high": ["a sample of 4 of 12 questions, mostly one of an article"],
+        "piqa": [],
+    }
+    for name, expected in notes.items():
+        *_, result = requests(name)
+        (dataset,) = listing[PAPER[name].task]["datasets"]
+        ((file, _),) = published.conversion(dataset["dataset"], dataset["name"]).sources
+        digest = dataset["files"][0]["sha256"]
+        other = f"{file.name} is not the file that {file.repository} published"
+        assert result.notes == dataset["notes"] == [*expected, other]
+        assert result.sources == [f"{dataset['dataset']} from {file.name}, sha256 {digest}"]
+        for words in (*result.notes, *result.sources):
+            assert f"  {words}\n" in out
+    assert requests("nq")[3].documents == 2
+
+
+def test_a_known_file_is_named_with_where_it_was_published(project, files, monkeypatch):
+    key = ("baber/piqa", None)
+    known = published.CONVERSIONS[key]
+    ((file, read),) = known.sources
+    digest = sha256((files / file.name).read_bytes()).hexdigest()
+    known = replace(known, sources=((replace(file, sha256=digest), read),))
+    monkeypatch.setitem(published.CONVERSIONS, key, known)
+    of_suite(project, "piqa")
+    fetch.main([f"from={files}"])
+    *_, result = requests("piqa")
+    assert result.notes == []
+    assert result.sources == [
+        "baber/piqa from mosaicml/llm-foundry at 8c8dd48, "
+        f"scripts/eval/local_data/commonsense_reasoning/piqa.jsonl, sha256 {digest}"
+    ]
+
+
+PIQA = "llm_foundry/piqa.jsonl"
+
+
+def without(lines, key):
+    doc = json.loads(lines[2])
+    del doc[key]
+    return [*lines[:2], json.dumps(doc), *lines[3:]]
+
+
+def changed(lines, **fields):
+    return [*lines[:2], json.dumps(json.loads(lines[2]) | fields), *lines[3:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: [*lines[:2], lines[2][:-9], *lines[3:]], "line 3: Invalid JSON"),
+        (lambda lines: without(lines, "gold"), "line 3: gold: Field required"),
+        (lambda lines: changed(lines, gold=2), "line 3: gold 2, but 2 choices"),
+        (lambda lines: changed(lines, gold=-1), "line 3: gold -1, but 2 choices"),
+        (lambda lines: changed(lines, gold="1"), "line 3: gold: Input should be a valid integer"),
+        (lambda lines: changed(lines, choices=["a", ""]), "line 3: an empty choice"),
+        (lambda lines: changed(lines, choices=["a"]), "line 3: 1 choices"),
+        (lambda lines: changed(lines, query="To open,\n"), "line 3: does not begin with"),
+        (lambda lines: changed(lines, query="Question: To open,"), "line 3: does not end with"),
+        (lambda lines: changed(lines, extra=1), "line 3: extra: Unexpected keyword"),
+        (lambda lines: lines[:-1], "validation: 3 documents, where the hub has 4"),
+        (lambda lines: [*lines, lines[0]], "validation: 5 documents, where the hub has 4"),
+        (lambda lines: [*lines[:2], "", *lines[2:]], "line 3: Invalid JSON"),
+        (lambda lines: [], "line 1: Invalid JSON"),
+    ],
+)
+def test_a_broken_file_is_named_and_nothing_is_written(project, files, capsys, change, message):
+    write_file(files, PIQA, change(lines_of(PIQA)))
+    of_suite(project, "piqa", "obqa")
+    with pytest.raises(SystemExit) as stop:
+        fetch.main([f"from={files}"])
+    assert stop.value.code == 1
+    out, err = capsys.readouterr()
+    assert err.startswith(f"piqa: {files / PIQA}: {message}") and len(err.splitlines()) == 1
+    assert out.startswith("piqa: not fetched\nobqa: allenai/openbookqa, 4 documents\n")
+    data = project / "data/benchmarks"
+    folders = {path.name for path in data.iterdir() if path.suffix != ".lock"}
+    assert folders == {"allenai--openbookqa", "fetched.json"}
+    assert list(json.loads((data / "fetched.json").read_text())) == ["openbookqa"]
+
+
+def test_a_file_that_broke_later_leaves_what_was_converted(project, files):
+    of_suite(project, "piqa")
+    fetch.main([f"from={files}"])
+    before = requests("piqa")[:3]
+    write_file(files, PIQA, lines_of(PIQA)[:2])
+    with pytest.raises(SystemExit):
+        fetch.main([f"from={files}"])
+    assert requests("piqa")[:3] == before
+    write_file(files, PIQA, changed(lines_of(PIQA), query="Question: Another?\n"))
+    fetch.main([f"from={files}"])
+    assert "Question: Another?\nAnswer:" in {context for context, _ in requests("piqa")[0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "content", "message"),
+    [
+        ("llm_foundry/boolq.jsonl.gz", "boolq", b"no gzip", "cannot be read"),
+        ("llm_foundry/boolq.jsonl.gz", "boolq", gzip.compress(b"a" * 99)[:20], "cannot be read"),
+        (PIQA, "piqa", b"{}\n\xff\n", "line 2: not UTF-8"),
+        ("mmlu_dev_test.tar.gz", "mmlu", gzip.compress(b"no archive"), "no archive of texts"),
+    ],
+)
+def test_a_file_that_cannot_be_unpacked(project, files, capsys, name, task, content, message):
+    (files / name).write_bytes(content)
+    of_suite(project, task)
+    with pytest.raises(SystemExit):
+        fetch.main([f"from={files}"])
+    err = capsys.readouterr().err
+    assert err.startswith(f"{task}: {files / name}: {message}") and len(err.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_and_a_dataset_that_no_file_is_known_of(
+    project, files, capsys, monkeypatch
+):
+    (files / PIQA).unlink()
+    monkeypatch.delitem(published.CONVERSIONS, ("openai/gsm8k", "main"))
+    of_suite(project, "piqa", "gsm8k")
+    with pytest.raises(SystemExit):
+        fetch.main([f"from={files}"])
+    assert capsys.readouterr().err.splitlines() == [
+        f"piqa: baber/piqa: {files / PIQA} is not there",
+        "gsm8k: openai/gsm8k: no file is known that it can be made from",
+    ]
+
+
+def test_what_came_from_the_hub_stays(project, files, capsys):
+    of_suite(project, "piqa")
+    fetch.main([f"from={files}"])
+    (origin,) = (project / "data").rglob("origin.json")
+    origin.write_text(json.dumps({"dataset": "baber/piqa", "name": None, "revision": "abc"}))
+    (files / PIQA).unlink()
+    capsys.readouterr()
+    fetch.main([f"from={files}"])
+    assert capsys.readouterr().out == "piqa: baber/piqa, 4 documents\n"
+    assert requests("piqa")[3].sources == ["baber/piqa at abc"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["from=nowhere"], "from=nowhere: not a folder"),
+        (["from="], "from: 1 folders, or one without a name; usage"),
+        (["from=a", "from=b"], "from: 2 folders"),
+    ],
+)
+def test_mistakes_on_the_command_line(project, words, message):
+    of_suite(project, "piqa")
+    with pytest.raises(UserError, match=message):
+        fetch.main(words)
+
+
+SIZES = {  # on the hub, or of the samples
+    "human_eval_plus": 164, "mbpp": 500, "gsm8k": 1319, "mmlu": 14_042, "csqa": 1171,
+    "hellaswag": 10_042, "winogrande": 1267, "obqa": 500, "arc_challenge": 1172, "arc_easy": 2376,
+    "piqa": 1838, "race_high": 500, "race_middle": 494, "boolq": 3270, "nq": 3560, "tqa": 2950,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_real_files(project, capsys, no_programs):
+    """All sixteen are the files that were published, and every task runs on them."""
+    if not REAL.is_dir():
+        pytest.skip(f"the files of the benchmarks are not in {REAL} (BENCHMARK_FILES names it)")
+    fetch.main(["suite=paper", f"from={REAL}"])
+    assert "is not the file" not in capsys.readouterr().out
+    listing = json.loads((project / "data/benchmarks/fetched.json").read_text())
+    counts = {name: listing[spec.task]["documents"] for name, spec in PAPER.items()}
+    assert counts == SIZES
+    for name, spec in PAPER.items():
+        *_, result = requests(name, limit=2)
+        assert result.documents == (114 if name == "mmlu" else 2) and result.shots == spec.shots

