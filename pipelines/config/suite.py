@@ -61,24 +61,23 @@ class PassAtK:
         """``tasks``: those of the suite."""
         if not 0 <= self.samples <= MOST_SAMPLES:
             raise ValueError(f"samples: {self.samples} is outside 0 … {MOST_SAMPLES}")
-        for i, task in enumerate(self.tasks):
-            if task not in tasks:
-                raise ValueError(f"tasks.{i}: {task!r} is not under suite.tasks")
+        if not self.samples:
+            return
         for name in ("k", "temperatures", "tasks"):
             values = getattr(self, name)
+            if not values:
+                raise ValueError(f"{name}: empty, but samples is {self.samples}")
             if len({*values}) < len(values):
                 raise ValueError(f"{name}: {values} has one of them twice")
-            if self.samples and not values:
-                raise ValueError(f"{name}: empty, but samples is {self.samples}")
+        for i, k in enumerate(self.k):
+            if not 1 <= k <= self.samples:
+                raise ValueError(f"k.{i}: {k} is outside 1 … {self.samples}, the number of samples")
         for i, temperature in enumerate(self.temperatures):
             if not temperature > 0:
                 raise ValueError(f"temperatures.{i}: {temperature} must be positive")
-        for i, k in enumerate(self.k):
-            if k < 1 or (self.samples and k > self.samples):
-                raise ValueError(
-                    f"k.{i}: {k} is outside 1 … {self.samples or MOST_SAMPLES}, "
-                    "the number of samples"
-                )
+        for i, task in enumerate(self.tasks):
+            if task not in tasks:
+                raise ValueError(f"tasks.{i}: {task!r} is not under suite.tasks")
 
 
 @dataclass

@@ -56,8 +56,8 @@ def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
             n, ks = known[0].samples, [*known[0].pass_at]
             samplings = dict.fromkeys(each.sampling for each in known)
             rows = [row for way in samplings for row in rows_of(family.arms, task, way, n, ks)]
-            order = [arm.name for arm in family.arms]
-            rows.sort(key=lambda row: order.index(row.arm.name))
+            order = [arm.name for arm in family.arms], [*Varied]
+            rows.sort(key=lambda r: (order[0].index(r.arm.name), order[1].index(r.sampling.varied)))
             tables.append(SampledTask(task, n, ks, rows))
     return tables
 
