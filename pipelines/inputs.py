@@ -104,31 +104,51 @@ def read_suite_input(path: Path) -> dict[str, Any]:
     return nothing
 
 
-def note_suite(tasks: Any) -> None:
-    """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, or it has no
-    such figure. That takes time, so only where they have changed.
+def note_suite(tasks: Any, sampled: Any = ()) -> None:
+    """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, it has no
+    such figure, or one of those ``sampled`` (their names) generates no answers. That takes time, so
+    only where they have changed.
     """
     path = INPUTS / "suite.json"
     try:
         named = {name: str(task["task"]) for name, task in tasks.items()}
         keys = {name: str(task["key"]) for name, task in tasks.items()}
+        drawn = [str(name) for name in sampled if name in tasks]
     except MALFORMED:
         raise UserError(
             "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`"
         ) from None
-    pairs = sorted({f"{named[name]} {keys[name]}" for name in tasks})
+    pairs = {f"{named[name]} {keys[name]}" for name in tasks}
+    pairs |= {f"{named[name]} generates answers" for name in drawn}
     before = read_suite_input(path)
-    if not {*pairs} <= {*before["known"]}:
-        from pipelines.suite.task_index import check_key, check_names  # imports much
+    if not pairs <= {*before["known"]}:
+        from pipelines.suite.task_index import (  # imports much
+            check_generates,
+            check_key,
+            check_names,
+        )
 
         check_names(named)
         for name in tasks:
             check_key(name, named[name], keys[name])
-    found = {"known": pairs, "fetched": fetched({*named.values()})}
+        for name in drawn:
+            check_generates(name, named[name])
+    found = {"known": sorted(pairs), "fetched": fetched({*named.values()})}
     if found != before:
         INPUTS.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:
             file.write(dumps(found, indent=1).encode() + b"\n")
+
+
+def sampled_of(suite: Any) -> list[Any]:
+    """The names of tasks to which several answers are drawn; what is malformed is left out, for
+    validation to name.
+    """
+    settings = suite.get("pass_at_k") if isinstance(suite, dict) else None
+    named = (
+        settings.get("tasks") if isinstance(settings, dict) and settings.get("samples") else None
+    )
+    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
 def note_code(known: bool) -> None:
@@ -162,7 +182,7 @@ def main() -> None:
             raise UserError(f"params.yaml: data.{name}: no name of a folder under {INPUTS}")
     known = INPUTS.exists()
     suite = params.get("suite")
-    note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {})
+    note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {}, sampled_of(suite))
     note_code(known)
     for name, data in entries.items():
         note(INPUTS / name / "text.json", text_input, f"data.{name}", data)

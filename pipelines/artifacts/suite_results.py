@@ -1,6 +1,7 @@
 """What `suite` leaves in results/<experiment>/<run>/suite.json."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from pipelines.artifacts.budget_results import BudgetResult
@@ -11,6 +12,51 @@ from pipelines.artifacts.checkpoint import Manifest
 class TaskScore:
     value: float
     se: float | None = None  # standard error over documents
+
+
+class Varied(StrEnum):
+    """What differs between several answers to the same prompt."""
+
+    z = "z"  # tokens are the likeliest ones
+    tokens = "tokens"  # temperature alone: all answers of a Free Transformer have the same z
+    z_and_tokens = "z_and_tokens"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A way to draw several answers to a prompt."""
+
+    varied: Varied
+    temperature: float  # of tokens; 0: the likeliest
+
+    @property
+    def name(self) -> str:
+        """z, tokens_0.8, z_and_tokens_0.8."""
+        return f"{self.varied}_{self.temperature:g}" if self.temperature else self.varied.value
+
+
+@dataclass(frozen=True)
+class SampledScore:
+    """Several answers to each prompt of a benchmark that is passed or failed; means over prompts,
+    with their standard errors.
+    """
+
+    sampling: Sampling
+    samples: int  # n, of each prompt
+    pass_at: dict[int, TaskScore]  # by k: the unbiased estimate from n
+    distinct: TaskScore  # distinct answers ÷ n
+    seconds: float = 0.0
+
+    def figures(self) -> dict[str, TaskScore]:
+        """By name: pass_at_1, pass_at_10, distinct."""
+        return {f"pass_at_{k}": score for k, score in self.pass_at.items()} | {
+            "distinct": self.distinct
+        }
+
+
+def sampled_key(task: str, sampling: Sampling, figure: str) -> str:
+    """Under which suite_scores.json has a figure of each document: mbpp/tokens_0.8/pass_at_10."""
+    return f"{task}/{sampling.name}/{figure}"
 
 
 @dataclass(frozen=True)
@@ -30,6 +76,15 @@ class TaskResult(TaskScore):
     subtasks: dict[str, float] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # where its data are from; none of our own
     notes: list[str] = field(default_factory=list)  # what its data have otherwise than the hub's
+    sampled: list[SampledScore] = field(default_factory=list)  # in every way there is
+
+    def sampled_figures(self, name: str) -> dict[str, TaskScore]:
+        """Of the task of this name in the suite, by sampled_key."""
+        return {
+            sampled_key(name, each.sampling, figure): score
+            for each in self.sampled
+            for figure, score in each.figures().items()
+        }
 
 
 @dataclass(frozen=True)

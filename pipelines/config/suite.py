@@ -1,9 +1,12 @@
 """What a suite may be: the benchmarks that runs are scored on, and how."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from omegaconf import MISSING
+
+MOST_SAMPLES = 10_000  # to a prompt
 
 
 class Scoring(StrEnum):
@@ -44,6 +47,40 @@ class SuiteTask:
 
 
 @dataclass
+class PassAtK:
+    """Several answers to each prompt: how probable it is that one of k is right, and how many of
+    them differ. Of finished models alone, not of those at smaller budgets.
+    """
+
+    samples: int = 0  # n of each prompt, for everything that may vary between them; 0: off
+    k: list[int] = field(default_factory=lambda: [1, 10])  # n at most
+    temperatures: list[float] = field(default_factory=lambda: [0.8])  # tokens are drawn at
+    tasks: list[str] = field(default_factory=list)  # under suite.tasks; programs, mathematics
+
+    def validate(self, tasks: Iterable[str]) -> None:
+        """``tasks``: those of the suite."""
+        if not 0 <= self.samples <= MOST_SAMPLES:
+            raise ValueError(f"samples: {self.samples} is outside 0 … {MOST_SAMPLES}")
+        if not self.samples:
+            return
+        for name in ("k", "temperatures", "tasks"):
+            values = getattr(self, name)
+            if not values:
+                raise ValueError(f"{name}: empty, but samples is {self.samples}")
+            if len({*values}) < len(values):
+                raise ValueError(f"{name}: {values} has one of them twice")
+        for i, k in enumerate(self.k):
+            if not 1 <= k <= self.samples:
+                raise ValueError(f"k.{i}: {k} is outside 1 … {self.samples}, the number of samples")
+        for i, temperature in enumerate(self.temperatures):
+            if not temperature > 0:
+                raise ValueError(f"temperatures.{i}: {temperature} must be positive")
+        for i, task in enumerate(self.tasks):
+            if task not in tasks:
+                raise ValueError(f"tasks.{i}: {task!r} is not under suite.tasks")
+
+
+@dataclass
 class Suite:
     """The same for every run on text of an experiment."""
 
@@ -55,6 +92,7 @@ class Suite:
     run_code: bool = False  # whether programs that a model wrote are run, in the sandbox
     batch_tokens: int = 16_384  # read at once, padding included
     weights: Weights = Weights.float32  # of generation on a CPU; bf16: twice as fast if large
+    pass_at_k: PassAtK = field(default_factory=PassAtK)
     seed: int = 0  # of z, of sampled tokens, of examples in prompts
 
     def validate(self) -> None:
@@ -71,3 +109,7 @@ class Suite:
                 task.validate()
             except ValueError as error:
                 raise ValueError(f"tasks.{name}.{error}") from None
+        try:
+            self.pass_at_k.validate(self.tasks)
+        except ValueError as error:
+            raise ValueError(f"pass_at_k.{error}") from None

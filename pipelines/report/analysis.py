@@ -6,6 +6,7 @@ from functools import cached_property
 from pipelines.artifacts.run_results import RunResults
 from pipelines.config.schema import Evaluation, Expectation
 from pipelines.report.arms import Arm, by_data, families
+from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
 from pipelines.report.budgets import BudgetTable, budget_table
 from pipelines.report.comparison import Comparison, compare, contrast_bounds
@@ -75,12 +76,13 @@ class Analysis:
     @cached_property
     def comparisons_made(self) -> int:
         """Those with a verdict: of the final bounds, at smaller budgets and over the last third;
-        of benchmarks; and of further pairs of arms that something was expected of.
+        of benchmarks and pass@k; and of further pairs of arms that something was expected of.
         """
         pairs = [{c.arm.name, c.other.name} for c in self.comparisons]
         further = [c for c in self.expected if {c.arm.name, c.other.name} not in pairs]
         by_seeds = [c for table in self.budgets.values() for c in table.by_seeds]
         scored = sum(len(b.compared()) + len(b.compared(late=True)) for b in self.benchmarks)
+        scored += sum(len(t.compared) for b in self.benchmarks for t in sampled_tasks(b))
         return scored + sum(
             c.verdict != "not known" for c in [*self.comparisons, *further, *by_seeds]
         )

@@ -44,6 +44,9 @@ def run_row(run: RunResults) -> dict[str, Any]:
     row |= {column_name(path): value for path, value in flat(run.evaluation).items()}
     for task, result in (run.suite.tasks if run.suite else {}).items():
         row |= {f"suite_{task}": result.value, f"suite_{task}_se": result.se}
+        for key, score in result.sampled_figures(task).items():
+            name = f"suite_{key.replace('/', '_')}"
+            row |= {name: score.value, f"{name}_se": score.se}
     return row
 
 

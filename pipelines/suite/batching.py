@@ -43,6 +43,11 @@ class Opening:
     decoding: Decoding
     repeat: int
 
+    @property
+    def z(self) -> int:
+        """Which z of the prompt's: one for each repeat, or the first for all of them."""
+        return self.repeat if self.decoding.fresh_z else 0
+
 
 def grouped_by_prompt(requests: Sequence[Encoded], context: int) -> tuple[list[Question], int]:
     """Questions with the indices of their requests, and how many requests were cut from the left to

@@ -21,12 +21,14 @@ class Decoding:
     until: tuple[str, ...]  # strings that end it
     temperature: float
     new: int  # tokens at most
+    fresh_z: bool = False  # whether z is drawn anew for each repeat of a prompt
 
 
 def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decoding:
     """The decoding that a task's settings ask for, after a prompt of so many tokens.
 
-    Where a task allows more new tokens than the model's context, half of it is for them.
+    Where a task allows more new tokens than the model's context, half of it is for them. Repeats of
+    a prompt have a z each where tokens are drawn, unless ``fresh_z``, our own setting, says more.
 
     Raises UserError for a way of decoding that is not supported.
     """
@@ -36,6 +38,7 @@ def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decodi
     temperature = cast(float, kwargs.pop("temperature", 1.0))
     if not kwargs.pop("do_sample"):
         temperature = 0.0
+    fresh_z = cast(bool, kwargs.pop("fresh_z", temperature > 0))
     if (total := kwargs.pop("max_length", None)) is not None:
         new = cast(int, total) - prompt
     if not temperature:
@@ -49,7 +52,8 @@ def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decodi
             "one, or one drawn from all at a temperature"
         )
     new = max(0, new)
-    return Decoding(tuple(until), temperature, new if new < context else context // 2)
+    new = new if new < context else context // 2
+    return Decoding(tuple(until), temperature, new, fresh_z)
 
 
 class Ending:

@@ -264,8 +264,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             self.truncated += len(prompt) > room
             key = tuple(prompt[-room:]), decoding
             repeat = seen[key] = seen.get(key, -1) + 1
-            # without sampling a repeat would be the same
-            opening = Opening(*key, repeat if decoding.temperature else 0)
+            # where nothing varies a repeat would be the same
+            opening = Opening(*key, repeat if decoding.temperature or decoding.fresh_z else 0)
             openings.setdefault(opening, []).append(i)
         results = [""] * len(requests)
         with self.progress("continuations", len(requests), disable_tqdm) as progress:
@@ -286,7 +286,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         ids, padding = left_padded(prompts)
         noise = None
         if bits := self.model.config.latent_bits:
-            repeats = [opening.repeat for opening in batch]
+            repeats = [opening.z for opening in batch]
             purpose = Purpose.GENERATION
             noise = latent_noise(prompts, decoding.new, 1, bits, self.seed, purpose, repeats)[0]
         ending = Ending(len(batch), decoding.until, self.eot_token_id, self.tokens.bytes_of)

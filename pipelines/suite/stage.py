@@ -5,17 +5,15 @@
 Writes results/<experiment>/<run>/suite.json (all figures), suite_scores.json (the score of each
 document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/ (prompts, answers
 and scores, as lm_eval logs them, packed), and adds them to the MLflow run of the training. A run
-that lists `budgets` is scored at each of them.
+that lists `budgets` is scored at each of them; answers for pass@k are drawn of the last.
 
 Each task's outcome is kept in resume/ until all are done: a stage that was killed goes on there.
 """
 
 import gzip
-import json
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 
@@ -37,64 +35,29 @@ from pipelines.artifacts.suite_results import (
     SuiteResults,
     TaskResult,
     TaskScore,
+    sampled_key,
 )
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
-from pipelines.common.atomic_files import alone, replace_file, replace_folder
+from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.printable import printable
 from pipelines.common.source_code import code_version
 from pipelines.common.strict_json import dumps
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
 from pipelines.config.schema import Experiment
-from pipelines.config.suite import Suite, SuiteTask
+from pipelines.config.suite import Suite
 from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
+from pipelines.suite.pass_at_k import SampledOutcome, run_sampled, samplings
+from pipelines.suite.progress import Progress
+from pipelines.suite.task_figures import LoggedSample
 from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tracking.figures import log_suite
 from pipelines.tracking.run import Tracking
 
 SAMPLES = "suite_samples"
-
-
-class Progress:
-    """The outcomes of a checkpoint's tasks so far, in files that survive a kill."""
-
-    def __init__(self, folder: Path, decisive: str) -> None:
-        self.folder, self.decisive = folder, decisive
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def path(self, name: str, spec: SuiteTask) -> Path:
-        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()[:16]
-        return self.folder / f"{name}-{key}.json"
-
-    def read(self, name: str, spec: SuiteTask) -> Outcome | None:
-        path = self.path(name, spec)
-        if not path.exists():
-            return None
-        try:
-            # no pydantic: a text of a benchmark may hold what is no Unicode character
-            result, scores, log = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(log, list):
-                raise TypeError
-            known = result_files.validate(TaskResult, json.dumps(result).encode())
-            return Outcome(known, scores, log)
-        except (OSError, ValueError, TypeError, RecursionError):
-            print(f"{path} is damaged: {name} is scored again", flush=True)
-            return None
-
-    def write(self, name: str, spec: SuiteTask, outcome: Outcome) -> None:
-        with replace_file(self.path(name, spec)) as file:
-            result, scores, log = outcome
-            file.write(dumps([asdict(result), scores, log]).encode())
-
-    def remove(self, tasks: dict[str, SuiteTask]) -> None:
-        """Those of other settings or another checkpoint stay."""
-        for name, spec in tasks.items():
-            self.path(name, spec).unlink(missing_ok=True)
-        with suppress(OSError):  # not empty
-            self.folder.rmdir()
 
 
 @dataclass
@@ -105,11 +68,32 @@ class Scored:
     manifest: Manifest
     samples: int  # of z; 1 for a baseline
     outcomes: dict[str, Outcome]
+    sampled: dict[str, list[SampledOutcome]]  # several answers a prompt
     skipped: dict[str, str]  # why
     progress: Progress
 
     def results(self) -> dict[str, TaskResult]:
-        return {task: outcome.result for task, outcome in self.outcomes.items()}
+        sampled = {task: [each.score for each in ways] for task, ways in self.sampled.items()}
+        return {
+            task: replace(outcome.result, sampled=sampled.get(task, []))
+            for task, outcome in self.outcomes.items()
+        }
+
+    def documents(self) -> Iterator[tuple[str, list[float]]]:
+        """What suite_scores.json has of each figure: of every document."""
+        for task, outcome in self.outcomes.items():
+            if outcome.scores is not None:
+                yield task, outcome.scores
+            for each in self.sampled.get(task, []):
+                for figure, values in each.documents.items():
+                    yield sampled_key(task, each.score.sampling, figure), values
+
+    def logs(self) -> Iterator[tuple[str, list[LoggedSample]]]:
+        """What was asked and answered, by the name of a file."""
+        for task, outcome in self.outcomes.items():
+            yield task, outcome.log
+            for each in self.sampled.get(task, []):
+                yield f"{task}.{each.score.sampling.name}", each.log
 
 
 def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
@@ -140,24 +124,38 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         weights=suite.weights,
     )
     progress = Progress(folder, decisive(suite, manifest, budget))
-    scored = Scored(budget, manifest, lm.samples, {}, {}, progress)
+    scored = Scored(budget, manifest, lm.samples, {}, {}, {}, progress)
     at = f" at {budget.listed:,} tokens" if run.budgets else ""
     for task, spec in suite.tasks.items():
-        outcome = progress.read(task, spec)
-        if outcome is None:
-            try:
-                outcome = run_task(lm, task, spec, suite)
-            except Skipped as reason:
-                scored.skipped[task] = str(reason)
-                if whole:
-                    print(printable(f"{name}: skipped {task}: {reason}"), flush=True)
-                continue
-            progress.write(task, spec, outcome)
+        try:
+            make = partial(run_task, lm, task, spec, suite)
+            outcome = progress.outcome(task, spec, Outcome, make)
+        except Skipped as reason:
+            scored.skipped[task] = str(reason)
+            if whole:
+                print(printable(f"{name}: skipped {task}: {reason}"), flush=True)
+            continue
         scored.outcomes[task] = outcome
         value, se = outcome.result.value, outcome.result.se
         error = "" if se is None else f" ± {se:.4f}"
         print(f"{name}{at}: {task} {value:.4f}{error} ({spec.label})", flush=True)
+        if whole and suite.pass_at_k.samples and task in suite.pass_at_k.tasks:
+            scored.sampled[task] = sample_answers(lm, name, task, suite, progress)
     return scored
+
+
+def sample_answers(
+    lm: FreeTransformerLM, name: str, task: str, suite: Suite, progress: Progress
+) -> list[SampledOutcome]:
+    """Several answers to each prompt of a task, in every way that the model allows."""
+    spec, outcomes = suite.tasks[task], []
+    for sampling in samplings(suite.pass_at_k, lm.model.latent is not None):
+        make = partial(run_sampled, lm, task, spec, suite, sampling)
+        outcome = progress.outcome(f"{task}.{sampling.name}", spec, SampledOutcome, make)
+        values = (f"{k} {value.value:.4f}" for k, value in outcome.score.figures().items())
+        print(f"{name}: {task}, {sampling.name}: {', '.join(values)}", flush=True)
+        outcomes.append(outcome)
+    return outcomes
 
 
 def last_third(budgets: list[SuiteBudget]) -> SuiteLastThird:
@@ -194,14 +192,12 @@ def suite_results(experiment: Experiment, name: str, series: list[Scored]) -> Su
 
 
 def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
-    outcomes = final.outcomes.items()
-    scores = {task: outcome.scores for task, outcome in outcomes if outcome.scores is not None}
     with replace_folder(folder / SAMPLES) as samples:
-        for task, outcome in outcomes:  # packed: prompts repeat their examples
+        for task, log in final.logs():  # packed: prompts repeat their examples
             with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
-                lines = (dumps(sample, ensure_ascii=False) for sample in outcome.log)
+                lines = (dumps(sample, ensure_ascii=False) for sample in log)
                 file.writelines(f"{line}\n" for line in lines)
-    result_files.write(folder / "suite_scores.json", scores, indent=None)
+    result_files.write(folder / "suite_scores.json", dict(final.documents()), indent=None)
     metrics = {task: result.value for task, result in results.tasks.items()}
     result_files.write(folder / "suite_metrics.json", metrics)
     result_files.write(folder / "suite.json", results)
@@ -236,7 +232,7 @@ def score_run(experiment: Experiment, name: str, frozen: Frozen | None = None) -
         write_files(results_folder(experiment.name, name), results, series[-1])
         track(experiment, name, results, series[-1])
         for scored in series:
-            scored.progress.remove(experiment.suite.tasks)
+            scored.progress.remove()
 
 
 def main(name: str) -> None:

@@ -98,6 +98,20 @@ def check_key(name: str, task: str, key: str) -> None:
         refuse_key(name, key, metrics, config.get("filter_list"))
 
 
+def check_generates(name: str, task: str) -> None:
+    """Raise UserError if several answers cannot be drawn to the prompts of ``task``, as far as its
+    file says.
+    """
+    entry = entries_of(task)[task]
+    what = "is several tasks" if entry.kind in (Kind.GROUP, Kind.TAG) else ""
+    if entry.kind is Kind.TASK:
+        config = load_yaml(entry.yaml_path, resolve_func=False, recursive=True)
+        if (kind := config.get("output_type", "generate_until")) != "generate_until":
+            what = f"generates no answers: {kind}"
+    if what:
+        raise UserError(f"suite.pass_at_k.tasks: {name} {what}")
+
+
 def refuse_key(entry: str, key: str, metrics: list[str], filters: list[Any] | None) -> None:
     """Raise UserError unless ``key`` is one of ``metrics`` behind one of ``filters``."""
     names = [each["name"] for each in filters or [{"name": "none"}]]

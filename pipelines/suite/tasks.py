@@ -89,15 +89,17 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
         return f"task {self.config.task}: {which}"
 
 
-def load(task: str) -> dict[str, Any]:
-    """The harness's tasks and groups by name; raises Skipped if their data are of no use."""
+def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
+    """The harness's tasks, of this kind, and groups by name; raises Skipped if their data are of no
+    use.
+    """
     entries = entries_of(task)
     entry = entries[task]
     ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
     try:
         with quiet(logging.ERROR):  # it warns of settings that its own tasks leave out
             built = TaskFactory().build(
-                entry, overrides={"class": StoredTask} if ours else None, registry=dict(entries)
+                entry, overrides={"class": kind} if ours else None, registry=dict(entries)
             )
             manager = TaskManager(include_defaults=False)
             return dict(manager.load(built if isinstance(built, list) else [built]))
@@ -153,16 +155,24 @@ def configure(name: str, spec: SuiteTask, loaded: dict[str, Any], seed: int) -> 
         refuse_key(name, spec.key, list(task.aggregation()), task.config.filter_list)
 
 
-def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
-    """Run ``spec``, the entry ``name`` of suite.tasks.
+def prepare(
+    name: str, spec: SuiteTask, suite: Suite, kind: type[StoredTask] = StoredTask
+) -> dict[str, Any]:
+    """The tasks behind ``spec``, the entry ``name`` of suite.tasks, ready to be run.
 
-    Raises Skipped if it cannot be run here, or one of its documents cannot be scored; UserError for
-    what is wrong with the entry.
+    Raises Skipped if they cannot be run here, UserError for what is wrong with the entry.
     """
     check_names({name: spec.task})
     check_programs(spec.task, suite.run_code)
-    loaded = load(spec.task)
+    loaded = load(spec.task, kind)
     configure(name, spec, loaded, suite.seed)
+    return loaded
+
+
+def run(lm: Scorer, loaded: dict[str, Any], suite: Suite, bootstrap: int) -> tuple[Any, float]:
+    """What the harness says of loaded tasks, and the seconds it took; raises Skipped if one of
+    their documents cannot be scored.
+    """
     random.seed(suite.seed)
     np.random.seed(suite.seed)
     torch.manual_seed(suite.seed)
@@ -174,13 +184,23 @@ def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
                 lm,
                 loaded,
                 limit=suite.limit,
-                bootstrap_iters=BOOTSTRAP,
+                bootstrap_iters=bootstrap,
                 log_samples=True,
                 confirm_run_unsafe_code=True,  # check_programs has asked for more
             )
     except UserError as error:  # a document that no model, or not this one, can be asked about
         raise Skipped(str(error)) from error
-    seconds = perf_counter() - begin
+    return results, perf_counter() - begin
+
+
+def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
+    """Run ``spec``, the entry ``name`` of suite.tasks.
+
+    Raises Skipped if it cannot be run here, or one of its documents cannot be scored; UserError for
+    what is wrong with the entry.
+    """
+    loaded = prepare(name, spec, suite)
+    results, seconds = run(lm, loaded, suite, BOOTSTRAP)
     tasks = loaded["tasks"]
     top = spec.task if len(tasks) > 1 else next(iter(tasks))
     if spec.key not in results["results"][top]:
@@ -195,8 +215,10 @@ def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
         if sample["filter"] == chosen
     ]
     result = task_result(lm, spec, top, loaded, results, samples, seconds)
-    return Outcome(
-        result,
-        document_scores(metric, result.value, samples),
-        json.loads(json.dumps(samples, default=handle_non_serializable)),
-    )
+    return Outcome(result, document_scores(metric, result.value, samples), as_logged(samples))
+
+
+def as_logged(samples: list[LoggedSample]) -> list[LoggedSample]:
+    """As plain data."""
+    logged: list[LoggedSample] = json.loads(json.dumps(samples, default=handle_non_serializable))
+    return logged

@@ -89,6 +89,9 @@ def log_suite(
             on = benchmark(name, suite)
             of = (model["name"], on["name"], on["digest"])
             log.log_figures("suite", scores(name, score), trained, of, at)
+            if isinstance(score, TaskResult):
+                for key, each in score.sampled_figures(name).items():
+                    log.log_figures("suite", scores(key, each), trained, of, at)
 
 
 def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:

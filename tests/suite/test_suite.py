@@ -258,7 +258,7 @@ def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
     progress = suite.Progress(tmp_path / "baseline.suite", "decisive")
     outcome = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
     progress.write("words", spec, outcome)
-    assert progress.read("words", spec) == outcome
+    assert progress.read("words", spec, Outcome) == outcome
     progress.path("words", spec).write_bytes(content)
-    assert progress.read("words", spec) is None
+    assert progress.read("words", spec, Outcome) is None
     assert "is damaged: words is scored again" in capsys.readouterr().out

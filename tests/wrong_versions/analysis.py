@@ -108,4 +108,18 @@ WRONG = [
         "(exponent * total)",
         "analysis/test_latent_probe.py::test_a_label_written_out_is_known_digit_by_digit_and_not_before",
     ),
+    Wrong(
+        "pass@k by the share of right answers, which is biased",
+        "analysis/pass_at_k.py",
+        "1 - comb(samples - c, k) / sets",
+        "1 - (1 - c / samples) ** k",
+        "analysis/test_pass_at_k.py::test_its_mean_over_all_outcomes_is_the_probability",
+    ),
+    Wrong(
+        "n and k of pass@k swapped",
+        "analysis/pass_at_k.py",
+        "comb(samples - c, k) / sets",
+        "comb(k, samples - c) / sets",
+        "analysis/test_pass_at_k.py::test_it_is_the_share_of_sets_with_a_right_answer",
+    ),
 ]

@@ -171,4 +171,37 @@ WRONG = [
         "report/test_explorer.py::test_what_a_model_writes_cannot_leave_the_data",
         "pipelines",
     ),
+    Wrong(
+        "pass@k set against the baseline at another temperature",
+        "report/benchmarks/pass_at_k.py",
+        "tokens = replace(sampling, varied=Varied.tokens)",
+        "tokens = sampled(arms[0].first, task)[0].sampling",
+        "report/benchmarks/test_pass_at_k.py::test_other_temperatures_are_not_compared",
+        "pipelines",
+    ),
+    Wrong(
+        "pass@k judged by the errors of two samples of prompts",
+        "report/benchmarks/pass_at_k.py",
+        "run.suite_scores.get(sampled_key(task.key, sampling, figure), [])",
+        "[]",
+        "report/benchmarks/test_pass_at_k.py::"
+        "test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored",
+        "pipelines",
+    ),
+    Wrong(
+        "means over seeds with unlike numbers of answers",
+        "report/benchmarks/pass_at_k.py",
+        "each.sampling == sampling and each.samples == n and",
+        "each.sampling == sampling and",
+        "report/benchmarks/test_pass_at_k.py::test_a_way_that_some_seed_has_not_is_left_out",
+        "pipelines",
+    ),
+    Wrong(
+        "comparisons of pass@k left out of the count",
+        "report/analysis.py",
+        "scored += sum(len(t.compared)",
+        "scored += 0 * sum(len(t.compared)",
+        "report/benchmarks/test_pass_at_k.py::test_these_comparisons_are_counted",
+        "pipelines",
+    ),
 ]

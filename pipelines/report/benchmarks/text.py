@@ -4,11 +4,13 @@ templates/benchmarks.prose.jinja.
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.report.arms import Arm
 from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, nearest, paper_name
+from pipelines.report.benchmarks.pass_at_k import SampledTask, sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, Task, alike, suite_of
 from pipelines.report.wording import listed
 
@@ -70,6 +72,11 @@ class View:
     beside: Beside | None
     late_beside: Beside | None
     in_the_paper: bool  # whether its tables have any of these benchmarks
+
+    @cached_property
+    def sampled(self) -> list[SampledTask]:
+        """pass@k of the tasks that several answers were drawn to."""
+        return sampled_tasks(self.family)
 
     @property
     def parameters(self) -> int:

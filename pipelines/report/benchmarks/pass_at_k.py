@@ -1,0 +1,117 @@
+"""Several answers to each prompt of a benchmark: pass@k and the share of distinct answers, by what
+varies between them.
+
+pass@k is compared as any benchmark is (table.py): a Free Transformer's answers, drawn in one way,
+with the plain baseline's, drawn at the same temperature. Nothing else is judged: the share of
+distinct answers is neither good nor bad, the ways within an arm share their models, and all answers
+of a baseline's likeliest tokens would be the same one.
+"""
+
+from dataclasses import dataclass, replace
+
+from pipelines.artifacts.run_results import RunResults
+from pipelines.artifacts.suite_results import SampledScore, Sampling, Varied, sampled_key
+from pipelines.report.arms import Arm
+from pipelines.report.benchmarks.table import Benchmarks, Score, Task, scores, suite_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """An arm's answers, drawn in one way."""
+
+    arm: Arm
+    sampling: Sampling
+    pass_at: list[Score]  # for each k
+    distinct: Score
+
+    @property
+    def varies(self) -> str:
+        return self.sampling.varied.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class SampledTask:
+    """A benchmark with several answers to each prompt."""
+
+    task: Task
+    samples: int  # n
+    ks: list[int]
+    rows: list[Row]
+
+    @property
+    def compared(self) -> list[Score]:
+        """Those with a verdict."""
+        every = [score for row in self.rows for score in row.pass_at]
+        return [score for score in every if score.verdict not in ("", "not known")]
+
+
+def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
+    """Of the tasks that several answers were drawn to; a way that is not known of some seed of an
+    arm, or not with as many answers, is left out.
+    """
+    tables = []
+    for task in family.tasks:
+        known = [each for run in family.runs for each in sampled(run, task)]
+        if known:
+            n, ks = known[0].samples, [*known[0].pass_at]
+            samplings = dict.fromkeys(each.sampling for each in known)
+            rows = [row for way in samplings for row in rows_of(family.arms, task, way, n, ks)]
+            order = [arm.name for arm in family.arms], [*Varied]
+            rows.sort(key=lambda r: (order[0].index(r.arm.name), order[1].index(r.sampling.varied)))
+            tables.append(SampledTask(task, n, ks, rows))
+    return tables
+
+
+def rows_of(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[int]) -> list[Row]:
+    """The arms whose answers were drawn in this way."""
+    figures = [*(f"pass_at_{k}" for k in ks), "distinct"]
+    *by_k, distinct = (as_benchmark(arms, task, sampling, n, figure) for figure in figures)
+    return [
+        Row(
+            arm,
+            sampling,
+            [each[arm.name] for each in by_k],
+            replace(distinct[arm.name], baseline=None, difference=None),
+        )
+        for arm in arms
+        if arm.name in distinct and not (arm.baseline and sampling.varied is not Varied.tokens)
+    ]
+
+
+def as_benchmark(
+    arms: list[Arm], task: Task, sampling: Sampling, n: int, figure: str
+) -> dict[str, Score]:
+    """A figure of answers drawn in this way, by arm, as if it were the score on a benchmark; the
+    baselines' tokens alone vary.
+    """
+    tokens = replace(sampling, varied=Varied.tokens)
+    return scores(
+        [
+            Arm(
+                arm.name,
+                [
+                    scored_by(run, task, tokens if arm.baseline else sampling, n, figure)
+                    for run in arm.runs
+                ],
+            )
+            for arm in arms
+        ],
+        task,
+        late=False,
+    )
+
+
+def scored_by(run: RunResults, task: Task, sampling: Sampling, n: int, figure: str) -> RunResults:
+    """The run with the figure in place of its score on the task; without it, with no score."""
+    suite, tasks = suite_of(run), {}
+    for each in sampled(run, task):
+        if each.sampling == sampling and each.samples == n and figure in each.figures():
+            score = each.figures()[figure]
+            tasks[task.key] = replace(suite.tasks[task.key], value=score.value, se=score.se)
+    documents = run.suite_scores.get(sampled_key(task.key, sampling, figure), [])
+    return replace(run, suite=replace(suite, tasks=tasks), suite_scores={task.key: documents})
+
+
+def sampled(run: RunResults, task: Task) -> list[SampledScore]:
+    result = suite_of(run).tasks.get(task.key)
+    return result.sampled if result else []

@@ -1,0 +1,160 @@
+"""Several answers to each prompt of a benchmark: pass@k, and how many of them are distinct.
+
+The harness repeats requests (`repeats`), and its filters may keep all answers (`take_first_k`). But
+its only pass@k is that of code_eval, which asks a hub for a scorer that runs programs without a
+sandbox. So each answer is scored here by the task itself, as if it were the only one.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ftmodel.analysis.pass_at_k import pass_at_k
+from ftmodel.analysis.statistics import mean_and_error
+from pipelines.artifacts.suite_results import SampledScore, Sampling, TaskScore, Varied
+from pipelines.common.errors import UserError
+from pipelines.config.suite import PassAtK, Suite, SuiteTask
+from pipelines.suite.task_figures import LoggedSample, Scorer
+from pipelines.suite.tasks import StoredTask, as_logged, prepare, run
+
+
+class SampledOutcome(NamedTuple):
+    """What one way of sampling the answers to a task has given."""
+
+    score: SampledScore
+    documents: dict[str, list[float]]  # each figure of the score, by document
+    log: list[LoggedSample]
+
+
+class RepeatedTask(StoredTask):
+    """A task with several answers to each document, all scored as the only one would be."""
+
+    def apply_filters(self) -> None:
+        answers: list[list[str]] = [instance.resps for instance in self.instances]
+        filtered: list[dict[str, list[Any]]] = [defaultdict(list) for _ in answers]
+        for number in range(self.config.repeats):
+            for instance, texts in zip(self.instances, answers, strict=True):
+                instance.resps = [texts[number]]
+            super().apply_filters()
+            for instance, results in zip(self.instances, filtered, strict=True):
+                for name, result in instance.filtered_resps.items():
+                    results[name].append(result)
+        for instance, texts, results in zip(self.instances, answers, filtered, strict=True):
+            instance.resps, instance.filtered_resps = texts, dict(results)
+
+    def process_results(self, doc: Any, results: list[list[Any]]) -> dict[str, list[float]]:
+        """By metric, the score of each answer."""
+        scores: dict[str, list[float]] = defaultdict(list)
+        for answer in results[0]:
+            for metric, score in super().process_results(doc, [answer]).items():
+                scores[metric].append(score)
+        return dict(scores)
+
+    def aggregation(self) -> dict[str, Callable[[list[list[float]]], float]]:
+        """Of all answers to all documents."""
+        return dict.fromkeys(super().aggregation(), share)
+
+
+def share(scores: list[list[float]]) -> float:
+    return sum(map(sum, scores)) / sum(map(len, scores))
+
+
+def samplings(settings: PassAtK, latent: bool) -> list[Sampling]:
+    """All ways to draw several answers: of a baseline by its tokens alone."""
+    tokens = [Sampling(Varied.tokens, t) for t in settings.temperatures]
+    if not latent:
+        return tokens
+    both = [Sampling(Varied.z_and_tokens, t) for t in settings.temperatures]
+    return [Sampling(Varied.z, 0.0), *tokens, *both]
+
+
+def run_sampled(
+    lm: Scorer, name: str, spec: SuiteTask, suite: Suite, sampling: Sampling
+) -> SampledOutcome:
+    """Draw several answers to each prompt of ``spec``, the entry ``name`` of suite.tasks.
+
+    Raises Skipped as `run_task`; UserError if the task does not generate answers, each of which is
+    right or wrong.
+    """
+    n, (metric, _, chosen) = suite.pass_at_k.samples, spec.key.partition(",")
+    loaded = prepare(name, spec, suite, RepeatedTask)
+    task = next(iter(loaded["tasks"].values()))
+    if len(loaded["tasks"]) > 1 or not isinstance(task, RepeatedTask):
+        raise UserError(f"suite.pass_at_k.tasks: {name} is not one task with stored data")
+    if task.OUTPUT_TYPE != "generate_until":
+        raise UserError(f"suite.pass_at_k.tasks: {name} generates no answers")
+    task.set_config("repeats", n)
+    task.set_config("generation_kwargs", settings_of(sampling), update=True)
+    results, seconds = run(lm, loaded, suite, bootstrap=0)
+    samples = [s for s in results["samples"][task.config.task] if s["filter"] == chosen]
+    if {score for sample in samples for score in sample[metric]} - {0, 1}:
+        raise UserError(f"suite.pass_at_k.tasks: {name}: {metric} is not 0 or 1 of each answer")
+    documents = figures(samples, metric, suite.pass_at_k, equal_answers(task, metric))
+    scores = {figure: mean(values) for figure, values in documents.items()}
+    pass_at = {k: scores[f"pass_at_{k}"] for k in suite.pass_at_k.k}
+    score = SampledScore(sampling, n, pass_at, scores["distinct"], seconds)
+    return SampledOutcome(score, documents, as_logged(samples))
+
+
+def settings_of(sampling: Sampling) -> dict[str, Any]:
+    """For a task's generation_kwargs."""
+    return {
+        "do_sample": sampling.temperature > 0,
+        "temperature": sampling.temperature,
+        "fresh_z": sampling.varied is not Varied.tokens,
+    }
+
+
+def figures(
+    samples: list[LoggedSample],
+    metric: str,
+    settings: PassAtK,
+    equal: Callable[[Any, Any], bool] | None,
+) -> dict[str, list[float]]:
+    """Of each document, as SampledScore names them; ``equal`` as `equal_answers` says."""
+    n = settings.samples
+    right = [int(sum(sample[metric])) for sample in samples]
+    by_k = {f"pass_at_{k}": pass_at_k(n, right, k).tolist() for k in settings.k}
+    if equal is None:
+        different = [len({*map(program_text, sample["resps"][0])}) for sample in samples]
+    else:
+        different = [distinct(sample["filtered_resps"][0], equal) for sample in samples]
+    return by_k | {"distinct": [number / n for number in different]}
+
+
+def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool] | None:
+    """Whether the task's own metric takes one extracted answer for another; None for programs,
+    which are compared by their text.
+    """
+    if (function := task._metric_fn_list.get(metric)) is None:
+        return None
+    keywords = task._metric_fn_kwargs[metric]
+
+    def equal(one: Any, other: Any) -> bool:
+        return bool(function(references=[one], predictions=[other], **keywords)[metric] == 1)
+
+    return equal
+
+
+def distinct(answers: Sequence[Any], equal: Callable[[Any, Any], bool]) -> int:
+    """How many of ``answers`` are different from all before them."""
+    kept: list[Any] = []
+    for answer in dict.fromkeys(answers):
+        if not any(equal(answer, other) for other in kept):
+            kept.append(answer)
+    return len(kept)
+
+
+def program_text(text: str) -> str:
+    """A program without blank lines, lines that are comments, and spaces that end lines."""
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join(line for line in lines if not re.fullmatch(r"\s*(#.*)?", line))
+
+
+def mean(values: list[float]) -> TaskScore:
+    """Over documents."""
+    found = mean_and_error(torch.tensor(values, dtype=torch.float64))
+    return TaskScore(found["mean"], found["se"] if len(values) > 1 else None)

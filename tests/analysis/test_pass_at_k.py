@@ -1,0 +1,53 @@
+"""pass@k against counting: over all sets of answers, and over all outcomes of n answers."""
+
+from itertools import combinations
+from math import comb
+from statistics import fmean
+
+import pytest
+
+from ftmodel.analysis.pass_at_k import pass_at_k
+
+CASES = [(n, k) for n in range(1, 8) for k in range(1, n + 1)]
+
+
+@pytest.mark.parametrize(("n", "k"), CASES)
+def test_it_is_the_share_of_sets_with_a_right_answer(n, k):
+    estimates = pass_at_k(n, range(n + 1), k)
+    assert estimates.shape == (n + 1,)
+    for c, estimate in enumerate(estimates.tolist()):
+        answers = [True] * c + [False] * (n - c)
+        assert estimate == pytest.approx(fmean(any(chosen) for chosen in combinations(answers, k)))
+
+
+@pytest.mark.parametrize(("n", "k"), CASES)
+def test_its_mean_over_all_outcomes_is_the_probability(n, k):
+    for p in (0.05, 0.3, 0.9):
+        chances = [comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+        estimates = pass_at_k(n, range(n + 1), k).tolist()
+        mean = sum(chance * value for chance, value in zip(chances, estimates, strict=True))
+        assert mean == pytest.approx(1 - (1 - p) ** k)
+
+
+def test_many_answers_lose_no_precision():
+    """Against the product of Chen et al., whose code is 1 − Π (1 − k / i), i = n − c + 1 … n."""
+    n, k = 1000, 100
+    for c in (1, 7, 400):
+        product = 1.0
+        for i in range(n - c + 1, n + 1):
+            product *= 1 - k / i
+        assert pass_at_k(n, [c], k).item() == pytest.approx(1 - product, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n", "right", "k", "words"),
+    [
+        (3, [1], 4, "k = 4 is outside 1 … 3"),
+        (3, [1], 0, "k = 0 is outside 1 … 3"),
+        (3, [1, 4], 2, "4 right answers are outside 0 … 3"),
+        (3, [-1], 2, "-1 right answers are outside"),
+    ],
+)
+def test_what_cannot_be_is_refused(n, right, k, words):
+    with pytest.raises(ValueError, match=words):
+        pass_at_k(n, right, k)

@@ -1,0 +1,289 @@
+"""Several answers to each prompt: what varies between them, how each is scored, which differ."""
+
+import itertools
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pipelines.artifacts.suite_results import Sampling, Varied
+from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.config.suite import PassAtK, Scoring
+from pipelines.suite import benchmark_data, sandbox
+from pipelines.suite.lm import FreeTransformerLM
+from pipelines.suite.pass_at_k import (
+    distinct,
+    program_text,
+    run_sampled,
+    samplings,
+)
+from pipelines.suite.task_index import check_generates
+from pipelines.suite.tasks import run_task
+from pipelines.tokenize.vocabulary import train_bpe
+from tests.support.benchmark_models import Scripted, entry, settings
+
+IDIOMS = entry("ft_idioms", "exact_match,remove_whitespace")
+FUNCTIONS = entry("ft_functions", "pass@1,sandbox")
+Z = Sampling(Varied.z, 0.0)
+TOKENS = Sampling(Varied.tokens, 0.8)
+BOTH = Sampling(Varied.z_and_tokens, 0.8)
+TEXT = "if __name__ == '__main__': import re, os, sys; def add(a, b): return a + b  # for i in x"
+
+
+def rows(name):
+    return [json.loads(s) for s in (ROOT / f"tasks/mini/{name}.jsonl").read_text().splitlines()]
+
+
+def suite(samples=4, k=(1, 2), tasks=("x",), **changes):
+    return settings(pass_at_k=PassAtK(samples, [*k], [0.8], [*tasks]), **changes)
+
+
+class Reciting(Scripted):
+    """Gives one answer after the other, by prompt."""
+
+    def __init__(self, answers):
+        given = {prompt: itertools.cycle(each) for prompt, each in answers.items()}
+        super().__init__(answer=lambda prompt: next(given[prompt]))
+
+
+# ------------------------------------------------------------------------------ scored one by one
+
+
+def test_each_answer_is_scored_as_the_only_one_would_be():
+    """Right answers in different places among wrong ones: 0, 1, 2 … 4 of them, by document."""
+    docs = rows("idioms")[:5]
+    answers = {
+        doc["prompt"]: [f" {doc['answer']}\t" if i in right else f"not {i}" for i in range(4)]
+        for doc, right in zip(docs, [(), (3,), (1, 2), (0, 1, 3), (0, 1, 2, 3)], strict=True)
+    }
+    score, documents, log = run_sampled(
+        Reciting(answers), "x", IDIOMS, suite(k=(1, 2, 4), limit=5), TOKENS
+    )
+    assert documents["pass_at_1"] == [0, 1 / 4, 2 / 4, 3 / 4, 1]
+    assert documents["pass_at_2"] == pytest.approx([0, 3 / 6, 5 / 6, 1, 1])
+    assert documents["pass_at_4"] == [0, 1, 1, 1, 1]
+    assert documents["distinct"] == [4 / 4, 4 / 4, 3 / 4, 2 / 4, 1 / 4]
+    assert (score.sampling, score.samples) == (TOKENS, 4)
+    assert score.pass_at[1].value == pytest.approx(0.5)
+    # values 0, 1/4 … 1: sample variance 5/32
+    assert score.pass_at[1].se == pytest.approx((5 / 32 / 5) ** 0.5)
+    assert score.distinct.value == pytest.approx(14 / 20)
+    assert [sample["resps"][0] for sample in log] == [*answers.values()]
+    assert log[1]["exact_match"] == [0, 0, 0, 1]
+    assert json.loads(json.dumps(log)) == log
+
+
+def test_one_answer_is_the_benchmark_itself():
+    known = {doc["prompt"]: doc["answer"] for doc in rows("idioms")[::2]}
+    model = Scripted(answer=lambda prompt: known.get(prompt, "x"))
+    plain = run_task(model, "x", IDIOMS, settings())
+    score, documents, _ = run_sampled(model, "x", IDIOMS, suite(samples=1, k=[1]), Z)
+    assert documents["pass_at_1"] == plain.scores
+    assert score.pass_at[1].value == plain.result.value
+    assert score.pass_at[1].se == pytest.approx(plain.result.se)
+    assert score.distinct.value == 1
+
+
+def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(monkeypatch):
+    from datasets import Dataset, DatasetDict
+
+    doc = {"question": "How many?", "answer": "a sum\n#### 1200"}
+    data = DatasetDict({name: Dataset.from_list([doc] * 2) for name in ("train", "test")})
+    monkeypatch.setattr(benchmark_data, "load", lambda *_: data)
+    texts = itertools.cycle(
+        ["#### 1200", "so #### 1,200 it is", "#### 1200.", "none", "no number", "#### 7"]
+    )
+    gsm8k = entry("gsm8k", "exact_match,strict-match", shots=0)
+    model = Scripted(answer=lambda prompt: next(texts))
+    _, documents, _ = run_sampled(model, "x", gsm8k, suite(samples=6, k=(1, 4)), BOTH)
+    assert documents["pass_at_1"] == [3 / 6] * 2
+    assert documents["pass_at_4"] == [1] * 2
+    assert documents["distinct"] == [3 / 6] * 2  # 1200; no number; 7
+    assert model.settings[0]["temperature"] == 0.8 and model.settings[0]["do_sample"]
+
+
+def test_programs_run_in_the_sandbox_each_by_itself(monkeypatch):
+    ran = []
+
+    def run_programs(pairs):
+        ran.extend(program for program, _ in pairs)
+        return [SimpleNamespace(passed="good" in p, failure="wrong") for p, _ in pairs]
+
+    fake = SimpleNamespace(run_programs=run_programs, unavailable=lambda: None)
+    monkeypatch.setitem(sys.modules, "pipelines.suite.sandbox.run", fake)
+    monkeypatch.setattr(sandbox, "run", fake, raising=False)
+    docs = rows("functions")[:2]
+    answers = {
+        docs[0]["prompt"]: ["    good = 1", "    bad", "    good = 1  \n\n    # why", "    bad"],
+        docs[1]["prompt"]: ["    bad", "    bad", "    bad", "    worse"],
+    }
+    code = suite(limit=2, run_code=True)
+    _, documents, log = run_sampled(Reciting(answers), "x", FUNCTIONS, code, TOKENS)
+    assert documents["pass_at_1"] == [2 / 4, 0]
+    assert documents["pass_at_2"] == pytest.approx([5 / 6, 0])
+    assert documents["distinct"] == [2 / 4, 2 / 4]
+    assert log[0]["filtered_resps"] == [[["passed"], ["wrong"]] * 2]
+    expected = [prompt + text for prompt, texts in answers.items() for text in texts]
+    assert sorted(ran) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("return 1", "return 1  \n\n\t\n", True),
+        ("  # how\n  return 1", "  return 1", True),
+        ("  return 1", "return 1", False),
+        ("return 1  # how", "return 1", False),
+        ("return a", "return b", False),
+    ],
+)
+def test_what_makes_programs_distinct(one, other, same):
+    assert (program_text(one) == program_text(other)) is same
+
+
+def test_what_the_metric_takes_for_one_another_counts_once():
+    assert distinct(["a", "A", "b", "a", "B", "c"], lambda x, y: x.lower() == y.lower()) == 3
+
+
+# ------------------------------------------------------------------------------------ what varies
+
+
+def test_a_baseline_has_its_temperature_alone():
+    asked = PassAtK(2, [1], [0.2, 0.8])
+    cold = Sampling(Varied.tokens, 0.2)
+    assert samplings(asked, latent=False) == [cold, TOKENS]
+    assert samplings(asked, latent=True) == [
+        Z, cold, TOKENS, Sampling(Varied.z_and_tokens, 0.2), BOTH
+    ]  # fmt: skip
+    assert [s.name for s in samplings(asked, latent=True)] == [
+        "z", "tokens_0.2", "tokens_0.8", "z_and_tokens_0.2", "z_and_tokens_0.8"
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def make_lm(make_model):
+    tokenizer = train_bpe([TEXT.encode()] * 3, 300, "<|endoftext|>")
+
+    def make(model=None, latent_bits=3, batch_tokens=2000, seed=0):
+        if model is None:
+            shape = dict(d_model=32, ffn_width=48, context=64, latent_bits=latent_bits, tied=False)
+            model = make_model(vocab_size=tokenizer.vocab_size, **shape)
+        device = torch.device("cpu")
+        return FreeTransformerLM(
+            model, tokenizer, device, scoring=Scoring.marginal, samples=2,
+            batch_tokens=batch_tokens, seed=seed,
+        )  # fmt: skip
+
+    return make
+
+
+def drawn(lm, sampling, samples=6):
+    """The texts of each document."""
+    _, _, log = run_sampled(lm, "x", IDIOMS, suite(samples=samples, limit=4), sampling)
+    return [sample["resps"][0] for sample in log]
+
+
+def certain(lm):
+    """A model whose tokens follow from text and z: sampled ones are the likeliest, too."""
+    with torch.no_grad():
+        if lm.model.latent is not None:
+            lm.model.latent.post_sampler.mul_(20)
+        lm.model.readout.weight.mul_(1e4)
+    return lm
+
+
+def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm):
+    lm = certain(make_lm())
+    greedy = drawn(lm, Z)
+    assert drawn(lm, BOTH) == greedy
+    assert all(len({*texts}) > 1 for texts in greedy)
+    assert drawn(lm, TOKENS) == [[texts[0]] * 6 for texts in greedy]
+    assert all(len({*texts}) == 1 for texts in drawn(certain(make_lm(latent_bits=0)), TOKENS))
+
+
+def test_where_z_means_nothing_only_tokens_bring_other_answers(make_lm):
+    lm = make_lm()
+    with torch.no_grad():
+        lm.model.latent.post_sampler.zero_()
+    assert all(len({*texts}) == 1 for texts in drawn(lm, Z))
+    assert drawn(lm, TOKENS) == drawn(lm, BOTH)
+    assert all(len({*texts}) == 6 for texts in drawn(lm, TOKENS))
+
+
+def test_the_first_answer_of_z_alone_is_the_benchmarks_own(make_lm):
+    lm = make_lm()
+    plain = run_task(lm, "x", IDIOMS, settings(limit=4))
+    assert [texts[0] for texts in drawn(lm, Z)] == [s["resps"][0][0] for s in plain.log]
+
+
+@pytest.mark.parametrize("sampling", [Z, TOKENS, BOTH], ids=lambda s: s.name)
+def test_answers_depend_on_the_seed_alone(make_lm, sampling):
+    lm = make_lm()
+    texts = drawn(lm, sampling)
+    assert drawn(lm, sampling) == texts
+    for batch_tokens in (1, 100):
+        assert drawn(make_lm(lm.model, batch_tokens=batch_tokens), sampling) == texts
+    assert [each[:3] for each in texts] == drawn(lm, sampling, samples=3)
+    assert drawn(make_lm(lm.model, seed=1), sampling) != texts
+
+
+# ---------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "words"),
+    [
+        ("ft_snippets", "acc,none", "x generates no answers"),
+        ("ft_passages", "bits_per_byte,none", "x generates no answers"),
+    ],
+)
+def test_a_task_that_generates_nothing_is_refused(task, key, words):
+    model = Scripted()
+    with pytest.raises(UserError, match=rf"^suite\.pass_at_k\.tasks: {words}"):
+        run_sampled(model, "x", entry(task, key), suite(), TOKENS)
+    with pytest.raises(UserError, match=rf"^suite\.pass_at_k\.tasks: {words}"):
+        check_generates("x", task)
+    assert not model.pairs
+
+
+def test_what_generates_and_what_is_several_is_known_before_anything_is_trained():
+    for task in ("ft_functions", "ft_mbpp", "ft_human_eval_plus", "gsm8k", "nq_open"):
+        check_generates("x", task)
+    with pytest.raises(UserError, match="x is several tasks"):
+        check_generates("x", "ft_mmlu")
+
+
+def test_a_score_between_right_and_wrong_is_refused(monkeypatch):
+    from pipelines.suite.pass_at_k import StoredTask
+
+    half = lambda self, doc, results: {"exact_match": 0.5}  # noqa: E731
+    monkeypatch.setattr(StoredTask, "process_results", half)
+    with pytest.raises(UserError, match="exact_match is not 0 or 1 of each answer"):
+        run_sampled(Scripted(), "x", IDIOMS, suite(limit=2), TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"samples": -1}, r"samples: -1 is outside 0 … 10000"),
+        ({"k": [1, 5]}, r"k\.1: 5 is outside 1 … 4, the number of samples"),
+        ({"k": [0]}, r"k\.0: 0 is outside 1"),
+        ({"k": [1, 1]}, r"k: \[1, 1\] has one of them twice"),
+        ({"k": []}, "k: empty, but samples is 4"),
+        ({"temperatures": [0.0]}, r"temperatures\.0: 0\.0 must be positive"),
+        ({"temperatures": []}, "temperatures: empty"),
+        ({"tasks": []}, "tasks: empty"),
+        ({"tasks": ["idiom"]}, r"tasks\.0: 'idiom' is not under suite\.tasks"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(changes, words):
+    asked = replace(PassAtK(4, [1, 4], [0.8], ["idioms"]), **changes)
+    whole = settings(name="mini", tasks={"idioms": IDIOMS}, pass_at_k=asked)
+    with pytest.raises(ValueError, match=rf"^pass_at_k\.{words}"):
+        whole.validate()
+    if changes != {"samples": -1}:
+        replace(whole, pass_at_k=replace(asked, samples=0)).validate()  # it is off
