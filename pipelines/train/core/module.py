@@ -116,7 +116,11 @@ class TrainingModule(L.LightningModule):
             key = lr if own is None else own, decay if parameter.dim() > 1 else 0.0
             groups.setdefault(key, []).append(parameter)
         optimizer = torch.optim.AdamW(
-            [{"params": ps, "lr": rate, "weight_decay": wd} for (rate, wd), ps in groups.items()],
+            [
+                {"params": parameters, "lr": rate, "weight_decay": wd}
+                for (rate, wd), parameters in groups.items()
+                if parameters  # the first is the one whose rate the curve shows
+            ],
             lr=lr,
             betas=(self.optim.beta1, self.optim.beta2),
             fused=True,
