@@ -33,7 +33,7 @@ def in_llama_cpp():
             ["node", SCRIPT], input=json.dumps(asked), capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(done.stdout)
 
     return run
 

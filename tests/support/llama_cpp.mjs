@@ -32,12 +32,12 @@ for (const prompt of asked.prompts) {
     }
     continued.push(tokens);
 }
-console.log(JSON.stringify({
+const answer = {
     texts,
     decoded: texts.map((tokens) => model.detokenize(tokens)),
     continued,
     begin: model.tokens.bos,
     prepends: model.tokens.shouldPrependBosToken,
     context: model.trainContextSize,
-}));
-process.exit(0);
+};
+process.stdout.write(JSON.stringify(answer), () => process.exit(0));
