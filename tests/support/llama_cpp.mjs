@@ -7,11 +7,18 @@ import {pathToFileURL} from "node:url";
 const asked = JSON.parse(readFileSync(0, "utf8"));
 const entry = join(asked.folder, "node_modules/node-llama-cpp/dist/index.js");
 const {getLlama} = await import(pathToFileURL(entry));
-const llama = await getLlama({gpu: false, build: "never", skipDownload: true, logLevel: "error"});
+const llama = await getLlama({
+    gpu: false,
+    build: "never",
+    skipDownload: true,
+    logLevel: "error",
+    maxThreads: 1, // more would wait for one another on cores that others use
+});
 const model = await llama.loadModel({modelPath: asked.model, defaultContextFlashAttention: false});
 const texts = asked.texts.map((text) => model.tokenize(text));
 const context = await model.createContext({
     contextSize: model.trainContextSize,
+    threads: 1,
     experimentalKvCacheKeyType: "F32",
     experimentalKvCacheValueType: "F32",
 });
@@ -25,12 +32,12 @@ for (const prompt of asked.prompts) {
     }
     continued.push(tokens);
 }
-console.log(JSON.stringify({
+const answer = {
     texts,
     decoded: texts.map((tokens) => model.detokenize(tokens)),
     continued,
     begin: model.tokens.bos,
     prepends: model.tokens.shouldPrependBosToken,
     context: model.trainContextSize,
-}));
-process.exit(0);
+};
+process.stdout.write(JSON.stringify(answer), () => process.exit(0));
