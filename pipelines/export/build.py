@@ -80,6 +80,6 @@ def writer(
     if model.latent is not None:
         card = free_card.of_run(experiment, manifest, tokens)
         return partial(free_transformer.write, model=model, shards=shards, card=card)
-    card = model_card.of_run(experiment, manifest, tokens, to)
+    card = model_card.of_run(experiment, manifest, tokens)
     settings = hugging_face.configuration(model, shards)
     return partial(hugging_face.write, config=settings, model=model, shards=shards, card=card)

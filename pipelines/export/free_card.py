@@ -3,7 +3,7 @@
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
 from pipelines.config.schema import Experiment
-from pipelines.export.model_card import measured
+from pipelines.export.model_card import facts, measured
 
 CARD = """\
 ---
@@ -27,6 +27,7 @@ folder:
 | arm | Free Transformer, κ = {kappa} bits per token, H = {bits} |
 | data | {data}, hash {data_hash} |
 | trained on | {tokens:,} tokens, seed {seed} |
+| started from | {started} |
 | architecture | {architecture} |
 | revision of the code | {revision} |
 | trained on a | {device} |
@@ -73,23 +74,12 @@ BOUNDS = {
 
 
 def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    run, architecture = manifest.run, manifest.architecture
-    shape = {k: v for k, v in architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
-    if (block := architecture.get("latent_block")) is not None:
-        shape["latent_block"] = block
+    architecture = manifest.architecture
     bounds = bound_lines(experiment, manifest, tokens)
     return CARD.format(
-        run=manifest.run_name,
-        experiment=manifest.experiment,
-        kappa=fraction(run["kappa_bits"]),
+        **facts(manifest, tokens),
+        kappa=fraction(manifest.run["kappa_bits"]),
         bits=architecture["latent_bits"],
-        data=run["data"],
-        data_hash=manifest.data_hash,
-        tokens=tokens,
-        seed=run["seed"],
-        architecture=", ".join(f"{k} {v}" for k, v in shape.items()),
-        revision=manifest.git_revision or "not recorded",
-        device=manifest.device or "not recorded",
         bounds=bounds or "| bounds on the held-out NLL | not evaluated |\n",
         documents=DOCUMENTS if architecture.get("document_mask") else "",
         meaning=MEANING if bounds else "",

@@ -1,5 +1,7 @@
 """The README.md of an exported model, from the records of its run."""
 
+from typing import Any
+
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import results_folder
@@ -22,6 +24,7 @@ A decoder language model without a latent: the baseline that Free Transformers a
 | arm | baseline{blocks} |
 | data | {data}, hash {data_hash} |
 | trained on | {tokens:,} tokens, seed {seed} |
+| started from | {started} |
 | architecture | {architecture} |
 | revision of the code | {revision} |
 | trained on a | {device} |
@@ -34,24 +37,38 @@ of a Free Transformer, and its cross-entropy given z from the encoder, which has
 """
 
 
-def of_run(experiment: Experiment, manifest: Manifest, tokens: int, to: str) -> str:
+def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
     run = manifest.run
-    shape = {k: v for k, v in manifest.architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
     lines = bound_lines(experiment, manifest, tokens)
     return CARD.format(
-        run=manifest.run_name,
-        experiment=manifest.experiment,
+        **facts(manifest, tokens),
         blocks=f" + {run['extra_blocks']} block(s)" if run.get("extra_blocks") else "",
-        data=run["data"],
-        data_hash=manifest.data_hash,
-        tokens=tokens,
-        seed=run["seed"],
-        architecture=", ".join(f"{k} {v}" for k, v in shape.items()),
-        revision=manifest.git_revision or "not recorded",
-        device=manifest.device or "not recorded",
         bounds=lines,
         bounds_meaning="The NLL is exact, in bits, of held-out documents. " if lines else "",
     )
+
+
+def facts(manifest: Manifest, tokens: int) -> dict[str, Any]:
+    """What the cards of both arms say of a run after so many ``tokens``."""
+    run, architecture = manifest.run, manifest.architecture
+    shape = {k: v for k, v in architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
+    if (block := architecture.get("latent_block")) is not None:
+        shape["latent_block"] = block
+    parent = manifest.parent
+    return {
+        "run": manifest.run_name,
+        "experiment": manifest.experiment,
+        "data": run["data"],
+        "data_hash": manifest.data_hash,
+        "tokens": tokens,
+        "seed": run["seed"],
+        "started": f"{parent.get('hf') or 'run ' + parent['run']}, sha256 {parent['sha256']}"
+        if parent
+        else "random weights",
+        "architecture": ", ".join(f"{k} {v}" for k, v in shape.items()),
+        "revision": manifest.git_revision or "not recorded",
+        "device": manifest.device or "not recorded",
+    }
 
 
 def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:

@@ -53,6 +53,10 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     )
     assert tracked.data.params["parent.sha256"] == manifest.parent["sha256"]
     assert tracked.data.params["init_from.run"] == "baseline"
+    export(RUN, "hf", None, "free")
+    line = f"| started from | run baseline, sha256 {manifest.parent['sha256']} |"
+    assert line in Path("free/README.md").read_text()
+    assert "| started from | random weights |" in Path("llama/README.md").read_text()
     shutil.rmtree("resume")
     from_folder, _ = train_run(init_from=InitFrom(hf="llama", copied_lr=0.0))
     assert same(from_folder, child)
