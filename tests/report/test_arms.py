@@ -72,8 +72,14 @@ def test_a_figure_that_a_seed_lacks_has_no_mean() -> None:
     assert means.kl is None
 
 
-def test_only_arms_of_the_same_data_model_and_tokens_are_a_family(tmp_path: Path) -> None:
-    changes: list[dict[str, Any]] = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
+def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"model": "large"},
+        {"tokens": 13000},
+        {"data": "text"},
+        {"init_from": {"hf": "models/llama"}},
+    ]
     runs = {
         f"{name}{i}": run(kappa=kappa, **change)
         for i, change in enumerate(changes)
@@ -81,5 +87,5 @@ def test_only_arms_of_the_same_data_model_and_tokens_are_a_family(tmp_path: Path
     }
     found = families(arms_of(write_experiment(tmp_path, runs, {})))
     assert [[arm.name for arm in family] for family in found] == [
-        [f"base{i}", f"free{i}"] for i in range(4)
+        [f"base{i}", f"free{i}"] for i in range(5)
     ]

@@ -22,7 +22,7 @@ WRONG = [
     Wrong(
         "bytes that are not UTF-8 as ids",
         "artifacts/tokens/byte_tokenizer.py",
-        "[self.byte_ids[byte] for byte in segment]",
+        "[i for byte in segment if (i := self.byte_ids[byte]) is not None]",
         "list(segment)",
         "artifacts/test_byte_tokenizer.py::test_any_bytes_come_back",
         "pipelines",

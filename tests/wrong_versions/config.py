@@ -46,17 +46,17 @@ WRONG = [
     Wrong(
         "arms of other budgets compared",
         "config/arms.py",
-        '("data", "model", "tokens")',
-        '("data", "model")',
-        "report/test_arms.py::test_only_arms_of_the_same_data_model_and_tokens_are_a_family",
+        '("data", "model", "tokens", "init_from")',
+        '("data", "model", "init_from")',
+        "report/test_arms.py::test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family",
         "pipelines",
     ),
     Wrong(
         "arms of other models compared",
         "config/arms.py",
-        '("data", "model", "tokens")',
-        '("data", "tokens")',
-        "report/test_arms.py::test_only_arms_of_the_same_data_model_and_tokens_are_a_family",
+        '("data", "model", "tokens", "init_from")',
+        '("data", "tokens", "init_from")',
+        "report/test_arms.py::test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family",
         "pipelines",
     ),
     Wrong(

@@ -36,9 +36,17 @@ WRONG = [
     Wrong(
         "training without its tokens in DVC",
         "dvc.yaml",
-        "        - data/tokens/${item.data}\n        - data/inputs/code/pipelines/train/core\n",
-        "        - data/inputs/code/pipelines/train/core\n",
+        "        - data/tokens/${item.data}\n        - ${item.parent} # the model",
+        "        # the model",
         READS,
+        "",
+    ),
+    Wrong(
+        "training without its parent in DVC",
+        "dvc.yaml",
+        "        - ${item.parent} # the model",
+        "        # the model",
+        "config/test_parents.py::test_dvc_knows_the_path_of_every_parent",
         "",
     ),
     Wrong(
