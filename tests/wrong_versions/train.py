@@ -15,7 +15,7 @@ WRONG = [
         "ζ left out of the optimizer",
         "train/core/module.py",
         "            groups.setdefault(key, []).append(parameter)",
-        '            if "zeta" not in name:\n                groups.setdefault(key, []).append(parameter)',
+        '            groups.setdefault(key, []).extend([parameter] * ("zeta" not in name))',
         "train/test_module.py::test_every_parameter_is_trained_once_and_matrices_alone_decay",
         "pipelines",
     ),
