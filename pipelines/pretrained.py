@@ -51,7 +51,7 @@ def download(package: Package, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     command += ["--require-hashes", "-r", str(wanted), "-d", str(folder)]
     unconstrained = {k: v for k, v in os.environ.items() if k != "PIP_CONSTRAINT"}
-    done = subprocess.run(command, env=unconstrained, capture_output=True, text=True)
+    done = subprocess.run(command, env=unconstrained, capture_output=True, encoding="utf-8")
     wheels = [*folder.glob("*.whl")]
     if done.returncode or not wheels:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

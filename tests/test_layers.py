@@ -220,7 +220,7 @@ def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
 READS = {  # besides code
     "data": {"data/inputs/${key}/text.json"},
     "tokenize": {"data/corpus/${key}", "data/inputs/${key}/tokenizer.json"},
-    "train": {"data/tokens/${item.data}"},
+    "train": {"data/tokens/${item.data}", "${item.parent}"},
     "evaluate": {
         "checkpoints/${name}/${key}",
         "data/tokens/${item.data}",

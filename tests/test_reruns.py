@@ -180,7 +180,7 @@ LAUNCHING = [
 EDITS = [
     (
         "pipelines/train/core/module.py",
-        replaced('"weight_decay": 0.0', '"weight_decay": 0.1'),  # in the optimizer
+        replaced("> 1 else 0.0", "> 1 else 0.1"),  # in the optimizer
         ["train"],
     ),
     ("pipelines/train/core/shuffle.py", renumbered, ["train"]),  # the order of the batches

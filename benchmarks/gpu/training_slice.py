@@ -31,6 +31,7 @@ from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import ROOT
 from pipelines.compose import compose_config, write_params
+from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import Experiment
 from pipelines.train.core.segments import find_start
@@ -72,6 +73,7 @@ def composed(quick: bool) -> DictConfig:
     config.arms, config.seeds, config.expectation, config.suite_runs = {}, [], [], {}
     for run in config.runs.values():
         run.tokens, run.budgets = TOY_TOKENS if quick else run.budgets[0], []
+    config.trainings = trainings(config.runs, config.name)
     parse(config, "the slice")
     return config
 

@@ -1,7 +1,8 @@
 """What follows from a run's configuration: its architecture, its steps and its budgets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ftmodel.model.config import ModelConfig
 
@@ -55,3 +56,19 @@ def parent_path(experiment: str, data: str, hf: object, run: object) -> str:
     if hf is not None:
         return str(hf)
     return f"data/tokens/{data}" if run is None else f"checkpoints/{experiment}/{run}"
+
+
+def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, str]]:
+    """``Experiment.trainings`` of composed ``runs``; what is malformed is left out, for validation
+    to name.
+    """
+    entries = {}
+    for name, run in runs.items():
+        if not isinstance(run, Mapping):
+            continue
+        start, data, model = (run.get(key) for key in ("init_from", "data", "model"))
+        start = start if isinstance(start, Mapping) else {}
+        if isinstance(data, str) and isinstance(model, str):
+            path = parent_path(experiment, data, start.get("hf"), start.get("run"))
+            entries[str(name)] = {"data": data, "model": model, "parent": path}
+    return entries

@@ -17,6 +17,7 @@ from ftmodel.model.config import ModelConfig
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData
+from pipelines.config.derived import trainings
 from pipelines.config.load import parse
 from pipelines.config.schema import Experiment, Optim, Run
 from pipelines.sweep.schema import Sweep, read_sweep
@@ -190,6 +191,7 @@ def trial_experiment(
         "runs": {name: run},
         "suite": {**base["suite"], "name": "none", "tasks": {}},  # trials are ranked by bounds
         "suite_runs": {},
+        "trainings": trainings({name: run}, f"sweep_{sweep_name}"),
         "question": None,  # that of the experiment, about its own arms
         "expectation": [],
     }

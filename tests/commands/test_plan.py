@@ -33,6 +33,8 @@ def figures(planned, *arguments):
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "conf/experiment").glob("*.yaml")))
 def test_every_shipped_experiment_can_be_planned_and_fits(planned, name):
+    if name == "retrofit" and not Path("models/smollm2_135m").exists():
+        pytest.skip("the size of its vocabulary is that of a tokenizer that is not fetched here")
     rows = figures(planned, f"experiment={name}")
     assert list(rows) == list(parse(compose_config([f"experiment={name}"]), "conf").runs)
     assert all(row["fits"] and row["days"] > 0 for row in rows.values())

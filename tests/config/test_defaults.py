@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from ftmodel.model.config import ModelConfig
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
-from pipelines.config import data, schema, suite
+from pipelines.config import data, init_from, schema, suite
 from pipelines.config.load import load_experiment, parse
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_every_field_of_the_schema_is_in_the_composed_params():
     present = list(settings(parse(composed, "conf")))
     types = {
         cls
-        for module in (schema, data, suite)
+        for module in (schema, data, suite, init_from)
         for cls in vars(module).values()
         if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
     }

@@ -13,7 +13,8 @@ from pipelines.config.schema import Preset
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((ROOT / "conf/model").glob("*.yaml"))
 STATED = re.compile(
-    r"^# With a vocabulary of (\d+): ([\d ]+) parameters, ([\d ]+) with the latent", re.MULTILINE
+    r"^# With a vocabulary of (\d+)(?:, its own)?: ([\d ]+) parameters, ([\d ]+) with the latent",
+    re.MULTILINE,
 )
 
 

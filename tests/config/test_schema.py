@@ -363,7 +363,7 @@ def test_a_name_that_dvc_would_split_is_refused():
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("experiment=nothing", "quickstart; smoke"),
+        ("experiment=nothing", "quickstart; retrofit; smoke"),
         ("runs.free_k1_8.kapa_bits=1", "runs.free_k1_8.kapa_bits"),
         ("kappa", "kappa"),
     ],

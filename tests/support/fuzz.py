@@ -36,6 +36,7 @@ from pipelines.common.file_listing import Folder
 from pipelines.compose import compose_config, write_params
 from pipelines.config.arms import group_by_seed
 from pipelines.config.data import Files, ProcessData, TextData
+from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.plan import plan
 from pipelines.tokenize.vocabulary import train_bpe
@@ -98,6 +99,7 @@ def small_experiment() -> dict:
     config["runs"] = {name: config["runs"][name] for name in ("baseline", "text_free_k1_2")}
     config["runs"]["text_free_k1_2"] |= {"budgets": [2600], "model": "target_small"}
     del config["models"]["text_small"]
+    config["trainings"] = trainings(config["runs"], config["name"])
     config["arms"] = {"arm": {k: v for k, v in config["runs"]["baseline"].items() if k != "seed"}}
     config["suite"]["tasks"] = {"words": config["suite"]["tasks"]["words"]}
     config["question"] = "Why?"
@@ -251,7 +253,9 @@ def by_conf(file: str, content: bytes):
 def cases(number: int, seed: int) -> Iterator[tuple[str, Callable, object]]:
     """(kind, what is done, input), the same for the same number."""
     tree = small_experiment()
-    text, paths = OmegaConf.to_yaml(OmegaConf.create(tree)), list(places(tree))
+    text = OmegaConf.to_yaml(OmegaConf.create(tree))
+    tree["trainings"] = "${trainings_of:${runs},${name}}"  # else no other change would be accepted
+    paths = list(places(tree))
     files = {name: (ROOT / "conf" / name).read_text(encoding="utf-8") for name in FILES}
     for i in range(number):
         rng = Random(seed + i)

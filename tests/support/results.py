@@ -13,9 +13,9 @@ from unittest.mock import patch
 import yaml
 from omegaconf import OmegaConf
 
-from hydra_plugins.trainings import trainings_of
 from pipelines.artifacts.run_results import read_runs
 from pipelines.config.data import KINDS, SOURCES
+from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation, Experiment
 from pipelines.report import page
@@ -66,7 +66,7 @@ def complete(plain: dict[str, Any]) -> dict[str, Any]:
         node.data[name] = OmegaConf.merge(SOURCES[entry["source"]], entry)
         for part_name, part in entry.get("parts", {}).items():
             node.data[name].parts[part_name] = OmegaConf.merge(KINDS[part["source"]], part)
-    node.trainings = trainings_of(node.runs, node.name)
+    node.trainings = trainings(OmegaConf.to_container(node.runs), node.name)
     return OmegaConf.to_container(node, enum_to_str=True)  # type: ignore[return-value]
 
 

@@ -90,7 +90,7 @@ def test_words_and_what_is_shown_are_no_other_specification(workspace, code, nam
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("pipelines/train/core/module.py", '"weight_decay": 0.0', '"weight_decay": 0.1'),
+        ("pipelines/train/core/module.py", "> 1 else 0.0", "> 1 else 0.1"),
         ("pipelines/train/core/shuffle.py", "ROUNDS = 8", "ROUNDS = 9"),
         ("ftmodel/model/mapper.py", "weights = 1 << ", "weights = 2 << "),
     ],
