@@ -66,7 +66,7 @@ def complete(plain: dict[str, Any]) -> dict[str, Any]:
         node.data[name] = OmegaConf.merge(SOURCES[entry["source"]], entry)
         for part_name, part in entry.get("parts", {}).items():
             node.data[name].parts[part_name] = OmegaConf.merge(KINDS[part["source"]], part)
-    node.trainings = trainings(OmegaConf.to_container(node.runs), node.name)
+    node.trainings = OmegaConf.create(trainings(node.runs, node.name))
     return OmegaConf.to_container(node, enum_to_str=True)  # type: ignore[return-value]
 
 
