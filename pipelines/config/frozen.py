@@ -54,7 +54,7 @@ def freeze(stage: str, name: str | None = None) -> Frozen:
     scope = {"wanted": entry.get("do", entry)["params"]}
     if name is not None:
         group = entry["foreach"].removeprefix("${").removesuffix("}")
-        check_listed(experiment, group, name)
+        check_listed(experiment, "runs" if group == "trainings" else group, name)
         scope |= {"key": name, "item": params[group][name]}
     keys = OmegaConf.create(scope)["wanted"]  # resolves "runs.${key}" as DVC does
     return Frozen(experiment, f"{stage}@{name}" if name else stage, select(params, keys))

@@ -94,3 +94,5 @@ def test_a_run_that_is_gone_has_changed(project):
 def test_only_an_entry_of_the_stages_own_group_is_frozen(project):
     with pytest.raises(UserError, match=r"'free_k1' is not under suite_runs in params\.yaml"):
         freeze("suite", "free_k1")
+    with pytest.raises(UserError, match=r"'nobody' is not under runs in params\.yaml"):
+        freeze("train", "nobody")
