@@ -35,6 +35,7 @@ NAMES = (
     "growth",
     "harness",
     "tokenize",
+    "pretrained",
 )
 
 

@@ -194,7 +194,7 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
     weights = linear_elements(model) - linear_elements(model.latent)  # which reads prompts only
     early, late = new / 16, new * 15 / 16  # positions half-way through each eighth
     scores = 4 * c.n_layers * c.d_model  # FLOPs for each position read
-    cache = rows * 2 * c.n_layers * c.n_kv_heads * (c.d_model // c.n_heads)  # its elements
+    cache = rows * 2 * c.n_layers * c.n_kv_heads * c.head_channels  # its elements
     computed = (2 * weights + scores * late) / (2 * weights + scores * early)
     read = (weights + cache * late) / (weights + cache * early)
     title = f"{name}, free, {new} tokens, last eighth ÷ first"

@@ -74,21 +74,27 @@ def backend(model: FreeTransformer, tokenizer: ByteTokenizer, batch_size: int) -
     """The harness's own, with attention by PyTorch's fused kernel, its default."""
     llama = to_hugging_face(model)
     llama.set_attn_implementation("sdpa")
-    llama.generation_config.eos_token_id = tokenizer.end_of_text
-    fast = Tokenizer.from_str(tokenizer.tokenizer.to_str())
-    fast.post_processor = TemplateProcessing(
-        single=f"{END} $A", special_tokens=[(END, tokenizer.end_of_text)]
-    )
+    return backend_of(llama, tokenizer.tokenizer, batch_size, model.config.context)
+
+
+def backend_of(
+    llama: Any, tokenizer: Tokenizer, batch_size: int, context: int, kind: type[HFLM] = HFLM
+) -> HFLM:
+    """lm_eval's backend with a Llama of Hugging Face's; every text begins with END."""
+    end = tokenizer.token_to_id(END)
+    llama.generation_config.eos_token_id = end
+    fast = Tokenizer.from_str(tokenizer.to_str())
+    fast.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=[(END, end)])
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=fast, bos_token=END, eos_token=END, pad_token=END
     )
-    return HFLM(
+    return kind(
         llama,
         tokenizer=wrapped,
         batch_size=batch_size,
         device="cpu",
         add_bos_token=True,
-        max_length=model.config.context,
+        max_length=context,
     )
 
 

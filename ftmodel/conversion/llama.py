@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Block
@@ -32,29 +32,37 @@ def to_pairs(weight: Tensor, heads: int) -> Tensor:
 
 
 def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
-    """The entries of a LlamaConfig, or with biases of a Qwen2Config, that fix the function; raises
-    ValueError for a model with a latent or attention within documents, which neither has.
+    """The entries that fix the function of a LlamaConfig, or with ``qkv_bias`` of a Qwen2Config, or
+    with ``qk_norm`` of a Qwen3Config; raises ValueError for a model that is neither: with both, a
+    latent or attention within documents.
     """
     if config.latent_bits:
         raise ValueError("a Free Transformer is no Llama: it has a latent")
     if config.document_mask:
         raise ValueError("document_mask: no Llama keeps attention within documents by itself")
+    if config.qkv_bias and config.qk_norm:
+        raise ValueError("qkv_bias, qk_norm: Qwen2 has the one and Qwen3 the other, no Llama both")
+    family = "qwen2" if config.qkv_bias else "qwen3" if config.qk_norm else "llama"
+    if family == "llama" and config.d_model % config.n_heads:  # transformers insists on it
+        raise ValueError(
+            f"n_heads: {config.n_heads} does not divide d_model {config.d_model}, as in any Llama"
+        )
     return {
-        "model_type": "qwen2" if config.qkv_bias else "llama",
+        "model_type": family,
         "vocab_size": vocab_size,
         "hidden_size": config.d_model,
         "intermediate_size": config.ffn_width,
         "num_hidden_layers": config.n_layers,
         "num_attention_heads": config.n_heads,
         "num_key_value_heads": config.n_kv_heads,
-        "head_dim": config.d_model // config.n_heads,
+        "head_dim": config.head_channels,
         "max_position_embeddings": config.context,
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
         "rope_parameters": rope_parameters(config),
         "tie_word_embeddings": config.tied,
         "hidden_act": "silu",
-        **({} if config.qkv_bias else {"attention_bias": False, "mlp_bias": False}),
+        **({"attention_bias": False, "mlp_bias": False} if family == "llama" else {}),
     }
 
 
@@ -71,20 +79,28 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def head_norms(block: Block) -> dict[str, nn.RMSNorm]:
+    """Of queries and keys, by Hugging Face's names; none without ``qk_norm``."""
+    attention = block.attention
+    norms = {"q": attention.query_norm, "k": attention.key_norm}
+    return {f"self_attn.{x}_norm.weight": norm for x, norm in norms.items() if norm is not None}
+
+
 def block_weights(block: Block, config: ModelConfig, pairs: bool = False) -> dict[str, Tensor]:
     """By Hugging Face's names, without that of the layer."""
     query = block.attention.query.weight
     key, value = block.attention.key_value.weight.chunk(2)
     gate, up = block.ffn.gate_up.weight.chunk(2)
-    biases = {}
+    gains = {name: norm.weight for name, norm in head_norms(block).items()}
+    more = {name: gain if pairs else to_halves(gain, 1) for name, gain in gains.items()}
     if config.qkv_bias:
         key_bias, value_bias = block.attention.key_value.bias.chunk(2)
-        biases = {
+        more |= {
             "self_attn.q_proj.bias": to_halves(block.attention.query.bias, config.n_heads),
             "self_attn.k_proj.bias": to_halves(key_bias, config.n_kv_heads),
             "self_attn.v_proj.bias": value_bias,
         }
-    return biases | {
+    return more | {
         "input_layernorm.weight": block.attention_norm.weight,
         "self_attn.q_proj.weight": query if pairs else to_halves(query, config.n_heads),
         "self_attn.k_proj.weight": key if pairs else to_halves(key, config.n_kv_heads),
@@ -118,15 +134,15 @@ def llama_weights(model: FreeTransformer, pairs: bool = False) -> dict[str, Tens
 
 def our_config(config: Mapping[str, Any]) -> ModelConfig:
     """The architecture of a Llama of which ``config`` is config.json; raises ValueError, naming the
-    entry, for what our decoder does not compute.
+    entry, for what our decoder does not compute, and KeyError for an entry that is missing.
     """
 
     def refuse(name: str, wanted: object) -> None:
         raise ValueError(f"{name}: {config.get(name)!r}, and our decoder has {wanted}")
 
     kind = config.get("model_type")
-    if kind not in ("llama", "qwen2"):
-        refuse("model_type", "that of a llama or qwen2")
+    if kind not in ("llama", "qwen2", "qwen3"):
+        refuse("model_type", "that of a llama, qwen2 or qwen3")
     for name in ("attention_bias", "mlp_bias"):
         if config.get(name, False):
             refuse(name, "no biases but those of Qwen2")
@@ -147,19 +163,22 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
     elif rotation != "default":
         raise ValueError(f"rope_type: {rotation!r}, and our decoder has plain RoPE or llama3's")
     heads, width = config["num_attention_heads"], config["hidden_size"]
-    if config.get("head_dim") not in (None, width // heads):
-        refuse("head_dim", f"hidden_size / num_attention_heads, {width // heads}")
+    head_width = config["head_dim"] if kind == "qwen3" else config.get("head_dim")
+    if head_width and head_width * heads == width:
+        head_width = None
     ours = ModelConfig(
         n_layers=config["num_hidden_layers"],
         d_model=width,
         n_heads=heads,
         n_kv_heads=config.get("num_key_value_heads") or heads,
+        head_width=head_width,
         ffn_width=config["intermediate_size"],
         context=config["max_position_embeddings"],
         tied=config.get("tie_word_embeddings", False),
         rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
         norm_eps=config["rms_norm_eps"],
         qkv_bias=kind == "qwen2",
+        qk_norm=kind == "qwen3",
         **scaling,
     )
     ours.validate()
@@ -173,31 +192,31 @@ def load_llama(model: FreeTransformer, weights: Mapping[str, Tensor]) -> None:
     another shape or not finite; then nothing is copied.
     """
     config = model.config
-    expected = llama_weights(model)
-    given = dict(weights)
-    if config.tied:  # some files hold it all the same
-        head = given.pop("lm_head.weight", None)
-        if head is not None and not torch.equal(head, given["model.embed_tokens.weight"]):
+    with torch.device("meta"):  # names and shapes
+        expected = llama_weights(FreeTransformer(config, model.embedding.num_embeddings))
+    names = {name for name in weights if not name.endswith("rotary_emb.inv_freq")}
+    if config.tied and "lm_head.weight" in names:  # some files hold it all the same
+        names.remove("lm_head.weight")
+        if not torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"]):
             raise ValueError("lm_head.weight: differs from the embedding that it is tied to")
-    for name in [name for name in given if name.endswith("rotary_emb.inv_freq")]:
-        del given[name]  # old files hold what follows from rope_theta
     for name, ours in expected.items():
-        if name not in given:
+        if name not in names:
             raise ValueError(f"{name}: is missing")
-        if given[name].shape != ours.shape:
-            shapes = tuple(given[name].shape), tuple(ours.shape)
-            raise ValueError(f"{name}: {shapes[0]}, expected {shapes[1]}")
-        if not given[name].isfinite().all():
+        theirs = weights[name]
+        if theirs.shape != ours.shape:
+            raise ValueError(f"{name}: {tuple(theirs.shape)}, expected {tuple(ours.shape)}")
+        if not torch.stack(theirs.aminmax()).isfinite().all():  # in no memory of its size
             raise ValueError(f"{name}: has values that are not finite")
-    if left := sorted(given.keys() - expected.keys()):
-        raise ValueError(f"{left[0]}: unknown, as are {len(left) - 1} others")
-    model.embedding.weight.copy_(given["model.embed_tokens.weight"])
-    model.norm.weight.copy_(given["model.norm.weight"])
+    if left := sorted(names - expected.keys()):
+        more = f", and {len(left) - 1} more" if left[1:] else ""
+        raise ValueError(f"{left[0]}: unknown{more}")
+    model.embedding.weight.copy_(weights["model.embed_tokens.weight"])
+    model.norm.weight.copy_(weights["model.norm.weight"])
     if not config.tied:
-        model.readout.weight.copy_(given["lm_head.weight"])
+        model.readout.weight.copy_(weights["lm_head.weight"])
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block)
-        w = {name: given[f"model.layers.{i}.{name}"] for name in block_weights(block, config)}
+        w = {name: weights[f"model.layers.{i}.{name}"] for name in block_weights(block, config)}
         query = to_pairs(w["self_attn.q_proj.weight"], config.n_heads)
         key = to_pairs(w["self_attn.k_proj.weight"], config.n_kv_heads)
         block.attention_norm.weight.copy_(w["input_layernorm.weight"])
@@ -208,6 +227,8 @@ def load_llama(model: FreeTransformer, weights: Mapping[str, Tensor]) -> None:
             key_bias = to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)
             block.attention.query.bias.copy_(query_bias)
             block.attention.key_value.bias.copy_(torch.cat((key_bias, w["self_attn.v_proj.bias"])))
+        for name, norm in head_norms(block).items():
+            norm.weight.copy_(to_pairs(w[name], 1))
         block.attention.output.weight.copy_(w["self_attn.o_proj.weight"])
         block.ffn_norm.weight.copy_(w["post_attention_layernorm.weight"])
         gate_up = torch.cat((w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"]))

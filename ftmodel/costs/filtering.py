@@ -1,6 +1,6 @@
 """What the filtering bound costs (ftmodel/inference/filtering.py), z proposed by the prior.
 
-Shapes: S chunks of T = ``context`` tokens, K particles, D width, L blocks, V vocabulary.
+Shapes: S chunks of T = ``context`` tokens, K particles, N heads of width E, L blocks, V vocabulary.
 """
 
 from ftmodel.costs.training import elements, linear_elements, meta_model
@@ -9,11 +9,11 @@ from ftmodel.model.config import ModelConfig
 
 def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
     """A forward pass: the lower half once per token, upper half and read-out for each particle.
-    Attention reads (T + 1) / 2 keys on average, 4 D each.
+    Attention reads (T + 1) / 2 keys on average, 4 N E each.
     """
     model = meta_model(config, vocab_size)
     lower, upper = config.lower_blocks, config.n_layers - config.lower_blocks
-    attention = 4 * config.d_model * (config.context + 1) / 2
+    attention = 4 * config.n_heads * config.head_channels * (config.context + 1) / 2
     once = 2 * linear_elements(model.blocks[:lower]) + lower * attention
     matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)
     each = 2 * matrices + upper * attention
@@ -27,7 +27,7 @@ def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: 
     resampled, at most the keys and values of one block.
     """
     rows, upper = chunks * particles, config.n_layers - config.lower_blocks
-    kv = config.d_model // config.n_heads * config.n_kv_heads
+    kv = config.head_channels * config.n_kv_heads
     cache = 4 * 2 * kv * upper * config.context * rows
     x = 4 * config.d_model * config.context * chunks
     z = (config.latent_bits + 8 + 8) * config.context * rows

@@ -83,8 +83,9 @@ def elementwise_bytes(config: ModelConfig, vocab_size: int, batch: int) -> int:
 
 def step_work(config: ModelConfig, vocab_size: int, batch: int) -> Work:
     flops = flops_per_token(config, vocab_size)
-    pairs = 14 * config.d_model * config.context  # of a block that reads all positions
-    encoder = pairs - 12 * config.d_model * config.context if config.latent_bits else 0
+    queries = config.n_heads * config.head_channels
+    pairs = 14 * queries * config.context  # of a block that reads all positions
+    encoder = pairs - 12 * queries * config.context if config.latent_bits else 0
     token = flops.total - flops.attention + config.n_layers * pairs + encoder
     products = batch * config.context * token
     return Work(products, elementwise_bytes(config, vocab_size, batch))

@@ -3,8 +3,8 @@
 Sizes of matrices are those of the model itself, built without storage on the "meta" device; the
 rest (attention, the mapper's backward pass, what autograd keeps) are formulas.
 
-Shapes: B sequences, T = ``context`` tokens each, D width, F width of SwiGLU, K width of all keys
-together, L blocks, V vocabulary, H latent bits.
+Shapes: B sequences, T = ``context`` tokens each, D width, F width of SwiGLU, Q width of all queries
+together, K of all keys, L blocks, V vocabulary, H latent bits.
 """
 
 from dataclasses import asdict, dataclass
@@ -70,7 +70,7 @@ class Flops:
 def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     """FLOPs of training, per token, at full context.
 
-    Attention: 4 D per key and query in the forward pass (2 D for the scores, 2 D for the sum of
+    Attention: 4 Q per key and query in the forward pass (2 Q for the scores, 2 Q for the sum of
     values), three times that with the backward pass; a causal block reads (T + 1) / 2 keys on
     average, the encoder T. With attention within documents there are fewer, and this is an upper
     bound. ζ's query is the same for all tokens and costs nothing per token.
@@ -78,16 +78,17 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     """
     model = meta_model(config, vocab_size)
     d, t, codes = config.d_model, config.context, 1 << config.latent_bits
+    q = config.head_channels * config.n_heads
     encoder = mapper = 0
     if model.latent:
         shared = model.latent.encoder_block.attention.query.weight.numel()
-        encoder = 6 * (linear_elements(model.latent) - shared) + 12 * d * t
+        encoder = 6 * (linear_elements(model.latent) - shared) + 12 * q * t
         low = config.latent_bits // 2
         high = config.latent_bits - low
         mapper = 2 * d * codes + 4 * codes + 2 * (low << low) + 2 * (high << high)
     return Flops(
         blocks=6 * linear_elements(model.blocks),
-        attention=12 * d * config.n_layers * (t + 1) / 2,
+        attention=12 * q * config.n_layers * (t + 1) / 2,
         readout=6 * linear_elements(model.readout),
         encoder=encoder,
         mapper=mapper,
@@ -127,9 +128,10 @@ class Activations:
     """Bytes per token that autograd keeps for each part of a model.
 
     Of a block: the residual stream before each norm (float32) and the norm's 1 / rms; the input of
-    each matrix; q, k and v after RoPE; attention's result and, per head, its log-sum-exp; SwiGLU's
-    gate, up, silu(gate) and their product. RMSNorm and attention are taken to be fused kernels, as
-    on a GPU; on a CPU, RMSNorm keeps its normalised input as well, 4 D bytes a norm and token.
+    each matrix; q, k and v after RoPE, with ``qk_norm`` also q and k before it (float32);
+    attention's result and, per head, its log-sum-exp; SwiGLU's gate, up, silu(gate) and their
+    product. RMSNorm and attention are taken to be fused kernels, as on a GPU; on a CPU, RMSNorm
+    keeps its normalised input as well, 4 bytes a channel and token.
     """
 
     block: int
@@ -141,20 +143,25 @@ class Activations:
 def activations(config: ModelConfig, half: bool) -> Activations:
     """With bf16 autocast if ``half``, else float32."""
     d, f, bits = config.d_model, config.ffn_width, config.latent_bits
-    k = d // config.n_heads * config.n_kv_heads
+    q, k = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
     w = 2 if half else 4  # bytes of what enters a matrix product
     norm = 4 * d + 4  # its input and 1 / rms
     ffn = norm + w * d + 4 * w * f
-    heads = w * (d + 3 * k) + w * d + 4 * config.n_heads  # q; k, and k with v unturned; result
+    query_norm = (4 * q + 4 * config.n_heads) * config.qk_norm
+    key_norm = (4 * k * half + 4 * config.n_kv_heads) * config.qk_norm  # float32 k is with v
+    heads = w * (q + 3 * k) + w * q + 4 * config.n_heads  # q; k, and k with v unturned; result
     # autocast makes a copy for the query's matrix and another for that of keys and values
-    attention = norm + (2 * w * d if half else w * d) + heads
+    attention = norm + (2 * w * d if half else w * d) + query_norm + key_norm + heads
     last = norm + 8  # ids
     if not bits:
         return Activations(attention + ffn, 0, 0, last)
     return Activations(
         block=attention + ffn,
         reader=norm + (0 if half else w * d),  # x + r, normalised apart from x
-        encoder=(4 + w * d) + heads + ffn,  # ζ's query is no token's; its layout costs a copy
+        encoder=(4 + w * d)
+        + key_norm
+        + heads
+        + ffn,  # ζ's query is no token's; its layout costs a copy
         rest=last + (norm + 4 * d) + 12 * bits + 12,  # its read-out is in float32
     )
 
@@ -167,13 +174,14 @@ def kept_activations(
     for the one that reads z are x and x + r.
     """
     d, t, layers, a = config.d_model, config.context, config.n_layers, activations(config, half)
-    rope = 4 * t * d // config.n_heads
+    rope = 4 * t * config.head_channels
     if activation_checkpointing:
         inputs = 4 * d * (layers + (config.latent_bits > 0))
         return batch * t * (inputs + a.rest) + rope
     token = layers * a.block + a.reader + a.encoder + a.rest
-    query = (2 if half else 4) * t * d if config.latent_bits else 0  # ζ's, turned to all positions
-    return batch * t * token + rope + query
+    queries = config.n_heads * config.head_channels if config.latent_bits else 0
+    zeta = (2 if half else 4) * t * queries  # ζ's, turned to all positions
+    return batch * t * token + rope + zeta
 
 
 def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:

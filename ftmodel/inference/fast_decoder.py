@@ -4,7 +4,7 @@
 at small batches a step takes the time to read the weights once plus the launch cost of each
 operation. ``PlainDecoder`` calls the model.
 
-Shapes: B rows, D model width, N heads, M key-value heads, E = D / N head width, F width of SwiGLU.
+Shapes: B rows, D model width, N heads, M key-value heads, E head width, F width of SwiGLU.
 """
 
 from collections.abc import Sequence
@@ -59,20 +59,25 @@ class DecodingBlock:
         self.down = matrix(ffn.down.weight, rows, rounded)
         self.cache = cache
 
-        d, e = attention.query.out_features, attention.head_width
+        q, e = attention.query.out_features, attention.head_width  # q: N E
         kv = attention.key_value.out_features // 2
-        qkv = block.attention_norm.weight.new_empty(rows, d + 2 * kv)
+        qkv = block.attention_norm.weight.new_empty(rows, q + 2 * kv)
         self.qkv, self.bias = qkv, None
         if attention.query.bias is not None:
             self.bias = torch.cat((attention.query.bias, attention.key_value.bias))
         self.by_bmm = qkv.device.type == "cpu" and rows * (kv // e) >= BMM_HEADS
         self.scale, self.zero = e**-0.5, qkv.new_zeros(1, 1, 1)
-        self.q, self.kv = qkv[:, :d], qkv[:, d:]  # written by the projections, the rest are views
+        self.q, self.kv = qkv[:, :q], qkv[:, q:]  # written by the projections, the rest are views
         # heads that share keys become the positions of one head: no copy of keys and values
         self.queries = self.q.unflatten(1, (kv // e, -1, e))  # (B, M, N / M, E)
         self.new = self.kv.unflatten(1, (2, kv // e, e)).transpose(0, 1)  # (2, B, M, E)
-        pairs = qkv[:, : d + kv].unflatten(1, (-1, e // 2, 2))
-        self.rotated = torch.view_as_complex(pairs)  # (B, N + M, E / 2)
+        self.heads = qkv[:, : q + kv].unflatten(1, (-1, e))  # (B, N + M, E)
+        self.rotated = torch.view_as_complex(self.heads.unflatten(2, (-1, 2)))  # (…, E / 2)
+        self.head_gains = None  # (N + M, E)
+        if attention.query_norm is not None and attention.key_norm is not None:
+            counts = (q // e, attention.query_norm), (kv // e, attention.key_norm)
+            self.head_gains = torch.cat([norm.weight.expand(n, e) for n, norm in counts])
+            self.eps = attention.query_norm.eps
         self.wide = qkv.new_empty(rows, ffn.gate_up.out_features)
         self.gate, self.up = self.wide.chunk(2, dim=-1)
 
@@ -87,6 +92,9 @@ class DecodingBlock:
         self.key_value.times(normalized[-rows:], out=self.kv)
         if self.bias is not None:
             self.qkv.add_(self.bias)
+        if self.head_gains is not None:
+            heads = F.rms_norm(self.heads, self.heads.shape[-1:], eps=self.eps)
+            torch.mul(heads, self.head_gains, out=self.heads)
         self.rotated.mul_(rope)
         keys, values = self.cache.append_one(self.new)
         self.output.add_times(self.attend(keys, values, mask).reshape(self.q.shape), to=x.x)

@@ -5,8 +5,8 @@ from math import inf, isclose
 
 MOST_LAYERS = 1 << 10
 DECODER = (
-    *("n_layers", "d_model", "n_heads", "n_kv_heads", "ffn_width"),
-    *("tied", "qkv_bias", "norm_eps", "rope_theta", "rope_factor"),
+    *("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "ffn_width"),
+    *("tied", "qkv_bias", "qk_norm", "norm_eps", "rope_theta", "rope_factor"),
     *("rope_low_freq", "rope_high_freq", "rope_old_context"),
 )
 WIDEST = 1 << 20  # so that no tensor's size overflows 64 bits
@@ -28,7 +28,9 @@ class ModelConfig:
     context: int  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
     latent_bits: int = 0  # H
+    head_width: int | None = None  # E; None: d_model / n_heads
     qkv_bias: bool = False  # biases of the projections to queries, keys and values, as in Qwen2
+    qk_norm: bool = False  # RMSNorm of each head's queries and keys before RoPE, as in Qwen3
     document_mask: bool = False  # attention, the encoder's too, stays within a document
     latent_block: int | None = None  # which block reads z, from 1; None: the paper's, L/2 + 1
     rope_theta: float = 10000.0
@@ -63,16 +65,20 @@ class ModelConfig:
         for name in ("norm_eps", "embedding_std", "latent_std"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name}: {getattr(self, name)} must be a positive number")
-        if self.d_model % self.n_heads:
+        if self.head_width is None and self.d_model % self.n_heads:
             raise ValueError(f"n_heads: {self.n_heads} does not divide d_model {self.d_model}")
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
                 f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}"
             )
-        if self.d_model // self.n_heads % 2:
+        if not 1 <= self.head_channels * self.n_heads <= WIDEST:
             raise ValueError(
-                f"n_heads: RoPE needs an even head width, not {self.d_model // self.n_heads}"
+                f"head_width: {self.head_channels} times n_heads {self.n_heads} is outside "
+                f"1 … {WIDEST}"
             )
+        if self.head_channels % 2:
+            name = "n_heads" if self.head_width is None else "head_width"
+            raise ValueError(f"{name}: RoPE needs an even head width, not {self.head_channels}")
         if not 0 <= self.latent_bits <= 24:
             raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … 24")
         if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:
@@ -83,13 +89,19 @@ class ModelConfig:
                 "half-way; name another block by latent_block"
             )
 
-    def decoder_differences(self, other: "ModelConfig") -> list[str]:
-        """Names of the fields by which the decoders of two models of one vocabulary differ, so that
-        neither can take the other's weights and compute the same. Numbers that were rounded to
-        float32, as in GGUF files, are those that they were.
+    def decoder_differences(self, other: "ModelConfig") -> dict[str, tuple[float, float]]:
+        """The fields, with the values of both, by which the decoders of two models of one
+        vocabulary differ, so that neither can take the other's weights and compute the same.
+        Numbers that were rounded to float32, as in GGUF files, are those that they were.
         """
-        pairs = ((name, getattr(self, name), getattr(other, name)) for name in DECODER)
-        return [name for name, a, b in pairs if not isclose(a, b, rel_tol=1e-6)]
+        ours, theirs = ({**vars(c), "head_width": c.head_channels} for c in (self, other))
+        pairs = {name: (ours[name], theirs[name]) for name in DECODER}
+        return {name: (a, b) for name, (a, b) in pairs.items() if not isclose(a, b, rel_tol=1e-6)}
+
+    @property
+    def head_channels(self) -> int:
+        """E, the width of a head."""
+        return self.d_model // self.n_heads if self.head_width is None else self.head_width
 
     @property
     def lower_blocks(self) -> int:

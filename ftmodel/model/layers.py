@@ -1,6 +1,6 @@
 """The parts of a Llama-style block: positions and documents, attention with its cache, SwiGLU.
 
-Shapes: B batch, T positions, D model width, N heads, M key-value heads, E = D / N head width.
+Shapes: B batch, T positions, D model width, N heads, M key-value heads, E head width.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ def rope_rates(config: ModelConfig, device: torch.device) -> Tensor:
     ``rope_low_freq`` times in ``rope_old_context`` positions is slower by the factor, one that
     turns more than ``rope_high_freq`` times is as it was, and those between are mixed.
     """
-    width = config.d_model // config.n_heads
+    width = config.head_channels
     channels = torch.arange(0, width, 2, device=device, dtype=torch.float32)
     rates = config.rope_theta ** (-channels / width)
     if config.rope_factor == 1:
@@ -137,23 +137,30 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.head_width = config.d_model // config.n_heads
+        self.head_width = config.head_channels
         self.grouped = config.n_kv_heads != config.n_heads
-        kv_width = config.n_kv_heads * self.head_width
-        self.query = Linear(config.d_model, config.d_model, config.qkv_bias)
+        width, kv_width = (n * self.head_width for n in (config.n_heads, config.n_kv_heads))
+        self.query = Linear(config.d_model, width, config.qkv_bias)
         self.key_value = Linear(config.d_model, 2 * kv_width, config.qkv_bias)
-        self.output = Linear(config.d_model, config.d_model)
+        self.output = Linear(width, config.d_model)
+        self.query_norm, self.key_norm = (
+            nn.RMSNorm(self.head_width, eps=config.norm_eps) if config.qk_norm else None
+            for _ in range(2)
+        )
 
-    def heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, N or M, T, E)
+    def heads(self, x: Tensor, norm: nn.RMSNorm | None = None) -> Tensor:
+        x = x.unflatten(-1, (-1, self.head_width))
+        if norm is not None:  # under autocast in float32
+            x = norm(x.to(norm.weight.dtype)).type_as(x)
+        return x.transpose(1, 2)  # (B, N or M, T, E)
 
     def forward(
         self, q: Tensor, kv: Tensor, positions: Positions, causal: bool, cache: LayerCache | None
     ) -> Tensor:
         """q (B or 1, T or 1, D) and kv (B, T, D), at the same positions, give (B, T, D)."""
-        queries = rotate(self.heads(self.query(q)), positions.rope)
+        queries = rotate(self.heads(self.query(q), self.query_norm), positions.rope)
         k, v = self.key_value(kv).chunk(2, dim=-1)
-        keys, values = rotate(self.heads(k), positions.rope), self.heads(v)
+        keys, values = rotate(self.heads(k, self.key_norm), positions.rope), self.heads(v)
         past = 0
         if cache is not None:
             past = cache.length

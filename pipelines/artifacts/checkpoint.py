@@ -186,7 +186,7 @@ def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Man
 def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
     """The trained model, in evaluation mode on the CPU, and its manifest; raises UserError."""
     try:
-        content, manifest = read_checkpoint(path)
+        content, manifest = read_checkpoint(path, mmap=True)  # it holds two moments a weight, too
     except UserError as error:
         raise UserError(f"{error}; train the run again") from None
     weights = {

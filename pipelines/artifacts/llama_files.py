@@ -3,21 +3,21 @@ file. Pickled weights are not read, and no code that comes with a model is run.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from pipelines.artifacts import gguf_file
 from pipelines.common.errors import UserError
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+ORIGIN = "origin.json"  # beside a model that `pretrained` has fetched
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
@@ -59,7 +59,7 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def files_of(path: Path) -> list[Path]:
+def model_files(path: Path) -> list[Path]:
     """The files that fix the function of a Llama; raises UserError."""
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -76,9 +76,9 @@ def read_llama(path: Path) -> Llama:
     """Raises UserError for files that are missing or damaged; whether our decoder computes that
     model is for ftmodel/conversion to say.
     """
-    files = files_of(path)
+    files = model_files(path)
     if path.suffix == ".gguf":
-        return read_gguf(path)
+        return Llama(*gguf_file.read(path))
     weights: dict[str, Tensor] = {}
     for file in files[1:]:
         try:
@@ -97,36 +97,8 @@ def read_tokenizer(path: Path) -> Tokenizer | None:
         raise UserError(f"{path}: not a tokenizer.json ({error})") from None
 
 
-def read_gguf(path: Path) -> Llama:
-    """By transformers, which gives back full precision, names and order of Hugging Face's."""
-    with gguf_errors(path):
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32
-        )
-        return Llama(model.config.to_dict(), model.state_dict(), read_gguf_tokenizer(path))
-
-
-def read_gguf_tokenizer(path: Path) -> Tokenizer:
-    """Its vocabulary and merges; how it splits a text is GPT-2's way, whatever the file says."""
-    with gguf_errors(path):
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        return tokenizer.backend_tokenizer
-
-
-@contextmanager
-def gguf_errors(path: Path) -> Iterator[None]:
-    try:
-        import gguf  # noqa: F401  transformers needs it, and says so at length
-
-        yield
-    except UserError:
-        raise
-    except ImportError:
-        raise UserError(f"{path}: reading it takes the package gguf: `pip install gguf`") from None
-    except Exception as error:  # a damaged file may make its readers raise anything
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"{path}: not readable as GGUF ({reason})") from None
+def hub_name(path: Path) -> str | None:
+    """What the Hugging Face hub calls the model at ``path``, if it is known."""
+    origin = (path.parent if path.suffix == ".gguf" else path) / ORIGIN
+    name = read_json(origin).get("base_model") if origin.is_file() else None
+    return name if isinstance(name, str) else None

@@ -30,7 +30,7 @@ def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
     groups: dict[Any, list[list[str]]] = defaultdict(list)
     ordered: list[list[str]] = []
     for name, run in runs.items():
-        same = groups[identity(name, runs)]
+        same = groups[arm_key(name, runs)]
         for group in same:
             if all(runs[other].seed != run.seed for other in group):
                 group.append(name)
@@ -44,12 +44,12 @@ def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
     return dict(zip(names, ordered, strict=True))
 
 
-def identity(name: str, runs: Mapping[str, Run]) -> str:
+def arm_key(name: str, runs: Mapping[str, Run]) -> str:
     """Equal for runs of one arm; their parents may differ in their seed, too."""
     settings = recipe(runs[name])
     start: InitFrom = settings["init_from"]
     if start.run is not None:
-        settings["init_from"] = replace(start, run=identity(start.run, runs))
+        settings["init_from"] = replace(start, run=arm_key(start.run, runs))
     return repr(settings)
 
 

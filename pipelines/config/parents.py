@@ -1,26 +1,23 @@
 """Checks of what runs start from: a parent that fits, and the list by which DVC knows it."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
-from pipelines.config.derived import parent_path
-from pipelines.config.schema import Arm, Experiment, Training
+from pipelines.config.derived import trainings
+from pipelines.config.schema import Arm, Experiment
+
+LATENT = ("latent_bits", "latent_block")
 
 
 def check_trainings(experiment: Experiment) -> None:
     """DVC makes a stage of each: a run that is missing would not be trained, without a word."""
-    right = {
-        name: Training(run.data, run.model, parent_of(experiment, run))
-        for name, run in experiment.runs.items()
-    }
-    for name in {**experiment.trainings, **right}:
-        if experiment.trainings.get(name) != right.get(name):
+    stated = {name: asdict(training) for name, training in experiment.trainings.items()}
+    right = trainings({k: asdict(run) for k, run in experiment.runs.items()}, experiment.name)
+    for name in {**stated, **right}:
+        if stated.get(name) != right.get(name):
             raise ValueError(
                 f"trainings.{name}: does not fit runs.{name}; conf/config.yaml makes this list"
             )
-
-
-def parent_of(experiment: Experiment, run: Arm) -> str:
-    return parent_path(experiment.name, run.data, run.init_from.hf, run.init_from.run)
 
 
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
@@ -55,5 +52,9 @@ def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> N
     if run.data != parent.data:
         raise ValueError(f"{key}: its data are {parent.data}, not {run.data}: other tokens")
     theirs, ours = (experiment.model_config(each) for each in (parent, run))
-    for name in theirs.decoder_differences(ours):
-        raise ValueError(f"{key}: its {name} is {getattr(theirs, name)}, not {getattr(ours, name)}")
+    for name, (their, our) in theirs.decoder_differences(ours).items():
+        raise ValueError(f"{key}: its {name} is {their}, not {our}")
+    if theirs.latent_bits and ours.latent_bits:  # the latent is taken over, too
+        for name in LATENT:
+            if (their := getattr(theirs, name)) != (our := getattr(ours, name)):
+                raise ValueError(f"{key}: its {name} is {their}, not {our}")

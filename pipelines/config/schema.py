@@ -207,7 +207,7 @@ class Expectation:
     """
 
     arm: str = MISSING
-    than: str = MISSING  # another arm, of the same data, model and token budget
+    than: str = MISSING  # another arm, of the same data, model, token budget and parent
     bound: Bound = MISSING  # that of `arm`, held against that of `than`
     because: str | None = None
 

@@ -4,12 +4,14 @@
     python -m pipelines.export baseline --to hf --tokens 1000000 --out llama
     python -m pipelines.export free_k1_2 --to hf
     python -m pipelines.export baseline --to gguf
+    python -m pipelines.export baseline --to hf --mlflow
 
 hf makes a folder for AutoModelForCausalLM, vLLM and lm_eval's own backend: config.json,
 model.safetensors, generation_config.json, tokenizer and model card; that of a Free Transformer has
 the model's code as well and needs `trust_remote_code`. By default it is exports/<experiment>/<run>,
 with the tokens of a smaller budget behind a dash. gguf makes a file of float32 weights for
-llama.cpp, of the same name with .gguf behind it.
+llama.cpp, of the same name with .gguf behind it. With --mlflow it is copied into MLflow's entry
+of the checkpoint among *Models*, too.
 """
 
 from collections.abc import Callable
@@ -27,11 +29,14 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.export import free_card, free_transformer, hugging_face, llama_cpp, model_card
+from pipelines.tracking.exported import Entry
 
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
 
-def main(run: str, to: str, tokens: int | None, out: str | None) -> None:
+def main(
+    run: str, to: str, tokens: int | None = None, out: str | None = None, mlflow: bool = False
+) -> None:
     experiment = load_stage("runs", run)
     arm = experiment.runs[run]
     listed = [budget.listed for budget in experiment.budgets(arm)]
@@ -49,6 +54,7 @@ def main(run: str, to: str, tokens: int | None, out: str | None) -> None:
     check_card(path, manifest, experiment, run)
     shards = Shards(tokens_folder(arm.data))
     check_vocabulary(path, manifest, shards)
+    entry = Entry(manifest, smaller) if mlflow else None
     try:
         write = writer(to, experiment, manifest, smaller or arm.tokens, model, shards)
     except ValueError as error:
@@ -60,6 +66,9 @@ def main(run: str, to: str, tokens: int | None, out: str | None) -> None:
         written.rename(target)
     code = "" if model.latent is None else ", with trust_remote_code"
     print(f"{target}: {run}, for {READER[to]}{code}")
+    if entry:
+        entry.hold(target)
+        print(f"models:/{entry.id}: the same, in MLflow")
 
 
 def writer(
@@ -72,8 +81,8 @@ def writer(
 ) -> Callable[[Path], None]:
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
     if to == "gguf":
-        if model.config.qkv_bias or model.config.rope_factor != 1:
-            raise ValueError("qkv_bias and rope_factor are exported by --to hf alone")
+        if model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1:
+            raise ValueError("qkv_bias, qk_norm and rope_factor are exported by --to hf alone")
         config = llama_config(model.config, shards.metadata.vocab_size)
         words, about = llama_cpp.vocabulary(shards), llama_cpp.provenance(manifest, tokens)
         return partial(llama_cpp.write, model=model, config=config, words=words, about=about)

@@ -9,7 +9,7 @@ CARD = """\
 ---
 library_name: transformers
 pipeline_tag: text-generation
-tags: [free-transformer-lab, custom_code]
+tags: [free-transformer-lab, custom_code]{base_model}
 ---
 # {run} of experiment {experiment}
 
@@ -25,13 +25,7 @@ folder:
 | | |
 |---|---|
 | arm | Free Transformer, κ = {kappa} bits per token, H = {bits} |
-| data | {data}, hash {data_hash} |
-| trained on | {tokens:,} tokens, seed {seed} |
-| started from | {started} |
-| architecture | {architecture} |
-| revision of the code | {revision} |
-| trained on a | {device} |
-{bounds}
+{facts}{bounds}
 ## How z is drawn
 
 - `generate` reads a prompt once with the encoder and samples z of its tokens from it. z of new
@@ -77,7 +71,7 @@ def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
     architecture = manifest.architecture
     bounds = bound_lines(experiment, manifest, tokens)
     return CARD.format(
-        **facts(manifest, tokens),
+        **facts(experiment, manifest, tokens),
         kappa=fraction(manifest.run["kappa_bits"]),
         bits=architecture["latent_bits"],
         bounds=bounds or "| bounds on the held-out NLL | not evaluated |\n",

@@ -1,18 +1,26 @@
 """The README.md of an exported model, from the records of its run."""
 
-from typing import Any
+from pathlib import Path
 
-from pipelines.artifacts import results
+from pipelines.artifacts import llama_files, results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import BudgetFigures, Evaluation, Figures
 from pipelines.config.schema import Experiment
 
+FACTS = """\
+| data | {data}, hash {data_hash} |
+| trained on | {tokens:,} tokens, seed {seed} |
+| started from | {started} |
+| architecture | {architecture} |
+| revision of the code | {revision} |
+| trained on a | {device} |
+"""
 CARD = """\
 ---
 library_name: transformers
 pipeline_tag: text-generation
-tags: [free-transformer-lab]
+tags: [free-transformer-lab]{base_model}
 ---
 # {run} of experiment {experiment}
 
@@ -22,13 +30,7 @@ A decoder language model without a latent: the baseline that Free Transformers a
 | | |
 |---|---|
 | arm | baseline{blocks} |
-| data | {data}, hash {data_hash} |
-| trained on | {tokens:,} tokens, seed {seed} |
-| started from | {started} |
-| architecture | {architecture} |
-| revision of the code | {revision} |
-| trained on a | {device} |
-{bounds}
+{facts}{bounds}
 `generation_config.json` samples from the whole distribution at temperature 1; top_k or top_p would
 make it another one.
 
@@ -41,34 +43,51 @@ def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
     run = manifest.run
     lines = bound_lines(experiment, manifest, tokens)
     return CARD.format(
-        **facts(manifest, tokens),
+        **facts(experiment, manifest, tokens),
         blocks=f" + {run['extra_blocks']} block(s)" if run.get("extra_blocks") else "",
         bounds=lines,
         bounds_meaning="The NLL is exact, in bits, of held-out documents. " if lines else "",
     )
 
 
-def facts(manifest: Manifest, tokens: int) -> dict[str, Any]:
-    """What the cards of both arms say of a run after so many ``tokens``."""
+def facts(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, str]:
+    """What the cards of both arms have in common, for a run trained on so many ``tokens``."""
     run, architecture = manifest.run, manifest.architecture
     shape = {k: v for k, v in architecture.items() if k[:2] in ("n_", "d_", "ff", "co")}
-    if (block := architecture.get("latent_block")) is not None:
-        shape["latent_block"] = block
+    for name in ("head_width", "latent_block"):
+        if (value := architecture.get(name)) is not None:
+            shape[name] = value
     parent = manifest.parent
+    started = "random weights"
+    if parent:
+        started = f"{parent.get('hf') or 'run ' + parent['run']}, sha256 {parent['sha256']}"
+    rows = FACTS.format(
+        data=run["data"],
+        data_hash=manifest.data_hash,
+        tokens=tokens,
+        seed=run["seed"],
+        started=started,
+        architecture=", ".join(f"{k} {v}" for k, v in shape.items()),
+        revision=manifest.git_revision or "not recorded",
+        device=manifest.device or "not recorded",
+    )
     return {
         "run": manifest.run_name,
         "experiment": manifest.experiment,
-        "data": run["data"],
-        "data_hash": manifest.data_hash,
-        "tokens": tokens,
-        "seed": run["seed"],
-        "started": f"{parent.get('hf') or 'run ' + parent['run']}, sha256 {parent['sha256']}"
-        if parent
-        else "random weights",
-        "architecture": ", ".join(f"{k} {v}" for k, v in shape.items()),
-        "revision": manifest.git_revision or "not recorded",
-        "device": manifest.device or "not recorded",
+        "base_model": base_model(experiment, manifest.run_name),
+        "facts": rows,
     }
+
+
+def base_model(experiment: Experiment, name: str) -> str:
+    """A line of a card's front matter: the hub's name of the model that a run, or the run that it
+    started from, began with; "" if that is not known.
+    """
+    start = experiment.runs[name].init_from
+    if start.run is not None:
+        return base_model(experiment, start.run)
+    known = llama_files.hub_name(Path(start.hf)) if start.hf is not None else None
+    return f"\nbase_model: {known}" if known else ""
 
 
 def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:

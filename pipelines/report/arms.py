@@ -188,7 +188,7 @@ def by_data(arms: list[Arm]) -> dict[str, list[Arm]]:
 
 
 def families(arms: list[Arm]) -> list[list[Arm]]:
-    """Arms of the same data, model and token budget, which may be compared."""
+    """Arms of the same data, model, token budget and parent, which may be compared."""
     groups: dict[Any, list[Arm]] = defaultdict(list)
     for arm in arms:
         groups[config_arms.family_of(arm.run)].append(arm)

@@ -1,6 +1,8 @@
 """MLflow's model registry: the best arm of an experiment under an alias."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import mlflow
 from mlflow import MlflowClient
@@ -24,27 +26,37 @@ def register_model(manifest: Manifest, alias: str, description: str) -> str:
     """
     store = Store(store_uri())
     mlflow.set_tracking_uri(store.uri)  # MLflow looks the model up there, whatever client asks
-    try:
+    with answering(store):
         send_waiting(store)
         model = model_id(store, manifest)
         version = version_of(store.client, manifest.experiment, model)
         link(store.client, model, version)
         store.client.update_model_version(manifest.experiment, version.version, description)
         store.client.set_registered_model_alias(manifest.experiment, alias, version.version)
-    except AWAY as error:
-        raise UserError(f"MLflow at {store.uri} does not answer: {error}") from None
     return str(version.version)
 
 
-def model_id(store: Store, manifest: Manifest) -> str:
-    """MLflow's id of the logged model of a run's last checkpoint; raises UserError."""
-    name = model_name(manifest.run_name)
+@contextmanager
+def answering(store: Store) -> Iterator[None]:
+    """Raises UserError if the store does not answer."""
+    try:
+        yield
+    except AWAY as error:
+        raise UserError(f"MLflow at {store.uri} does not answer: {error}") from None
+
+
+def model_id(store: Store, manifest: Manifest, listed: int | None = None) -> str:
+    """MLflow's id of the logged model of a run's last checkpoint, or of that of a smaller budget;
+    raises UserError if there is none: evaluation makes it.
+    """
+    name = model_name(manifest.run_name, listed)
     for record in reversed(list(records(manifest.experiment, manifest.run_name))):
         same = record.spec_hash == manifest.spec_hash and record.uri == in_project(store.uri)
         if same and store.stage_of(record.run_id) == "active" and name in record.model_ids:
             return record.model_ids[name]
     raise UserError(
-        f"MLflow at {store.uri} has no model {name}: `python -m pipelines.tracking --rebuild`"
+        f"MLflow at {store.uri} has no model {name}: `dvc repro evaluate@{manifest.run_name}` "
+        "makes it, and `python -m pipelines.tracking --rebuild` brings back a lost one"
     )
 
 

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
 
@@ -29,7 +31,7 @@ def card(experiment, name):
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Results of four runs, sent to MLflow, and cards without weights."""
     write_experiment(tmp_path, RUNS, {})
     monkeypatch.chdir(tmp_path)
@@ -44,7 +46,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = Path("checkpoints/tiny") / name / "last.ckpt"
         path.parent.mkdir(parents=True)
         path.touch()
-    return tmp_path
+    yield tmp_path
+    mlflow.set_tracking_uri(None)  # as it was before register_model
 
 
 def bounds_are(folder: Path, **bounds: float) -> None:
@@ -122,6 +125,6 @@ def test_arms_that_may_not_be_compared_have_an_alias_each(
 
 def test_a_store_without_the_model_says_what_brings_it(project: Path) -> None:
     with pytest.raises(
-        UserError, match=r"has no model .*: `python -m pipelines.tracking --rebuild`"
+        UserError, match=r"has no model .*and `python -m pipelines.tracking --rebuild` brings back"
     ):
         keep.main(register=True)

@@ -66,6 +66,10 @@ OTHER = (
     "+models={other: {architecture: {n_layers: 4, d_model: 16, n_heads: 2, n_kv_heads: 1,"
     " ffn_width: 32, context: 65, latent_bits: 8}, optim: {batch_size: 8, lr: 0.001}}}"
 )
+OTHER_LATENT = OTHER.replace("n_layers: 4", "n_layers: 2").replace("bits: 8", "bits: 5")
+OTHER_LATENT = OTHER_LATENT.replace("context: 65", "context: 65, rope_theta: 100.0")
+OTHER_HEADS = OTHER_LATENT.replace("bits: 5", "bits: 8, head_width: 4")
+D_BY_N = OTHER_HEADS.replace("head_width: 4", "head_width: 8, qk_norm: true")
 MISTAKES = [
     ([f"{CHILD}{{run: baseline, hf: x}}"], r"free_k1\.init_from\.run: a run starts from"),
     ([f"{CHILD}{{hf: ' '}}"], r"runs\.free_k1\.init_from\.hf: empty"),
@@ -79,6 +83,18 @@ MISTAKES = [
     (
         ["runs.baseline.init_from={run: free_k1}", "runs.free_k1.model=other", OTHER],
         r"runs\.baseline\.init_from\.run: its n_layers is 4, not 2",
+    ),
+    (
+        [f"{CHILD}{{run: free_k1_8}}", "runs.free_k1_8.model=other", OTHER_HEADS],
+        r"free_k1\.init_from\.run: its head_width is 4, not 8",
+    ),
+    (
+        [f"{CHILD}{{run: free_k1_8}}", "runs.free_k1_8.model=other", D_BY_N],
+        r"free_k1\.init_from\.run: its qk_norm is True, not False",
+    ),
+    (
+        [f"{CHILD}{{run: free_k1_8}}", "runs.free_k1_8.model=other", OTHER_LATENT],
+        r"free_k1\.init_from\.run: its latent_bits is 5, not 8",
     ),
     ([f"{CHILD}{{hf: x, copied_lr: -1}}"], r"init_from\.copied_lr: -1\.0 is not a"),
     ([f"{CHILD}{{hf: x, latent_rms: -1}}"], r"init_from\.latent_rms: -1\.0 is not a number"),

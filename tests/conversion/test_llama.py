@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ftmodel.conversion.llama import (
@@ -27,6 +27,11 @@ SHAPES = [
     {"qkv_bias": True},
     {"qkv_bias": True, "n_kv_heads": 1, "tied": False, "rope_theta": 50.0},
     {"rope_theta": 5.0, "rope_factor": 8.0, "rope_old_context": 16, "n_heads": 1, "n_kv_heads": 1},
+    {"head_width": 8, "rope_theta": 50.0},
+    {"head_width": 6, "rope_theta": 50.0, "qkv_bias": True},
+    {"head_width": 6, "rope_theta": 50.0, "qk_norm": True, "norm_eps": 0.3},
+    {"head_width": 8, "n_heads": 3, "n_kv_heads": 1, "qk_norm": True, "tied": False},
+    {"qk_norm": True, "n_kv_heads": 4},
 ]
 TINY = dict(
     vocab_size=23,
@@ -78,8 +83,15 @@ LLAMA_3 = {
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
 @pytest.mark.parametrize(
     ("family", "more"),
-    [("llama", {}), ("llama", {"rope_parameters": LLAMA_3}), ("qwen2", {})],
-    ids=["Llama 2", "Llama 3", "Qwen 2"],
+    [
+        ("llama", {}),
+        ("llama", {"rope_parameters": LLAMA_3}),
+        ("llama", {"head_dim": 6}),
+        ("qwen2", {}),
+        ("qwen3", {"head_dim": 8}),
+        ("qwen3", {"head_dim": 2}),
+    ],
+    ids=["Llama 2", "Llama 3", "wide heads", "Qwen 2", "Qwen 3", "Qwen 3, narrow heads"],
 )
 @torch.no_grad()
 def test_we_compute_what_hugging_face_does_with_its_weights(tokens, tied, bits, family, more):
@@ -108,8 +120,9 @@ def test_orders_of_channels_are_inverse(rng):
     assert not torch.equal(to_halves(weight, 3), weight)
 
 
-def test_a_model_comes_back_from_its_llama(make_model):
-    model = make_model(latent_bits=0, tied=False)
+@pytest.mark.parametrize("changes", [{}, {"head_width": 8}, {"qk_norm": True, "head_width": 6}])
+def test_a_model_comes_back_from_its_llama(make_model, changes):
+    model = make_model(latent_bits=0, tied=False, **changes)
     entries = llama_config(model.config, 11)
     again = decoder_of(entries, llama_weights(model))
     assert again.config == model.config
@@ -120,14 +133,17 @@ def test_a_model_comes_back_from_its_llama(make_model):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "qwen3"}, "model_type: 'qwen3'"),
+        ({"model_type": "qwen3_moe"}, "model_type: 'qwen3_moe'.* qwen2 or qwen3"),
         ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window: True"),
+        ({"model_type": "qwen3", "use_sliding_window": True}, "use_sliding_window: True"),
+        ({"model_type": "qwen3", "attention_bias": True}, "attention_bias: True.* no biases"),
         ({"attention_bias": True}, "attention_bias: True.* no biases"),
         ({"mlp_bias": True}, "mlp_bias: True.* no biases"),
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu'.* silu"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 5e5}}, "rope_type: 'yarn'"),
         ({"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "rope_type: 'linear'"),
-        ({"head_dim": 8}, "head_dim: 8.* 4"),
+        ({"head_dim": 5}, "head_width: .* even head width, not 5"),
+        ({"head_dim": 0}, "head_width: 0 times n_heads 6 is outside"),
         ({"num_key_value_heads": 4}, "n_kv_heads: 4 does not divide n_heads 6"),
     ],
 )
@@ -151,7 +167,11 @@ def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
         ),
         (
             lambda w: w.update({"model.layers.0.self_attn.q_proj.bias": torch.zeros(16)}),
-            "q_proj.bias: unknown",
+            "q_proj.bias: unknown$",
+        ),
+        (
+            lambda w: w.update(dict.fromkeys("abc", torch.zeros(1))),
+            "^a: unknown, and 2 more$",
         ),
         (
             lambda w: w.update({"lm_head.weight": torch.zeros(11, 16)}),
@@ -176,9 +196,27 @@ def test_frequencies_in_old_files_are_left_out(make_model):
     assert torch.equal(model.embedding.weight, parent.embedding.weight)
 
 
-@pytest.mark.parametrize("changes", [{}, {"latent_bits": 0, "document_mask": True}])
-def test_what_is_no_llama_is_refused(make_model, changes):
-    with pytest.raises(ValueError, match="no Llama"):
+def test_a_qwen_3_that_does_not_say_its_head_width_is_refused():
+    """Whose default is not D / N."""
+    config = Qwen3Config(**TINY).to_dict()
+    assert config["head_dim"] == 128
+    assert our_config(config).head_channels == 128
+    del config["head_dim"]
+    with pytest.raises(KeyError, match="head_dim"):
+        our_config(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "no Llama"),
+        ({"latent_bits": 0, "document_mask": True}, "no Llama"),
+        ({"latent_bits": 0, "qkv_bias": True, "qk_norm": True}, "^qkv_bias, qk_norm: .* no Llama"),
+        ({"latent_bits": 0, "n_heads": 3, "n_kv_heads": 3, "head_width": 4}, "^n_heads: 3 does"),
+    ],
+)
+def test_what_is_no_llama_is_refused(make_model, changes, words):
+    with pytest.raises(ValueError, match=words):
         llama_config(make_model(**changes).config, 11)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 from gguf import GGUFReader, GGUFWriter
+from mlflow.artifacts import download_artifacts
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ftmodel.model.mapper import pack_bits
@@ -16,7 +17,8 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
-from pipelines.export.build import main
+from pipelines.export.build import main, writer
+from pipelines.tracking.location import store_uri
 from tests.support.remote_code import load, modules_in
 from tests.support.training import RUN, train_run
 
@@ -46,6 +48,25 @@ def test_a_run_on_the_target_task(workspace, tmp_path, capsys):
     assert "seed 0" in card and "top_k" in card
     with pytest.raises(UserError, match=r"^--out: exports/smoke/baseline is there already$"):
         main("baseline", "hf", None, None)
+
+
+@torch.no_grad()
+def test_what_mlflow_holds_of_a_model_is_its_folder(workspace, tmp_path, capsys):
+    train_run("baseline")
+    with pytest.raises(UserError, match=r"has no model baseline: `dvc repro evaluate@baseline`"):
+        main("baseline", "hf", mlflow=True)
+    assert not Path("exports").exists()
+    experiment = load_experiment()
+    experiment.evaluation.tokens = 520
+    measure(experiment, "baseline")
+    main("baseline", "hf", mlflow=True)
+    uri = capsys.readouterr().out.splitlines()[-1].partition(": the same, in MLflow")[0]
+    there = Path(download_artifacts(uri, dst_path="there", tracking_uri=store_uri()))
+    folder = workspace / "exports/smoke/baseline"
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {path.name: path.read_bytes() for path in there.iterdir()} == files
+    loaded = AutoModelForCausalLM.from_pretrained(there)
+    assert sum(p.numel() for p in loaded.parameters()) > 0
 
 
 @torch.no_grad()
@@ -121,6 +142,15 @@ def test_a_run_on_text_as_gguf(workspace, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         main(TEXT_RUN, "gguf", None, "other.gguf")
     assert not list(workspace.glob("*other.gguf*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("qkv_bias", True), ("qk_norm", True), ("rope_factor", 2.0)]
+)
+def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, value):
+    model = make_model(latent_bits=0, **{name: value})
+    with pytest.raises(ValueError, match=f"{name}.* exported by --to hf alone$"):
+        writer("gguf", None, None, 0, model, None)
 
 
 def test_symbols_of_a_process_are_no_gguf(workspace):

@@ -52,6 +52,16 @@ def ours(make_ours):
     return make_ours()
 
 
+def test_heads_as_qwen_3_has_them(make_ours, prompts, tmp_path, rng):
+    """Their cache, filled by greedy search, and our decoder's."""
+    ours = make_ours(qk_norm=True, head_width=6)
+    theirs = load(export(ours, tmp_path / "free"))
+    tokens, mask, padding = prompts
+    noise = torch.rand(3, 5 + NEW, 3, generator=rng)
+    expected = ours_greedy(ours, tokens, Noise(noise), padding)
+    assert greedy(theirs, tokens, mask, latent_noise=noise).equal(expected)
+
+
 @pytest.fixture
 def theirs(ours, tmp_path):
     return load(export(ours, tmp_path / "free"))

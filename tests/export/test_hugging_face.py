@@ -28,12 +28,15 @@ def bytes_tokenizer():
     return train_bpe([TEXT.encode()] * 3, 400, END)
 
 
-@pytest.fixture(params=[True, False], ids=["tied", "not tied"])
+QWEN_3 = {"tied": False, "qk_norm": True, "head_width": 12, "norm_eps": 0.3}
+
+
+@pytest.fixture(params=[{}, {"tied": False}, QWEN_3], ids=["tied", "not tied", "Qwen 3"])
 def exported(request, make_model, bytes_tokenizer, tmp_path):
     """Our adapter of a baseline, and the folder that it was exported to."""
     model = make_model(
         latent_bits=0,
-        tied=request.param,
+        **request.param,
         d_model=32,
         ffn_width=48,
         context=CONTEXT,
@@ -91,8 +94,10 @@ def test_what_generation_draws_from_is_the_whole_distribution(exported):
 def test_files_hold_what_other_programs_look_for(exported):
     ours, folder = exported
     config = json.loads((folder / "config.json").read_text())
-    assert config["architectures"] == ["LlamaForCausalLM"] and config["model_type"] == "llama"
-    assert config["head_dim"] == 8 and config["eos_token_id"] == ours.eot_token_id
+    family, head_dim = ("Qwen3", 12) if ours.model.config.qk_norm else ("Llama", 8)
+    assert config["architectures"] == [f"{family}ForCausalLM"]
+    assert config["model_type"] == family.lower() and config["head_dim"] == head_dim
+    assert config["eos_token_id"] == ours.eot_token_id
     assert {"model.safetensors", "generation_config.json", "tokenizer.json", "README.md"} <= {
         path.name for path in folder.iterdir()
     }

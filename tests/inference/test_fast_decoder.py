@@ -21,6 +21,9 @@ SHAPES = [
     {"n_kv_heads": 4},
     {"n_kv_heads": 1},
     {"qkv_bias": True},
+    {"qk_norm": True, "norm_eps": 0.3, "head_width": 6},
+    {"latent_bits": 0, "qk_norm": True, "qkv_bias": True, "n_kv_heads": 4, "head_width": 8},
+    {"latent_bits": 0, "head_width": 2},
     {"n_layers": 3, "latent_block": 2, "rope_theta": 50.0, "norm_eps": 0.3, "tied": False},
 ]
 
@@ -126,10 +129,11 @@ def test_wrapped_blocks_are_decoded_by_the_model_itself(make_model, make_tokens)
     assert torch.equal(wrapped, plain)
 
 
+@pytest.mark.parametrize("changes", [{}, {"qk_norm": True, "head_width": 6}], ids=str)
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
-def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, bits):
+def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, bits, changes):
     """Also in float64, which is decoded by the model: the same weights, z and draws."""
-    model, prompt = make_model(latent_bits=bits), make_tokens(3, 4)
+    model, prompt = make_model(latent_bits=bits, **changes), make_tokens(3, 4)
 
     def continued():
         return generate(model, prompt, 12, generator=torch.Generator().manual_seed(5))

@@ -32,17 +32,20 @@ class Reference:
 
     def block(self, name, q, kv, causal=True):
         """Residual stream q; queries from norm(q), keys and values from norm(kv)."""
-        w, width = self.w, self.c.d_model // self.c.n_heads
+        w, width = self.w, self.c.head_width or self.c.d_model // self.c.n_heads
 
-        def heads(x):
-            return x.unflatten(-1, (-1, width)).transpose(1, 2)
+        def heads(x, norm=None):
+            x = x.unflatten(-1, (-1, width)).transpose(1, 2)
+            if norm and self.c.qk_norm:
+                x = self.norm(x, f"{name}.attention.{norm}.weight")
+            return x
 
         norm_q = self.norm(q, f"{name}.attention_norm.weight")
         norm_kv = self.norm(kv, f"{name}.attention_norm.weight")
         w_key, w_value = w[f"{name}.attention.key_value.weight"].chunk(2)
-        queries = self.turn(heads(norm_q @ w[f"{name}.attention.query.weight"].T))
+        queries = self.turn(heads(norm_q @ w[f"{name}.attention.query.weight"].T, "query_norm"))
         group = self.c.n_heads // self.c.n_kv_heads
-        keys = self.turn(heads(norm_kv @ w_key.T)).repeat_interleave(group, dim=1)
+        keys = self.turn(heads(norm_kv @ w_key.T, "key_norm")).repeat_interleave(group, dim=1)
         values = heads(norm_kv @ w_value.T).repeat_interleave(group, dim=1)
         scores = queries @ keys.mT / sqrt(width)
         if causal:
@@ -101,8 +104,12 @@ def noise(rng):
         {"latent_block": 1},
         {"n_layers": 5, "latent_block": 2},
         {"n_layers": 3, "latent_block": 3},
+        {"head_width": 6, "qk_norm": True, "norm_eps": 0.1},
     ],
-    ids=["4 blocks", "2, untied", "6, MHA", "read by 1 of 4", "read by 2 of 5", "read by 3 of 3"],
+    ids=[
+        *("4 blocks", "2, untied", "6, MHA", "read by 1 of 4", "read by 2 of 5", "read by 3 of 3"),
+        "Qwen 3",
+    ],
 )
 @pytest.mark.parametrize("training", [True, False])
 @torch.no_grad()
@@ -279,6 +286,9 @@ def test_initial_weights_are_gpt_2s_but_for_embeddings_and_latent():
         ({"n_heads": 3}, "n_heads"),
         ({"n_kv_heads": 3}, "n_kv_heads"),
         ({"n_heads": 16}, "n_heads"),
+        ({"head_width": 5}, "head_width"),
+        ({"head_width": 0}, "head_width"),
+        ({"head_width": 1 << 19}, "head_width"),
         ({"embedding_std": 0.0}, "embedding_std"),
         ({"latent_std": float("nan")}, "latent_std"),
         ({"latent_bits": -1}, "latent_bits"),

@@ -35,7 +35,10 @@ class Bench:
         """Run tests (file::function) in a folder, whose own pytest.ini comes before this
         checkout's; tests/conftest.py checks that no other package is imported.
         """
-        environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        # with the worker's name in it, the fixtures of workspace.py would share their projects
+        # with the tests of other copies, and of earlier checkouts on the same machine
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
+        environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         environment |= {"PYTHONPATH": str(folder), "FTMODEL_UNDER_TEST": str(folder / "ftmodel")}
         options = ["-q", "--tb=short", "-p", "no:cacheprovider", *(f"tests/{t}" for t in tests)]
         command = [self.python, "-m", "pytest", *options]

@@ -325,8 +325,7 @@ def make_model(experiment, name, run) -> None:
     optim = experiment.models[run.model].optim
     if config.n_layers <= 8 and (not isinstance(data, TextData) or data.tokenizer is None):
         assert isfinite(plan(experiment, name, COMPUTE).flops)
-    width = min(config.d_model // config.n_heads, 64)
-    one_head = replace(config, d_model=width, n_heads=1)
+    one_head = replace(config, head_width=min(config.head_channels, 64))
     table = rope_table(one_head, 0, min(config.context, 64), torch.device("cpu"))
     assert torch.view_as_real(table).isfinite().all()
     if config.n_layers <= 8:

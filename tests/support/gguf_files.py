@@ -21,6 +21,7 @@ SHAPES = [
     {},
     {"tied": False, "n_kv_heads": 1},
     {"norm_eps": 0.3, "rope_theta": 50.0, "n_kv_heads": 4},
+    {"head_width": 12, "rope_theta": 50.0},
 ]
 MANIFEST = Manifest(
     experiment="retrofit",

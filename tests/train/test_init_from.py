@@ -54,8 +54,8 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     )
     assert tracked.data.params["parent.sha256"] == manifest.parent["sha256"]
     assert tracked.data.params["init_from.run"] == "baseline"
-    started = model_card.facts(manifest, 10_400)["started"]
-    assert started == f"run baseline, sha256 {manifest.parent['sha256']}"
+    rows = model_card.facts(load_experiment(), manifest, 10_400)["facts"]
+    assert f"| started from | run baseline, sha256 {manifest.parent['sha256']} |" in rows
     assert "| started from | random weights |" in Path("llama/README.md").read_text()
     shutil.rmtree("resume")
     from_folder, _ = train_run(init_from=InitFrom(hf="llama", copied_lr=0.0))
@@ -64,6 +64,17 @@ def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     latent = {f"model.{name}": w for name, w in start.items() if name.startswith("latent.")}
     changed = [name for name, w in latent.items() if not torch.equal(w, child[name])]
     assert changed == [*latent], "all of the latent is trained"
+
+
+def test_the_card_of_a_child_names_the_base_model_on_the_hub(workspace):
+    experiment = load_experiment()
+    run, parent = experiment.runs[RUN], experiment.runs["baseline"]
+    assert model_card.base_model(experiment, RUN) == ""
+    parent.init_from, run.init_from = InitFrom(hf="llama/model.gguf"), InitFrom(run="baseline")
+    assert model_card.base_model(experiment, RUN) == ""
+    Path("llama").mkdir()
+    Path("llama/origin.json").write_text('{"base_model": "someone/llama"}')
+    assert model_card.base_model(experiment, RUN) == "\nbase_model: someone/llama"
 
 
 def fresh_start(init_from, name=RUN):
@@ -143,6 +154,7 @@ DAMAGE = [
     (edit(model_type="gpt2"), r"^llama: model_type: 'gpt2'"),
     (edit(vocab_size=64), r"^llama: vocab_size: 64, but the tokenizer of data/tokens/target has"),
     (edit(rms_norm_eps=0.5), r"^llama: its norm_eps is 0\.5, and the run's architecture says"),
+    (edit(head_dim=4), r"^llama: its head_width is 4, and the run's architecture says 8$"),
     (edit(max_position_embeddings=3), r"^llama: it was trained with up to 3 positions"),
     (edit(hidden_size=None), r"^llama: config\.json: .* is missing or malformed"),
     (other_tokenizer, r"^llama: its tokenizer is not that of data/tokens/target"),

@@ -7,6 +7,7 @@ BEGINS = "conversion/test_latent_start.py::"
 LLAMA = "conversion/test_llama.py::"
 CHILD = "train/test_init_from.py::"
 PARENT = "train/core/parent.py"
+GGUF, GGUF_TEST = "artifacts/gguf_file.py", "artifacts/test_gguf_file.py::"
 
 WRONG = [
     Wrong(
@@ -33,8 +34,8 @@ WRONG = [
     Wrong(
         "what is left over in a Llama's file is ignored",
         "conversion/llama.py",
-        "given.keys() - expected.keys()",
-        "expected.keys() - given.keys()",
+        "names - expected.keys()",
+        "expected.keys() - names",
         LLAMA + "test_weights_that_do_not_fit_are_named_and_nothing_is_copied",
     ),
     Wrong(
@@ -58,6 +59,75 @@ WRONG = [
         'to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)',
         'w["self_attn.k_proj.bias"]',
         LLAMA + "test_we_compute_what_hugging_face_does_with_its_weights",
+    ),
+    Wrong(
+        "gains of Qwen's queries and keys taken over as they are",
+        "conversion/llama.py",
+        "to_pairs(w[name], 1)",
+        "w[name]",
+        LLAMA + "test_we_compute_what_hugging_face_does_with_its_weights",
+    ),
+    Wrong(
+        "gains of Qwen's queries and keys handed over as they are",
+        "conversion/llama.py",
+        "gain if pairs else to_halves(gain, 1)",
+        "gain",
+        LLAMA + "test_hugging_face_computes_what_we_do_with_our_weights",
+    ),
+    Wrong(
+        "gains of Qwen's queries taken for those of keys",
+        "conversion/llama.py",
+        'norms = {"q": attention.query_norm, "k": attention.key_norm}',
+        'norms = {"k": attention.query_norm, "q": attention.key_norm}',
+        LLAMA + "test_hugging_face_computes_what_we_do_with_our_weights",
+    ),
+    Wrong(
+        "queries of Qwen turned before they are normalised",
+        "model/layers.py",
+        "queries = rotate(self.heads(self.query(q), self.query_norm), positions.rope)",
+        "queries = rotate(self.heads(self.query(q)), positions.rope)\n"
+        "        if self.query_norm is not None:\n"
+        "            queries = self.query_norm(queries)",
+        LLAMA + "test_we_compute_what_hugging_face_does_with_its_weights",
+    ),
+    Wrong(
+        "rotations of heads of width D / N, whatever their width",
+        "model/layers.py",
+        "    width = config.head_channels\n",
+        "    width = config.head_channels\n"
+        "    wrong = config.d_model // config.n_heads\n"
+        "    return config.rope_theta ** (-torch.arange(0, width, 2, device=device) / wrong)\n",
+        LLAMA + "test_we_compute_what_hugging_face_does_with_its_weights",
+    ),
+    Wrong(
+        "Qwen's norms of queries and keys forgotten in decoding",
+        "inference/fast_decoder.py",
+        "if self.head_gains is not None:",
+        "if False:",
+        "inference/test_fast_decoder.py::"
+        "test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "gains of queries exchanged with those of keys in decoding",
+        "inference/fast_decoder.py",
+        "(q // e, attention.query_norm), (kv // e, attention.key_norm)",
+        "(q // e, attention.key_norm), (kv // e, attention.query_norm)",
+        "inference/test_fast_decoder.py::"
+        "test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "a parent of other heads",
+        "model/config.py",
+        '"n_heads", "n_kv_heads", "head_width", "ffn_width"),',
+        '"n_heads", "n_kv_heads", "ffn_width"),',
+        "config/test_parents.py::test_a_mistake_is_one_line",
+    ),
+    Wrong(
+        "a parent with norms of queries and keys taken over without",
+        "model/config.py",
+        '"qkv_bias", "qk_norm", "norm_eps"',
+        '"qkv_bias", "norm_eps"',
+        "config/test_parents.py::test_a_mistake_is_one_line",
     ),
     Wrong(
         "a few huge tokens decide how loud the latent begins",
@@ -136,11 +206,43 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
+        "a latent of other bits taken over",
+        "config/parents.py",
+        'LATENT = ("latent_bits", "latent_block")',
+        'LATENT = ("latent_block",)',
+        "config/test_parents.py::test_a_mistake_is_one_line",
+        "pipelines",
+    ),
+    Wrong(
         "a child of every seed starts from the same run",
         "hydra_plugins/seeds.py",
         "{start['run']}_s{seed}",
         "{start['run']}_s{seeds[0]}",
         "config/test_parents.py::test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm",
         "",
+    ),
+    Wrong(
+        "a GGUF file's channels taken for Hugging Face's",
+        GGUF,
+        "weight if heads is None else to_halves(weight, heads)",
+        "weight",
+        GGUF_TEST + "test_transformers_reads_the_same_numbers",
+        package="pipelines",
+    ),
+    Wrong(
+        "a slowed-down RoPE of a GGUF file overlooked",
+        GGUF,
+        'field.contents() != "none"',
+        'field.contents() == "no"',
+        GGUF_TEST + "test_a_rope_that_transformers_does_not_read_is_refused",
+        package="pipelines",
+    ),
+    Wrong(
+        "unknown tensors of a GGUF file left out",
+        GGUF,
+        "for t in reader.tensors}",
+        "for t in reader.tensors if t.name in theirs}",
+        GGUF_TEST + "test_a_tensor_that_transformers_leaves_out_is_refused",
+        package="pipelines",
     ),
 ]

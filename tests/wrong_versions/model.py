@@ -24,8 +24,8 @@ WRONG = [
     Wrong(
         "encoder with RoPE on its queries only",
         "model/layers.py",
-        "rotate(self.heads(k), positions.rope)",
-        "rotate(self.heads(k), positions.rope if causal else positions.rope**0)",
+        "rotate(self.heads(k, self.key_norm), positions.rope)",
+        "rotate(self.heads(k, self.key_norm), positions.rope if causal else positions.rope**0)",
         "model/test_transformer.py::test_bits_know_the_order_of_what_they_read",
     ),
     Wrong(

@@ -10,7 +10,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.provenance import device_name, git_revision
 from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
-from pipelines.train.core.parent import identity
+from pipelines.train.core.parent import parent_identity
 
 
 def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest:
@@ -24,7 +24,7 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
         "data": shards.metadata.hash,
         "torch": str(torch.__version__),
     }
-    parent = identity(experiment, run)
+    parent = parent_identity(experiment, run)
     if parent:
         parts["parent"] = parent["sha256"]
     workers = experiment.compute.workers

@@ -24,13 +24,13 @@ SAMPLE = 4096  # tokens that a new latent is scaled on, and the first losses are
 LATENT = "latent."  # of the names of its parameters
 
 
-def identity(experiment: Experiment, run: Run) -> dict[str, str]:
+def parent_identity(experiment: Experiment, run: Run) -> dict[str, str]:
     """Of a run's parent: its name and the hash of its weights; {} without one. Raises UserError."""
     start = run.init_from
     if not start:
         return {}
     if start.hf is not None:
-        return {"hf": start.hf, "sha256": hash_of(llama_files.files_of(Path(start.hf)))}
+        return {"hf": start.hf, "sha256": hash_of(llama_files.model_files(Path(start.hf)))}
     assert start.run is not None
     path = checkpoint_path(experiment.name, start.run)
     try:
@@ -86,11 +86,8 @@ def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> None:
             shards.tokenizer()
         ):
             raise ValueError(f"its tokenizer is not that of {shards.folder}: the same ids differ")
-        for name in theirs.decoder_differences(model.config):
-            raise ValueError(
-                f"its {name} is {getattr(theirs, name)}, and the run's "
-                f"architecture says {getattr(model.config, name)}"
-            )
+        for name, (their, our) in theirs.decoder_differences(model.config).items():
+            raise ValueError(f"its {name} is {their}, and the run's architecture says {our}")
         if model.config.context > theirs.context:
             raise ValueError(
                 f"it was trained with up to {theirs.context} positions, and the run's "

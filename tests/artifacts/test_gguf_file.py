@@ -1,0 +1,104 @@
+"""Weights of a GGUF file beside those that transformers reads from it."""
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quantize
+from transformers import AutoModelForCausalLM
+
+from ftmodel.conversion.llama import decoder_of
+from pipelines.artifacts import gguf_file
+from pipelines.common.errors import UserError
+from tests.support.gguf_files import export
+
+FLOAT = GGMLQuantizationType.F32
+SHAPE = dict(d_model=64, ffn_width=96, n_heads=4, n_kv_heads=2)
+
+
+def rewritten(source, target, family="llama", dtype=FLOAT, more=(), scaling=None):
+    """Another file of the same tensors, its matrices in ``dtype``, and ``more`` by name."""
+    reader = GGUFReader(source)
+    writer = GGUFWriter(target, family)
+    for name, field in reader.fields.items():
+        if not name.startswith(("GGUF.", "general.architecture")):
+            kind, *rest = field.types
+            name = name.replace("llama.", f"{family}.")
+            writer.add_key_value(name, field.contents(), kind, *rest[:1])
+    if scaling:
+        writer.add_string(f"{family}.rope.scaling.type", scaling)
+    for tensor in reader.tensors:
+        kind = dtype if tensor.data.ndim == 2 else FLOAT
+        writer.add_tensor(tensor.name, quantize(tensor.data, kind), raw_dtype=kind)
+    for name, weight in dict(more).items():
+        writer.add_tensor(name, weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def vectors(rng, **widths):
+    """Biases or norms of two layers."""
+    return {
+        f"blk.{i}.attn_{name}": torch.randn(width, generator=rng)
+        for i in range(2)
+        for name, width in widths.items()
+    }
+
+
+FAMILIES = {  # what our own files have not
+    "llama": {},
+    "qwen2": {"q.bias": 64, "k.bias": 32, "v.bias": 32},
+    "qwen3": {"q_norm.weight": 128, "k_norm.weight": 128},
+}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", [FLOAT, GGMLQuantizationType.Q8_0], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_transformers_reads_the_same_numbers(make_model, tmp_path, rng, family, dtype, tied):
+    width = 128 if family == "qwen3" else None  # transformers reads no other from such a file
+    export(make_model, tmp_path / "a.gguf", tied=tied, n_layers=2, head_width=width, **SHAPE)
+    more = vectors(rng, **FAMILIES[family])
+    path = rewritten(tmp_path / "a.gguf", tmp_path / "b.gguf", family, dtype, more)
+    config, weights, _ = gguf_file.read(path)
+    theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
+    expected = theirs.state_dict()
+    if tied:
+        del expected["lm_head.weight"]
+    assert weights.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert torch.equal(weights[name], weight), name
+    tokens = torch.randint(300, (2, 8), generator=rng)
+    model = decoder_of(config, weights)
+    logits = theirs(tokens).logits
+    assert (model.logits(model(tokens).hidden) - logits).abs().max() < 1e-4 * logits.std()
+
+
+def test_a_tensor_that_transformers_leaves_out_is_refused(make_model, tmp_path):
+    """Llama 3.1's files slow RoPE down by one."""
+    export(make_model, tmp_path / "a.gguf", n_layers=2, **SHAPE)
+    more = {"rope_freqs.weight": torch.full((8,), 8.0)}
+    path = rewritten(tmp_path / "a.gguf", tmp_path / "b.gguf", more=more)
+    config, weights, _ = gguf_file.read(path)
+    with pytest.raises(ValueError, match=r"^rope_freqs\.weight: unknown$"):
+        decoder_of(config, weights)
+
+
+def test_a_rope_that_transformers_does_not_read_is_refused(make_model, tmp_path):
+    export(make_model, tmp_path / "a.gguf", n_layers=2, **SHAPE)
+    gguf_file.read(rewritten(tmp_path / "a.gguf", tmp_path / "b.gguf", scaling="none"))
+    path = rewritten(tmp_path / "a.gguf", tmp_path / "c.gguf", scaling="linear")
+    with pytest.raises(UserError, match=r"c\.gguf: .*llama\.rope\.scaling\.type"):
+        gguf_file.read(path)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 1000, -1000])
+def test_a_file_that_ends_early_is_one_line(make_model, tmp_path, kept):
+    path = tmp_path / "a.gguf"
+    export(make_model, path, n_layers=2, **SHAPE)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match="not readable as GGUF") as caught:
+        config, weights, _ = gguf_file.read(path)
+        decoder_of(config, weights)
+    assert "\n" not in str(caught.value)
