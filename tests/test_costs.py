@@ -64,6 +64,10 @@ SHAPES = [
     {"latent_bits": 8, "latent_block": 1, "n_layers": 3},
     {"latent_bits": 8, "head_width": 24},
     {"latent_bits": 8, "head_width": 8, "qk_norm": True},
+    {"latent_bits": 8, "latent": {"inject": "residual", "free_bits": "batch"}},
+    {"latent_bits": 8, "latent": {"inject": "kv_all", "gradient": "score"}},
+    {"latent_bits": 32, "latent": {"inject": "kv_all", "map": "linear", "free_bits": "sequence"}},
+    {"latent_bits": 8, "latent": {"map": "linear", "gradient": "score"}},
 ]
 
 
@@ -88,7 +92,9 @@ def test_flops_are_those_that_torch_counts(changes, monkeypatch):
 def normalised_inputs(config, checkpointing=False):
     """Bytes of what RMSNorm keeps on a CPU, where it is no fused kernel, beside what we count."""
     bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
-    channels = (2 * layers + 1 + bits * (1 if checkpointing else 4)) * config.d_model
+    of_kv = {"kv": 1, "residual": 0, "kv_all": config.n_layers - config.lower_blocks}
+    latent = 1 if checkpointing else 3 + of_kv[config.latent.inject]
+    channels = (2 * layers + 1 + bits * latent) * config.d_model
     if config.qk_norm:
         queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
         channels += layers * (queries + keys) + bits * (not checkpointing) * keys
@@ -140,7 +146,8 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
 def test_a_block_computed_again_keeps_what_is_counted(changes, half):
     """The block that reads z, or any of a baseline's; within 0.1 %, but for inputs and RoPE."""
     config = shape(**changes)
-    model, bits = new_model(config, 29), config.latent_bits
+    model = new_model(config, 29)
+    bits = config.latent_bits and config.latent.inject != "residual"
     x = torch.randn(B, config.context, config.d_model, requires_grad=True)
     kv = torch.randn_like(x, requires_grad=True) if bits else None
     positions = model.positions(0, config.context, x.device)

@@ -72,8 +72,7 @@ def begin_latent(
         latent.encoder_block.load_state_dict(model.blocks[model.config.lower_blocks].state_dict())
     positions = model.positions(0, tokens.shape[1], tokens.device, documents)
     x = model.lower(tokens, positions)
-    table = latent.post_sampler
-    table.mul_(share * stream_rms(x) / table.square().mean().sqrt())
+    latent.post_sampler.mul_(share * stream_rms(x) / latent.rms())
     o = latent.encode(x, positions)
     latent.readout.weight.mul_(readout_scale(o, kappa_bits))
 
@@ -98,7 +97,7 @@ def start_losses(
         assert model.latent is not None
         o = model.latent.encode(x, positions)
         hidden = [
-            model.upper(x, model.inject_sampled(x, logits, each)[0], positions)
+            model.upper(x, model.latent.sample(logits, each)[0], positions)
             for logits, each in zip((torch.zeros_like(o), o), noise, strict=True)
         ]
         losses.prior, losses.posterior = (ce(each) for each in hidden)

@@ -14,6 +14,7 @@ from torch import nn
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.cross_entropy import chunk_rows
+from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map
 from ftmodel.model.transformer import FreeTransformer
 
 
@@ -60,7 +61,8 @@ class Flops:
     attention: float  # scores and weighted sums over (T + 1) / 2 positions on average
     readout: float  # 6 D V
     encoder: float  # its block, over all T positions, and its read-out
-    mapper: float  # g = W ρ over all 2^H codes, then Σ_d g_d G_d (U_h(d) − p_h)
+    # g = W ρ over all 2^H codes, then Σ_d g_d G_d (U_h(d) − p_h); of a linear map three products
+    mapper: float
 
     @property
     def total(self) -> float:
@@ -74,7 +76,8 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     values), three times that with the backward pass; a causal block reads (T + 1) / 2 keys on
     average, the encoder T. With attention within documents there are fewer, and this is an upper
     bound. ζ's query is the same for all tokens and costs nothing per token.
-    Mapper: 2 D 2^H, in the backward pass only, and its sums over each half of the bits.
+    Mapper: 2 D 2^H, in the backward pass only, and its sums over each half of the bits; a linear
+    map 6 D H; a table whose gradient is of the sampled code alone has no product.
     """
     model = meta_model(config, vocab_size)
     d, t, codes = config.d_model, config.context, 1 << config.latent_bits
@@ -85,7 +88,10 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
         encoder = 6 * (linear_elements(model.latent) - shared) + 12 * q * t
         low = config.latent_bits // 2
         high = config.latent_bits - low
-        mapper = 2 * d * codes + 4 * codes + 2 * (low << low) + 2 * (high << high)
+        if config.latent.map is Map.linear:
+            mapper = 6 * d * config.latent_bits
+        elif config.latent.gradient is Gradient.all_codes:
+            mapper = 2 * d * codes + 4 * codes + 2 * (low << low) + 2 * (high << high)
     return Flops(
         blocks=6 * linear_elements(model.blocks),
         attention=12 * q * config.n_layers * (t + 1) / 2,
@@ -135,7 +141,7 @@ class Activations:
     """
 
     block: int
-    reader: int  # in addition, for the block that reads z
+    reader: int  # in addition, for each block that reads z; see ``readers``
     encoder: int  # its block, but for the x that it shares with the reader
     rest: int  # norm and ids at the end; the encoder's read-out, o, two sigmoids of it, z, KL
 
@@ -155,15 +161,29 @@ def activations(config: ModelConfig, half: bool) -> Activations:
     last = norm + 8  # ids
     if not bits:
         return Activations(attention + ffn, 0, 0, last)
+    reader = norm + (0 if half else w * d)  # x + r, normalised apart from x
+    if config.latent.inject is Inject.residual:
+        reader = 4 * d  # x, which the encoder alone reads
     return Activations(
         block=attention + ffn,
-        reader=norm + (0 if half else w * d),  # x + r, normalised apart from x
+        reader=reader,
         encoder=(4 + w * d)
         + key_norm
         + heads
         + ffn,  # ζ's query is no token's; its layout costs a copy
-        rest=last + (norm + 4 * d) + 12 * bits + 12,  # its read-out is in float32
+        # its read-out is in float32; a hinge of means keeps no KL_t
+        rest=last
+        + (norm + 4 * d)
+        + 12 * bits
+        + (12 if config.latent.free_bits is FreeBits.token else 8),
     )
+
+
+def readers(config: ModelConfig) -> int:
+    """Blocks with an input of keys and values, or of the encoder, of their own."""
+    if config.latent.inject is Inject.kv_all:
+        return config.n_layers - config.lower_blocks
+    return int(config.latent_bits > 0)
 
 
 def kept_activations(
@@ -171,14 +191,14 @@ def kept_activations(
 ) -> int:
     """Bytes that autograd keeps for the backward pass of ``batch`` sequences, without those of the
     loss and of copies of weights. With activation checkpointing: the inputs of each block, which
-    for the one that reads z are x and x + r.
+    for one that reads z are x and x + r.
     """
     d, t, layers, a = config.d_model, config.context, config.n_layers, activations(config, half)
     rope = 4 * t * config.head_channels
     if activation_checkpointing:
-        inputs = 4 * d * (layers + (config.latent_bits > 0))
+        inputs = 4 * d * (layers + readers(config))
         return batch * t * (inputs + a.rest) + rope
-    token = layers * a.block + a.reader + a.encoder + a.rest
+    token = layers * a.block + readers(config) * a.reader + a.encoder + a.rest
     queries = config.n_heads * config.head_channels if config.latent_bits else 0
     zeta = (2 if half else 4) * t * queries  # ζ's, turned to all positions
     return batch * t * token + rope + zeta

@@ -67,14 +67,16 @@ class LowerHalf:
         """The prompts' cache, copied for each answer, with room for it."""
         return [layer.select(self.rows, sum(self.lengths)) for layer in cache]
 
-    def predict(self, kv: Tensor | None, kv_answer: Tensor | None) -> Tensor:
-        """Activations (N, D) that predict the answers' tokens, answer by answer."""
+    def predict(self, r: Tensor | None, r_answer: Tensor | None) -> Tensor:
+        """Activations (N, D) that predict the answers' tokens, answer by answer, given the
+        embeddings of z, (B, P, D) and (R, A − 1, D); None for a baseline.
+        """
         p, read = self.lengths
         cache = self.model.new_cache(p)
-        hidden = self.model.upper(self.x, kv, self.positions, cache)[self.rows, -1:]  # (R, 1, D)
+        hidden = self.model.upper(self.x, r, self.positions, cache)[self.rows, -1:]  # (R, 1, D)
         if read:
             copies = self.for_answers(cache)
-            rest = self.model.upper(self.x_answer, kv_answer, self.answer_positions, copies)
+            rest = self.model.upper(self.x_answer, r_answer, self.answer_positions, copies)
             hidden = torch.cat((hidden, rest), dim=1)
         return hidden[self.mask]
 
@@ -119,9 +121,9 @@ def score_answers(
         hidden = []
         for draw in draws:
             noise = draw.to(device)
-            kv, _ = model.inject_sampled(lower.x, o, noise[:, :p])
+            r, _ = model.latent.sample(o, noise[:, :p])
             codes = pack_bits(noise[:, p : p + a - 1] < 0.5)[rows]
-            hidden.append(lower.predict(kv, model.inject_codes(lower.x_answer, codes)))
+            hidden.append(lower.predict(r, model.latent.embed(codes)))
     return read_out(model, hidden, answers[lower.mask], lengths)
 
 

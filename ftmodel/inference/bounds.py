@@ -117,15 +117,16 @@ def latent_bounds(
         segment_ids: (B, T), the number 1 … S of the chunk that a token belongs to, 0 for padding;
             a chunk lies within one row. None: each row is one chunk.
     """
-    assert model.latent is not None, "a baseline has no bound: its NLL is exact"
+    latent = model.latent
+    assert latent is not None, "a baseline has no bound: its NLL is exact"
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
     ids = row_ids(inputs) if segment_ids is None else segment_ids
     x = model.lower(inputs, positions)
-    q = sampled_probability(model.latent.encode(x, positions))  # P(bit = 1), (B, T, H)
+    q = sampled_probability(latent.encode(x, positions))  # P(bit = 1), (B, T, H)
 
     def nll(bits: Tensor) -> Tensor:
         """−log p(x | z), nats, (S,), of bits of z (B, T, H)."""
-        hidden = model.upper(x, model.inject_codes(x, pack_bits(bits)), positions)
+        hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
         return sums(token_nll(model, hidden, targets), ids)
 
     lengths = sums(torch.ones_like(q[..., 0]), ids)

@@ -152,7 +152,7 @@ class FastDecoder:
             assert isinstance(block, Block), "a module around a block hides its weights"
             blocks.append(DecodingBlock(block, layer, rows, rounded))
         first = config.lower_blocks
-        self.lower, self.reader, self.later = blocks[:first], blocks[first], blocks[first + 1 :]
+        self.lower, self.later = blocks[:first], blocks[first:]
 
     def read(self, tokens: Tensor, codes: Tensor | None) -> Tensor:
         """Read tokens (B,) with z = ``codes`` (B,), None for a baseline; returns hidden (B, D), as
@@ -174,12 +174,17 @@ class FastDecoder:
         self.position += 1
         if x is not self.x.x:
             self.x.x.copy_(x)
+        r = None
         if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
-            self.injected.copy_(self.model.inject_codes(self.x.x, codes))
-        self.reader.read(self.x, self.both, rope, mask)
-        for block in self.later:
-            block.read(self.x, self.x, rope, mask)
+            r = self.model.latent.embed(codes)
+        for n, block in enumerate(self.later, self.model.config.lower_blocks):
+            stream, kv = (self.x.x, None) if r is None else self.model.inject(n, self.x.x, r)
+            if stream is not self.x.x:
+                self.x.x.copy_(stream)
+            if kv is not None:
+                self.injected.copy_(kv)
+            block.read(self.x, self.x if kv is None else self.both, rope, mask)
         return self.x.normalized(self.gain)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -206,8 +211,11 @@ class PlainDecoder:
         start = self.cache[-1].length
         positions = self.model.positions(start, 1, x.device, padding=self.padding)
         x = x[:, None]
-        kv = None if codes is None else self.model.inject_codes(x, codes[:, None])
-        return self.model.upper(x, kv, positions, self.cache)[:, 0]
+        r = None
+        if self.model.latent is not None:
+            assert codes is not None, "z of new tokens comes as codes"
+            r = self.model.latent.embed(codes[:, None])
+        return self.model.upper(x, r, positions, self.cache)[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden)

@@ -97,7 +97,7 @@ class Codes(LatentSource):
             raise ValueError(f"codes must be integers (N,) or ({rows}, N), not {tuple(z.shape)}")
         if z.shape[-1] < new - 1:
             raise ValueError(f"{z.shape[-1]} codes cannot pin {new} new tokens")
-        if z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:
+        if bits < 64 and z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:
             raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
         return z.expand(rows, -1)
 

@@ -1,7 +1,10 @@
 """Architecture of a model: all that fixes its parameter tensors, but the vocabulary size."""
 
-from dataclasses import dataclass
-from math import inf, isclose
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf, isclose, sqrt
+
+from ftmodel.model.latent_design import MOST_BITS, LatentDesign, Map
 
 MOST_LAYERS = 1 << 10
 DECODER = (
@@ -28,6 +31,7 @@ class ModelConfig:
     context: int  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
     latent_bits: int = 0  # H
+    latent: LatentDesign = field(default_factory=LatentDesign)
     head_width: int | None = None  # E; None: d_model / n_heads
     qkv_bias: bool = False  # biases of the projections to queries, keys and values, as in Qwen2
     qk_norm: bool = False  # RMSNorm of each head's queries and keys before RoPE, as in Qwen3
@@ -42,6 +46,10 @@ class ModelConfig:
     norm_eps: float = 1e-5
     embedding_std: float = 0.02  # of the initial token embeddings
     latent_std: float = 0.02  # of the initial encoder block, its readout and the post-sampler
+
+    def __post_init__(self) -> None:
+        if isinstance(self.latent, Mapping):  # of a checkpoint's card, or an exported folder
+            self.latent = LatentDesign(**self.latent)
 
     def validate(self) -> None:
         """Raise ValueError, naming the field, if no model can be built from these numbers."""
@@ -79,8 +87,10 @@ class ModelConfig:
         if self.head_channels % 2:
             name = "n_heads" if self.head_width is None else "head_width"
             raise ValueError(f"{name}: RoPE needs an even head width, not {self.head_channels}")
-        if not 0 <= self.latent_bits <= 24:
-            raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … 24")
+        most = MOST_BITS[self.latent.map]
+        if not 0 <= self.latent_bits <= most:
+            which = "" if self.latent.map is Map.table else f" of latent.map {self.latent.map}"
+            raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … {most}{which}")
         if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:
             raise ValueError(f"latent_block: {self.latent_block} is outside 1 … {self.n_layers}")
         if self.latent_bits and self.latent_block is None and self.n_layers % 2:
@@ -102,6 +112,14 @@ class ModelConfig:
     def head_channels(self) -> int:
         """E, the width of a head."""
         return self.d_model // self.n_heads if self.head_width is None else self.head_width
+
+    @property
+    def post_sampler_std(self) -> float:
+        """Initial std of the post-sampler, so that that of r is ``latent_std``: under a linear map
+        r is a sum of H vectors.
+        """
+        vectors = self.latent_bits if self.latent.map is Map.linear else 1
+        return self.latent_std / sqrt(vectors)
 
     @property
     def lower_blocks(self) -> int:

@@ -1,4 +1,4 @@
-"""The training loss: cross-entropy plus the per-token hinge of the KL above κ ("free bits").
+"""The training loss: cross-entropy plus the hinge of the KL above κ ("free bits"), per token.
 
 All losses are in nats per token. The cross-entropy of a Free Transformer is a *reconstruction* term
 (z has seen the tokens), not a language-model loss; for that, see inference/bounds.py.
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ftmodel.model.cross_entropy import linear_cross_entropy
+from ftmodel.model.latent_design import FreeBits
 from ftmodel.model.transformer import FreeTransformer
 
 LN2 = log(2.0)
@@ -25,13 +26,30 @@ def kl_per_bit(o: Tensor) -> Tensor:
     return LN2 - entropy
 
 
-def free_bits(kl: Tensor, kappa_bits: float) -> Tensor:
+def free_bits(
+    kl: Tensor,
+    kappa_bits: float,
+    over: FreeBits = FreeBits.token,
+    documents: Tensor | None = None,
+) -> Tensor:
     """mean over tokens of max(0, KL_t − κ), nats: the hinge comes before the mean.
 
     Args:
-        kl: KL_t in nats, one value per token, any shape.
+        kl: KL_t in nats, (B, T), or any shape for a hinge per token.
         kappa_bits: κ in bits per token; this is the one place where it becomes nats.
+        over: what KL_t is averaged over before the hinge; nothing, in the paper.
+        documents: (B, T) as in ``FreeTransformer.forward``; a sequence is then a document.
     """
+    match over:
+        case FreeBits.sequence if documents is not None:
+            same = (documents[:, :, None] == documents[:, None, :]).type_as(kl)  # (B, T, T)
+            kl = (same * kl[:, None]).sum(-1) / same.sum(-1)  # longer documents count for more
+        case FreeBits.sequence:
+            kl = kl.mean(1)
+        case FreeBits.position:
+            kl = kl.mean(0)
+        case FreeBits.batch:
+            kl = kl.mean()
     return (kl - kappa_bits * LN2).clamp(min=0).mean()
 
 
@@ -64,7 +82,7 @@ def training_loss(
         return Loss(ce, ce)
     assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
     kl = kl_per_bit(out.bit_logits).sum(-1)  # (B, T)
-    hinge = free_bits(kl, kappa_bits)
+    hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents)
     return Loss(ce + hinge, ce, kl.mean(), hinge)
 
 

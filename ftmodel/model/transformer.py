@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent import Latent
+from ftmodel.model.latent_design import Inject
 from ftmodel.model.layers import (
     Block,
     LayerCache,
@@ -17,7 +19,6 @@ from ftmodel.model.layers import (
     rope_table,
     within_documents,
 )
-from ftmodel.model.mapper import binary_mapper
 from ftmodel.model.product import Linear
 
 
@@ -30,27 +31,6 @@ class Output:
     hidden: Tensor  # (B, T, D), normalised, ready for the read-out
     codes: Tensor | None = None  # z (B, T)
     bit_logits: Tensor | None = None  # o (B, T, H)
-
-
-class Latent(nn.Module):
-    """Encoder of z from the lower half's activations, and the post-sampler that embeds z."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
-        self.encoder_block = Block(config)
-        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
-        self.readout = Linear(config.d_model, config.latent_bits)
-        self.post_sampler = nn.Parameter(torch.empty(1 << config.latent_bits, config.d_model))
-
-    def encode(self, x: Tensor, positions: Positions) -> Tensor:
-        """Logits o (B, T, H) of the bits of z. Every position reads all of x (B, T, D), or all of
-        its own document. Float32 from the norm on, under autocast too: no bit's logit is rounded to
-        bf16.
-        """
-        y = self.encoder_block(self.zeta, x, positions, causal=False)  # q = zeta, kv = x
-        with torch.autocast(y.device.type, enabled=False):
-            return self.readout(self.norm(y)).float()
 
 
 class FreeTransformer(nn.Module):
@@ -90,6 +70,8 @@ class FreeTransformer(nn.Module):
                 std = self.config.embedding_std
             elif name.startswith("latent") and name != "latent.zeta":  # the norm rescales zeta
                 std = self.config.latent_std
+                if name.endswith("post_sampler"):
+                    std = self.config.post_sampler_std
             elif name.endswith(("output.weight", "down.weight")):
                 std *= into_residual
             nn.init.normal_(parameter, std=std)
@@ -154,33 +136,23 @@ class FreeTransformer(nn.Module):
             return Output(self.upper(x, None, positions, cache))
         assert (noise is None) != (codes is None), "z comes from noise or from codes, not both"
         if codes is not None:
-            return Output(self.upper(x, self.inject_codes(x, codes), positions, cache), codes)
+            return Output(self.upper(x, self.latent.embed(codes), positions, cache), codes)
         assert noise is not None
         o = self.latent.encode(x, positions)
-        kv, codes = self.inject_sampled(x, o, noise)
-        return Output(self.upper(x, kv, positions, cache), codes, o)
+        r, codes = self.latent.sample(o, noise)
+        return Output(self.upper(x, r, positions, cache), codes, o)
 
-    def inject(self, x: Tensor, r: Tensor) -> Tensor:
-        """The keys-and-values input x + r of the block that reads z; all (…, D).
+    def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream, and the
+        input of its keys and values, None if that is the stream too.
 
         Every use of z goes through here, in training and in inference: another way to inject the
         latent is a change of this method alone.
         """
-        return x + r
-
-    def inject_codes(self, x: Tensor, codes: Tensor) -> Tensor:
-        """``inject`` the post-sampler's embeddings of given ``codes`` (…) into x (…, D)."""
-        assert self.latent is not None, "a baseline has no latent"
-        return self.inject(x, self.latent.post_sampler[codes])
-
-    def inject_sampled(self, x: Tensor, o: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """``inject`` codes sampled from logits o (…, H) with ``noise`` (…, H), uniform on [0, 1),
-        into x (…, D); returns the injected (…, D) and the codes (…). Differentiable in o, by the
-        binary mapper's straight-through gradient, and in the post-sampler's table.
-        """
-        assert self.latent is not None, "a baseline has no latent"
-        r, codes = binary_mapper(o, noise, self.latent.post_sampler)
-        return self.inject(x, r), codes
+        design, first = self.config.latent.inject, n == self.config.lower_blocks
+        if design is Inject.residual:
+            return (x + r if first else x), None
+        return x, x + r if first or design is Inject.kv_all else None
 
     def lower(
         self, tokens: Tensor, positions: Positions, cache: list[LayerCache] | None = None
@@ -194,17 +166,16 @@ class FreeTransformer(nn.Module):
     def upper(
         self,
         x: Tensor,
-        kv: Tensor | None,
+        r: Tensor | None,
         positions: Positions,
         cache: list[LayerCache] | None = None,
     ) -> Tensor:
-        """Blocks L/2 + 1 … L, then RMSNorm. The first takes its keys and values from ``kv``, what
-        ``inject`` made of x; a baseline, whose kv is None, from x.
+        """Blocks L/2 + 1 … L, then RMSNorm, of x with the embedding r of z, both (B, T, D); r is
+        None for a baseline.
         """
-        first = self.config.lower_blocks
-        x = self.blocks[first](x, kv, positions, cache=cache[first] if cache else None)
-        for i in range(first + 1, self.config.n_layers):
-            x = self.blocks[i](x, None, positions, cache=cache[i] if cache else None)
+        for n in range(self.config.lower_blocks, self.config.n_layers):
+            x, kv = (x, None) if r is None else self.inject(n, x, r)
+            x = self.blocks[n](x, kv, positions, cache=cache[n] if cache else None)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -129,10 +129,34 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
             raise ValueError(f"{key}.{field_name}: {wanted!r} is not one of {', '.join(known)}")
 
 
+def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
+    if run.kappa_bits is None:
+        for name in ("latent", "latent_bits"):
+            if value := getattr(run, name):
+                raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
+        return
+    try:
+        config = experiment.model_config(run)
+    except ValueError as error:
+        raise ValueError(f"{key}.latent.{error}") from None
+    check_part(key, config)
+
+
+def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:
+    over, compute = experiment.model_config(run).latent.free_bits, experiment.compute
+    parts = {"accumulate": compute.accumulate, "workers": compute.workers}
+    for name, number in parts.items():
+        if run.kappa_bits is not None and over.needs_whole_batch and number > 1:
+            raise ValueError(
+                f"compute.{name}: {number}, but {key} has free_bits {over}, which averages over "
+                "a whole batch"
+            )
+
+
 def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
     if run.kappa_bits is None:
         return
-    bits = experiment.models[run.model].architecture.latent_bits
+    bits = experiment.model_config(run).latent_bits
     if not bits:
         raise ValueError(
             f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
@@ -229,8 +253,10 @@ def architecture_fits_the_process(experiment: Experiment, key: str, run: Arm) ->
 
 RULES = [  # of a run or an arm, in this order: a later one may rest on an earlier one
     names_are_known,
+    design_exists,
     kappa_fits_the_latent,
     batch_is_divisible,
+    free_bits_see_the_batch,
     tokens_make_a_batch,
     seed_is_in_range,
     extra_blocks_are_a_baselines,

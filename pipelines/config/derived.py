@@ -1,10 +1,11 @@
 """What follows from a run's configuration: its architecture, its steps and its budgets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import LatentDesign
 
 if TYPE_CHECKING:
     from pipelines.config.schema import Arm, Experiment
@@ -20,13 +21,17 @@ class Budget:
 
 
 def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
-    """The architecture of a run: its preset's, without its latent for a baseline."""
+    """The architecture of a run: its preset's, with its own design of the latent, or without a
+    latent for a baseline. Raises ValueError, naming the setting, for a design that there is not.
+    """
     architecture = experiment.models[run.model].architecture
-    if run.kappa_bits is not None:
-        return architecture
-    blocks = architecture.n_layers + run.extra_blocks
-    changes = {"n_layers": blocks, "latent_bits": 0, "latent_block": None}
-    return ModelConfig(**{**vars(architecture), **changes})
+    if run.kappa_bits is None:
+        blocks = architecture.n_layers + run.extra_blocks
+        return replace(
+            architecture, n_layers=blocks, latent_bits=0, latent_block=None, latent=LatentDesign()
+        )
+    bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
+    return replace(architecture, latent_bits=bits, latent=architecture.latent.changed(run.latent))
 
 
 def batch_tokens(experiment: "Experiment", run: "Arm") -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pipelines.config.derived import trainings
 from pipelines.config.schema import Arm, Experiment
 
-LATENT = ("latent_bits", "latent_block")
+LATENT = ("latent_bits", "latent_block", "latent")
 
 
 def check_trainings(experiment: Experiment) -> None:

@@ -80,6 +80,9 @@ class Arm:
     budgets: list[int] = field(default_factory=list)
     extra_blocks: int = 0  # a control: of a baseline, for the encoder block of its Free Transformer
     init_from: InitFrom = field(default_factory=InitFrom)
+    # a design of its own, for comparison with the preset's: settings of architecture.latent, and H
+    latent: dict[str, str] = field(default_factory=dict)
+    latent_bits: int | None = None
 
 
 @dataclass

@@ -19,9 +19,10 @@ from transformers import DynamicCache, GenerationConfig, GenerationMixin, PreTra
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from ftmodel.model.latent import Latent
 from ftmodel.model.layers import LayerCache
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.transformer import FreeTransformer, Latent
+from ftmodel.model.transformer import FreeTransformer
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig
 
 IGNORED = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
@@ -135,7 +136,8 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         super()._init_weights(module)
         if isinstance(module, Latent):
             nn.init.normal_(module.zeta, std=0.02)
-            nn.init.normal_(module.post_sampler, std=self.config.latent_std)
+            std = self.config.architecture().post_sampler_std
+            nn.init.normal_(module.post_sampler, std=std)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embedding

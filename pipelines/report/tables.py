@@ -39,7 +39,7 @@ def curve_rows(runs: list[RunResults]) -> list[dict[str, Any]]:
 
 def run_row(run: RunResults) -> dict[str, Any]:
     """Every number measured on a run, at full precision, under flat names."""
-    row = {"run": run.name, **vars(run.run), "latent_bits": run.latent_bits}
+    row = {"run": run.name, **vars(run.run), **latent_cells(run)}
     row["budgets"] = " ".join(map(str, run.run.budgets))
     row |= {column_name(path): value for path, value in flat(run.evaluation).items()}
     for task, result in (run.suite.tasks if run.suite else {}).items():
@@ -48,6 +48,12 @@ def run_row(run: RunResults) -> dict[str, Any]:
             name = f"suite_{key.replace('/', '_')}"
             row |= {name: score.value, f"{name}_se": score.se}
     return row
+
+
+def latent_cells(run: RunResults) -> dict[str, Any]:
+    """H, and in words where a run's design of the latent differs from its preset's."""
+    design = " ".join(f"{key}={value}" for key, value in run.run.latent.items())
+    return {"latent_bits": run.latent_bits, "latent": design}
 
 
 def column_name(path: str) -> str:
@@ -61,7 +67,7 @@ def column_name(path: str) -> str:
 
 def arm_row(arm: Arm) -> dict[str, Any]:
     """Mean and spread over seeds of everything measured on an arm, at full precision."""
-    row = {"arm": arm.name, **recipe(arm.run), "latent_bits": arm.first.latent_bits}
+    row = {"arm": arm.name, **recipe(arm.run), **latent_cells(arm.first)}
     row |= {"seeds": " ".join(map(str, arm.seeds)), "n": len(arm.runs)}
     for unit in UNITS:
         for name, estimate in vars(arm.figures(unit)).items():

@@ -14,6 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData
@@ -23,7 +24,11 @@ from pipelines.config.schema import Experiment, Optim, Run
 from pipelines.sweep.schema import Sweep, read_sweep
 
 GROUPS: dict[str, type] = {"run": Run, "architecture": ModelConfig, "optim": Optim}
-LATENT = ("architecture.latent_", "run.kappa_warmup_")  # settings that mean nothing to a baseline
+LATENT = (
+    "architecture.latent",
+    "run.latent",
+    "run.kappa_warmup_",
+)  # settings that mean nothing to a baseline
 GRID = "grid"
 DRAWN = ("choice", "uniform", "loguniform")
 DIGITS = 4  # significant digits of a number drawn at random, so that names are readable
@@ -104,7 +109,9 @@ def read_dimension(key: str, entry: dict[str, Any]) -> Dimension:
     group, _, name = key.partition(".")
     if group not in GROUPS:
         raise ValueError(f"space.{key}: no such setting; a key starts with {', '.join(GROUPS)}")
-    types = {f.name: f.type for f in fields(GROUPS[group])}
+    types = {f.name: f.type for f in fields(GROUPS[group]) if f.name != "latent"}
+    if group == "architecture":
+        types |= {f"latent.{f.name}": f.type for f in fields(LatentDesign)}
     if name not in types:
         raise ValueError(f"space.{key}: no such setting; {group} has {', '.join(types)}")
     if len(entry) > 1:
@@ -173,17 +180,14 @@ def trial_experiment(
     run = dict(base["runs"][run_name])
     run |= {key[4:]: value for key, value in settings.items() if key.startswith("run.")}
     if run["kappa_bits"] is None:
-        run["kappa_warmup_steps"] = 0
+        run |= {"kappa_warmup_steps": 0, "latent": {}, "latent_bits": None}
     models = dict(base["models"])
     if run["model"] in models:  # if not, validation says so
-        preset = models[run["model"]]
-        models[run["model"]] = {
-            group: {**preset.get(group, {}), **{
-                key.partition(".")[2]: value
-                for key, value in settings.items() if key.startswith(f"{group}.")
-            }}
-            for group in ("architecture", "optim")
-        }  # fmt: skip
+        preset = OmegaConf.create(models[run["model"]])
+        for key, value in settings.items():
+            if not key.startswith("run."):
+                OmegaConf.update(preset, key, value)
+        models[run["model"]] = preset
     changed = {
         **base,
         "name": f"sweep_{sweep_name}",

@@ -25,17 +25,23 @@ COMPARED = (
     "Training losses, and the cross-entropy of a Free Transformer, are not comparable between arms."
 )
 
+NESTED = ("init_from", "latent")  # settings of a run that have a form of their own
+
 
 def run_params(
     manifest: Manifest, optim: dict[str, Any], steps: int, **more: Any
 ) -> dict[str, str]:
     """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
     parent = manifest.parent
+    architecture = dict(manifest.architecture)
+    design = architecture.pop("latent", {})
+    if architecture["latent_bits"]:
+        architecture |= {f"latent.{key}": str(value) for key, value in design.items()}
     settings: dict[str, Any] = {
-        **{key: value for key, value in manifest.run.items() if key != "init_from"},
+        **{key: value for key, value in manifest.run.items() if key not in NESTED},
         **({f"init_from.{k}": v for k, v in manifest.run["init_from"].items()} if parent else {}),
         **{f"parent.{key}": value for key, value in parent.items()},
-        **{f"architecture.{key}": value for key, value in manifest.architecture.items()},
+        **{f"architecture.{key}": value for key, value in architecture.items()},
         **{f"optim.{key}": value for key, value in optim.items()},
         "device": manifest.device,
         "vocab_size": manifest.vocab_size,

@@ -101,6 +101,7 @@ def test_the_code_is_ours_and_imports_nothing_of_ours(ours, tmp_path):
                 continue
             assert packages <= {"torch", "transformers", *sys.stdlib_module_names}, name
     copied = {"config.py", "layers.py", "mapper.py", "product.py", "transformer.py"}
+    copied |= {"latent.py", "latent_design.py", "mapper_variants.py"}
     adapter = {"configuration_free_transformer.py", "modeling_free_transformer.py"}
     assert files.keys() == copied | adapter
     for name in copied:
@@ -216,10 +217,9 @@ def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, ma
 @torch.no_grad()
 def test_z_without_noise_are_independent_and_uniform(theirs, ours, make_tokens, monkeypatch):
     seen = []
-    inject = type(theirs.model).inject_codes
-    monkeypatch.setattr(
-        type(theirs.model), "inject_codes", lambda m, x, z: (seen.append(z), inject(m, x, z))[1]
-    )
+    latent = type(theirs.model.latent)
+    embed = latent.embed
+    monkeypatch.setattr(latent, "embed", lambda self, z: (seen.append(z), embed(self, z))[1])
     torch.manual_seed(0)
     theirs(make_tokens(1, 16).expand(500, -1))
     counts = torch.bincount(seen[0].flatten(), minlength=8).double()

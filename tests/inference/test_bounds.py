@@ -162,9 +162,10 @@ def test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate(o):
         readout=SimpleNamespace(weight=torch.zeros(2, 1)),
         positions=lambda *_: None,
         lower=lambda tokens, positions: tokens[..., None].float(),
-        upper=lambda x, kv, positions: torch.zeros_like(x),
-        inject_codes=lambda x, codes: x,
-        latent=SimpleNamespace(encode=lambda x, positions: torch.full_like(x, o)),
+        upper=lambda x, r, positions: torch.zeros_like(x),
+        latent=SimpleNamespace(
+            encode=lambda x, positions: torch.full_like(x, o), embed=lambda codes: codes
+        ),
     )
     noise = torch.tensor([0.0, 1 - 2.0**-24])[:, None, None]  # sets the bit, and does not
     tokens = torch.zeros(2, 1, dtype=torch.long)
@@ -268,7 +269,7 @@ class KnowsTheCoin:
     readout = SimpleNamespace(weight=torch.eye(3))  # the hidden state is the log-probabilities
 
     def __init__(self):
-        self.latent = SimpleNamespace(encode=self.encode)
+        self.latent = SimpleNamespace(encode=self.encode, embed=self.embed)
 
     def positions(self, start, length, device, documents=None):
         return documents
@@ -283,11 +284,11 @@ class KnowsTheCoin:
         o[:, 0, 0] = lead * log((1 - coin_flip.EPSILON) / coin_flip.EPSILON) / 2
         return o
 
-    def inject_codes(self, x, codes):
-        return x + (2.0 * codes[..., None] - 1)
+    def embed(self, codes):
+        return 2.0 * codes[..., None] - 1
 
-    def upper(self, x, kv, positions):
-        side = ((kv - x)[:, :1, 0] + 1) / 2  # (B, 1)
+    def upper(self, x, r, positions):
+        side = (r[:, :1, 0] + 1) / 2  # (B, 1)
         p = coin_flip.probability_of_one(side).expand(-1, x.shape[1])
         return torch.stack((torch.full_like(p, 1e-30), 1 - p, p), dim=-1).log()
 

@@ -25,6 +25,9 @@ SHAPES = [
     {"latent_bits": 0, "qk_norm": True, "qkv_bias": True, "n_kv_heads": 4, "head_width": 8},
     {"latent_bits": 0, "head_width": 2},
     {"n_layers": 3, "latent_block": 2, "rope_theta": 50.0, "norm_eps": 0.3, "tied": False},
+    {"latent": {"inject": "residual", "map": "linear"}},
+    {"latent": {"inject": "kv_all"}},
+    {"latent": {"inject": "kv_all"}, "latent_block": 1},
 ]
 
 

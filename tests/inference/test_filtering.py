@@ -168,7 +168,10 @@ class Planted:
     config = SimpleNamespace(latent_bits=1, lower_blocks=0)
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
-    latent = SimpleNamespace(encode=lambda x, positions: torch.zeros_like(x))
+    latent = SimpleNamespace(
+        encode=lambda x, positions: torch.zeros_like(x),
+        embed=lambda codes: codes[..., None].float(),
+    )
 
     def __init__(self, symbols, log_probs):
         """``log_probs``: of the next symbol (B, symbols), from z so far (B, t)."""
@@ -184,12 +187,9 @@ class Planted:
     def lower(self, tokens, positions):
         return torch.zeros(*tokens.shape, 1)
 
-    def inject_codes(self, x, codes):
-        return x + codes[..., None]
-
-    def upper(self, x, kv, positions, cache=None):
+    def upper(self, x, r, positions, cache=None):
         layer = cache[0] if cache else LayerCache(x.shape[1])
-        z = layer.append(kv[:, None], kv[:, None])[0][:, 0, :, 0]  # (B, t)
+        z = layer.append(r[:, None], r[:, None])[0][:, 0, :, 0]  # (B, t)
         first = z.shape[1] - x.shape[1]
         ends = range(first + 1, z.shape[1] + 1)
         return torch.stack([self.log_probs(z[:, :end]) for end in ends], dim=1)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ftmodel.model.latent_design import FreeBits
 from ftmodel.model.objective import collapsed, free_bits, kl_per_bit, training_loss
 
 LN2 = log(2)
@@ -51,6 +52,40 @@ def test_hinge_is_taken_per_token_before_the_mean():
 def test_hinge_is_taken_per_token_across_the_batch():
     kl = torch.tensor([[0.0, 0.0], [4.0, 0.0]]) * LN2
     assert free_bits(kl, 1.0).item() == pytest.approx(0.75 * LN2)
+
+
+def test_what_the_kl_is_averaged_over_before_the_hinge():
+    """By hand: KL of two rows of three tokens, bits, at κ = 1."""
+    kl = torch.tensor([[0.0, 1.0, 5.0], [0.0, 3.0, 0.0]]) * LN2
+    hinges = {over: free_bits(kl, 1.0, over).item() / LN2 for over in FreeBits}
+    assert hinges == pytest.approx(
+        {
+            "token": (4 + 2) / 6,
+            "sequence": ((2 - 1) + 0) / 2,
+            "position": (0 + (2 - 1) + (2.5 - 1)) / 3,
+            "batch": 1.5 - 1,
+        }
+    )
+
+
+def test_a_sequence_is_a_document_where_rows_have_several():
+    """Documents of 1, 2 and 3 tokens: hinges of their means, weighted by their tokens."""
+    kl = torch.tensor([[0.0, 1.0, 5.0], [0.0, 3.0, 6.0]]) * LN2
+    documents = torch.tensor([[1, 2, 2], [1, 1, 1]])
+    hinge = free_bits(kl, 1.0, FreeBits.sequence, documents).item() / LN2
+    assert hinge == pytest.approx((0 + 2 * (3 - 1) + 3 * (3 - 1)) / 6)
+
+
+@pytest.mark.parametrize("over", [*FreeBits])
+def test_the_loss_has_the_hinge_of_its_design(make_model, batch, over):
+    inputs, targets, noise = batch
+    model = make_model(latent={"free_bits": over})
+    kl = kl_per_bit(model(inputs, noise).bit_logits).sum(-1)
+    kappa_bits = kl.mean().item() / LN2 * 0.9
+    loss = training_loss(model, inputs, targets, noise, kappa_bits)
+    assert loss.hinge.item() == pytest.approx(free_bits(kl, kappa_bits, over).item(), rel=1e-5)
+    for other in set(FreeBits) - {over}:
+        assert loss.hinge.item() != pytest.approx(free_bits(kl, kappa_bits, other).item(), rel=1e-3)
 
 
 @pytest.mark.parametrize("kappa_bits", [0.0, 0.125, 1.0, 3.0])

@@ -70,23 +70,46 @@ class Reference:
         return self.norm(y, "latent.norm.weight") @ self.w["latent.readout.weight"].T
 
     def map_bits(self, o, noise):
-        """Codes (B, T), and Y + G − detach(G) over all of them (B, T, 2^H)."""
+        """Codes (B, T), and Y + G − detach(G) over all of them (B, T, 2^H); in the controls only
+        that of the sampled code has a gradient, that of Y log G or of Y G.
+        """
         p, bits = o.sigmoid(), o.shape[-1]
         z = sum((noise[..., h] < p[..., h]).long() * 2**h for h in range(bits))
         u = torch.arange(2**bits)[:, None] // 2 ** torch.arange(bits) % 2  # (2^H, H)
         g = torch.where(u == 1, p[..., None, :], 1 - p[..., None, :]).prod(-1)
-        return z, F.one_hot(z, 2**bits) + g - g.detach()
+        y = F.one_hot(z, 2**bits)
+        of = {"all_codes": g, "score": y * g.log(), "sampled_code": y * g}[self.c.latent.gradient]
+        return z, y + of - of.detach()
+
+    def post_sampler(self):
+        """r of all codes, (2^H, D)."""
+        w, bits = self.w["latent.post_sampler"], self.c.latent_bits
+        if self.c.latent.map == "table":
+            return w
+        u = torch.arange(2**bits)[:, None] // 2 ** torch.arange(bits) % 2
+        return (2.0 * u.double() - 1) @ w
 
     def forward(self, tokens, noise):
         """Logits (B, T, V), codes (B, T) and bit logits (B, T, H)."""
         x = self.lower(tokens)
         o = self.encode(x)
         z, one_hot = self.map_bits(o, noise)
-        r = one_hot @ self.w["latent.post_sampler"]
-        x = self.block(f"blocks.{self.reader - 1}", x, x + r)
+        r, inject = one_hot @ self.post_sampler(), self.c.latent.inject
+        if inject == "residual":
+            x = x + r
+        x = self.block(f"blocks.{self.reader - 1}", x, x if inject == "residual" else x + r)
         for n in range(self.reader + 1, self.c.n_layers + 1):
-            x = self.block(f"blocks.{n - 1}", x, x)
+            x = self.block(f"blocks.{n - 1}", x, x + r if inject == "kv_all" else x)
         return self.norm(x, "norm.weight") @ self.w["readout.weight"].T, z, o
+
+
+DESIGNS = [
+    {"inject": "residual"},
+    {"inject": "kv_all"},
+    {"map": "linear"},
+    {"map": "linear", "inject": "residual"},
+    {"map": "linear", "inject": "kv_all"},
+]
 
 
 @pytest.fixture
@@ -105,10 +128,12 @@ def noise(rng):
         {"n_layers": 5, "latent_block": 2},
         {"n_layers": 3, "latent_block": 3},
         {"head_width": 6, "qk_norm": True, "norm_eps": 0.1},
+        *({"latent": design} for design in DESIGNS),
     ],
     ids=[
         *("4 blocks", "2, untied", "6, MHA", "read by 1 of 4", "read by 2 of 5", "read by 3 of 3"),
         "Qwen 3",
+        *map(str, DESIGNS),
     ],
 )
 @pytest.mark.parametrize("training", [True, False])
@@ -187,9 +212,22 @@ def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng):
             assert change[t].abs().max() > 1e-4
 
 
-def test_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise):
+@pytest.mark.parametrize(
+    "design",
+    [
+        {},
+        *DESIGNS,
+        *(
+            {"map": m, "gradient": g}
+            for m in ("table", "linear")
+            for g in ("score", "sampled_code")
+        ),
+    ],
+    ids=str,
+)
+def test_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, design):
     """Every path that autograd would take through the printed algorithm, the encoder's included."""
-    model, tokens = make_model(tied=False), make_tokens(2, 8)
+    model, tokens = make_model(tied=False, latent=design), make_tokens(2, 8)
     inputs, targets, reference = tokens[:, :-1], tokens[:, 1:], Reference(model)
     out = model(inputs, noise)
     logits, _, bit_logits = reference.forward(inputs, noise)

@@ -60,24 +60,24 @@ WRONG = [
         "inference/test_bounds.py::test_chunks_of_logits_change_nothing",
     ),
     Wrong(
-        "bounds with an injection of their own",
+        "bounds with an embedding of their own",
         "inference/bounds.py",
-        "model.inject_codes(x, pack_bits(bits))",
-        "x + model.latent.post_sampler[pack_bits(bits)]",
+        "latent.embed(pack_bits(bits))",
+        "latent.embed(pack_bits(bits)) / 2",
         "inference/test_injection.py::test_bounds_follow",
     ),
     Wrong(
-        "scores of answers with an injection of their own",
+        "scores of answers with an embedding of their own",
         "inference/answers.py",
-        "model.inject_codes(lower.x_answer, codes)",
-        "lower.x_answer + model.latent.post_sampler[codes]",
+        "model.latent.embed(codes)",
+        "model.latent.embed(codes) / 2",
         "inference/test_injection.py::test_scores_of_answers_follow",
     ),
     Wrong(
         "cached generation with an injection of its own",
         "inference/fast_decoder.py",
-        "self.model.inject_codes(self.x.x, codes)",
-        "self.x.x + self.model.latent.post_sampler[codes]",
+        "self.model.inject(n, self.x.x, r)",
+        "(self.x.x, self.x.x + r if block is self.later[0] else None)",
         "inference/test_injection.py::test_cached_generation_follows",
     ),
     Wrong(
@@ -104,8 +104,8 @@ WRONG = [
     Wrong(
         "keys and values of new tokens from r alone",
         "inference/fast_decoder.py",
-        "self.model.inject_codes(self.x.x, codes)",
-        "self.model.latent.post_sampler[codes]",
+        "self.injected.copy_(kv)",
+        "self.injected.copy_(r)",
         "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
     ),
     Wrong(
@@ -170,8 +170,8 @@ WRONG = [
     Wrong(
         "noise of padding given to a prompt's first tokens",
         "inference/answers.py",
-        "inject_sampled(lower.x, o, noise[:, :p])",
-        "inject_sampled(lower.x, o, noise[:, :p] if padding is None else "
+        "model.latent.sample(o, noise[:, :p])",
+        "model.latent.sample(o, noise[:, :p] if padding is None else "
         "torch.stack([n.roll(-k, 0) for n, k in zip(noise[:, :p], padding.tolist())]))",
         "inference/test_answers.py::test_scores_equal_those_of_full_passes_over_each_request_alone",
     ),

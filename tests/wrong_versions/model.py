@@ -3,20 +3,20 @@
 from tests.wrong_versions import Wrong
 
 ENCODE = "self.encoder_block(self.zeta, x, positions, causal=False)"
-UPPER = "self.upper(x, kv, positions, cache), codes, o"
+INJECTED = "return x, x + r if first or design is Inject.kv_all else None"
 KEYS_VALUES = "keys_values = queries if kv is None else self.attention_norm(kv)"
 
 WRONG = [
     Wrong(
         "encoder causal",
-        "model/transformer.py",
+        "model/latent.py",
         ENCODE,
         "self.encoder_block(self.zeta, x, positions, causal=True)",
         "model/test_transformer.py::test_bits_of_the_first_position_know_the_last_token",
     ),
     Wrong(
         "encoder without RoPE",
-        "model/transformer.py",
+        "model/latent.py",
         ENCODE,
         "self.encoder_block(self.zeta, x, Positions(positions.rope**0), causal=False)",
         "model/test_transformer.py::test_bits_know_their_position",
@@ -30,7 +30,7 @@ WRONG = [
     ),
     Wrong(
         "encoder queries from x",
-        "model/transformer.py",
+        "model/latent.py",
         ENCODE,
         "self.encoder_block(x, x, positions, causal=False)",
         "model/test_transformer.py::test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries",
@@ -38,8 +38,8 @@ WRONG = [
     Wrong(
         "r added to the residual",
         "model/transformer.py",
-        UPPER,
-        "self.upper(kv, kv, positions, cache), codes, o",
+        INJECTED,
+        "return (x + r if first else x), None",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
@@ -59,29 +59,29 @@ WRONG = [
     Wrong(
         "r not injected",
         "model/transformer.py",
-        "return x + r",
-        "return x",
+        INJECTED,
+        "return x, None",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
-        "a forward pass over given codes with an injection of its own",
+        "a forward pass over given codes with an embedding of its own",
         "model/transformer.py",
-        "self.upper(x, self.inject_codes(x, codes), positions, cache)",
-        "self.upper(x, x + self.latent.post_sampler[codes], positions, cache)",
+        "self.upper(x, self.latent.embed(codes), positions, cache)",
+        "self.upper(x, self.latent.embed(codes) / 2, positions, cache)",
         "inference/test_injection.py::test_forward_pass_follows",
     ),
     Wrong(
         "block L/2 + 1 run twice",
         "model/transformer.py",
-        "range(first + 1, self.config.n_layers)",
-        "range(first, self.config.n_layers)",
+        "range(self.config.lower_blocks, self.config.n_layers)",
+        "sorted([self.config.lower_blocks, *range(self.config.lower_blocks, len(self.blocks))])",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
         "block L/2 + 1 skipped",
         "model/transformer.py",
-        "first = self.config.lower_blocks\n",
-        "first = min(self.config.lower_blocks + 1, self.config.n_layers - 1)\n",
+        "range(self.config.lower_blocks, self.config.n_layers)",
+        "range(self.config.lower_blocks + 1, self.config.n_layers)",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
@@ -221,7 +221,7 @@ WRONG = [
     ),
     Wrong(
         "logits of bits rounded to bf16",
-        "model/transformer.py",
+        "model/latent.py",
         "torch.autocast(y.device.type, enabled=False)",
         "torch.autocast(y.device.type, enabled=torch.is_autocast_enabled('cpu'))",
         "model/test_precision.py::test_logits_of_bits_are_float32",
@@ -326,9 +326,9 @@ WRONG = [
     ),
     Wrong(
         "bits thresholded in evaluation mode",
-        "model/transformer.py",
-        "binary_mapper(o, noise, self.latent.post_sampler)",
-        "binary_mapper(o, noise if self.training else 0 * noise + 0.5, self.latent.post_sampler)",
+        "model/latent.py",
+        "binary_mapper(o, noise, self.post_sampler)",
+        "binary_mapper(o, noise if self.training else 0 * noise + 0.5, self.post_sampler)",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(

@@ -1,0 +1,57 @@
+"""The latent of a Free Transformer: encoder, and post-sampler, which embeds z.
+
+Shapes: B batch, T positions, D model width, H latent bits per token, … any leading dimensions.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import Gradient, Map
+from ftmodel.model.layers import Block, Positions
+from ftmodel.model.mapper import binary_mapper
+from ftmodel.model.mapper_variants import embedding, linear_mapper, sampled_mapper
+from ftmodel.model.product import Linear
+
+
+class Latent(nn.Module):
+    """Encoder of z from the lower half's activations, and the post-sampler that embeds z."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
+        self.encoder_block = Block(config)
+        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.readout = Linear(config.d_model, config.latent_bits)
+        self.design, bits = config.latent, config.latent_bits
+        rows = bits if self.design.map is Map.linear else 1 << bits
+        self.post_sampler = nn.Parameter(torch.empty(rows, config.d_model))
+
+    def encode(self, x: Tensor, positions: Positions) -> Tensor:
+        """Logits o (B, T, H) of the bits of z. Every position reads all of x (B, T, D), or all of
+        its own document. Float32 from the norm on, under autocast too: no bit's logit is rounded to
+        bf16.
+        """
+        y = self.encoder_block(self.zeta, x, positions, causal=False)  # q = zeta, kv = x
+        with torch.autocast(y.device.type, enabled=False):
+            return self.readout(self.norm(y)).float()
+
+    def sample(self, o: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Embedding r (…, D) of z sampled from logits o (…, H) with ``noise`` (…, H), uniform on
+        [0, 1), and z itself (…). Differentiable in o, as ``LatentDesign.gradient`` says, and in the
+        post-sampler.
+        """
+        if self.design.map is Map.linear:
+            return linear_mapper(o, noise, self.post_sampler, self.design.gradient)
+        if self.design.gradient is Gradient.all_codes:
+            return binary_mapper(o, noise, self.post_sampler)
+        return sampled_mapper(o, noise, self.post_sampler, self.design.gradient)
+
+    def embed(self, codes: Tensor) -> Tensor:
+        """Embedding r (…, D) of given z (…)."""
+        return embedding(codes, self.post_sampler, self.design.map is Map.linear)
+
+    def rms(self) -> Tensor:
+        """RMS of r over all codes and channels: the signs of bits are independent."""
+        squares = self.post_sampler.square()
+        return (squares.sum(0) if self.design.map is Map.linear else squares).mean().sqrt()

@@ -1,0 +1,78 @@
+"""Designs of the latent: the paper's, which is the default, and others that it is compared with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Inject(StrEnum):
+    """What the embedding r of z is added to; blocks are those from the one that reads z on."""
+
+    kv = "kv"  # input of the first block's keys and values (the paper)
+    residual = "residual"  # the residual stream before the first block, hence its queries too
+    kv_all = "kv_all"  # input of the keys and values of every block, as in Fang et al. 2021
+
+
+class Map(StrEnum):
+    """How z becomes r."""
+
+    table = "table"  # a row for each of the 2^H codes (the paper)
+    linear = "linear"  # Σ_h ± a vector for each of the H bits
+
+
+class Gradient(StrEnum):
+    """How the gradient of r reaches the logits of the bits; the last two are negative controls,
+    which public re-implementations of the paper use.
+    """
+
+    all_codes = "all_codes"  # straight-through over all codes (the paper)
+    score = "score"  # unbiased for it, from the sampled code alone: ρ·r times that of log q(z)
+    sampled_code = "sampled_code"  # biased: ρ·r times that of q(z)
+
+
+class FreeBits(StrEnum):
+    """What the KL is averaged over before the hinge max(0, KL − κ)."""
+
+    token = "token"  # nothing (the paper)
+    sequence = "sequence"  # the tokens of a row, or of a document where rows have several
+    position = "position"  # the rows of a batch, at each position (Kingma et al. 2016)
+    batch = "batch"  # all tokens of a batch
+
+    @property
+    def needs_whole_batch(self) -> bool:
+        return self in (FreeBits.position, FreeBits.batch)
+
+
+MOST_BITS = {Map.table: 24, Map.linear: 64}
+
+
+@dataclass
+class LatentDesign:
+    """How z is encoded in r, injected, limited and learned. Each setting may be given as a word."""
+
+    inject: Inject = Inject.kv
+    map: Map = Map.table
+    free_bits: FreeBits = FreeBits.token
+    gradient: Gradient = Gradient.all_codes
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming the setting, for a word that is none of its values."""
+        for name, kind in KINDS.items():
+            value = getattr(self, name)
+            if value not in [*kind]:
+                raise ValueError(f"{name}: {value!r} is not one of {', '.join(kind)}")
+            setattr(self, name, kind(value))
+
+    def changed(self, settings: Mapping[str, str]) -> "LatentDesign":
+        """The same but for these settings; raises ValueError, naming one that is wrong."""
+        if unknown := settings.keys() - KINDS:
+            raise ValueError(f"{min(unknown)}: no such setting; there are {', '.join(KINDS)}")
+        return LatentDesign(**{**vars(self), **settings})
+
+
+KINDS: dict[str, type[StrEnum]] = {
+    "inject": Inject,
+    "map": Map,
+    "free_bits": FreeBits,
+    "gradient": Gradient,
+}

@@ -1,0 +1,111 @@
+"""Mappers other than the paper's: a vector for each bit, and gradients of the sampled code alone.
+
+Shapes: … any leading dimensions, H bits, D width.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ftmodel.model.latent_design import Gradient
+from ftmodel.model.mapper import pack_bits
+
+
+def signs(codes: Tensor, bits: int) -> Tensor:
+    """±1 (…, H), for bits 1 and 0, as integers, of codes (…)."""
+    return (codes[..., None] >> torch.arange(bits, device=codes.device) & 1) * 2 - 1
+
+
+class Mapper(torch.autograd.Function):
+    """r of a sampled code, with the gradients of :func:`linear_mapper` and
+    :func:`sampled_mapper`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, o: Tensor, noise: Tensor, weight: Tensor, linear: bool, gradient: Gradient
+    ) -> tuple[Tensor, Tensor]:
+        p = torch.sigmoid(o.float() if o.dtype.itemsize < 4 else o)
+        bits = noise < p
+        codes = pack_bits(bits)
+        ctx.save_for_backward(p, codes, weight)
+        ctx.o_dtype, ctx.linear, ctx.gradient = o.dtype, linear, gradient
+        ctx.mark_non_differentiable(codes)
+        with torch.autocast(o.device.type, enabled=False):
+            return embedding(codes, weight, linear), codes
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, rho: Tensor, _codes: Tensor
+    ) -> tuple[Tensor | None, None, Tensor | None, None, None]:
+        """ρ = ∂loss/∂r in, ∂loss/∂o and ∂loss/∂W out."""
+        p, codes, weight = ctx.saved_tensors
+        rho = rho.to(weight.dtype)
+        grad_o = grad_weight = None
+        with torch.autocast(p.device.type, enabled=False):
+            if ctx.needs_input_grad[2]:
+                rows, z = rho.flatten(0, -2), codes.flatten()
+                if ctx.linear:
+                    grad_weight = signs(z, len(weight)).type_as(rows).t() @ rows
+                else:
+                    grad_weight = torch.zeros_like(weight).index_add_(0, z, rows)
+            if ctx.needs_input_grad[0]:
+                grad_o = logit_gradient(rho, p, codes, weight, ctx.linear, ctx.gradient)
+                grad_o = grad_o.to(ctx.o_dtype)
+        return grad_o, None, grad_weight, None, None
+
+
+def embedding(codes: Tensor, weight: Tensor, linear: bool) -> Tensor:
+    """r (…, D) of codes (…): Σ_h ± w_h with W (H, D), or row z of W (2^H, D)."""
+    return signs(codes, len(weight)).type_as(weight) @ weight if linear else weight[codes]
+
+
+def logit_gradient(
+    rho: Tensor, p: Tensor, codes: Tensor, weight: Tensor, linear: bool, gradient: Gradient
+) -> Tensor:
+    """∂loss/∂o (…, H), the gradient of G_d being Π_h p_h^{U_h(d)} (1 − p_h)^{1 − U_h(d)}'s:
+
+    all codes: Σ_d g_d G_d (U_h(d) − p_h), which is 2 p_h (1 − p_h) ρ·w_h for r = Σ_h ± w_h;
+    score: g_d (U_h(d) − p_h) of the sampled d; sampled code: that times G_d.
+    """
+    if gradient is Gradient.all_codes:
+        assert linear, "the table's gradient over all codes is binary_mapper's"
+        return 2 * p * (1 - p) * (rho @ weight.t())
+    bits = signs(codes, p.shape[-1]) > 0
+    g = (rho * embedding(codes, weight, linear)).sum(-1, keepdim=True)  # (…, 1)
+    if gradient is Gradient.sampled_code:
+        g = g * torch.where(bits, p, 1 - p).prod(-1, keepdim=True)
+    return g * (bits.type_as(p) - p)
+
+
+def check_shapes(o: Tensor, noise: Tensor, weight: Tensor, rows: int) -> None:
+    """Raise ValueError if they do not belong together."""
+    if noise.shape != o.shape:
+        raise ValueError(f"noise {tuple(noise.shape)} and logits {tuple(o.shape)} differ in shape")
+    if len(weight) != rows:
+        raise ValueError(f"a matrix of {len(weight)} rows does not fit {o.shape[-1]} bits")
+
+
+def linear_mapper(
+    o: Tensor, noise: Tensor, weight: Tensor, gradient: Gradient = Gradient.all_codes
+) -> tuple[Tensor, Tensor]:
+    """Sample bits b_h = [noise_h < sigmoid(o_h)]; return r = Σ_h (2 b_h − 1) w_h and the codes.
+
+    Arguments, results and errors as those of ``binary_mapper``, but for ``weight`` W (H, D), whose
+    row h is w_h, and the gradient in o, which LatentDesign.gradient explains.
+    """
+    check_shapes(o, noise, weight, o.shape[-1])
+    r, codes = Mapper.apply(o, noise, weight, True, gradient)
+    return r, codes
+
+
+def sampled_mapper(
+    o: Tensor, noise: Tensor, table: Tensor, gradient: Gradient
+) -> tuple[Tensor, Tensor]:
+    """``binary_mapper`` with another gradient in o, from the sampled code alone."""
+    check_shapes(o, noise, table, 1 << o.shape[-1])
+    r, codes = Mapper.apply(o, noise, table, False, gradient)
+    return r, codes
