@@ -1,6 +1,5 @@
 """Designs of the latent: the paper's, which is the default, and others that it is compared with."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,12 +61,6 @@ class LatentDesign:
             if value not in [*kind]:
                 raise ValueError(f"{name}: {value!r} is not one of {', '.join(kind)}")
             setattr(self, name, kind(value))
-
-    def changed(self, settings: Mapping[str, str]) -> "LatentDesign":
-        """The same but for these settings; raises ValueError, naming one that is wrong."""
-        if unknown := settings.keys() - KINDS:
-            raise ValueError(f"{min(unknown)}: no such setting; there are {', '.join(KINDS)}")
-        return LatentDesign(**{**vars(self), **settings})
 
 
 KINDS: dict[str, type[StrEnum]] = {

@@ -131,15 +131,13 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
 
 def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
     if run.kappa_bits is None:
-        for name in ("latent", "latent_bits"):
-            if value := getattr(run, name):
-                raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
-        return
-    try:
-        config = experiment.model_config(run)
-    except ValueError as error:
-        raise ValueError(f"{key}.latent.{error}") from None
-    check_part(key, config)
+        changes = {f"latent.{name}": value for name, value in run.latent.settings.items()}
+        if run.latent_bits is not None:
+            changes["latent_bits"] = run.latent_bits
+        for name, value in changes.items():
+            raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
+    else:
+        check_part(key, experiment.model_config(run))
 
 
 def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:

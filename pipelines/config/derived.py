@@ -22,7 +22,7 @@ class Budget:
 
 def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
     """The architecture of a run: its preset's, with its own design of the latent, or without a
-    latent for a baseline. Raises ValueError, naming the setting, for a design that there is not.
+    latent for a baseline.
     """
     architecture = experiment.models[run.model].architecture
     if run.kappa_bits is None:
@@ -31,7 +31,8 @@ def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
             architecture, n_layers=blocks, latent_bits=0, latent_block=None, latent=LatentDesign()
         )
     bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
-    return replace(architecture, latent_bits=bits, latent=architecture.latent.changed(run.latent))
+    design = replace(architecture.latent, **run.latent.settings)
+    return replace(architecture, latent_bits=bits, latent=design)
 
 
 def batch_tokens(experiment: "Experiment", run: "Arm") -> int:

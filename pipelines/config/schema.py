@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map
 from pipelines.config import derived
 from pipelines.config.derived import Budget
 from pipelines.config.init_from import InitFrom
@@ -68,6 +69,21 @@ class Preset:
 
 
 @dataclass
+class DesignChanges:
+    """Where an arm's design of the latent is another than its preset's, ``architecture.latent``."""
+
+    inject: Inject | None = None
+    map: Map | None = None
+    free_bits: FreeBits | None = None
+    gradient: Gradient | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that are given."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass
 class Arm:
     """One side of the comparison: what its runs have in common, whatever their seeds."""
 
@@ -80,9 +96,8 @@ class Arm:
     budgets: list[int] = field(default_factory=list)
     extra_blocks: int = 0  # a control: of a baseline, for the encoder block of its Free Transformer
     init_from: InitFrom = field(default_factory=InitFrom)
-    # a design of its own, for comparison with the preset's: settings of architecture.latent, and H
-    latent: dict[str, str] = field(default_factory=dict)
-    latent_bits: int | None = None
+    latent: DesignChanges = field(default_factory=DesignChanges)
+    latent_bits: int | None = None  # H; null: the preset's
 
 
 @dataclass

@@ -52,7 +52,7 @@ def run_row(run: RunResults) -> dict[str, Any]:
 
 def latent_cells(run: RunResults) -> dict[str, Any]:
     """H, and in words where a run's design of the latent differs from its preset's."""
-    design = " ".join(f"{key}={value}" for key, value in run.run.latent.items())
+    design = " ".join(f"{key}={value}" for key, value in run.run.latent.settings.items())
     return {"latent_bits": run.latent_bits, "latent": design}
 
 

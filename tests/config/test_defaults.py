@@ -11,6 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config import data, init_from, schema, suite
@@ -54,7 +55,7 @@ def test_every_field_of_the_schema_is_in_the_composed_params():
         for cls in vars(module).values()
         if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
     }
-    assert {cls for cls, _ in present} == types | {ModelConfig}
+    assert {cls for cls, _ in present} == types | {ModelConfig, LatentDesign}
     plain = OmegaConf.to_container(composed)
     for _, key in present:
         node = plain

@@ -6,6 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
@@ -63,6 +64,18 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert (free.latent_bits, free.latent_block) == (8, 2)
     assert (baseline.latent_bits, baseline.latent_block) == (0, None)
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
+
+
+def test_a_run_may_have_a_design_of_its_own():
+    """Beside the preset's, which the baseline, having no latent, has none of."""
+    changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=64", f"{RUN}.kappa_bits=9"]
+    preset = f"{ARCHITECTURE}.latent.inject=residual"
+    experiment = parse(compose_config(["experiment=smoke", preset, *changes]), "conf")
+    configs = {name: experiment.model_config(run) for name, run in experiment.runs.items()}
+    assert configs["free_k1_8"].latent == LatentDesign(inject="residual", map="linear")
+    assert configs["free_k1_8"].latent_bits == 64
+    assert configs["free_k1"].latent == LatentDesign(inject="residual")
+    assert configs["baseline"].latent == LatentDesign()
 
 
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
@@ -156,6 +169,12 @@ MISTAKES = [
     (f"{ARCHITECTURE}.n_heads=3", f"{ARCHITECTURE}.n_heads", "does not divide d_model 16"),
     (f"{ARCHITECTURE}.n_kv_heads=3", f"{ARCHITECTURE}.n_kv_heads", "does not divide n_heads 2"),
     (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
+    (f"{ARCHITECTURE}.latent.map=tree", f"{ARCHITECTURE}.latent.map", "[table, linear]"),
+    (f"{RUN}.latent.map=tree", f"{RUN}.latent.map", "[table, linear]"),
+    (f"{RUN}.latent={{depth: 2}}", f"{RUN}.latent.depth", "not in 'DesignChanges'"),
+    (f"{RUN}.latent_bits=25", f"{RUN}.latent_bits", "25 is outside 0 … 24"),
+    ("runs.baseline.latent.map=linear", "runs.baseline.latent.map", "a baseline has no latent"),
+    ("runs.baseline.latent_bits=4", "runs.baseline.latent_bits", "a baseline has no latent"),
     (f"{ARCHITECTURE}.context=64", f"{ARCHITECTURE}.context", "does not fit the target task"),
     (f"{ARCHITECTURE}.document_mask=true", f"{ARCHITECTURE}.document_mask", "are rows"),
     ("models.target_small.optim.lr=0", "models.target_small.optim.lr", "positive"),
@@ -288,6 +307,18 @@ def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, 
         parse(compose_config(["experiment=smoke", wsd, override]), "conf")
     assert words in str(caught.value)
     assert f"before the end of {OPTIM}.warmup_steps" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["accumulate", "workers"])
+@pytest.mark.parametrize("over", ["batch", "position"])
+def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(name, over):
+    """In one piece: its parts have other means. A hinge per token or sequence does not mind."""
+    split, design = f"compute.{name}=2", f"{ARCHITECTURE}.latent.free_bits="
+    parse(compose_config(["experiment=smoke", split, f"{design}sequence"]), "conf")
+    with pytest.raises(
+        UserError, match=rf"compute\.{name}: 2, but \S+ has free_bits {over}, which"
+    ):
+        parse(compose_config(["experiment=smoke", split, f"{design}{over}"]), "conf")
 
 
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0] for m in MISTAKES])

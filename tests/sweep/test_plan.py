@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ftmodel.model.latent_design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import Dimension, trial_name
@@ -134,6 +135,7 @@ def test_settings_reach_the_experiment_of_a_trial(in_root):
         "~space.optim.lr",
         "++space.optim.clip.grid=[0.5]",
         "++space.architecture.latent_bits.grid=[3]",
+        "++space.architecture.latent.inject.grid=[residual]",
         "models.target_small.optim.lr=0.5",
         "evaluation.iwae_samples=5",
     )
@@ -142,6 +144,7 @@ def test_settings_reach_the_experiment_of_a_trial(in_root):
     assert (run.kappa_bits, run.tokens, run.data) == (0.25, 20800, "target")
     assert (preset.optim.clip, preset.optim.lr, preset.optim.batch_size) == (0.5, 0.5, 8)
     assert (preset.architecture.latent_bits, preset.architecture.d_model) == (3, 16)
+    assert preset.architecture.latent == LatentDesign(inject="residual")
     assert experiment.evaluation.iwae_samples == 5
 
 
@@ -174,6 +177,8 @@ def test_loguniform_is_uniform_in_the_logarithm():
     [
         ("architecture.latent_bits", [4, 8]),
         ("architecture.latent_std", [0.1, 0.2]),
+        ("architecture.latent.map", ["table", "linear"]),
+        ("run.latent_bits", [4, 6]),
         ("run.kappa_warmup_steps", [0, 9]),
     ],
 )

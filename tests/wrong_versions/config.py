@@ -6,8 +6,8 @@ WRONG = [
     Wrong(
         "a threshold of 0 trained as a baseline",
         "config/derived.py",
-        "if run.kappa_bits is not None:",
-        "if run.kappa_bits:",
+        "if run.kappa_bits is None:",
+        "if not run.kappa_bits:",
         "config/test_schema.py::test_a_threshold_of_0_is_that_of_a_free_transformer",
         "pipelines",
     ),
@@ -122,5 +122,21 @@ WRONG = [
         "    config = compose_config(overrides)\n    write_params(config)\n    parse",
         "config/test_broken_files.py::test_a_broken_file_of_conf_is_named_and_params_yaml_stays",
         "pipelines",
+    ),
+    Wrong(
+        "a run's own design of the latent ignored",
+        "config/derived.py",
+        "replace(architecture.latent, **run.latent.settings)",
+        "architecture.latent",
+        "config/test_schema.py::test_a_run_may_have_a_design_of_its_own",
+        package="pipelines",
+    ),
+    Wrong(
+        "a hinge of a batch in two parts",
+        "config/checks.py",
+        "over.needs_whole_batch and number > 1",
+        "over.needs_whole_batch and number > 2",
+        "config/test_schema.py::test_a_hinge_of_a_whole_batch_needs_the_whole_batch",
+        package="pipelines",
     ),
 ]
