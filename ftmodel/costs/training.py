@@ -88,9 +88,9 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
         encoder = 6 * (linear_elements(model.latent) - shared) + 12 * q * t
         low = config.latent_bits // 2
         high = config.latent_bits - low
-        if config.latent.map is Map.linear:
+        if config.latent.map == Map.linear:
             mapper = 6 * d * config.latent_bits
-        elif config.latent.gradient is Gradient.all_codes:
+        elif config.latent.gradient == Gradient.all_codes:
             mapper = 2 * d * codes + 4 * codes + 2 * (low << low) + 2 * (high << high)
     return Flops(
         blocks=6 * linear_elements(model.blocks),
@@ -162,7 +162,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
     if not bits:
         return Activations(attention + ffn, 0, 0, last)
     reader = norm + (0 if half else w * d)  # x + r, normalised apart from x
-    if config.latent.inject is Inject.residual:
+    if config.latent.inject == Inject.residual:
         reader = 4 * d  # x, which the encoder alone reads
     return Activations(
         block=attention + ffn,
@@ -175,13 +175,13 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         rest=last
         + (norm + 4 * d)
         + 12 * bits
-        + (12 if config.latent.free_bits is FreeBits.token else 8),
+        + (12 if config.latent.free_bits == FreeBits.token else 8),
     )
 
 
 def readers(config: ModelConfig) -> int:
     """Blocks with an input of keys and values, or of the encoder, of their own."""
-    if config.latent.inject is Inject.kv_all:
+    if config.latent.inject == Inject.kv_all:
         return config.n_layers - config.lower_blocks
     return int(config.latent_bits > 0)
 

@@ -89,7 +89,7 @@ class ModelConfig:
             raise ValueError(f"{name}: RoPE needs an even head width, not {self.head_channels}")
         most = MOST_BITS[self.latent.map]
         if not 0 <= self.latent_bits <= most:
-            which = "" if self.latent.map is Map.table else f" of latent.map {self.latent.map}"
+            which = "" if self.latent.map == Map.table else f" of latent.map {self.latent.map}"
             raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … {most}{which}")
         if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:
             raise ValueError(f"latent_block: {self.latent_block} is outside 1 … {self.n_layers}")
@@ -118,7 +118,7 @@ class ModelConfig:
         """Initial std of the post-sampler, so that that of r is ``latent_std``: under a linear map
         r is a sum of H vectors.
         """
-        vectors = self.latent_bits if self.latent.map is Map.linear else 1
+        vectors = self.latent_bits if self.latent.map == Map.linear else 1
         return self.latent_std / sqrt(vectors)
 
     @property

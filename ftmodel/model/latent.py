@@ -24,7 +24,7 @@ class Latent(nn.Module):
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.readout = Linear(config.d_model, config.latent_bits)
         self.design, bits = config.latent, config.latent_bits
-        rows = bits if self.design.map is Map.linear else 1 << bits
+        rows = bits if self.design.map == Map.linear else 1 << bits
         self.post_sampler = nn.Parameter(torch.empty(rows, config.d_model))
 
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
@@ -41,17 +41,17 @@ class Latent(nn.Module):
         [0, 1), and z itself (…). Differentiable in o, as ``LatentDesign.gradient`` says, and in the
         post-sampler.
         """
-        if self.design.map is Map.linear:
+        if self.design.map == Map.linear:
             return linear_mapper(o, noise, self.post_sampler, self.design.gradient)
-        if self.design.gradient is Gradient.all_codes:
+        if self.design.gradient == Gradient.all_codes:
             return binary_mapper(o, noise, self.post_sampler)
         return sampled_mapper(o, noise, self.post_sampler, self.design.gradient)
 
     def embed(self, codes: Tensor) -> Tensor:
         """Embedding r (…, D) of given z (…)."""
-        return embedding(codes, self.post_sampler, self.design.map is Map.linear)
+        return embedding(codes, self.post_sampler, self.design.map == Map.linear)
 
     def rms(self) -> Tensor:
         """RMS of r over all codes and channels: the signs of bits are independent."""
         squares = self.post_sampler.square()
-        return (squares.sum(0) if self.design.map is Map.linear else squares).mean().sqrt()
+        return (squares.sum(0) if self.design.map == Map.linear else squares).mean().sqrt()

@@ -1,4 +1,7 @@
-"""Designs of the latent: the paper's, which is the default, and others that it is compared with."""
+"""Designs of the latent: the paper's, which is the default, and others that it is compared with.
+
+Values are compared by ==, not ``is``: an exported model's code may be there twice in one process.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum

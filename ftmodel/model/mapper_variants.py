@@ -71,12 +71,12 @@ def logit_gradient(
     all codes: Σ_d g_d G_d (U_h(d) − p_h), which is 2 p_h (1 − p_h) ρ·w_h for r = Σ_h ± w_h;
     score: g_d (U_h(d) − p_h) of the sampled d; sampled code: that times G_d.
     """
-    if gradient is Gradient.all_codes:
+    if gradient == Gradient.all_codes:
         assert linear, "the table's gradient over all codes is binary_mapper's"
         return 2 * p * (1 - p) * (rho @ weight.t())
     bits = signs(codes, p.shape[-1]) > 0
     g = (rho * embedding(codes, weight, linear)).sum(-1, keepdim=True)  # (…, 1)
-    if gradient is Gradient.sampled_code:
+    if gradient == Gradient.sampled_code:
         g = g * torch.where(bits, p, 1 - p).prod(-1, keepdim=True)
     return g * (bits.type_as(p) - p)
 

@@ -150,9 +150,9 @@ class FreeTransformer(nn.Module):
         latent is a change of this method alone.
         """
         design, first = self.config.latent.inject, n == self.config.lower_blocks
-        if design is Inject.residual:
+        if design == Inject.residual:
             return (x + r if first else x), None
-        return x, x + r if first or design is Inject.kv_all else None
+        return x, x + r if first or design == Inject.kv_all else None
 
     def lower(
         self, tokens: Tensor, positions: Positions, cache: list[LayerCache] | None = None
