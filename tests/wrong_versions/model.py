@@ -3,7 +3,7 @@
 from tests.wrong_versions import Wrong
 
 ENCODE = "self.encoder_block(self.zeta, x, positions, causal=False)"
-INJECTED = "return x, x + r if first or design is Inject.kv_all else None"
+INJECTED = "return x, x + r if first or design == Inject.kv_all else None"
 KEYS_VALUES = "keys_values = queries if kv is None else self.attention_norm(kv)"
 
 WRONG = [
@@ -376,8 +376,8 @@ WRONG = [
     Wrong(
         "score weighted by the probability of the sampled code",
         "model/mapper_variants.py",
-        "if gradient is Gradient.sampled_code:",
-        "if gradient is Gradient.score:",
+        "if gradient == Gradient.sampled_code:",
+        "if gradient == Gradient.score:",
         "model/test_transformer.py::test_gradients_equal_those_of_algorithm_2",
     ),
     Wrong(
