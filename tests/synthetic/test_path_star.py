@@ -1,0 +1,168 @@
+"""Path-star graphs against their definition: draws enumerated, sequences read in plain Python."""
+
+from collections import Counter
+from itertools import permutations, product
+from math import factorial, log2
+
+import pytest
+import torch
+
+from ftmodel.synthetic import path_star
+from ftmodel.synthetic.path_star import ROW, SYMBOLS, exact_log_probability, sample_sequences
+
+STAR = ["ab", "bc", "cd", "ae", "ef", "fg", "ah", "hi", "ij"]
+
+
+def text(edges=STAR, end="adbcd"):
+    return "654321" + "".join(edge + "|" for edge in edges) + end
+
+
+def tokens(*texts):
+    return torch.tensor([[SYMBOLS.index(c) for c in t] for t in texts])
+
+
+def shrink(monkeypatch, degree, arm, labels):
+    """The process with other sizes, one blank and no further symbol."""
+    sizes = {"BLANKS": 1, "DEGREE": degree, "ARM": arm, "LABELS": labels}
+    symbols = {"BLANK": labels, "BAR": labels + 1}
+    for name, value in (sizes | symbols).items():
+        monkeypatch.setattr(path_star, name, value)
+
+
+def all_draws(degree, arm, labels):
+    """Every draw of labels, order and goal as the sequence that it gives; all equally likely."""
+    blank, bar = labels, labels + 1
+    for drawn in permutations(range(labels), 1 + degree * arm):
+        start, rest = drawn[0], drawn[1:]
+        arms = [rest[i : i + arm] for i in range(0, len(rest), arm)]
+        edges = [edge for nodes in arms for edge in zip((start, *nodes), nodes, strict=False)]
+        for order in permutations(edges):
+            for path in arms:
+                flat = [node for edge in order for node in (*edge, bar)]
+                yield (blank, *flat, start, path[-1], *path)
+
+
+def test_sampled_sequences_are_stars_with_their_paths(rng):
+    for row in sample_sequences(200, rng):
+        line = path_star.PROCESS.text(row)
+        edges, end = line[6:].split("|")[:-1], line[-5:]
+        parent = {target: source for source, target in edges}
+        start, goal = end[:2]
+        assert len(line) == ROW and line[:6] == "654321"
+        assert len(edges) == len(parent) == 9 and len({*parent, *parent.values()}) == 10
+        assert Counter(parent.values())[start] == 3 and max(Counter(parent.values()).values()) == 3
+        assert goal == end[4] and goal not in parent.values()
+        assert [parent[node] for node in end[2:]] == [start, *end[2:4]]
+
+
+def test_a_sequence_has_45_bits():
+    """10 of 12 labels, 9 edges in any order, arms that have none, and one of 3 goals."""
+    count = factorial(12) // factorial(2) * factorial(9) // factorial(3) * 3
+    assert exact_log_probability(tokens(text())).exp().item() == pytest.approx(1 / count, rel=1e-9)
+    assert log2(count) == pytest.approx(45.31, abs=0.01)
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 3), (2, 2, 5), (1, 3, 4), (3, 1, 5)])
+def test_log_probability_counts_the_draws_of_a_sequence(sizes, monkeypatch):
+    shrink(monkeypatch, *sizes)
+    draws = Counter(all_draws(*sizes))
+    expected = [count / draws.total() for count in draws.values()]
+    actual = exact_log_probability(torch.tensor(list(draws))).exp()
+    assert actual.tolist() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("sizes", "nodes"), [((2, 1, 3), 7), ((1, 2, 3), 8)])
+def test_probabilities_of_all_sequences_sum_to_one(sizes, nodes, monkeypatch):
+    """Every string over all symbols: the first is given, the bars are left in place but tried."""
+    shrink(monkeypatch, *sizes)
+    blank, bar = sizes[2], sizes[2] + 1
+    rows = torch.tensor(list(product(range(sizes[2] + 2), repeat=nodes)))
+    fixed = torch.full((len(rows), 1), bar)
+    parts = (torch.full_like(fixed, blank), rows[:, :2], fixed, rows[:, 2:4], fixed, rows[:, 4:])
+    rows = torch.cat(parts, dim=1)
+    assert exact_log_probability(rows).exp().sum().item() == pytest.approx(1, rel=1e-9)
+    for place in (0, 3, 6):
+        other = rows[::7].clone()
+        other[:, place] = 0
+        assert exact_log_probability(other).exp().sum() == 0
+
+
+def test_samples_are_as_frequent_as_probable(rng, monkeypatch):
+    """χ² over the 12 sequences of a star with two arms of one node; 31.3 is the 0.999 quantile at
+    11 degrees.
+    """
+    shrink(monkeypatch, 2, 1, 3)
+    n = 4800
+    counts = Counter(map(tuple, sample_sequences(n, rng).tolist()))
+    expected = n * exact_log_probability(torch.tensor(list(counts))).exp()
+    observed = torch.tensor(list(counts.values()))
+    assert len(counts) == 12 and expected.sum().item() == pytest.approx(n)
+    assert ((observed - expected) ** 2 / expected).sum() < 31.3
+
+
+def test_the_goal_is_the_end_of_any_arm(rng, monkeypatch):
+    """Left in the order of the draw, the edges show which arm it is: within 4 standard errors."""
+    monkeypatch.setattr(torch.Tensor, "argsort", lambda x, _: torch.arange(x.shape[1]).expand_as(x))
+    goals = sample_sequences(3000, rng)[:, -4]
+    shares = goals.bincount(minlength=12)[[3, 6, 9]] / 3000
+    assert shares.tolist() == pytest.approx([1 / 3] * 3, abs=4 * (2 / 9 / 3000) ** 0.5)
+
+
+def test_labels_goals_and_places_of_edges_are_uniform(rng):
+    """χ² of the full process; 31.3 and 26.1 are 0.999 quantiles at 11 and 8 degrees."""
+    n = 4800
+    rows = sample_sequences(n, rng)
+    edges = rows[:, 6:33].unflatten(1, (9, 3))[:, :, 1]
+    place = (edges == rows[:, -4:-3]).long().argmax(1)  # of the edge to the goal
+    for values, kinds, most in ((rows[:, -5], 12, 31.3), (rows[:, -4], 12, 31.3), (place, 9, 26.1)):
+        counts = values.bincount(minlength=kinds)
+        assert ((counts - n / kinds) ** 2 / (n / kinds)).sum() < most
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        text(end="aebcd"),
+        text(end="adefg"),
+        text(end="adbfd"),
+        text(end="adbdc"),
+        text(end="bdbcd"),
+        text(end="accdc"),
+        text()[:-1] + "6",
+        text()[:-1] + "|",
+        text().replace("|", "1", 1),
+        text().replace("6", "a", 1),
+        text().replace("1", "2"),
+        text([*STAR[:-1], "hj"]),
+        text([*STAR[:-1], "gj"]),
+        text([*STAR[:-1], "cj"]),
+        text([*STAR[:-1], "ib"]),
+        text([*STAR[:-1], "ia"]),
+        text([*STAR[:6], "hi", "ij", "jh"]),
+        text([*STAR[:-1], STAR[0]]),
+        text([*STAR[:7], "ak", "hi"]),
+    ],
+    ids=[
+        "goal is no end",
+        "another arm's path",
+        "path leaves the arm",
+        "path out of order",
+        "another start",
+        "goal before the end",
+        "path ends in a blank",
+        "path ends in a bar",
+        "no bar",
+        "no first blank",
+        "a blank twice",
+        "an arm forks",
+        "an arm of four, an arm of two",
+        "the path forks",
+        "two ways to a node",
+        "back to the start",
+        "cycle apart",
+        "edge twice",
+        "four arms",
+    ],
+)
+def test_impossible_sequences_have_no_probability(wrong):
+    assert exact_log_probability(tokens(wrong)).item() == -torch.inf
