@@ -23,6 +23,7 @@ import yaml
 
 from pipelines import cli
 from pipelines.common.atomic_files import replace_file
+from pipelines.common.distributions import Pinned
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Entry, Folder, by_content_if_small, local_files
 from pipelines.common.printable import printable
@@ -40,6 +41,9 @@ def part_files(key: str, part: dict[str, Any]) -> Iterable[Entry] | None:
     match part["source"]:
         case "files":
             return Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
+        case "distributions":
+            given = {name: part.get(name) or [] for name in ("leave_out", "exclude")}
+            return Pinned(key, part["pins"], pattern=part["pattern"], **given).entries()
         case "hub":
             return local_files(part["dataset"], part.get("data_files") or [])
     return None

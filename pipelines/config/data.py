@@ -78,7 +78,26 @@ class Hub:
             raise ValueError(f"data_files: empty, but {self.dataset} is a builder and reads files")
 
 
-Part = Files | Hub
+@dataclass
+class Distributions:
+    """Files of the installed Python packages, in an even order: see common/distributions.py."""
+
+    source: str = "distributions"
+    pins: str = "constraints.txt"  # lines name==version; what else is installed is not read
+    leave_out: list[str] = field(default_factory=list)  # of the pinned distributions, by name
+    pattern: str = "**/*.py"
+    exclude: list[str] = field(default_factory=list)  # files and folders, as of `files`
+    weight: float = 1.0
+
+    def validate(self) -> None:
+        check_weight(self.weight)
+        check_filled(self, "pins", "pattern")
+        check_pattern("pattern", self.pattern, glob_translate)
+        for pattern in self.exclude:
+            check_pattern("exclude", pattern, compile_exclude)
+
+
+Part = Files | Hub | Distributions
 
 
 @dataclass

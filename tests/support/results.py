@@ -32,13 +32,16 @@ ARCHITECTURE = {
 }  # fmt: skip
 
 
+BITS = {"small": 3, "large": 5}  # latent bits of models; of any other 3
+
+
 def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     presets = {
         name: {
             "architecture": {**ARCHITECTURE, "latent_bits": bits},
             "optim": {"batch_size": 1, "lr": 0.001},
         }
-        for name, bits in (("small", 3), ("large", 5))
+        for name, bits in ({spec["model"]: 3 for spec in runs.values()} | BITS).items()
     }
     part = {"source": "files", "root": "texts", "pattern": "*.txt"}
     plain = {
@@ -105,7 +108,7 @@ def document_bits(bound: float, se: float, free: bool) -> list[float]:
 def measured(
     spec: dict[str, Any], bound: float, se: float, **others: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    free, bits = spec["kappa_bits"] is not None, {"small": 3, "large": 5}[spec["model"]]
+    free, bits = spec["kappa_bits"] is not None, BITS.get(spec["model"], 3)
     metrics: dict[str, Any] = {"documents": 8, "tokens": 520, "tokens_per_second": 4321.5}
     metrics["bits_per_token"] = figures(bound, se, free, **others)
     details: dict[str, Any] = {

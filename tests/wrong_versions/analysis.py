@@ -4,6 +4,20 @@ from tests.wrong_versions import Wrong
 
 WRONG = [
     Wrong(
+        "the error of a line taken for that of another size",
+        "analysis/trend.py",
+        "sqrt(1 + 1 / self.points + x**2",
+        "sqrt(1 / self.points + x**2",
+        "analysis/test_trend.py::test_another_size_lies_in_the_band_in_95_of_100_cases",
+    ),
+    Wrong(
+        "two fitted coefficients not taken from the degrees of freedom",
+        "analysis/trend.py",
+        "margin(error, self.points - 2)",
+        "margin(error, self.points)",
+        "analysis/test_trend.py::test_the_interval_is_that_of_least_squares",
+    ),
+    Wrong(
         "an arm's own spread over seeds ignored in the verdict",
         "analysis/differences.py",
         "max([threshold(deciding, documents), *spreads])",

@@ -4,6 +4,22 @@ from tests.wrong_versions import Wrong
 
 WRONG = [
     Wrong(
+        "sizes of other tokens per parameter on one line",
+        "report/ladder.py",
+        "if max(spent) <= ALIKE * min(spent) and whole.kappas else None",
+        "if whole.kappas else None",
+        "report/sections/test_ladder.py::test_sizes_of_other_tokens_per_parameter_are_no_ladder",
+        "pipelines",
+    ),
+    Wrong(
+        "a tax in bits beside a published one in nats",
+        "report/ladder.py",
+        "return [(bound - nll) * NATS for bound in bounds]",
+        "return [bound - nll for bound in bounds]",
+        "report/sections/test_ladder.py::test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats",
+        "pipelines",
+    ),
+    Wrong(
         "a further block's gain put down to z",
         "report/verdicts.py",
         'if matched.verdict == "lower":',

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from pipelines.artifacts.corpus import Document
 from pipelines.common import file_listing as listing
+from pipelines.common.distributions import Pinned
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Entry, Fingerprint, Folder, one_line
-from pipelines.config.data import Files
+from pipelines.config.data import Distributions, Files
 from pipelines.data.sources import base, parquet
 from pipelines.data.sources.base import Source, text_of
 
@@ -32,10 +33,12 @@ def readable(path: Path) -> Iterator[None]:
 class FileSource(Source):
     """The files under a folder, sorted folder by folder."""
 
-    def __init__(self, key: str, part: Files) -> None:
-        """Looks at all files, but into none; raises UserError if none fits."""
+    def __init__(self, key: str, part: Files, folder: Folder | None = None) -> None:
+        """Looks at all files, but into none; raises UserError if none fits. ``folder``: which files
+        there are, if other than ``part`` says.
+        """
         self.key, self.part = key, part
-        self.folder = Folder(key, part.root, part.pattern, part.exclude)
+        self.folder = folder or Folder(key, part.root, part.pattern, part.exclude)
         self.file = self.document = 0  # how many are behind the position, the latter of a file
         self.seen = Fingerprint()  # of the files up to the position
         count, size, plain = 0, 0, True
@@ -162,6 +165,13 @@ class FileSource(Source):
             yield f":{row}", text
         if not row:
             yield "", b""
+
+
+def distribution_source(key: str, part: Distributions) -> FileSource:
+    """The files of installed Python packages; raises UserError."""
+    folder = Pinned(key, part.pins, part.leave_out, part.pattern, part.exclude)
+    files = Files(root=str(folder.root), pattern=part.pattern, exclude=part.exclude, format="text")
+    return FileSource(key, files, folder)
 
 
 def suffix(path: Path) -> str:

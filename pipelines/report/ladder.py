@@ -1,0 +1,104 @@
+"""Models of several sizes at constant tokens per parameter: tax, use of z and recovery of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import log
+from statistics import fmean
+
+from ftmodel.analysis.trend import LEAST
+from pipelines.report.analysis import Analysis
+from pipelines.report.arms import Arm, baselines
+from pipelines.report.use_of_z import UseOfZ, uses_of_z
+
+NATS = log(2)  # of a bit
+ALIKE = 1.1  # tokens per parameter are constant if they differ by no more than this factor
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The arms of one size. Figures are in nats per token."""
+
+    baseline: Arm  # the plain one
+    larger: Arm | None  # a baseline with further blocks
+    uses: dict[float, UseOfZ]  # of the Free Transformers, by κ
+
+    @property
+    def parameters(self) -> int:
+        """Of the plain baseline, which is what a size is called by."""
+        return self.baseline.parameters
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        return self.baseline.trained_tokens / self.parameters
+
+    def taxes(self, kappa: float, larger: bool) -> list[float] | None:
+        """Of each seed: the bound minus the mean NLL of a baseline, the plain one or the larger;
+        None without it.
+        """
+        control = self.larger if larger else self.baseline
+        if control is None:
+            return None
+        nll = fmean(control.bounds("bits_per_token"))
+        bounds = self.uses[kappa].arm.bounds("bits_per_token")
+        return [(bound - nll) * NATS for bound in bounds]
+
+    def used(self, kappa: float) -> list[float]:
+        """Use of z of each seed."""
+        runs = self.uses[kappa].arm.runs
+        uses = [run.figures("bits_per_token").use for run in runs]
+        return [use.mean * NATS for use in uses if use]
+
+    def recovery(self, kappa: float) -> list[float] | None:
+        """Over all seeds, as the section on use of z has it."""
+        value = self.uses[kappa].recovery
+        return None if value is None else [value]
+
+
+Pick = Callable[[Rung], list[float] | None]  # a figure of a size, of each seed
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All sizes on one data set, the smallest first."""
+
+    data: str
+    rungs: list[Rung]
+
+    @cached_property
+    def kappas(self) -> list[float]:
+        """Those that every size has."""
+        return sorted(set.intersection(*(set(rung.uses) for rung in self.rungs)))
+
+    def points(self, pick: Pick) -> list[tuple[int, list[float]]]:
+        """Parameters and a figure of each size that has it."""
+        return [(rung.parameters, figure) for rung in self.rungs if (figure := pick(rung))]
+
+
+def ladders(analysis: Analysis) -> list[Ladder]:
+    """Of each data set with three sizes or more at constant tokens per parameter."""
+    made = (ladder(data, analysis) for data in analysis.by_data)
+    return [each for each in made if each]
+
+
+def ladder(data: str, analysis: Analysis) -> Ladder | None:
+    families = [family for family in analysis.families if family[0].run.data == data]
+    rungs = [made for family in families if (made := rung(family))]
+    rungs.sort(key=lambda each: each.parameters)
+    sizes = {each.parameters for each in rungs}
+    if not len(sizes) == len(rungs) >= LEAST:
+        return None
+    spent = [each.tokens_per_parameter for each in rungs]
+    whole = Ladder(data, rungs)
+    return whole if max(spent) <= ALIKE * min(spent) and whole.kappas else None
+
+
+def rung(family: list[Arm]) -> Rung | None:
+    """None without a plain baseline or a Free Transformer."""
+    uses: dict[float, UseOfZ] = {}
+    for use in uses_of_z(family):
+        uses.setdefault(use.arm.run.kappa_bits or 0.0, use)
+    controls = baselines(family)
+    if not uses or not controls or not controls[0].plain:
+        return None
+    return Rung(controls[0], controls[1] if len(controls) > 1 else None, uses)

@@ -1,0 +1,74 @@
+"""The line through sizes: against numpy's least squares, and against how often it is right."""
+
+from math import exp, log
+
+import numpy as np
+import pytest
+from scipy.stats import linregress, t
+
+from ftmodel.analysis.trend import log_linear, power_law
+
+SIZES = [0.3e6, 1e6, 3e6, 5e6]
+VALUES = [0.031, 0.012, 0.024, 0.009]
+LARGE = 124e6
+
+
+def test_a_line_in_the_logarithm_is_found_exactly():
+    line = log_linear(SIZES, [0.3 - 0.01 * log(size) for size in SIZES])
+    assert line.slope == pytest.approx(-0.01)
+    assert line.per_tenfold == pytest.approx(-0.01 * log(10))
+    at = line.at(LARGE)
+    assert at.mean == pytest.approx(0.3 - 0.01 * log(LARGE))
+    assert at.high - at.low == pytest.approx(0, abs=1e-12)
+
+
+def test_a_power_law_is_found_exactly():
+    law = power_law(SIZES, [2.5 * size**-0.4 for size in SIZES])
+    assert law.slope == pytest.approx(-0.4)
+    assert law.per_tenfold == pytest.approx(10**-0.4)
+    assert law.at(LARGE).mean == pytest.approx(2.5 * LARGE**-0.4)
+
+
+def test_the_interval_is_that_of_least_squares():
+    """numpy's covariance of the coefficients, and the scatter of a further size."""
+    x = np.log(SIZES)
+    (slope, start), covariance = np.polyfit(x, VALUES, 1, cov=True)
+    scatter = sum((VALUES - start - slope * x) ** 2) / 2
+    row = np.array([log(LARGE), 1])
+    wide = t.ppf(0.975, df=2) * np.sqrt(row @ covariance @ row + scatter)
+    at = log_linear(SIZES, VALUES).at(LARGE)
+    assert at.mean == pytest.approx(start + slope * log(LARGE))
+    assert (at.high - at.mean, at.mean - at.low) == (pytest.approx(wide), pytest.approx(wide))
+
+
+def test_a_power_law_is_a_line_in_both_logarithms():
+    law, line = power_law(SIZES, VALUES), log_linear(SIZES, [log(value) for value in VALUES])
+    assert law.slope == pytest.approx(linregress(np.log(SIZES), np.log(VALUES)).slope)
+    for key in ("mean", "low", "high"):
+        expected = exp(getattr(line.at(LARGE), key))
+        assert getattr(law.at(LARGE), key) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("size", [1e6, LARGE])
+def test_another_size_lies_in_the_band_in_95_of_100_cases(size):
+    """Within the fitted sizes and far beyond them."""
+    generator = np.random.default_rng(0)
+    inside = 0
+    for _ in range(4000):
+        noise = generator.normal(0, 0.01, 5)
+        values = [0.2 - 0.02 * log(n) + e for n, e in zip([*SIZES, size], noise, strict=True)]
+        band = log_linear(SIZES, values[:4]).at(size)
+        inside += band.low < values[4] < band.high
+    assert inside / 4000 == pytest.approx(0.95, abs=0.012)
+
+
+def test_two_sizes_and_taxes_that_are_none_have_no_fit():
+    assert log_linear(SIZES[:2], VALUES[:2]) is None
+    assert log_linear([1e6, 1e6, 3e6], VALUES[:3]) is None
+    assert power_law(SIZES, [0.1, 0.0, 0.1, 0.2]) is None
+    assert power_law(SIZES, [0.1, -0.1, 0.1, 0.2]) is None
+    assert power_law([], []) is None
+
+
+def test_a_band_beyond_floats_is_infinite():
+    assert power_law([2, 3, 4], [1e-30, 1e30, 1e-30]).at(1e9).high == float("inf")

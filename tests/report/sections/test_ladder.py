@@ -1,0 +1,120 @@
+"""Tax, use of z and recovery against size, read from results written by hand."""
+
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.report.analysis import Analysis
+from pipelines.report.ladder import ladders
+from pipelines.report.sections.ladder import PUBLISHED, TARGET, drawn, section, trend
+from tests.support.results import (
+    analysis_of,
+    change,
+    make_report,
+    run,
+    with_seeds,
+    write_experiment,
+)
+
+SIZES = {"a": 300_000, "b": 1_000_000, "c": 3_000_000}
+NATS = log(2)
+
+
+def write(folder: Path, sizes: dict[str, int] = SIZES, **changes: Any) -> Path:
+    """Four tokens a parameter; taxes of κ = 1: 0.01, 0.02 and 0.03 bits, ± 0.002 over seeds."""
+    arms, bounds = {}, {}
+    for number, (name, size) in enumerate(sizes.items(), 1):
+        spec = run("text", model=name, tokens=4 * size) | changes.get(name, {})
+        arms |= {f"base_{name}": spec, f"plus_{name}": spec | {"extra_blocks": 1}}
+        arms |= {f"k{k}_{name}": spec | {"kappa_bits": float(k)} for k in (0, 1)}
+        means = {"base": 2.0, "plus": 1.9, "k0": 2.05, "k1": 2 + number / 100}
+        for seed, off in enumerate((-0.002, 0.002)):
+            bounds |= {f"{a}_{name}_s{seed}": mean + off for a, mean in means.items()}
+    runs = with_seeds(arms)
+    write_experiment(folder, runs, bounds, 0.001, {name: {"ce": 1.9} for name in runs})
+    for name, spec in runs.items():
+        size = sizes[spec["model"]] + 7 * (not name.startswith("base"))
+        change(folder, name, "evaluation.json", parameters=size)
+    return folder
+
+
+@pytest.fixture
+def analysis(tmp_path: Path) -> Analysis:
+    return analysis_of(write(tmp_path))
+
+
+def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis: Analysis) -> None:
+    (ladder,) = ladders(analysis)
+    assert [rung.parameters for rung in ladder.rungs] == [300_000, 1_000_000, 3_000_000]
+    assert ladder.kappas == [0.0, 1.0]
+    taxes = [rung.taxes(1.0, larger=False) for rung in ladder.rungs]
+    for number, seeds in enumerate(taxes, 1):
+        assert seeds == pytest.approx([(number / 100 + off) * NATS for off in (-0.002, 0.002)])
+    assert ladder.rungs[0].taxes(1.0, larger=True) == pytest.approx([0.108 * NATS, 0.112 * NATS])
+    assert ladder.rungs[0].used(1.0) == pytest.approx([0.108 * NATS, 0.112 * NATS])
+    assert ladder.rungs[0].recovery(1.0) == pytest.approx([0.1 / 0.2222])
+
+
+def test_a_line_goes_through_the_means_of_the_sizes(analysis: Analysis) -> None:
+    (ladder,) = ladders(analysis)
+    line = trend(ladder, 1.0, larger=False)
+    assert line and line.points == 3
+    x = [log(size) for size in SIZES.values()]
+    y = [number / 100 * NATS for number in (1, 2, 3)]
+    mean_x, mean_y = sum(x) / 3, sum(y) / 3
+    over = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    assert line.slope == pytest.approx(over / sum((a - mean_x) ** 2 for a in x))
+
+
+def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis: Analysis) -> None:
+    (ladder,) = ladders(analysis)
+    figure = drawn(ladder)
+    tax, larger, use, recovery = figure.axes
+    for axes in (tax, larger):
+        (bars,) = axes.containers
+        assert [list(each) for each in bars.lines[0].get_data()] == [[TARGET], [PUBLISHED[0]]]
+        assert len(axes.collections) == 2 + 1  # a band for each κ, and the error bar
+        ends = [line.get_xdata()[-1] for line in axes.lines if len(line.get_xdata()) == 60]
+        assert ends == pytest.approx([TARGET] * 2)
+    assert not use.containers and not recovery.containers
+    (legend,) = figure.legends
+    assert "loose bound" in legend.get_texts()[-1].get_text()
+
+
+def test_the_section_has_a_row_for_each_size_and_a_sentence_for_each_line(
+    analysis: Analysis,
+) -> None:
+    topic = section(analysis)
+    assert topic and len(topic.table) == 1 + 3 * 2 and len(topic.sentences) == 2 * 2
+    row = dict(zip(topic.table[0], topic.table[2], strict=True))
+    assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
+    assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
+    assert "at 124 M" in topic.sentences[0] and "95 %" in topic.sentences[0]
+    assert "power law" in topic.sentences[0]
+
+
+def test_it_is_in_the_report(tmp_path: Path) -> None:
+    folder = make_report(write(tmp_path))
+    text = (folder / "report.md").read_text()
+    assert "## What z costs as models grow" in text
+    assert (folder / "figures/ladder_text.png").exists()
+
+
+def test_two_sizes_are_no_ladder(tmp_path: Path) -> None:
+    two = {name: SIZES[name] for name in ("a", "b")}
+    assert section(analysis_of(write(tmp_path, two))) is None
+
+
+def test_sizes_of_other_tokens_per_parameter_are_no_ladder(tmp_path: Path) -> None:
+    assert section(analysis_of(write(tmp_path, c={"tokens": 8 * SIZES["c"]}))) is None
+
+
+def test_a_size_without_its_baseline_does_not_count(analysis: Analysis) -> None:
+    arms = [arm for arm in analysis.arms if arm.name != "base_c"]
+    assert section(replace(analysis, arms=arms)) is None
+    arms = [arm for arm in analysis.arms if arm.name != "plus_c"]
+    (ladder,) = ladders(replace(analysis, arms=arms))
+    assert trend(ladder, 1.0, larger=True) is None and trend(ladder, 1.0, larger=False)
