@@ -130,14 +130,14 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.kappa_bits is None:
-        changes = {f"latent.{name}": value for name, value in run.latent.settings.items()}
-        if run.latent_bits is not None:
-            changes["latent_bits"] = run.latent_bits
-        for name, value in changes.items():
-            raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
-    else:
+    if run.kappa_bits is not None:
         check_part(key, experiment.model_config(run))
+        return
+    changes = {f"latent.{name}": value for name, value in run.latent.settings.items()}
+    if run.latent_bits is not None:
+        changes["latent_bits"] = run.latent_bits
+    for name, value in changes.items():
+        raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
 
 
 def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:
