@@ -2,7 +2,7 @@
 
 The joint distribution of a bit and a token is counted with the encoder's probabilities of the bit,
 not with draws of it. Such a plug-in estimate is too high, the more so where documents are few: it
-is set against z that is shifted to other documents (docs/measurement.md).
+is set against documents that have the z of others (docs/measurement.md).
 
 Shapes: n positions in C chunks of text, H latent bits, m positions that have a token at some lag, Y
 kinds of token, G groups of documents, P permutations of z.
@@ -23,11 +23,11 @@ PERMUTATIONS = 20  # of z
 
 @dataclass(frozen=True)
 class Excess:
-    """An information in bits above what permuted z seem to have."""
+    """An information in bits above what the z of other documents seem to have."""
 
     bits: float
     se: float  # over documents; NaN for a single one
-    null_mean: float  # of permuted z, subtracted from the plug-in estimate
+    null_mean: float  # with the z of other documents; subtracted from the plug-in estimate
     null_sd: float  # over permutations
 
 
@@ -94,14 +94,24 @@ def information(counts: Tensor) -> Tensor:
     return (entropy(mean, 1 - mean) - left).clamp(min=0)
 
 
-def shifts(document: Tensor, permutations: int, generator: Generator) -> Tensor:
-    """By how much to rotate n positions, (P,), so that none has the z of its own document; where
-    one document has more than half of them, by any amount but 0.
+def z_of_others(document: Tensor, generator: Generator) -> Tensor:
+    """For each of n positions the one whose z stands in for its own, (n,): at the same place of
+    another document, begun again where that is shorter. ``document`` (n,): 0 … D − 1, in order. A
+    single document is rotated.
+
+    Single positions are not shuffled: a document's tokens are of one kind, and so may its z be,
+    by chance, which is no information about tokens.
     """
-    n = len(document)
-    longest = int(document.unique(return_counts=True)[1].max())
-    least = longest if 2 * longest <= n else min(1, n - 1)
-    return torch.randint(least, max(n - least, least) + 1, (permutations,), generator=generator)
+    sizes = document.bincount()
+    if len(sizes) == 1:
+        by = torch.randint(1, max(2, len(document)), (), generator=generator)
+        return torch.arange(len(document)).roll(int(by))
+    starts = sizes.cumsum(0) - sizes
+    cycle = torch.randperm(len(sizes), generator=generator)
+    donor = torch.empty_like(cycle)
+    donor[cycle] = cycle.roll(1)
+    place = torch.arange(len(document)) - starts[document]
+    return starts[donor][document] + place % sizes[donor][document]
 
 
 def jackknife(left_out: Tensor) -> Tensor:
@@ -142,8 +152,8 @@ def bit_information(
     plug_in, left_out = information(whole), information(whole - counts)
     null = torch.stack(
         [
-            information(soft_counts(q.roll(shift, 0)[here], kind, kinds))
-            for shift in shifts(document, permutations, generator).tolist()
+            information(soft_counts(q[z_of_others(document, generator)[here]], kind, kinds))
+            for _ in range(permutations)
         ]
     )
     bits = [excess(plug_in[h], null[:, h], left_out[:, h]) for h in range(q.shape[1])]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections import (
     benchmarks,
+    bit_information,
     bounds,
     budgets,
     coin,
@@ -15,6 +16,8 @@ from pipelines.report.sections import (
     kappa,
     label,
     latent_bits,
+    steering,
+    swap,
     target_latent,
     target_reconstruction,
     text_samples,
@@ -37,6 +40,9 @@ SECTIONS: tuple[Callable[[Analysis], Section | None], ...] = (
     label.section,
     curves.section,
     latent_bits.section,
+    bit_information.section,
+    swap.section,
+    steering.section,
     text_samples.section,
 )
 
