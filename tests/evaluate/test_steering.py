@@ -89,6 +89,16 @@ def test_a_model_that_ignores_z_is_not_said_to_be_steered(
     assert figures.ratio.mean == pytest.approx(figures.different.mean / figures.same.mean)
 
 
+def test_a_model_that_reads_z_is_steered(make_model, memory_text, monkeypatch):  # noqa: F811
+    model = make_model(vocab_size=256)
+    with torch.no_grad():
+        model.latent.post_sampler.mul_(10)
+        for block in model.blocks:
+            block.attention.output.weight.mul_(4)
+    figures = measured(model, memory_text, monkeypatch, steering_z=6, steering_draws=6)
+    assert figures.ratio.mean > figures.null_95 > 1 and figures.p_value < 0.01
+
+
 def test_a_baseline_has_the_distance_of_its_draws_alone(make_model, memory_text, monkeypatch):  # noqa: F811
     figures = measured(make_model(vocab_size=256, latent_bits=0), memory_text, monkeypatch)
     assert 0 < figures.same.mean <= 1 and figures.different is None and figures.ratio is None
