@@ -5,17 +5,18 @@ A field that does not apply to a run is None or an empty list, and not in its fi
 """
 
 from dataclasses import dataclass, field
-from math import isnan, nan
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ftmodel.analysis.bit_information import Excess
 from ftmodel.analysis.label_information import Chance
-from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.latent_results import InformativeBit, Steering, Swap
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.result_files import flat, plain, read, write
 from pipelines.artifacts.suite_results import (
@@ -57,28 +58,6 @@ __all__ = [
 ]
 
 UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over held-out documents."""
-
-    mean: float
-    se: float  # standard error over documents; NaN for a single one
-    # of a filtering bound: standard error over repeated filters; half the variance of a filter's
-    # log estimate, which while it is small is about how far the bound lies above the NLL
-    monte_carlo: float | None = None
-    looseness: float | None = None
-    spread: ClassVar[float] = nan  # over seeds: of a single run there is none
-
-    @classmethod
-    def over_documents(cls, totals: Tensor, sizes: Tensor | None = None) -> "Estimate":
-        """Σ totals / Σ sizes over n documents, (n,) each."""
-        return cls(**mean_and_error(totals, sizes))
-
-    def __str__(self) -> str:
-        error = "" if isnan(self.se) else f" ± {self.se:.4f}"
-        return f"{self.mean:.4f}{error}".replace("-", "−")
 
 
 # ------------------------------------------------------------------------------- evaluation.json
@@ -184,6 +163,9 @@ class Evaluation:
     pinned: Scores | None = None  # all of a group with one z
     latent: LatentFigures | None = None
     label: LabelFigures | None = None
+    persistence: dict[int, Excess] | None = None  # of z of text: by lag, summed over bits
+    steering: Steering | None = None
+    swap: Swap | None = None
     budgets: list[BudgetFigures] = field(default_factory=list)
     last_third: LastThird | None = None
     trained_tokens: int = 0
@@ -283,6 +265,8 @@ class Details:
     groups: dict[str, list[list[str]]] | None = None  # a few generated ones, fresh and pinned
     latent: LatentDetails | None = None
     coin: CoinDetails | None = None
+    persistence: list[Excess] = field(default_factory=list)  # at lags 0, 1, 2, …
+    bits: list[InformativeBit] = field(default_factory=list)  # those of the largest KL
     training: Training = field(default_factory=Training)
     manifest: Manifest | None = None  # of the checkpoint; None in early files
     settings: dict[str, Any] = field(default_factory=dict)  # of the evaluation, as in params.yaml

@@ -29,6 +29,9 @@ class Purpose(IntEnum):
     LATENT = 11  # sequences of the target task and their z, for the probe of z
     FILTER = 12  # z and resampling of particle filters, for the filtering bound
     START = 13  # noise of z, for the losses before the first step from a parent
+    BITS = 14  # permutations of z, for what its bits say of tokens
+    SWAP = 15  # z of texts, and whose z a text is given
+    STEERING = 16  # pinned z, tokens generated with them, and permutations
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

@@ -182,6 +182,13 @@ class Evaluation:
     groups: int = 64  # of generations that share a prompt
     group_size: int = 8
     probe_sequences: int = 16_384  # that a probe learns from what z says of the target's place
+    # what z does in text; 0 leaves a measurement out
+    bit_tokens: int = 16_384  # held-out tokens whose z is related to the tokens that follow
+    swap_tokens: int = 16_384  # held-out tokens that are scored with the z of other texts
+    steering_prompts: int = 8  # beginnings of held-out text, each continued with the same z
+    steering_z: int = 4  # different pinned z
+    steering_draws: int = 4  # continuations with each of them
+    steering_length: int = 32  # tokens of a continuation that are compared
     seed: int = 0
 
     def validate(self) -> None:
@@ -194,6 +201,12 @@ class Evaluation:
             ("groups", 2),
             ("group_size", 5),
             ("probe_sequences", 1),
+            ("bit_tokens", 0),
+            ("swap_tokens", 0),
+            ("steering_prompts", 0),
+            ("steering_z", 2),
+            ("steering_draws", 2),
+            ("steering_length", 1),
         ):
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name}: {value} must be at least {least}")

@@ -51,7 +51,7 @@ def measure(context: Context) -> None:
         sampling, prompts = LETTERS, letters(seed)
         decode: Callable[[Tensor], str] = target_task.decode
     else:
-        sampling, prompts = TEXT, beginnings(context.shards, model.config.context)
+        sampling, prompts = TEXT, beginnings(context.shards, model.config.context, TEXT.prompts)
         decode = text_decoder(context.shards)
     bits, length = model.config.latent_bits, sampling.beginning + sampling.new
     pinned = torch.rand(PINNED, length, bits, generator=generator(seed, sampling.purpose, PINNED_Z))
@@ -76,11 +76,11 @@ def letters(seed: int) -> list[Tensor]:
     return [torch.stack((letter, torch.tensor(target_task.ARROW))) for letter in chosen]
 
 
-def beginnings(shards: Shards, context: int) -> list[Tensor]:
-    """The first tokens of a few held-out chunks: (L,) each."""
-    chunks = held_out(shards, context, TEXT.prompts * context)
+def beginnings(shards: Shards, context: int, prompts: int) -> list[Tensor]:
+    """The first tokens of a few held-out chunks: (L,) each, as many as ``prompts`` at most."""
+    chunks = held_out(shards, context, prompts * context)
     most = min(TEXT.beginning, context // 2)
-    return [torch.from_numpy(c.tokens[:-1][:most]) for c in islice(chunks, TEXT.prompts)]
+    return [torch.from_numpy(c.tokens[:-1][:most]) for c in islice(chunks, prompts)]
 
 
 def continuations(

@@ -43,7 +43,16 @@ from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
 from pipelines.config.schema import Evaluation as Settings
 from pipelines.config.schema import Experiment, Run
-from pipelines.evaluate import coin, generations, label, target_generations, target_latent
+from pipelines.evaluate import (
+    bit_information,
+    coin,
+    generations,
+    label,
+    steering,
+    swap,
+    target_generations,
+    target_latent,
+)
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
 from pipelines.evaluate.unrecorded import Unrecorded
@@ -51,7 +60,16 @@ from pipelines.tracking.figures import log_evaluation
 from pipelines.tracking.run import Tracking
 
 # besides the bounds, which every model has on any data
-MEASUREMENTS: list[Measurement] = [generations, target_generations, target_latent, label, coin]
+MEASUREMENTS: list[Measurement] = [
+    generations,
+    target_generations,
+    target_latent,
+    label,
+    coin,
+    bit_information,
+    swap,
+    steering,
+]
 
 
 def evaluate(

@@ -172,6 +172,20 @@ def test_text_of_a_free_transformer_has_bounds_per_byte(text):
         assert figure["mean"] == pytest.approx(per_token[key]["mean"] * ratio, rel=1e-6)
 
 
+def test_what_z_does_in_text_is_measured_from_the_seed_of_evaluation(text):
+    model = tiny(text, 3, 64)
+    small = replace(SETTINGS, tokens=260, steering_prompts=2, bit_tokens=1300, swap_tokens=1300)
+    (first, shown), (again, _), (second, others) = (
+        figures(model, text, TEXT, replace(small, seed=seed)) for seed in (0, 0, 1)
+    )
+    for name in ("persistence", "swap", "steering"):
+        assert getattr(first, name) == getattr(again, name) != getattr(second, name), name
+    assert [b.kl for b in shown.bits] == [b.kl for b in others.bits], "no z is drawn for the KL"
+    off = replace(small, steering_prompts=0, bit_tokens=0, swap_tokens=0)
+    none, _ = figures(model, text, TEXT, off)
+    assert none.persistence is none.swap is none.steering is None
+
+
 def test_a_validation_part_without_documents_is_named(tmp_path):
     shards = write_shards(tmp_path / "empty", [[0] * 65], [[]], 3, row=65)
     with pytest.raises(UserError, match=r"empty: its validation part has no document"):

@@ -136,4 +136,32 @@ WRONG = [
         "comb(k, samples - c) / sets",
         "analysis/test_pass_at_k.py::test_it_is_the_share_of_sets_with_a_right_answer",
     ),
+    Wrong(
+        "permuted z that lose what a document's z have in common",
+        "analysis/bit_information.py",
+        "q[z_of_others(document, generator)[here]]",
+        "q[torch.randperm(len(q), generator=generator)[here]]",
+        "analysis/test_bit_information.py::test_a_code_of_no_relation_has_no_excess_however_documents_cluster",
+    ),
+    Wrong(
+        "information of bits as it was counted",
+        "analysis/bit_information.py",
+        "plug_in.item() - mean",
+        "plug_in.item()",
+        "analysis/test_bit_information.py::test_a_code_of_no_relation_has_no_excess_however_documents_cluster",
+    ),
+    Wrong(
+        "tokens of the next chunk taken for what follows",
+        "analysis/bit_information.py",
+        "inside[inside.clone()] = of_token[place[inside]] == self.chunk[inside]",
+        "del of_token",
+        "analysis/test_bit_information.py::test_a_token_further_on_lies_in_the_same_chunk",
+    ),
+    Wrong(
+        "a continuation compared with itself",
+        "analysis/steering.py",
+        "chosen & ~torch.eye(len(chosen), dtype=torch.bool)",
+        "chosen",
+        "analysis/test_steering.py::test_means_are_over_pairs_of_different_continuations",
+    ),
 ]

@@ -146,8 +146,8 @@ WRONG = [
     Wrong(
         "the post-sampler's share of 1, not of the stream",
         START,
-        "table.mul_(share * stream_rms(x) / ",
-        "table.mul_(share / ",
+        "post_sampler.mul_(share * stream_rms(x) / ",
+        "post_sampler.mul_(share / ",
         BEGINS + "test_the_post_sampler_has_its_share_and_the_kl_is_within_the_threshold",
     ),
     Wrong(

@@ -259,4 +259,28 @@ WRONG = [
         "evaluate/test_generations.py::test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does",
         "pipelines",
     ),
+    Wrong(
+        "continuations with the same z and another z of the prompt",
+        "evaluate/steering.py",
+        "torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)",
+        "torch.rand(len(z), len(prompt), bits, generator=rng)",
+        "evaluate/test_steering.py::test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row",
+        "pipelines",
+    ),
+    Wrong(
+        "a token that no pinned z decides among those compared",
+        "evaluate/steering.py",
+        "sequences[:, len(prompt) + 1 :]",
+        "sequences[:, len(prompt) :]",
+        "evaluate/test_steering.py::test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared",
+        "pipelines",
+    ),
+    Wrong(
+        "several places of one document among a bit's contexts",
+        "evaluate/bit_information.py",
+        "most_certain(sign * o, encoded.document, CONTEXTS)",
+        "(sign * o).argsort(descending=True)[:4].tolist()",
+        "evaluate/test_bit_information.py::test_contexts_are_where_the_bit_is_most_certain",
+        "pipelines",
+    ),
 ]

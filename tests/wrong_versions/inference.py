@@ -322,4 +322,18 @@ WRONG = [
         "weights.mean(0)",
         "inference/test_answers.py::test_the_monte_carlo_error_of_two_samples",
     ),
+    Wrong(
+        "z permuted over texts in place of positions",
+        "inference/swap.py",
+        "codes.gather(1, order)",
+        "codes.gather(0, torch.rand(codes.shape, generator=generator).argsort(0))",
+        "inference/test_swap.py::test_where_the_codes_of_each_source_come_from",
+    ),
+    Wrong(
+        "a text that may be its own donor",
+        "inference/swap.py",
+        "(document[:, None] != document).double()",
+        "torch.ones(len(document), len(document)).double()",
+        "inference/test_swap.py::test_a_donor_is_of_another_document_and_each_of_them_may_be_one",
+    ),
 ]

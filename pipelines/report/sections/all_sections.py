@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections import (
     benchmarks,
+    bit_information,
     bounds,
     budgets,
     coin,
@@ -16,6 +17,8 @@ from pipelines.report.sections import (
     label,
     ladder,
     latent_bits,
+    steering,
+    swap,
     target_latent,
     target_reconstruction,
     text_samples,
@@ -39,6 +42,9 @@ SECTIONS: tuple[Callable[[Analysis], Section | None], ...] = (
     label.section,
     curves.section,
     latent_bits.section,
+    bit_information.section,
+    swap.section,
+    steering.section,
     text_samples.section,
 )
 

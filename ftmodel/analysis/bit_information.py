@@ -1,0 +1,170 @@
+"""What each bit of z says of the token some positions further on: mutual information in bits.
+
+The joint distribution of a bit and a token is counted with the encoder's probabilities of the bit,
+not with draws of it. Such a plug-in estimate is too high, the more so where documents are few: it
+is set against documents that have the z of others (docs/measurement.md).
+
+Shapes: n positions in C chunks of text, H latent bits, m positions that have a token at some lag, Y
+kinds of token, G groups of documents, P permutations of z.
+"""
+
+from dataclasses import dataclass
+from math import hypot, nan
+
+import torch
+from torch import Generator, Tensor
+
+from ftmodel.analysis.label_information import entropy
+
+TOKENS = 64  # the most frequent ones are told apart; all others count as one
+GROUPS = 32  # of documents, at most, each left out once
+PERMUTATIONS = 20  # of z
+
+
+@dataclass(frozen=True)
+class Excess:
+    """An information in bits above what the z of other documents seem to have."""
+
+    bits: float
+    se: float  # over documents; NaN for a single one
+    null_mean: float  # with the z of other documents; subtracted from the plug-in estimate
+    null_sd: float  # over permutations
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Chunks of text with the encoder's logits of their bits, one after the other. Chunks of a
+    document are neighbours.
+    """
+
+    o: Tensor  # (n, H)
+    tokens: Tensor  # (n + C,): each chunk's, of which the last is only predicted
+    chunk: Tensor  # (n,): 0 … C − 1
+    document: Tensor  # (n,): any numbers
+
+    def after(self, lag: int) -> tuple[Tensor, Tensor]:
+        """The positions (m,) with a token ``lag`` further on in their chunk, and these tokens (m,).
+
+        0 is the token that is read at the position, 1 the one that is predicted there.
+        """
+        place = self.token_index + lag
+        of_token = self.chunk_of_token
+        inside = place < len(self.tokens)
+        inside[inside.clone()] = of_token[place[inside]] == self.chunk[inside]
+        return inside.nonzero()[:, 0], self.tokens[place[inside]]
+
+    @property
+    def token_index(self) -> Tensor:
+        """Where in ``tokens`` each position's own token is, (n,)."""
+        return torch.arange(len(self.chunk)) + self.chunk
+
+    @property
+    def chunk_of_token(self) -> Tensor:
+        """(n + C,)"""
+        lengths = self.chunk.bincount() + 1
+        return torch.arange(len(lengths)).repeat_interleave(lengths)
+
+
+def frequent(tokens: Tensor, kinds: int = TOKENS) -> Tensor:
+    """Tokens (…) as 0 … kinds − 1 for the most frequent ones, ``kinds`` for every other."""
+    counts = tokens.flatten().bincount()
+    common = counts.argsort(descending=True, stable=True)[:kinds]
+    kind = torch.full_like(counts, kinds)
+    kind[common] = torch.arange(len(common))
+    return kind[tokens]
+
+
+def soft_counts(q: Tensor, cell: Tensor, cells: int) -> Tensor:
+    """(cells, 1 + H): how many of m positions are in each ``cell`` (m,), and for how many of these
+    each bit is expected to be 1, with probabilities q (m, H).
+    """
+    columns = torch.cat((torch.ones_like(q[:, :1]), q), dim=1)
+    return columns.new_zeros(cells, columns.shape[1]).index_add_(0, cell, columns)
+
+
+def information(counts: Tensor) -> Tensor:
+    """Plug-in mutual information (…, H), bits, of each bit and the token, of counts (…, Y, 1 + H)
+    as ``soft_counts`` gives them: H(b) − Σ_y p(y) H(b | y). 0 where nothing was counted.
+    """
+    n, ones = counts[..., :1], counts[..., 1:]
+    total = n.sum(-2).clamp(min=1)
+    mean = (ones.sum(-2) / total).clamp(0, 1)
+    given = (ones / n.clamp(min=1)).clamp(0, 1)
+    left = (n * entropy(given, 1 - given)).sum(-2) / total
+    return (entropy(mean, 1 - mean) - left).clamp(min=0)
+
+
+def z_of_others(document: Tensor, generator: Generator) -> Tensor:
+    """For each of n positions the one whose z stands in for its own, (n,): at the same place of
+    another document, begun again where that is shorter. ``document`` (n,): 0 … D − 1, in order. A
+    single document is rotated.
+
+    Single positions are not shuffled: a document's tokens are of one kind, and so may its z be,
+    by chance, which is no information about tokens.
+    """
+    sizes = document.bincount()
+    if len(sizes) == 1:
+        by = torch.randint(1, max(2, len(document)), (), generator=generator)
+        return torch.arange(len(document)).roll(int(by))
+    starts = sizes.cumsum(0) - sizes
+    cycle = torch.randperm(len(sizes), generator=generator)
+    donor = torch.empty_like(cycle)
+    donor[cycle] = cycle.roll(1)
+    place = torch.arange(len(document)) - starts[document]
+    return starts[donor][document] + place % sizes[donor][document]
+
+
+def jackknife(left_out: Tensor) -> Tensor:
+    """Standard error (…) of a statistic of which ``left_out`` (G, …) are the values without each of
+    G groups (Efron & Tibshirani 1993, An Introduction to the Bootstrap, § 11.5); NaN for G = 1.
+    """
+    groups = len(left_out)
+    if groups == 1:
+        return torch.full_like(left_out[0], nan)
+    return (left_out.var(0, correction=0) * (groups - 1)).sqrt()
+
+
+def excess(plug_in: Tensor, null: Tensor, left_out: Tensor) -> Excess:
+    """Of a plug-in estimate (), that of permuted z (P,), and without each group (G,)."""
+    mean, sd = null.mean().item(), null.std().item()
+    error = hypot(jackknife(left_out).item(), sd / len(null) ** 0.5)
+    return Excess(plug_in.item() - mean, error, mean, sd)
+
+
+def bit_information(
+    encoded: Encoded, lag: int, generator: Generator, permutations: int = PERMUTATIONS
+) -> tuple[Excess, list[Excess]] | None:
+    """Information of the bits at a position about the token ``lag`` further on: the sum over bits,
+    and of each bit. None where no chunk is that long.
+    """
+    here, tokens = encoded.after(lag)
+    if not len(here):
+        return None
+    q = encoded.o.double().sigmoid()
+    kind = frequent(tokens)
+    kinds = int(kind.max()) + 1
+    _, document = encoded.document.unique(return_inverse=True)
+    documents = int(document.max()) + 1
+    groups = min(GROUPS, documents)
+    group = (document * groups // documents)[here]
+    counts = soft_counts(q[here], group * kinds + kind, groups * kinds).unflatten(0, (groups, -1))
+    whole = counts.sum(0)
+    plug_in, left_out = information(whole), information(whole - counts)
+    null = torch.stack(
+        [
+            information(soft_counts(q[z_of_others(document, generator)[here]], kind, kinds))
+            for _ in range(permutations)
+        ]
+    )
+    bits = [excess(plug_in[h], null[:, h], left_out[:, h]) for h in range(q.shape[1])]
+    return excess(plug_in.sum(), null.sum(1), left_out.sum(1)), bits
+
+
+def most_certain(values: Tensor, document: Tensor, k: int) -> list[int]:
+    """The positions with the largest of values (n,), largest first: k at most, one a document."""
+    chosen: dict[int, int] = {}
+    for position in values.argsort(descending=True, stable=True).tolist():
+        chosen.setdefault(int(document[position]), position)
+        if len(chosen) == k:
+            break
+    return list(chosen.values())

@@ -1,0 +1,61 @@
+"""Whether a pinned z steers what is generated: are continuations of a prompt with different z
+further from each other than with the same z?
+
+Shapes: P prompts, R continuations of each, N tokens, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+PERMUTATIONS = 1000
+
+
+@dataclass(frozen=True)
+class Steered:
+    """Mean distances of each prompt, and the ratio of their sums under permuted labels."""
+
+    between: Tensor  # (P,), of continuations with different z
+    within: Tensor  # (P,), with the same z
+    null: Tensor  # (permutations,)
+
+    @property
+    def ratio(self) -> float:
+        """Σ between / Σ within"""
+        return (self.between.sum() / self.within.sum()).item()
+
+
+def distances(tokens: Tensor) -> Tensor:
+    """Total variation distance (R, R), between 0 and 1, of the frequencies of tokens in sequences
+    (R, N): the share of tokens that one has and the other has not, whatever their order.
+    """
+    _, kind = tokens.unique(return_inverse=True)
+    frequencies = torch.nn.functional.one_hot(kind).double().mean(1)  # (R, V)
+    return torch.cdist(frequencies, frequencies, p=1) / 2
+
+
+def mean_distance(distances: Tensor, chosen: Tensor) -> Tensor:
+    """Mean (…) of distances (…, R, R) over pairs ``chosen`` (R, R), nobody paired with itself."""
+    weights = chosen & ~torch.eye(len(chosen), dtype=torch.bool)
+    return (distances * weights).sum((-2, -1)) / weights.sum()
+
+
+def steered(
+    distances: Tensor, labels: Tensor, generator: Generator, permutations: int = PERMUTATIONS
+) -> Steered:
+    """Of distances (P, R, R) between continuations whose z is ``labels`` (R,). Under the null, that
+    z does nothing, all R continuations of a prompt are exchangeable.
+    """
+    same = labels[:, None] == labels[None]
+    prompts, rows, _ = distances.shape
+    null = []
+    for _ in range(permutations):
+        order = torch.rand(prompts, rows, generator=generator).argsort(1)
+        index = torch.arange(prompts)[:, None, None], order[:, :, None], order[:, None]
+        permuted = distances[index]
+        between, within = mean_distance(permuted, ~same), mean_distance(permuted, same)
+        null.append(between.sum() / within.sum())
+    return Steered(
+        mean_distance(distances, ~same), mean_distance(distances, same), torch.stack(null)
+    )

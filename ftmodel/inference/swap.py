@@ -1,0 +1,91 @@
+"""How well texts are rebuilt with z that is not their own: cross-entropy per text, in nats.
+
+It is the reconstruction cross-entropy with other z in the place of the posterior's, and as little a
+language-model loss as that.
+
+Shapes: S texts, T tokens, D model width, H latent bits.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Generator, Tensor
+
+from ftmodel.inference.bounds import sampled_probability, token_nll
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.transformer import FreeTransformer
+
+
+@dataclass(frozen=True)
+class SwappedCE:
+    """−log p(text | z) by where z is from, nats, mean over its draws: (S,) each."""
+
+    own: Tensor  # the posterior given the text
+    prior: Tensor
+    other: Tensor  # the posterior given another text, at the same positions
+    permuted: Tensor  # its own, at permuted positions
+
+
+def another_document(document: Tensor, generator: Generator) -> Tensor:
+    """For each of S texts the index of one drawn from the other documents, (S,), of the documents
+    (S,) that they are from. Raises ValueError if all are from the same.
+    """
+    if len(document.unique()) < 2:
+        raise ValueError("all texts are from one document")
+    others = (document[:, None] != document).double()
+    return torch.multinomial(others, 1, generator=generator)[:, 0]
+
+
+def codes_by_source(codes: Tensor, bits: int, donor: Tensor, generator: Generator) -> SwappedCE:
+    """Codes (S, T) of each source, given those of the texts' own posterior; H = bits."""
+    order = torch.rand(codes.shape, generator=generator).argsort(1)
+    return SwappedCE(
+        own=codes,
+        prior=torch.randint(1 << bits, codes.shape, generator=generator),
+        other=codes[donor],
+        permuted=codes.gather(1, order),
+    )
+
+
+@torch.inference_mode()
+def swapped_ce(
+    model: FreeTransformer,
+    texts: Tensor,
+    donor: Tensor,
+    samples: int,
+    rows: int,
+    generator: Generator,
+) -> SwappedCE:
+    """Cross-entropy of all but the first token of texts (S, T + 1) by the source of z.
+
+    Args:
+        donor: (S,), the index of the text whose z takes the place of a text's own.
+        samples: draws of z from each source, over which the mean is taken.
+        rows: texts that are computed at once.
+        generator: on the CPU, of all z.
+    """
+    assert model.latent is not None, "a baseline has no z to swap"
+    device, length = texts.device, texts.shape[1] - 1
+    positions = model.positions(0, length, device)
+
+    def lower(part: Tensor) -> Tensor:
+        return model.lower(part[:, :-1], positions)
+
+    encoded = [model.latent.encode(lower(part), positions) for part in texts.split(rows)]
+    q = sampled_probability(torch.cat(encoded)).cpu()
+    drawn = [
+        codes_by_source(
+            pack_bits(torch.rand(q.shape, generator=generator) < q), q.shape[-1], donor, generator
+        )
+        for _ in range(samples)
+    ]
+    sums = {field.name: torch.zeros(len(texts)).double() for field in fields(SwappedCE)}
+    for index in torch.arange(len(texts)).split(rows):
+        part = texts[index.to(device)]
+        x = lower(part)
+        for codes in drawn:
+            for name, total in sums.items():
+                kv = model.inject_codes(x, getattr(codes, name)[index].to(device))
+                nll = token_nll(model, model.upper(x, kv, positions), part[:, 1:])
+                total[index] += nll.double().sum(1).cpu() / samples
+    return SwappedCE(**sums)

@@ -1,0 +1,31 @@
+"""A figure with its standard error, as evaluation writes it."""
+
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import ClassVar
+
+from torch import Tensor
+
+from ftmodel.analysis.statistics import mean_and_error
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over held-out documents."""
+
+    mean: float
+    se: float  # standard error over documents; NaN for a single one
+    # of a filtering bound: standard error over repeated filters; half the variance of a filter's
+    # log estimate, which while it is small is about how far the bound lies above the NLL
+    monte_carlo: float | None = None
+    looseness: float | None = None
+    spread: ClassVar[float] = nan  # over seeds: of a single run there is none
+
+    @classmethod
+    def over_documents(cls, totals: Tensor, sizes: Tensor | None = None) -> "Estimate":
+        """Σ totals / Σ sizes over n documents, (n,) each."""
+        return cls(**mean_and_error(totals, sizes))
+
+    def __str__(self) -> str:
+        error = "" if isnan(self.se) else f" ± {self.se:.4f}"
+        return f"{self.mean:.4f}{error}".replace("-", "−")

@@ -1,0 +1,54 @@
+"""The types of what evaluation finds out about z in text."""
+
+from dataclasses import dataclass, field
+
+from ftmodel.analysis.bit_information import Excess
+from pipelines.artifacts.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class BitContext:
+    """A position of held-out text, and how probable the encoder holds it that a bit is 1 there."""
+
+    before: str
+    token: str  # that the model reads at the position
+    after: str  # it begins with the token that is predicted there
+    probability: float
+
+
+@dataclass(frozen=True)
+class InformativeBit:
+    bit: int
+    kl: Estimate  # bits per token
+    read: Excess  # information about the token that is read
+    predicted: Excess  # about the one that is predicted
+    set: list[BitContext] = field(default_factory=list)  # most certainly 1
+    unset: list[BitContext] = field(default_factory=list)  # most certainly 0
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Mean distances, between 0 and 1, of continuations of the same prompt; standard errors over
+    prompts. A baseline has ``same`` alone: its continuations differ by the draws of tokens.
+    """
+
+    same: Estimate  # with the same z
+    different: Estimate | None = None  # with different z
+    ratio: Estimate | None = None  # different ÷ same
+    null_mean: float | None = None  # of the ratio, z permuted among the continuations of a prompt
+    null_95: float | None = None  # 95 % quantile
+    p_value: float | None = None  # (1 + permutations that reach the ratio) / (1 + permutations)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Reconstruction cross-entropy, bits per token, by where z is from; no language-model loss."""
+
+    texts: int
+    own: Estimate  # the posterior given the text
+    prior: Estimate
+    other: Estimate  # the posterior given a text of another document
+    permuted: Estimate  # its own, at permuted positions
+    prior_minus_own: Estimate
+    other_minus_own: Estimate
+    permuted_minus_own: Estimate

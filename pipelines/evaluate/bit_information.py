@@ -1,0 +1,135 @@
+"""What the bits of z say of the tokens of text: how far on, and where the bits that carry most are
+set.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ftmodel.analysis.bit_information import Encoded, Excess, bit_information, most_certain
+from ftmodel.model.objective import LN2, kl_per_bit
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.latent_results import BitContext, InformativeBit
+from pipelines.artifacts.packing import Chunk, held_out, packed
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import TextData
+from pipelines.evaluate.measurement import Context
+
+LAGS = range(33)
+SUMMED_UP = (0, 1, 2, 4, 8, 16, 32)  # lags of evaluation.json; details.json has all
+BITS = 4  # that are shown with contexts
+LEAST = 1e-3  # bits per token: a bit with less KL is idle
+CONTEXTS = 5  # in which a bit is set, and in which not
+BEFORE, AFTER = 12, 8  # tokens of a context
+# indices of the streams of BITS: a lag's own, and this one for single bits
+SINGLE = len(LAGS)
+
+
+def applies(context: Context) -> bool:
+    """Whether there are bits of z, and text that they may say something of."""
+    wanted = context.settings.bit_tokens > 0 and isinstance(context.data, TextData)
+    return wanted and context.model.latent is not None
+
+
+def measure(context: Context) -> None:
+    model, settings = context.model, context.settings
+    chunks = list(held_out(context.shards, model.config.context, settings.bit_tokens))
+    rows = max(1, settings.batch_tokens // model.config.context)
+    encoded = encode(model, chunks, rows, context.device)
+    curve = persistence(encoded, settings.seed)
+    context.details.persistence = curve
+    context.evaluation.persistence = {lag: curve[lag] for lag in SUMMED_UP if lag < len(curve)}
+    context.details.bits = informative_bits(encoded, chunks, context.shards, settings.seed)
+
+
+@torch.inference_mode()
+def encode(
+    model: FreeTransformer, chunks: Iterable[Chunk], rows: int, device: torch.device
+) -> Encoded:
+    """The logits of the bits of chunks, each read alone, ``rows`` rows at once."""
+    assert model.latent is not None
+    logits, tokens, lengths, documents = [], [], [], []
+    for batch in packed(chunks, model.config.context, rows):
+        inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
+        positions = model.positions(0, inputs.shape[1], device, ids)
+        o = model.latent.encode(model.lower(inputs, positions), positions).cpu()
+        for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
+            logits.append(o[row, start : start + len(chunk)])
+            tokens.append(torch.from_numpy(chunk.tokens))
+            lengths.append(len(chunk))
+            documents.append(chunk.document)
+    repeats = torch.tensor(lengths)
+    return Encoded(
+        o=torch.cat(logits),
+        tokens=torch.cat(tokens),
+        chunk=torch.arange(len(lengths)).repeat_interleave(repeats),
+        document=torch.tensor(documents).repeat_interleave(repeats),
+    )
+
+
+def persistence(encoded: Encoded, seed: int) -> list[Excess]:
+    """Information, summed over bits, about the token at each lag, as far as chunks reach."""
+    curve = []
+    for lag in LAGS:
+        measured = bit_information(encoded, lag, generator(seed, Purpose.BITS, lag))
+        if measured is None:
+            break
+        curve.append(measured[0])
+    return curve
+
+
+def informative_bits(
+    encoded: Encoded, chunks: list[Chunk], shards: Shards, seed: int
+) -> list[InformativeBit]:
+    """The bits with the largest KL, but for idle ones."""
+    kl = kl_per_bit(encoded.o.double()) / LN2  # (n, H)
+    ranked = kl.mean(0).argsort(descending=True, stable=True)[:BITS].tolist()
+    single = []
+    for lag in (0, 1):
+        measured = bit_information(encoded, lag, generator(seed, Purpose.BITS, SINGLE + lag))
+        assert measured is not None, "every position reads a token and predicts one"
+        single.append(measured[1])
+    read, predicted = single
+    return [
+        InformativeBit(
+            bit=h,
+            kl=over_documents(kl[:, h], encoded.document),
+            read=read[h],
+            predicted=predicted[h],
+            set=contexts(encoded, chunks, shards, h, sign=1),
+            unset=contexts(encoded, chunks, shards, h, sign=-1),
+        )
+        for h in ranked
+        if kl[:, h].mean() >= LEAST
+    ]
+
+
+def over_documents(values: Tensor, document: Tensor) -> Estimate:
+    """The mean of values (n,) at positions of documents (n,)."""
+    _, index, sizes = document.unique(return_inverse=True, return_counts=True)
+    return Estimate.over_documents(values.new_zeros(len(sizes)).index_add_(0, index, values), sizes)
+
+
+def contexts(
+    encoded: Encoded, chunks: list[Chunk], shards: Shards, bit: int, sign: int
+) -> list[BitContext]:
+    """Where the encoder is most certain that a bit is 1, or with ``sign`` −1 that it is 0."""
+    tokenizer, o = shards.tokenizer(), encoded.o[:, bit]
+    starts = np.cumsum([0, *map(len, chunks)])
+    shown = []
+    for position in most_certain(sign * o, encoded.document, CONTEXTS):
+        number = int(encoded.chunk[position])
+        tokens, t = chunks[number].tokens.tolist(), position - int(starts[number])
+        shown.append(
+            BitContext(
+                before=tokenizer.decode(tokens[max(0, t - BEFORE) : t]),
+                token=tokenizer.decode(tokens[t : t + 1]),
+                after=tokenizer.decode(tokens[t + 1 : t + 1 + AFTER]),
+                probability=o[position].sigmoid().item(),
+            )
+        )
+    return shown

@@ -1,0 +1,80 @@
+"""Whether pinned z steer what is generated: the same prompts, continued with several z."""
+
+import torch
+from torch import Generator, Tensor
+
+from ftmodel.analysis.label_information import permutation_test
+from ftmodel.analysis.steering import distances, mean_distance, steered
+from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
+from ftmodel.model.transformer import FreeTransformer
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.latent_results import Steering
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import TextData
+from pipelines.config.schema import Evaluation as Settings
+from pipelines.evaluate.generations import TEXT, beginnings
+from pipelines.evaluate.measurement import Context
+
+
+def applies(context: Context) -> bool:
+    """Of a baseline, too: how far the draws of tokens alone drive continuations apart."""
+    return context.settings.steering_prompts > 0 and isinstance(context.data, TextData)
+
+
+def measure(context: Context) -> None:
+    model, settings = context.model, context.settings
+    prompts = beginnings(context.shards, model.config.context, settings.steering_prompts)
+    rng = generator(settings.seed, Purpose.STEERING)
+    codes = torch.randperm(1 << model.config.latent_bits, generator=rng)[: settings.steering_z]
+    labels = torch.arange(settings.steering_z).repeat_interleave(settings.steering_draws)
+    z = codes[labels % len(codes)]
+    apart = torch.stack(
+        [distances(continuations(model, p.to(context.device), z, settings, rng)) for p in prompts]
+    )
+    context.evaluation.steering = steering_figures(apart, z, rng)
+
+
+def continuations(
+    model: FreeTransformer, prompt: Tensor, z: Tensor, settings: Settings, rng: Generator
+) -> Tensor:
+    """The prompt (P,) continued with a pinned code z (R,) in each row: the tokens (R, N) that it
+    can change. The first new token is not among them: it is predicted where the prompt ends, whose
+    z is the encoder's, the same in all rows.
+    """
+    new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
+    source: LatentSource = FromPrior()
+    if bits := model.config.latent_bits:
+        of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
+        ones = z[:, None] >> torch.arange(bits) & 1  # (R, H)
+        pinned = 1.0 - 2 * ones  # noise below any probability, or above
+        source = Noise(torch.cat((of_prompt, pinned[:, None].expand(-1, new, -1)), dim=1))
+    sequences = generate(
+        model,
+        prompt.expand(len(z), -1),
+        new,
+        generator=rng,
+        z=source,
+        temperature=TEXT.temperature,
+    )
+    return sequences[:, len(prompt) + 1 :].cpu()
+
+
+def steering_figures(apart: Tensor, z: Tensor, rng: Generator) -> Steering:
+    """Of distances (P, R, R) between continuations with codes z (R,), all alike for a baseline."""
+    if len(z.unique()) == 1:
+        return Steering(Estimate.over_documents(mean_distance(apart, z[:, None] == z)))
+    result = steered(apart, z, rng)
+    same = Estimate.over_documents(result.within)
+    different = Estimate.over_documents(result.between)
+    if not same.mean:  # no ratio: the same z gives the same text
+        return Steering(same, different)
+    chance = permutation_test(torch.cat((torch.tensor([result.ratio]), result.null)))
+    return Steering(
+        same=same,
+        different=different,
+        ratio=Estimate.over_documents(result.between, result.within),
+        null_mean=chance.null_mean,
+        null_95=chance.null_95,
+        p_value=chance.p_value,
+    )

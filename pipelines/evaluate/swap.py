@@ -1,0 +1,61 @@
+"""How well held-out text is rebuilt with z that is not its own."""
+
+from dataclasses import asdict
+from statistics import median_low
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ftmodel.inference.swap import another_document, swapped_ce
+from ftmodel.model.objective import LN2
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.latent_results import Swap
+from pipelines.artifacts.packing import Chunk, held_out
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.config.data import TextData
+from pipelines.evaluate.measurement import Context
+
+SAMPLES = 2  # of z from each source
+
+
+def applies(context: Context) -> bool:
+    wanted = context.settings.swap_tokens > 0 and isinstance(context.data, TextData)
+    return wanted and context.model.latent is not None
+
+
+def measure(context: Context) -> None:
+    model, settings = context.model, context.settings
+    chunks = list(held_out(context.shards, model.config.context, settings.swap_tokens))
+    texts, documents = of_one_length(chunks)
+    if len(documents.unique()) < 2:  # nobody to swap with
+        return
+    rng = generator(settings.seed, Purpose.SWAP)
+    donor = another_document(documents, rng)
+    rows = max(1, settings.batch_tokens // model.config.context)
+    ce = swapped_ce(model, texts.to(context.device), donor, SAMPLES, rows, rng)
+    context.evaluation.swap = swap_figures(asdict(ce), documents, texts.shape[1] - 1)
+
+
+def of_one_length(chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
+    """Texts (S, T + 1) and their documents (S,): the chunks of at least median length, cut to it,
+    so that every position of one is there in all others.
+    """
+    length = median_low(map(len, chunks))
+    whole = [chunk for chunk in chunks if len(chunk) >= length]
+    texts = np.stack([chunk.tokens[: length + 1] for chunk in whole])
+    return torch.from_numpy(texts), torch.tensor([chunk.document for chunk in whole])
+
+
+def swap_figures(nats: dict[str, Tensor], document: Tensor, length: int) -> Swap:
+    """Of the cross-entropy of S texts of ``length`` tokens by the source of z, (S,) each."""
+    _, index, counts = document.unique(return_inverse=True, return_counts=True)
+
+    def figure(values: Tensor) -> Estimate:
+        totals = values.new_zeros(len(counts)).index_add_(0, index, values)
+        return Estimate.over_documents(totals / LN2, counts * length)
+
+    figures = {source: figure(values) for source, values in nats.items()}
+    own = nats.pop("own")
+    differences = {f"{source}_minus_own": figure(v - own) for source, v in nats.items()}
+    return Swap(texts=len(document), **figures, **differences)

@@ -1,0 +1,97 @@
+"""What the bits of z say of the tokens of text: a curve over lags, and contexts of single bits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ftmodel.analysis.bit_information import Excess
+from pipelines.artifacts.latent_results import InformativeBit
+from pipelines.artifacts.run_results import RunResults
+from pipelines.report.analysis import Analysis
+from pipelines.report.sections.section import Section
+from pipelines.report.style import GREY, Style, below, plain
+
+SMALL = 0.01  # bits, below which the axis is linear
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A bit with its contexts, as the templates show it."""
+
+    title: str
+    of: InformativeBit
+
+
+def section(analysis: Analysis) -> Section | None:
+    figures, measured = {}, list[RunResults]()
+    for data, group in analysis.by_data.items():
+        curves = {}
+        for arm in group:
+            if runs := [run for run in arm.runs if run.details.persistence]:
+                curves[arm.name] = [run.details.persistence for run in runs]
+                measured += runs
+        if curves:
+            alt = f"Information of the bits of z about the token at each lag, on {data}"
+            figures[f"persistence_{data}"] = (persistence(curves, analysis.style), alt)
+    if not measured:
+        return None
+    runs = [arm.first for arm in analysis.arms]  # one seed: bits of two have nothing in common
+    return Section(
+        "bit_information",
+        "What the bits of z say of tokens",
+        table=table(measured),
+        figures=figures,
+        content={r.name: list(map(shown, r.details.bits)) for r in runs if r.details.bits},
+    )
+
+
+def persistence(arms: Mapping[str, list[list[Excess]]], style: Mapping[str, Style]) -> Figure:
+    """Information about the token at each lag, a line a seed with a band of two standard errors;
+    dotted, two standard deviations of what the z of other documents seem to say.
+    """
+    figure = Figure(figsize=(11, 4.6))
+    axes = figure.subplots()
+    for name, seeds in arms.items():
+        for curve in seeds:
+            lags, colour = range(len(curve)), style[name]["color"]
+            low, high = ([e.bits + side * 2 * e.se for e in curve] for side in (-1, 1))
+            axes.plot(lags, [e.bits for e in curve], lw=1.8, marker=".", color=colour)
+            axes.fill_between(lags, low, high, alpha=0.15, lw=0, color=colour)
+            axes.plot(lags, [2 * e.null_sd for e in curve], ":", lw=1, color=colour)
+    axes.axhline(0, lw=0.8, color=GREY)
+    axes.set_yscale("symlog", linthresh=SMALL)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    title = "Information of z about a token, summed over bits"
+    plain(axes, title, "lag (0: the token read, 1: the one predicted)", "bits")
+    handles = [Line2D([], [], lw=2, color=style[name]["color"], label=name) for name in arms]
+    handles.append(Line2D([], [], ls=":", color=GREY, label="chance: z of other documents, 2 sd"))
+    below(figure, handles, 5)
+    return figure
+
+
+def table(runs: list[RunResults]) -> list[list[str]]:
+    """A row a run: information at each lag that any of them has, and the null of the first."""
+    lags = sorted({lag for run in runs for lag in run.evaluation.persistence or {}})
+    head = ["run", *(f"lag {lag}" for lag in lags), "subtracted at lag 1", "its sd"]
+    rows = []
+    for run in runs:
+        by_lag = run.evaluation.persistence or {}
+        null = by_lag.get(1)
+        chance = [f"{null.null_mean:.4f}", f"{null.null_sd:.4f}"] if null else ["–", "–"]
+        rows.append([run.name, *(cell(by_lag.get(lag)) for lag in lags), *chance])
+    return [head, *rows]
+
+
+def shown(bit: InformativeBit) -> Shown:
+    told = f"{cell(bit.read)} of the token read, {cell(bit.predicted)} of the one predicted"
+    return Shown(f"Bit {bit.bit}: KL {bit.kl}, information {told}", bit)
+
+
+def cell(excess: Excess | None) -> str:
+    """Bits ± the standard error over documents, if there is more than one."""
+    if excess is None:
+        return "–"
+    error = "" if excess.se != excess.se else f" ± {excess.se:.4f}"
+    return f"{excess.bits:.4f}{error}".replace("-", "−")

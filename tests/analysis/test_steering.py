@@ -1,0 +1,58 @@
+"""Distances between continuations, and whether z explains them."""
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from ftmodel.analysis.label_information import permutation_test
+from ftmodel.analysis.steering import distances, mean_distance, steered
+
+LABELS = torch.arange(4).repeat_interleave(4)
+
+
+def test_the_distance_is_the_share_of_tokens_that_are_not_in_the_other():
+    tokens = torch.tensor([[5, 5, 5, 5], [5, 5, 9, 5], [9, 5, 5, 5], [1, 2, 3, 4]])
+    expected = [[0, 0.25, 0.25, 1], [0.25, 0, 0, 1], [0.25, 0, 0, 1], [1, 1, 1, 0]]
+    assert distances(tokens).tolist() == expected
+
+
+def test_means_are_over_pairs_of_different_continuations(rng):
+    apart = torch.rand(2, 5, 5, generator=rng).double()
+    apart = apart + apart.mT
+    labels = torch.tensor([0, 0, 1, 1, 1])
+    result = steered(apart, labels, rng, permutations=3)
+    pairs = list(combinations(range(5), 2))
+    for prompt in (0, 1):
+        for same, means in ((True, result.within), (False, result.between)):
+            values = [apart[prompt, i, j] for i, j in pairs if (labels[i] == labels[j]) == same]
+            assert means[prompt].item() == pytest.approx(sum(values).item() / len(values))
+    everyone = mean_distance(apart, torch.ones(5, 5, dtype=torch.bool))
+    expected = [sum(d[i, j] for i, j in pairs).item() / 10 for d in apart]
+    assert everyone.tolist() == pytest.approx(expected)
+
+
+def test_z_that_decides_half_of_the_tokens(rng):
+    """A continuation is 20 tokens of its z alone and 20 of its own alone."""
+    apart = []
+    for _ in range(6):
+        own = torch.arange(16)[:, None] + 100
+        tokens = torch.cat((LABELS[:, None].expand(-1, 20), own.expand(-1, 20)), dim=1)
+        apart.append(distances(tokens))
+    result = steered(torch.stack(apart), LABELS, rng)
+    assert result.within.tolist() == pytest.approx([0.5] * 6)
+    assert result.between.tolist() == pytest.approx([1.0] * 6)
+    assert result.ratio == pytest.approx(2)
+    chance = permutation_test(torch.cat((torch.tensor([result.ratio]), result.null)))
+    assert chance.null_95 < 1.1 and chance.p_value == pytest.approx(1 / 1001)
+
+
+def test_z_that_does_nothing_is_seldom_said_to_steer():
+    """p is uniform: of 200 samples about one in twenty falls under 0.05."""
+    seldom = 0
+    for seed in range(200):
+        rng = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(6, (3, 16, 12), generator=rng)
+        result = steered(torch.stack([distances(t) for t in tokens]), LABELS, rng, permutations=99)
+        seldom += (1 + (result.null >= result.ratio).sum().item()) / 100 <= 0.05
+    assert 2 <= seldom <= 22

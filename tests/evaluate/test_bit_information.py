@@ -1,0 +1,143 @@
+"""Information of the bits of z, measured on models whose encoder is known."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ftmodel.model.objective import LN2, kl_per_bit
+from pipelines.artifacts.packing import Chunk, packed
+from pipelines.config.data import ProcessData, TextData
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate import bit_information
+from pipelines.evaluate.bit_information import contexts, encode, informative_bits, over_documents
+
+CPU = torch.device("cpu")
+LENGTHS = [(0, 16), (0, 5), (1, 16), (2, 9), (3, 3)]  # document and predicted tokens of chunks
+
+
+@pytest.fixture
+def chunks(rng):
+    tokens = [torch.randint(11, (n + 1,), generator=rng).numpy() for _, n in LENGTHS]
+    return [Chunk(d, i, t) for i, ((d, _), t) in enumerate(zip(LENGTHS, tokens, strict=True))]
+
+
+@pytest.fixture
+def shards():
+    """A token is written as its number."""
+    decode = lambda ids: ",".join(map(str, ids))  # noqa: E731
+    return SimpleNamespace(tokenizer=lambda: SimpleNamespace(decode=decode))
+
+
+def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks):
+    model = make_model().eval()
+    encoded = encode(model, chunks, 2, CPU)
+    assert len(list(packed(chunks, 16, 2))) > 1, "one batch would test little"
+    start = 0
+    for number, chunk in enumerate(chunks):
+        part = slice(start, start + len(chunk))
+        inputs = torch.from_numpy(chunk.tokens[None, :-1])
+        o = model(inputs, noise=torch.zeros(1, len(chunk), 3)).bit_logits[0].detach()
+        torch.testing.assert_close(encoded.o[part], o, atol=1e-5, rtol=1e-4)
+        assert encoded.chunk[part].tolist() == [number] * len(chunk)
+        assert encoded.document[part].tolist() == [chunk.document] * len(chunk)
+        start += len(chunk)
+    assert encoded.tokens.tolist() == np.concatenate([c.tokens for c in chunks]).tolist()
+
+
+def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
+    """The context is cut at the ends of its chunk, and each document gives one at most."""
+    encoded = encode(make_model().eval(), chunks, 2, CPU)
+    starts = np.cumsum([0, *map(len, chunks)])
+    for sign in (1, -1):
+        shown = contexts(encoded, chunks, shards, 1, sign)
+        assert len(shown) == 4
+        values = sign * encoded.o[:, 1]
+        best = [values[encoded.document == d].argmax() + (encoded.document < d).sum()
+                for d in range(4)]  # fmt: skip
+        best.sort(key=lambda position: -values[position])
+        for context, position in zip(shown, best, strict=True):
+            number = int(encoded.chunk[position])
+            tokens, t = chunks[number].tokens, int(position) - int(starts[number])
+            assert context.token == str(tokens[t])
+            assert context.before == ",".join(map(str, tokens[max(0, t - 12) : t]))
+            assert context.after == ",".join(map(str, tokens[t + 1 : t + 9]))
+            assert context.probability == encoded.o[position, 1].sigmoid().item()
+
+
+def test_bits_are_ranked_by_kl_and_idle_ones_left_out(make_model, chunks, shards):
+    model = make_model().eval()
+    with torch.no_grad():
+        model.latent.readout.weight.mul_(torch.tensor([0.3, 0.0, 1.0])[:, None])
+    encoded = encode(model, chunks, 2, CPU)
+    bits = informative_bits(encoded, chunks, shards, 0)
+    assert [bit.bit for bit in bits] == [2, 0]
+    kl = kl_per_bit(encoded.o.double()).mean(0) / LN2
+    assert [bit.kl.mean for bit in bits] == pytest.approx([kl[2].item(), kl[0].item()])
+
+
+def test_means_over_documents_weigh_their_positions():
+    values = torch.tensor([1.0, 2.0, 6.0]).double()
+    estimate = over_documents(values, torch.tensor([4, 4, 7]))
+    assert estimate.mean == pytest.approx(3) and estimate.se > 0
+
+
+def measured(model, chunks, shards, monkeypatch, **settings):
+    monkeypatch.setattr(bit_information, "held_out", lambda *_: iter(chunks))
+    context = SimpleNamespace(
+        model=model, shards=shards, data=TextData(), settings=Evaluation(**settings), device=CPU,
+        evaluation=SimpleNamespace(), details=SimpleNamespace(),
+    )  # fmt: skip
+    assert bit_information.applies(context)
+    bit_information.measure(context)
+    return context.evaluation, context.details
+
+
+def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, shards, monkeypatch):
+    model = make_model().eval()
+    with torch.no_grad():
+        model.latent.readout.weight.zero_()
+    evaluation, details = measured(model, chunks, shards, monkeypatch)
+    assert details.bits == []
+    assert [excess.bits for excess in details.persistence] == [0] * 17
+    assert list(evaluation.persistence) == [0, 1, 2, 4, 8, 16]
+
+
+def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkeypatch):
+    """Bit h of z is bit h of the token that is read: of 8 equally likely ones, 3 bits at lag 0."""
+    tokens = torch.randint(8, (60, 17), generator=rng)
+    chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
+    encoder = SimpleNamespace(encode=lambda x, _: 30 * (2.0 * (x[..., None] >> BIT & 1) - 1))
+    model = SimpleNamespace(
+        latent=encoder,
+        config=SimpleNamespace(context=16),
+        positions=lambda *_: None,
+        lower=lambda tokens, _: tokens,
+    )
+    evaluation, details = measured(model, chunks, shards, monkeypatch)
+    at_0, at_1 = evaluation.persistence[0], evaluation.persistence[1]
+    assert at_0.bits == pytest.approx(3, abs=0.05)
+    assert at_1.bits == pytest.approx(0, abs=4 * at_1.se)
+    assert at_0 == details.persistence[0]
+    for bit in details.bits:
+        assert bit.read.bits == pytest.approx(1, abs=0.02)
+        for value, shown in ((1, bit.set), (0, bit.unset)):
+            assert {int(c.token) >> bit.bit & 1 for c in shown} == {value}
+
+
+BIT = torch.arange(3)
+
+
+@pytest.mark.parametrize(
+    ("latent_bits", "data", "tokens"), [(0, TextData(), 9), (3, TextData(), 0)]
+)
+def test_it_is_left_out_of_baselines_and_where_it_is_turned_off(
+    make_model, latent_bits, data, tokens
+):
+    context = SimpleNamespace(
+        model=make_model(latent_bits=latent_bits), data=data, settings=Evaluation(bit_tokens=tokens)
+    )
+    assert not bit_information.applies(context)
+    on = SimpleNamespace(model=make_model(), data=ProcessData("coin"), settings=Evaluation())
+    assert not bit_information.applies(on)

@@ -1,0 +1,88 @@
+"""Texts under z that are not their own: against the forward pass with the same codes."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ftmodel.inference.swap import another_document, codes_by_source, swapped_ce
+
+SOURCES = ("own", "prior", "other", "permuted")
+
+
+@pytest.fixture
+def texts(make_tokens):
+    return make_tokens(6, 10)
+
+
+DONOR = torch.tensor([3, 4, 5, 0, 0, 1])
+
+
+def certain(model):
+    """The model with bits that the encoder sets for certain, so that its z is one."""
+    with torch.no_grad():
+        model.latent.readout.weight.mul_(1e6)
+    return model
+
+
+def test_a_model_that_ignores_z_has_no_difference(make_model, texts, rng):
+    """With a post-sampler of zeros every z adds nothing."""
+    model = make_model()
+    with torch.no_grad():
+        model.latent.post_sampler.zero_()
+    ce = swapped_ce(model, texts, DONOR, 2, 4, rng)
+    for source in SOURCES[1:]:
+        torch.testing.assert_close(getattr(ce, source), ce.own, atol=1e-6, rtol=0)
+    nll = F.cross_entropy(
+        model.logits(model(texts[:, :-1], codes=torch.zeros(6, 9).long()).hidden).mT,
+        texts[:, 1:],
+        reduction="none",
+    )
+    torch.testing.assert_close(ce.own, nll.sum(1).detach().double(), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 6])
+def test_a_text_is_read_with_its_own_z_and_with_that_of_its_donor(make_model, texts, rng, rows):
+    model = certain(make_model())
+    ce = swapped_ce(model, texts, DONOR, 3, rows, rng)
+    z = model(texts[:, :-1], noise=torch.full((6, 9, 3), 0.5)).codes
+    for codes, nats in ((z, ce.own), (z[DONOR], ce.other)):
+        logits = model.logits(model(texts[:, :-1], codes=codes).hidden)
+        nll = F.cross_entropy(logits.mT, texts[:, 1:], reduction="none").sum(1).detach()
+        torch.testing.assert_close(nats, nll.double(), atol=1e-4, rtol=1e-5)
+    assert not torch.allclose(ce.own, ce.other) and not torch.allclose(ce.own, ce.permuted)
+
+
+def test_samples_are_averaged(make_model, texts):
+    """The mean over draws of the prior tends to that over all codes of a single position."""
+    model = make_model(latent_bits=2)
+    short = texts[:, :2]
+    ce = swapped_ce(model, short, DONOR, 2000, 6, torch.Generator().manual_seed(0))
+    each = []
+    for code in range(4):
+        logits = model.logits(model(short[:, :1], codes=torch.full((6, 1), code)).hidden)
+        each.append(F.cross_entropy(logits[:, 0], short[:, 1], reduction="none").detach())
+    spread = torch.stack(each).std(0).max().item()
+    expected = torch.stack(each).mean(0).tolist()
+    assert ce.prior.tolist() == pytest.approx(expected, abs=5 * spread / 2000**0.5)
+
+
+def test_where_the_codes_of_each_source_come_from(rng):
+    codes = torch.randint(1 << 4, (6, 50), generator=rng)
+    by_source = codes_by_source(codes, 4, DONOR, rng)
+    assert torch.equal(by_source.own, codes) and torch.equal(by_source.other, codes[DONOR])
+    assert torch.equal(by_source.permuted.sort(1).values, codes.sort(1).values)
+    moved = (by_source.permuted != codes).double().mean(1)
+    assert (moved > 0.7).all()
+    assert by_source.prior.shape == codes.shape
+    assert set(by_source.prior.flatten().tolist()) == set(range(16))
+
+
+def test_a_donor_is_of_another_document_and_each_of_them_may_be_one(rng):
+    document = torch.tensor([0, 0, 0, 4, 4, 9])
+    donors = torch.stack([another_document(document, rng) for _ in range(300)])
+    assert (document[donors] != document).all()
+    for text, own in enumerate(document.tolist()):
+        others = {i for i, d in enumerate(document.tolist()) if d != own}
+        assert set(donors[:, text].tolist()) == others
+    with pytest.raises(ValueError, match="one document"):
+        another_document(torch.zeros(3), rng)

@@ -1,0 +1,95 @@
+"""What z does in text: persistence, swap and steering, on both pages."""
+
+from math import nan
+from pathlib import Path
+
+import pytest
+
+from ftmodel.analysis.bit_information import Excess
+from pipelines.artifacts.latent_results import Steering
+from pipelines.artifacts.results import Estimate
+from pipelines.report.sections import bit_information, steering, swap
+from pipelines.report.sections.bit_information import cell, persistence
+from pipelines.report.style import styles
+from tests.support.results import analysis_of, change, make_report, run, write_experiment
+
+EXCESS = {"bits": 0.125, "se": 0.01, "null_mean": 0.02, "null_sd": 0.003}
+ESTIMATE = {"mean": 1.25, "se": 0.5}
+CONTEXT = {"before": "if a <b", "token": "\n", "after": "a | b_c", "probability": 0.75}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = {"base": run("text"), "free": run("text", kappa=1.0), "old": run("text", kappa=2.0)}
+    folder = write_experiment(tmp_path_factory.mktemp("z"), runs, {})
+    texts = {"texts": 12, "own": ESTIMATE, "prior": ESTIMATE, "other": ESTIMATE}
+    differences = {f"{source}_minus_own": {"mean": 0.3 + i, "se": 0.01}
+                   for i, source in enumerate(("prior", "other", "permuted"))}  # fmt: skip
+    steered = {"same": {"mean": 0.6, "se": 0.01}, "different": {"mean": 0.75, "se": 0.01},
+               "ratio": ESTIMATE, "null_mean": 1.0, "null_95": 1.01, "p_value": 0.001}  # fmt: skip
+    change(folder, "base", "evaluation.json", steering={"same": {"mean": 0.65, "se": 0.01}})
+    change(
+        folder, "free", "evaluation.json", swap=texts | {"permuted": ESTIMATE} | differences,
+        steering=steered, persistence={"0": EXCESS, "1": EXCESS | {"bits": -0.5}},
+    )  # fmt: skip
+    bit = {"bit": 2, "kl": ESTIMATE, "read": EXCESS, "predicted": EXCESS | {"se": None},
+           "set": [CONTEXT], "unset": [CONTEXT]}  # fmt: skip
+    change(folder, "free", "details.json", persistence=[EXCESS] * 3, bits=[bit])
+    return folder
+
+
+def test_runs_that_were_measured_are_in_the_tables(folder: Path) -> None:
+    analysis = analysis_of(folder)
+    bits, swapped, steers = (s.section(analysis) for s in (bit_information, swap, steering))
+    assert bits and swapped and steers
+    assert bits.table[0] == ["run", "lag 0", "lag 1", "subtracted at lag 1", "its sd"]
+    assert bits.table[1:] == [
+        ["free", "0.1250 ± 0.0100", "−0.5000 ± 0.0100", "0.0200", "0.0030"]
+    ]  # fmt: skip
+    assert swapped.table[1:] == [
+        ["free", "1", "12", "1.2500 ± 0.5000", "0.3000 ± 0.0100", "1.3000 ± 0.0100",
+         "2.3000 ± 0.0100"]
+    ]  # fmt: skip
+    assert steers.table[1:] == [
+        ["base", "–", "0.6500 ± 0.0100", *"–" * 5],
+        ["free", "1", "0.6000 ± 0.0100", "0.7500 ± 0.0100", "1.2500 ± 0.5000", "1.0000", "1.0100",
+         "0.001"],
+    ]  # fmt: skip
+
+
+def test_the_pages_show_contexts_as_text(folder: Path) -> None:
+    report = make_report(folder)
+    page, markdown = ((report / name).read_text() for name in ("index.html", "report.md"))
+    assert "<b>if a &lt;b</b>[\n]<b>a | b_c</b>" in page
+    assert "| 1 | 0.750 | if a &lt;b |  | a \\| b_c |" in markdown
+    title = "Bit 2: KL 1.2500 ± 0.5000, information 0.1250 ± 0.0100 of the token read, 0.1250 of"
+    assert title in page and title in markdown
+    assert "![Information of the bits of z about the token at each lag, on text]" in markdown
+    assert "persistence_1_bits" in (report / "runs.csv").read_text().splitlines()[0]
+
+
+def test_of_baselines_alone_there_is_no_section(tmp_path: Path) -> None:
+    write_experiment(tmp_path, {"base": run("text")}, {})
+    change(tmp_path, "base", "evaluation.json", steering={"same": {"mean": 0.65, "se": 0.01}})
+    analysis = analysis_of(tmp_path)
+    assert [s.section(analysis) for s in (bit_information, swap, steering)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("ratio", "p", "words"),
+    [
+        (1.25, 0.001, "different z lie 25.0 % further apart than with the same (p = 0.001)"),
+        (1.25, 0.06, "z is not shown to steer what is generated (p = 0.06)"),
+        (0.9, 0.01, "z is not shown to steer what is generated (p = 0.01)"),
+    ],
+)
+def test_z_steers_or_is_not_shown_to(ratio: float, p: float, words: str) -> None:
+    same = Estimate(0.5, 0.1)
+    figures = Steering(same, same, Estimate(ratio, 0.1), 1.0, 1.1, p_value=p)
+    assert steering.words(figures).endswith(words)
+
+
+def test_a_run_of_one_document_has_no_error_to_show() -> None:
+    assert cell(Excess(0.5, nan, 0.1, 0.1)) == "0.5000" and cell(None) == "–"
+    figure = persistence({"free": [[Excess(0.5, nan, 0.1, 0.1)] * 3]}, styles(["free"]))
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
