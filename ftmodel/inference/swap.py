@@ -41,7 +41,7 @@ def codes_by_source(codes: Tensor, bits: int, donor: Tensor, generator: Generato
     order = torch.rand(codes.shape, generator=generator).argsort(1)
     return SwappedCE(
         own=codes,
-        prior=torch.randint(1 << bits, codes.shape, generator=generator),
+        prior=pack_bits(torch.rand(*codes.shape, bits, generator=generator) < 0.5),
         other=codes[donor],
         permuted=codes.gather(1, order),
     )
@@ -85,7 +85,7 @@ def swapped_ce(
         x = lower(part)
         for codes in drawn:
             for name, total in sums.items():
-                kv = model.inject_codes(x, getattr(codes, name)[index].to(device))
-                nll = token_nll(model, model.upper(x, kv, positions), part[:, 1:])
+                r = model.latent.embed(getattr(codes, name)[index].to(device))
+                nll = token_nll(model, model.upper(x, r, positions), part[:, 1:])
                 total[index] += nll.double().sum(1).cpu() / samples
     return SwappedCE(**sums)
