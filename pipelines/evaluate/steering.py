@@ -7,6 +7,7 @@ from ftmodel.analysis.label_information import permutation_test
 from ftmodel.analysis.steering import distances, mean_distance, steered
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
+from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Steering
@@ -26,13 +27,22 @@ def measure(context: Context) -> None:
     model, settings = context.model, context.settings
     prompts = beginnings(context.shards, model.config.context, settings.steering_prompts)
     rng = generator(settings.seed, Purpose.STEERING)
-    codes = torch.randperm(1 << model.config.latent_bits, generator=rng)[: settings.steering_z]
+    codes = different_codes(model.config.latent_bits, settings.steering_z, rng)
     labels = torch.arange(settings.steering_z).repeat_interleave(settings.steering_draws)
     z = codes[labels % len(codes)]
     apart = torch.stack(
         [distances(continuations(model, p.to(context.device), z, settings, rng)) for p in prompts]
     )
     context.evaluation.steering = steering_figures(apart, z, rng)
+
+
+def different_codes(bits: int, count: int, rng: Generator) -> Tensor:
+    """``count`` codes of H = ``bits``, or all if there are fewer; of more than 16 bits two are the
+    same with a probability below count² / 2^17.
+    """
+    if bits > 16:
+        return pack_bits(torch.rand(count, bits, generator=rng) < 0.5)
+    return torch.randperm(1 << bits, generator=rng)[:count]
 
 
 def continuations(
