@@ -8,10 +8,14 @@ Both run the tasks of conf/suite/paper.yaml on the same weights: ours through Fr
 lm_eval's HFLM with the model as transformers reads it from the GGUF file. What each task gives is
 written at once to scores.json and scores.md: both figures, the largest difference of a
 log-likelihood, how many generated texts are the same. Programs run in the sandbox.
+
+With `--reference 16` log-likelihoods of so many documents of each are compared with those of the
+same model in float64 instead: rounding.md.
 """
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -24,6 +28,7 @@ from omegaconf import OmegaConf
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
+from benchmarks import rounding
 from benchmarks.harness import END, backend_of
 from benchmarks.measure import machine
 from ftmodel.conversion.llama import decoder_of
@@ -51,6 +56,7 @@ LIMITS = {  # documents, so that a core needs some minutes for each; of MMLU a s
     **dict.fromkeys(("arc_easy", "arc_challenge"), 300),
     **dict.fromkeys(("piqa", "winogrande", "obqa"), 500),
 }
+CHOICES = ("piqa", "winogrande", "hellaswag", "obqa", "arc_challenge", "arc_easy")
 HEAD = (
     "| benchmark | figure | shots | documents | ours | lm_eval's hf | answers compared "
     "| s, ours | s, hf |\n|---|---|---|---|---|---|---|---|---|"
@@ -86,6 +92,36 @@ def backend() -> HFLM:
     ).eval()
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     return backend_of(model, tokenizer, 8, CONTEXT, Backend)
+
+
+def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path) -> None:
+    """How far the log-likelihoods of both are from those of the model in float64, and lm_eval's
+    with one request at a time, and with its softmax in float64.
+    """
+    mine, theirs = ours(), backend()
+    arms = {"ours": mine, "hf": theirs}
+    for arm, rows in (("hf, one by one", 1), ("hf, softmax_dtype=float64", theirs.batch_size)):
+        arms[arm] = backend_of(theirs.model, mine.tokens.tokenizer, rows, CONTEXT, Backend)
+    arms["hf, softmax_dtype=float64"].softmax_dtype = torch.float64
+    exact = rounding.in_float64(deepcopy(theirs.model))
+    suite = Suite(name="paper", limit=documents, run_code=True)
+    lines = [rounding.HEAD]
+    for name in names:
+        outcomes = {
+            arm: run_task(lm, name, SuiteTask(**tasks[name]), suite) for arm, lm in arms.items()
+        }
+        pairs = rounding.answers_of(outcomes["ours"].log)
+        likelihoods = rounding.log_likelihoods(exact, mine.encode_pairs(pairs))
+        values = {
+            arm: [
+                float(answer[0]) for document in outcome.log for answer in flat(document["resps"])
+            ]
+            for arm, outcome in outcomes.items()
+        }
+        lines += rounding.rows(name, values, likelihoods)
+        print("\n".join(lines), flush=True)
+        with replace_file(file) as written:
+            written.write(("\n".join(lines) + "\n").encode())
 
 
 def compared(mine: Outcome, theirs: Outcome) -> str:
@@ -141,7 +177,7 @@ def row(name: str, entry: dict[str, Any]) -> str:
     )
 
 
-def main(names: Sequence[str], out: Path) -> None:
+def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
     tasks = OmegaConf.load(ROOT / "conf/suite/paper.yaml").tasks
     if unknown := [name for name in names if name not in tasks]:
         raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(tasks)}")
@@ -149,6 +185,8 @@ def main(names: Sequence[str], out: Path) -> None:
         raise UserError(f"{MODEL}: is missing; `python -m pipelines.pretrained {MODEL.name}`")
     path = out / "scores.json"
     out.mkdir(parents=True, exist_ok=True)
+    if reference:
+        return against_float64(names or CHOICES, tasks, reference, out / "rounding.md")
     entries = json.loads(path.read_bytes()) if path.exists() else {}
     models = ours(), backend()
     for name in names or tasks:
