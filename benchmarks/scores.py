@@ -8,10 +8,14 @@ Both run the tasks of conf/suite/paper.yaml on the same weights: ours through Fr
 lm_eval's HFLM with the model as transformers reads it from the GGUF file. What each task gives is
 written at once to scores.json and scores.md: both figures, the largest difference of a
 log-likelihood, how many generated texts are the same. Programs run in the sandbox.
+
+With `--reference 16` log-likelihoods of so many documents of each are compared with those of the
+same model in float64 instead: rounding.md.
 """
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -24,6 +28,7 @@ from omegaconf import OmegaConf
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
+from benchmarks import rounding
 from benchmarks.harness import END, backend_of
 from benchmarks.measure import machine
 from ftmodel.conversion.llama import decoder_of
@@ -51,6 +56,7 @@ LIMITS = {  # documents, so that a core needs some minutes for each; of MMLU a s
     **dict.fromkeys(("arc_easy", "arc_challenge"), 300),
     **dict.fromkeys(("piqa", "winogrande", "obqa"), 500),
 }
+CHOICES = ("piqa", "winogrande", "hellaswag", "obqa", "arc_challenge", "arc_easy")
 HEAD = (
     "| benchmark | figure | shots | documents | ours | lm_eval's hf | answers compared "
     "| s, ours | s, hf |\n|---|---|---|---|---|---|---|---|---|"
@@ -85,7 +91,38 @@ def backend() -> HFLM:
         MODEL, gguf_file="model.gguf", dtype=torch.float32
     ).eval()
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    return backend_of(model, tokenizer, 8, CONTEXT, Backend)
+    lm = backend_of(model, tokenizer, 8, CONTEXT, Backend)
+    lm.softmax_dtype = torch.float64  # as ours; docs/benchmarks.md, Against float64
+    return lm
+
+
+def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path) -> None:
+    """How far log-likelihoods of both are from those of the model in float64, and lm_eval's with
+    its softmax in float32, its default, in batches and one request at a time.
+    """
+    mine, theirs = ours(), backend()
+    arms = {"ours": mine, "hf, softmax_dtype=float64": theirs}
+    for arm, rows in (("hf", theirs.batch_size), ("hf, one by one", 1)):
+        arms[arm] = backend_of(theirs.model, mine.tokens.tokenizer, rows, CONTEXT, Backend)
+    exact = rounding.in_float64(deepcopy(theirs.model))
+    suite = Suite(name="paper", limit=documents, run_code=True)
+    lines = [rounding.HEAD]
+    for name in names:
+        outcomes = {
+            arm: run_task(lm, name, SuiteTask(**tasks[name]), suite) for arm, lm in arms.items()
+        }
+        pairs = rounding.answers_of(outcomes["ours"].log)
+        likelihoods = rounding.log_likelihoods(exact, mine.encode_pairs(pairs))
+        values = {
+            arm: [
+                float(answer[0]) for document in outcome.log for answer in flat(document["resps"])
+            ]
+            for arm, outcome in outcomes.items()
+        }
+        lines += rounding.rows(name, values, likelihoods)
+        print("\n".join(lines), flush=True)
+        with replace_file(file) as written:
+            written.write(("\n".join(lines) + "\n").encode())
 
 
 def compared(mine: Outcome, theirs: Outcome) -> str:
@@ -141,7 +178,7 @@ def row(name: str, entry: dict[str, Any]) -> str:
     )
 
 
-def main(names: Sequence[str], out: Path) -> None:
+def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
     tasks = OmegaConf.load(ROOT / "conf/suite/paper.yaml").tasks
     if unknown := [name for name in names if name not in tasks]:
         raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(tasks)}")
@@ -149,6 +186,8 @@ def main(names: Sequence[str], out: Path) -> None:
         raise UserError(f"{MODEL}: is missing; `python -m pipelines.pretrained {MODEL.name}`")
     path = out / "scores.json"
     out.mkdir(parents=True, exist_ok=True)
+    if reference:
+        return against_float64(names or CHOICES, tasks, reference, out / "rounding.md")
     entries = json.loads(path.read_bytes()) if path.exists() else {}
     models = ours(), backend()
     for name in names or tasks:

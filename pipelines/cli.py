@@ -222,6 +222,12 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
         "benchmarks.scores",
         [
             argument("names", "Benchmarks of suite paper; all unless named.", nargs=-1),
+            option(
+                "--reference",
+                type=COUNT,
+                metavar="N",
+                help="Compare likelihoods of N documents of each with float64's instead.",
+            ),
             out_folder("bench"),
         ],
     ),

@@ -145,20 +145,33 @@ def read_out(
         answer = torch.arange(len(part), device=part.device).repeat_interleave(part)  # (n,)
         sums, mixture = [], None
         for state in states:
-            log_p = model.logits(state).float().log_softmax(-1)  # (n, V)
-            token = log_p.gather(1, target[:, None])[:, 0].double()
+            logits = model.logits(state).float()  # (n, V)
+            norm = log_normalizer(logits)  # (n, 1)
+            token = (logits.gather(1, target[:, None]) - norm)[:, 0]
             total = token.new_zeros(len(part)).index_add_(0, answer, token)
             sums.append(total)
             if len(states) > 1:  # one sample needs no weights
                 # log P(a_<t | z_k): the sum over all tokens before, less those of earlier answers
                 earlier = token.cumsum(0) - token - (total.cumsum(0) - total)[answer]
-                log_p = log_p + earlier[:, None]
-            mixture = log_p if mixture is None else torch.logaddexp(mixture, log_p)
+                logits = logits + (earlier[:, None] - norm)
+            mixture = logits if mixture is None else torch.logaddexp(mixture, logits)
         assert mixture is not None, "no sample of z"
         misses = (mixture.argmax(-1) != target).long()
         log_probs.append(torch.stack(sums))
         greedy.append(torch.zeros_like(part).index_add_(0, answer, misses) == 0)
     return AnswerScores(torch.cat(log_probs, dim=1), torch.cat(greedy))
+
+
+def log_normalizer(logits: Tensor) -> Tensor:
+    """log Σ_v exp(logits_v), nats, (n, 1) in float64, of float32 logits (n, V).
+
+    ``log_softmax`` of a CPU adds up each row by a few running sums in float32: unlikely tokens are
+    rounded away beside a likely one, and log P comes out too high, by some 10⁻⁵ nats a token at
+    V = 49152.
+    """
+    top = logits.amax(-1, keepdim=True)
+    rest = (logits - top).exp_().sum(-1, keepdim=True, dtype=torch.float64)
+    return top + rest.log()
 
 
 def log_mean_exp(log_probs: Tensor) -> Tensor:

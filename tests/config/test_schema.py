@@ -278,7 +278,7 @@ MISTAKES = [
     ("~suite_runs", "suite_runs.text_free_k1_2", "left out, not stdlib"),
     ("suite.name=none", "suite.name", "none, which has tasks"),
     (f"{PART}.exclude=[[a]]", f"{PART}.exclude.0", "not a single value"),
-    ("experiment=null", "experiment", "null is not one of figure4"),
+    ("experiment=null", "experiment", "null is not one of designs"),
     ("data=null", "data", "null is not one of coin"),
     (f"{RUN}.kappa_warmup_steps=21", f"{RUN}.kappa_warmup_steps", "the steps of 10400 tokens"),
 ]

@@ -200,7 +200,7 @@ class Tells(torch.nn.Module):
 
     def __init__(self, latent):
         super().__init__()
-        self.post_sampler = latent.post_sampler
+        self.post_sampler, self.embed = latent.post_sampler, latent.embed
 
     def encode(self, x, positions):
         lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()

@@ -1,13 +1,13 @@
 """Scores of answers, each prompt encoded once, against the full forward pass of each alone."""
 
 from itertools import product
-from math import log
+from math import exp, log
 
 import pytest
 import torch
 
 import ftmodel.inference.answers
-from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
+from ftmodel.inference.answers import log_mean_exp, log_normalizer, monte_carlo_error, score_answers
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import bit_table, pack_bits
 from ftmodel.model.transformer import FreeTransformer
@@ -274,3 +274,14 @@ def test_the_monte_carlo_error_of_two_samples():
     """Of probabilities 1 and 3: standard deviation √2, mean 2, error √2 / (√2 · 2)."""
     error = monte_carlo_error(torch.tensor([[1.0], [3.0]], dtype=torch.float64).log() - 900)
     assert error.item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("top", [12.0, 14.0, 40.0])
+def test_unlikely_tokens_count_beside_a_likely_one(top):
+    """Σ = e^top + V − 1, in closed form; log_softmax misses its logarithm by up to 1e-4."""
+    vocabulary = 49_152
+    logits = torch.zeros(2, vocabulary)
+    logits[0, 5], logits[1, -1] = top, top
+    expected = log(exp(top) + vocabulary - 1)
+    errors = log_normalizer(logits)[:, 0] - expected
+    assert errors.abs().max() < 5e-7

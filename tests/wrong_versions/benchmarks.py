@@ -4,6 +4,14 @@ from tests.wrong_versions import Wrong
 
 WRONG = [
     Wrong(
+        "a reference that rotates in float32",
+        "rounding.py",
+        "return angles.cos(), angles.sin()",
+        "return angles.float().cos().double(), angles.float().sin().double()",
+        "benchmarks/test_rounding.py::test_log_likelihoods_are_those_of_numpy",
+        package="benchmarks",
+    ),
+    Wrong(
         "a GPU's time without waiting for the GPU",
         "measure.py",
         "        torch.cuda.synchronize()\n",

@@ -183,6 +183,20 @@ WRONG = [
         "inference/test_answers.py::test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture",
     ),
     Wrong(
+        "unlikely tokens rounded away beside a likely one",
+        "inference/answers.py",
+        "return top + rest.log()",
+        "return (logits[:, :1] - logits.log_softmax(-1)[:, :1]).double()",
+        "inference/test_answers.py::test_unlikely_tokens_count_beside_a_likely_one",
+    ),
+    Wrong(
+        "log P before a token not normalised in the mixture",
+        "inference/answers.py",
+        "(earlier[:, None] - norm)",
+        "earlier[:, None]",
+        "inference/test_answers.py::test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture",
+    ),
+    Wrong(
         "ELBO without KL",
         "inference/bounds.py",
         "elbo=mean_ce + kl",
