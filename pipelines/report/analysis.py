@@ -10,6 +10,7 @@ from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
 from pipelines.report.budgets import BudgetTable, budget_table
 from pipelines.report.comparison import Comparison, compare, contrast_bounds
+from pipelines.report.designs import Designs, designs
 from pipelines.report.style import Style, styles
 
 
@@ -48,6 +49,11 @@ class Analysis:
         ]
 
     @cached_property
+    def designs(self) -> list[Designs]:
+        """Free Transformers that differ in the design of their latent alone."""
+        return designs(self.arms)
+
+    @cached_property
     def budgets(self) -> dict[str, BudgetTable]:
         """By data."""
         return {
@@ -76,10 +82,12 @@ class Analysis:
     @cached_property
     def comparisons_made(self) -> int:
         """Those with a verdict: of the final bounds, at smaller budgets and over the last third;
-        of benchmarks and pass@k; and of further pairs of arms that something was expected of.
+        of benchmarks and pass@k; of designs of the latent; and of further pairs of arms that
+        something was expected of.
         """
-        pairs = [{c.arm.name, c.other.name} for c in self.comparisons]
-        further = [c for c in self.expected if {c.arm.name, c.other.name} not in pairs]
+        further = [c for group in self.designs for c in group.others]
+        pairs = [{c.arm.name, c.other.name} for c in [*self.comparisons, *further]]
+        further += [c for c in self.expected if {c.arm.name, c.other.name} not in pairs]
         by_seeds = [c for table in self.budgets.values() for c in table.by_seeds]
         scored = sum(len(b.compared()) + len(b.compared(late=True)) for b in self.benchmarks)
         scored += sum(len(t.compared) for b in self.benchmarks for t in sampled_tasks(b))

@@ -220,4 +220,20 @@ WRONG = [
         "report/benchmarks/test_pass_at_k.py::test_these_comparisons_are_counted",
         "pipelines",
     ),
+    Wrong(
+        "designs of several thresholds side by side",
+        "report/designs.py",
+        "by_threshold[arm.run.kappa_bits, arm.run.kappa_warmup_steps]",
+        "by_threshold[arm.run.kappa_warmup_steps]",
+        "report/sections/test_designs.py::test_only_arms_that_are_alike_otherwise_stand_side_by_side",
+        package="pipelines",
+    ),
+    Wrong(
+        "a loss drawn as a gain",
+        "report/sections/designs.py",
+        "level - bound for bound",
+        "bound - level for bound",
+        "report/sections/test_designs.py::test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own",
+        package="pipelines",
+    ),
 ]

@@ -1,0 +1,51 @@
+"""Designs of the latent beside that of their model, in Free Transformers otherwise alike."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.report.arms import Arm, families
+from pipelines.report.comparison import Comparison, contrast_bounds
+
+
+@dataclass(frozen=True)
+class Designs:
+    """Arms of one family and threshold, of which one has the design of its model."""
+
+    own: Arm
+    others: list[Comparison]  # each with a design of its own, by the bound, against ``own``
+
+    @property
+    def arms(self) -> list[Arm]:
+        return [self.own, *(comparison.arm for comparison in self.others)]
+
+
+def changes(arm: Arm) -> dict[str, Any]:
+    """The settings in which an arm's design is another than its model's."""
+    settings = dict(arm.run.latent.settings)
+    if arm.run.latent_bits is not None:
+        settings["H"] = arm.run.latent_bits
+    return settings
+
+
+def in_words(arm: Arm) -> str:
+    """map linear, H 16"""
+    return ", ".join(f"{key} {value}" for key, value in changes(arm).items()) or "its model's"
+
+
+def designs(arms: Sequence[Arm]) -> list[Designs]:
+    """Of each family and threshold with the model's own design and another."""
+    groups = []
+    for family in families([*arms]):
+        by_threshold = defaultdict(list)
+        for arm in family:
+            if not arm.baseline:
+                by_threshold[arm.run.kappa_bits, arm.run.kappa_warmup_steps].append(arm)
+        for alike in by_threshold.values():
+            own = next((arm for arm in alike if not changes(arm)), None)
+            others = [arm for arm in alike if changes(arm)]
+            if own and others:
+                against = [contrast_bounds(arm, own, own.unit, family) for arm in others]
+                groups.append(Designs(own, against))
+    return groups

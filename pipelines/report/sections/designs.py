@@ -1,0 +1,103 @@
+"""Designs of the latent side by side: what each gains over that of its model."""
+
+from collections.abc import Iterable
+from statistics import fmean
+
+from matplotlib.figure import Figure
+
+from pipelines.artifacts.curve import training_seconds
+from pipelines.artifacts.results import UNITS
+from pipelines.report.analysis import Analysis
+from pipelines.report.arms import Arm
+from pipelines.report.comparison import Comparison
+from pipelines.report.designs import Designs, in_words
+from pipelines.report.sections.figure4 import figures_by_seed, mean_figures
+from pipelines.report.sections.section import Section
+from pipelines.report.style import COLOURS, GREY, plain
+from pipelines.report.use_of_z import UseOfZ, uses_of_z
+from pipelines.report.wording import number, signed
+
+HEAD = [
+    *("arm", "data", "κ", "design", "bound", "− its model's design", "− baseline"),
+    *("− larger baseline", "use of z", "recovery", "waste", "valid", "spread", "noise"),
+    *("parameters", "tokens/s in training"),
+]
+ROW = 0.34  # inches of a design in the picture
+
+
+def section(analysis: Analysis) -> Section | None:
+    if not analysis.designs:
+        return None
+    uses = {use.arm.name: use for use in uses_of_z(analysis.arms)}
+    rows = [
+        row(arm, group, uses[arm.name], analysis.comparisons)
+        for group in analysis.designs
+        for arm in group.arms
+    ]
+    alt = "What each design of the latent gains over that of its model, a dot for each seed"
+    return Section(
+        "designs",
+        "Designs of the latent, side by side",
+        table=[HEAD, *rows],
+        figures={"designs": (drawn(analysis.designs), alt)},
+    )
+
+
+def row(arm: Arm, group: Designs, use: UseOfZ, against: Iterable[Comparison]) -> list[str]:
+    controls = [c for c in against if c.arm.name == arm.name]
+    return [
+        arm.name,
+        arm.run.data,
+        arm.first.kappa,
+        in_words(arm),
+        str(arm.bound()),
+        *verdict(c for c in group.others if c.arm is arm),
+        *verdict(c for c in controls if c.other.plain),
+        *verdict(c for c in controls if not c.other.plain),
+        f"{use.use.mean:.4f}".replace("-", "−"),
+        "–" if use.recovery is None else f"{use.recovery:.2f}".replace("-", "−"),
+        f"{use.waste.mean:.4f}".replace("-", "−"),
+        *of_generations(arm),
+        f"{arm.parameters:,}",
+        f"{fmean(arm.trained_tokens / training_seconds(r.curve) for r in arm.runs):,.0f}",
+    ]
+
+
+def verdict(comparisons: Iterable[Comparison]) -> list[str]:
+    """A cell: the first difference, and the rule's word for it."""
+    return next(([f"{signed(c.mean)}, {c.verdict}"] for c in comparisons), ["–"])
+
+
+def of_generations(arm: Arm) -> list[str]:
+    """On the target task, means over seeds: valid with fresh z, spread with fresh and pinned z,
+    noise with pinned z.
+    """
+    if not arm.first.on_target:
+        return ["–"] * 3
+    scores = mean_figures(figures_by_seed(arm))
+    spread = f"{number(scores.spread_fresh, 1)} → {number(scores.spread_pinned, 1)}"
+    return [number(scores.valid_fresh, 2), spread, number(scores.noise_pinned, 2)]
+
+
+def drawn(groups: list[Designs]) -> Figure:
+    """A panel for each group: the bound of the model's own design minus that of each seed."""
+    heights = [1.2 + ROW * len(group.arms) for group in groups]
+    figure = Figure(figsize=(9, sum(heights)))
+    panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, group in zip(panels, groups, strict=True):
+        unit, level = group.own.unit, group.own.bound().mean
+        for place, arm in enumerate(group.arms):
+            gains = [level - bound for bound in arm.bounds()]
+            colour = GREY if arm is group.own else COLOURS[1]
+            axes.plot(gains, [place] * len(gains), "o", ms=5, color=colour, alpha=0.7)
+            axes.plot([fmean(gains)], [place], "|", ms=14, color=colour)
+        axes.axvline(0, lw=0.8, color=GREY)
+        axes.set_yticks(range(len(group.arms)), [in_words(arm) for arm in group.arms])
+        axes.invert_yaxis()
+        axes.margins(y=0.12)
+        title = (
+            f"Gain over the model's own design, {group.own.run.data}, κ = {group.own.first.kappa}"
+        )
+        plain(axes, title, f"{UNITS[unit]}; to the right is better", "")
+    figure.tight_layout()
+    return figure
