@@ -68,12 +68,12 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
 
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
-    changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=64", f"{RUN}.kappa_bits=9"]
+    changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=20", f"{RUN}.kappa_bits=9"]
     preset = f"{ARCHITECTURE}.latent.inject=residual"
     experiment = parse(compose_config(["experiment=smoke", preset, *changes]), "conf")
     configs = {name: experiment.model_config(run) for name, run in experiment.runs.items()}
     assert configs["free_k1_8"].latent == LatentDesign(inject="residual", map="linear")
-    assert configs["free_k1_8"].latent_bits == 64
+    assert configs["free_k1_8"].latent_bits == 20
     assert configs["free_k1"].latent == LatentDesign(inject="residual")
     assert configs["baseline"].latent == LatentDesign()
 

@@ -16,7 +16,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "free": run(kappa=0.5),
     "linear": run(kappa=0.5, latent={"map": "linear"}, latent_bits=40),
     "residual": run(kappa=0.5, latent={"inject": "residual"}),
-    "other_kappa": run(kappa=1.0),
+    "other_kappa": run(kappa=1.0, latent={"inject": "residual"}),
     "other_tokens": run(kappa=0.5, tokens=13_000, latent={"inject": "residual"}),
 }
 BOUNDS = {
