@@ -62,7 +62,7 @@ def persistence(arms: Mapping[str, list[list[Excess]]], style: Mapping[str, Styl
             axes.plot(lags, [2 * e.null_sd for e in curve], ":", lw=1, color=colour)
     axes.axhline(0, lw=0.8, color=GREY)
     axes.set_yscale("symlog", linthresh=SMALL)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1g}".replace("-", "−"))
     title = "Information of z about a token, summed over bits"
     plain(axes, title, "lag (0: the token read, 1: the one predicted)", "bits")
     handles = [Line2D([], [], lw=2, color=style[name]["color"], label=name) for name in arms]
