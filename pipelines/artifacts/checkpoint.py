@@ -5,6 +5,7 @@ A checkpoint is Lightning's file with one more entry, the manifest as plain data
 of every tensor. Loading never unpickles arbitrary objects (``weights_only=True``).
 """
 
+import json
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,6 +48,12 @@ class Manifest:
     parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of; {} in early ones
     # the model that training began from: its `hf` or `run`, and `sha256` of its weights
     parent: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Enumerations become their words: a checkpoint holds no classes."""
+        self.run, self.architecture = (
+            json.loads(json.dumps(settings)) for settings in (self.run, self.architecture)
+        )
 
 
 def resume_checkpoints(root: Path) -> list[Path]:

@@ -1,8 +1,6 @@
 """The manifest of a run to be trained: its identity, and a hash of all that decides its weights."""
 
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Any
 
 import torch
 
@@ -18,7 +16,7 @@ from pipelines.train.core.parent import parent_identity
 def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest:
     """The manifest of a run about to be trained."""
     run = experiment.runs[name]
-    architecture = asdict(experiment.model_config(run), dict_factory=plain)
+    architecture = asdict(experiment.model_config(run))
     vocab_size = shards.metadata.vocab_size
     parts = {
         "code": code_version("train"),
@@ -33,7 +31,7 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
     return Manifest(
         experiment=experiment.name,
         run_name=name,
-        run=asdict(run, dict_factory=plain),
+        run=asdict(run),
         architecture=architecture,
         vocab_size=vocab_size,
         data_hash=shards.metadata.hash,
@@ -43,11 +41,6 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
         parts=parts,
         parent=parent,
     )
-
-
-def plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A dict for a checkpoint, which holds words but no enumerations."""
-    return {key: str(value) if isinstance(value, StrEnum) else value for key, value in items}
 
 
 def differences(theirs: Manifest, ours: Manifest) -> list[str]:
