@@ -154,7 +154,8 @@ def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:
 def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
     if run.kappa_bits is None:
         return
-    bits = experiment.model_config(run).latent_bits
+    preset = experiment.models[run.model].architecture
+    bits = preset.latent_bits if run.latent_bits is None else run.latent_bits
     if not bits:
         raise ValueError(
             f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
