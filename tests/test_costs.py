@@ -217,6 +217,16 @@ def allocator_peak(config, vocab_size, half, checkpointing=False):
     return peak_bytes(step)
 
 
+def test_a_baseline_keeps_nothing_for_a_design_that_it_does_not_have():
+    design = {"inject": "kv_all", "map": "linear"}
+    for checkpointing in (False, True):
+        kept = [
+            kept_activations(shape(latent=latent), B, False, checkpointing)
+            for latent in ({}, design)
+        ]
+        assert kept[0] == kept[1]
+
+
 def test_parameters_are_counted_once_when_tied():
     config = shape(latent_bits=8)
     size = parameters(config, 101)

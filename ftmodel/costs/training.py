@@ -181,9 +181,9 @@ def activations(config: ModelConfig, half: bool) -> Activations:
 
 def readers(config: ModelConfig) -> int:
     """Blocks with an input of keys and values, or of the encoder, of their own."""
-    if config.latent.inject == Inject.kv_all:
-        return config.n_layers - config.lower_blocks
-    return int(config.latent_bits > 0)
+    if not config.latent_bits:
+        return 0
+    return config.n_layers - config.lower_blocks if config.latent.inject == Inject.kv_all else 1
 
 
 def kept_activations(
