@@ -98,6 +98,6 @@ def drawn(groups: list[Designs]) -> Figure:
         title = (
             f"Gain over the model's own design, {group.own.run.data}, κ = {group.own.first.kappa}"
         )
-        plain(axes, title, f"{UNITS[unit]}; to the right is better", "")
+        plain(axes, title, f"{UNITS[unit]}; to the right the bound is lower", "")
     figure.tight_layout()
     return figure
