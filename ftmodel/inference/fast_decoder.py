@@ -152,7 +152,7 @@ class FastDecoder:
             assert isinstance(block, Block), "a module around a block hides its weights"
             blocks.append(DecodingBlock(block, layer, rows, rounded))
         first = config.lower_blocks
-        self.lower, self.later = blocks[:first], blocks[first:]
+        self.lower, self.upper_blocks = blocks[:first], blocks[first:]
 
     def read(self, tokens: Tensor, codes: Tensor | None) -> Tensor:
         """Read tokens (B,) with z = ``codes`` (B,), None for a baseline; returns hidden (B, D), as
@@ -178,7 +178,7 @@ class FastDecoder:
         if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
             r = self.model.latent.embed(codes)
-        for n, block in enumerate(self.later, self.model.config.lower_blocks):
+        for n, block in enumerate(self.upper_blocks, self.model.config.lower_blocks):
             stream, kv = (self.x.x, None) if r is None else self.model.inject(n, self.x.x, r)
             if stream is not self.x.x:
                 self.x.x.copy_(stream)

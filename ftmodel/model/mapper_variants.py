@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ftmodel.model.latent_design import Gradient
-from ftmodel.model.mapper import pack_bits
+from ftmodel.model.mapper import check_shapes, pack_bits
 
 
 def signs(codes: Tensor, bits: int) -> Tensor:
@@ -79,14 +79,6 @@ def logit_gradient(
     if gradient == Gradient.sampled_code:
         g = g * torch.where(bits, p, 1 - p).prod(-1, keepdim=True)
     return g * (bits.type_as(p) - p)
-
-
-def check_shapes(o: Tensor, noise: Tensor, weight: Tensor, rows: int) -> None:
-    """Raise ValueError if they do not belong together."""
-    if noise.shape != o.shape:
-        raise ValueError(f"noise {tuple(noise.shape)} and logits {tuple(o.shape)} differ in shape")
-    if len(weight) != rows:
-        raise ValueError(f"a matrix of {len(weight)} rows does not fit {o.shape[-1]} bits")
 
 
 def linear_mapper(

@@ -133,10 +133,7 @@ def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
     if run.kappa_bits is not None:
         check_part(key, experiment.model_config(run))
         return
-    changes = {f"latent.{name}": value for name, value in run.latent.settings.items()}
-    if run.latent_bits is not None:
-        changes["latent_bits"] = run.latent_bits
-    for name, value in changes.items():
+    for name, value in run.design_changes.items():
         raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
 
 

@@ -70,7 +70,7 @@ class Preset:
 
 @dataclass
 class DesignChanges:
-    """Where an arm's design of the latent is another than its preset's, ``architecture.latent``."""
+    """How an arm's design of the latent differs from its preset's, ``architecture.latent``."""
 
     inject: Inject | None = None
     map: Map | None = None
@@ -98,6 +98,12 @@ class Arm:
     init_from: InitFrom = field(default_factory=InitFrom)
     latent: DesignChanges = field(default_factory=DesignChanges)
     latent_bits: int | None = None  # H; null: the preset's
+
+    @property
+    def design_changes(self) -> dict[str, Any]:
+        """The settings, H among them, in which its latent differs from its preset's."""
+        bits = {} if self.latent_bits is None else {"latent_bits": self.latent_bits}
+        return {f"latent.{name}": value for name, value in self.latent.settings.items()} | bits
 
 
 @dataclass

@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipelines.report.arms import Arm, families
 from pipelines.report.comparison import Comparison, contrast_bounds
+
+NAMES = {"latent_bits": "H"}
 
 
 @dataclass(frozen=True)
@@ -21,17 +22,11 @@ class Designs:
         return [self.own, *(comparison.arm for comparison in self.others)]
 
 
-def changes(arm: Arm) -> dict[str, Any]:
-    """The settings in which an arm's design is another than its model's."""
-    settings = dict(arm.run.latent.settings)
-    if arm.run.latent_bits is not None:
-        settings["H"] = arm.run.latent_bits
-    return settings
-
-
 def in_words(arm: Arm) -> str:
     """map linear, H 16"""
-    return ", ".join(f"{key} {value}" for key, value in changes(arm).items()) or "its model's"
+    changes = arm.run.design_changes
+    words = [f"{NAMES.get(key, key.removeprefix('latent.'))} {changes[key]}" for key in changes]
+    return ", ".join(words) or "its model's"
 
 
 def designs(arms: Sequence[Arm]) -> list[Designs]:
@@ -43,8 +38,8 @@ def designs(arms: Sequence[Arm]) -> list[Designs]:
             if not arm.baseline:
                 by_threshold[arm.run.kappa_bits, arm.run.kappa_warmup_steps].append(arm)
         for alike in by_threshold.values():
-            own = next((arm for arm in alike if not changes(arm)), None)
-            others = [arm for arm in alike if changes(arm)]
+            own = next((arm for arm in alike if not arm.run.design_changes), None)
+            others = [arm for arm in alike if arm.run.design_changes]
             if own and others:
                 against = [contrast_bounds(arm, own, own.unit, family) for arm in others]
                 groups.append(Designs(own, against))

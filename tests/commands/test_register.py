@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import mlflow
@@ -26,7 +27,7 @@ RUNS = {
 
 
 def card(experiment, name):
-    run = vars(load_experiment().runs[name])
+    run = asdict(load_experiment().runs[name])
     return Manifest(experiment, name, run, {"latent_bits": 8}, 11, "data", f"hash of {name}")
 
 

@@ -77,7 +77,7 @@ WRONG = [
         "cached generation with an injection of its own",
         "inference/fast_decoder.py",
         "self.model.inject(n, self.x.x, r)",
-        "(self.x.x, self.x.x + r if block is self.later[0] else None)",
+        "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None)",
         "inference/test_injection.py::test_cached_generation_follows",
     ),
     Wrong(
