@@ -68,6 +68,8 @@ SHAPES = [
     {"latent_bits": 8, "latent": {"inject": "kv_all", "gradient": "score"}},
     {"latent_bits": 32, "latent": {"inject": "kv_all", "map": "linear", "free_bits": "sequence"}},
     {"latent_bits": 8, "latent": {"map": "linear", "gradient": "score"}},
+    {"latent_bits": 8, "latent": {"prior": "learned"}},
+    {"latent_bits": 8, "latent": {"prior": "learned", "inject": "residual"}},
 ]
 
 
@@ -94,7 +96,8 @@ def normalised_inputs(config, checkpointing=False):
     bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
     of_kv = {"kv": 1, "residual": 0, "kv_all": config.n_layers - config.lower_blocks}
     latent = 1 if checkpointing else 3 + of_kv[config.latent.inject]
-    channels = (2 * layers + 1 + bits * latent) * config.d_model
+    learned = bits * (config.latent.prior == "learned")
+    channels = (2 * layers + 1 + bits * latent + learned) * config.d_model
     if config.qk_norm:
         queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
         channels += layers * (queries + keys) + bits * (not checkpointing) * keys
@@ -130,7 +133,8 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
     readout = 4 * config.d_model * (B * config.context + vocab_size)  # gradients, made already
     multiplied = linear_elements(model) - model.readout.weight.numel()  # its copy is gone again
     if config.latent_bits:
-        multiplied -= linear_elements(model.latent.readout)  # float32 whatever autocast says
+        # float32 whatever autocast says
+        multiplied -= linear_elements(model.latent.readout) + linear_elements(model.latent.prior)
     if checkpointing:
         found += 4 * config.context * config.head_channels  # RoPE: hooks do not see it
         multiplied -= sum(linear_elements(m) for m in model.modules() if isinstance(m, Block))

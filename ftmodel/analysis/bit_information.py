@@ -33,11 +33,12 @@ class Excess:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Chunks of text with the encoder's logits of their bits, one after the other. Chunks of a
-    document are neighbours.
+    """Chunks of text with the encoder's logits of their bits and the KL of these, one after the
+    other. Chunks of a document are neighbours.
     """
 
     o: Tensor  # (n, H)
+    kl: Tensor  # (n, H), nats
     tokens: Tensor  # (n + C,): each chunk's, of which the last is only predicted
     chunk: Tensor  # (n,): 0 … C − 1
     document: Tensor  # (n,): any numbers

@@ -34,8 +34,8 @@ def stream_rms(x: Tensor) -> Tensor:
 
 
 def readout_scale(o: Tensor, kl_bits: float) -> float:
-    """The largest factor up to 1 of logits o (…, H) with which the mean over tokens of KL_t is at
-    most ``kl_bits``: KL rises with it. By bisection.
+    """The largest factor up to 1 of logits o (…, H) with which the mean over tokens of KL_t to the
+    uniform prior is at most ``kl_bits``: KL rises with it. By bisection.
     """
 
     def kl(scale: float) -> float:
@@ -95,11 +95,9 @@ def start_losses(
     losses = StartLosses(ce(model.upper(x, None, positions)))
     if noise is not None:
         assert model.latent is not None
-        o = model.latent.encode(x, positions)
-        hidden = [
-            model.upper(x, model.latent.sample(logits, each)[0], positions)
-            for logits, each in zip((torch.zeros_like(o), o), noise, strict=True)
-        ]
-        losses.prior, losses.posterior = (ce(each) for each in hidden)
-        losses.kl = kl_per_bit(o).sum(-1).mean().item()
+        latent = model.latent
+        o = latent.encode(x, positions)
+        r = latent.embed(latent.draw(noise[0], x)), latent.sample(o, noise[1])[0]
+        losses.prior, losses.posterior = (ce(model.upper(x, each, positions)) for each in r)
+        losses.kl = kl_per_bit(o, latent.prior_logits(x)).sum(-1).mean().item()
     return losses

@@ -15,6 +15,7 @@ def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: i
     lower, upper = config.lower_blocks, config.n_layers - config.lower_blocks
     attention = 4 * config.n_heads * config.head_channels * (config.context + 1) / 2
     once = 2 * linear_elements(model.blocks[:lower]) + lower * attention
+    once += 2 * linear_elements(model.latent.prior) if model.latent else 0
     matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)
     each = 2 * matrices + upper * attention
     return chunks * config.context * (once + particles * each)

@@ -14,7 +14,7 @@ from torch import nn
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.cross_entropy import chunk_rows
-from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map
+from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map, Prior
 from ftmodel.model.transformer import FreeTransformer
 
 
@@ -60,7 +60,7 @@ class Flops:
     blocks: float  # 6 × elements of their matrices
     attention: float  # scores and weighted sums over (T + 1) / 2 positions on average
     readout: float  # 6 D V
-    encoder: float  # its block, over all T positions, and its read-out
+    encoder: float  # its block, over all T positions, its read-out, and that of a learned prior
     # g = W ρ over all 2^H codes, then Σ_d g_d G_d (U_h(d) − p_h); of a linear map three products
     mapper: float
 
@@ -143,7 +143,8 @@ class Activations:
     block: int
     reader: int  # in addition, for each block that reads z; see ``readers``
     encoder: int  # its block, but for the x that it shares with the reader
-    rest: int  # norm and ids at the end; the encoder's read-out, o, two sigmoids of it, z, KL
+    # norm and ids at the end; the encoder's read-out, o, two sigmoids of it, z, KL; the prior's
+    rest: int
 
 
 def activations(config: ModelConfig, half: bool) -> Activations:
@@ -175,7 +176,8 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         rest=last
         + (norm + 4 * d)
         + 12 * bits
-        + (12 if config.latent.free_bits == FreeBits.token else 8),
+        + (12 if config.latent.free_bits == FreeBits.token else 8)
+        + (config.latent.prior == Prior.learned) * (4 + 4 * d + 4 * bits),  # its norm, logits
     )
 
 
@@ -252,7 +254,9 @@ def memory(
     total, block = elements(model), elements(model.blocks[0])
     rest = total - block * (config.n_layers + (config.latent_bits > 0))
     share = workers if sharded else 1
-    full = model.latent.readout if model.latent else None  # float32, autocast or not
+    full = 0  # elements of matrices that are multiplied in float32, autocast or not
+    if model.latent:
+        full = linear_elements(model.latent.readout) + linear_elements(model.latent.prior)
     loss = loss_peak(config, vocab_size, batch, half, device)
     activation_bytes = kept_activations(config, batch, half, activation_checkpointing)
     if activation_checkpointing:
@@ -262,7 +266,7 @@ def memory(
         gradients=4 * total / share * (2 if workers > share else 1),
         optimizer=8 * total / share,
         gathered=4 * (2 * rest + 3 * block) if sharded else 0,
-        weight_copies=2 * (linear_elements(model) - linear_elements(full)) if half else 0,
+        weight_copies=2 * (linear_elements(model) - full) if half else 0,
         activations=activation_bytes,
         loss=loss,
     )

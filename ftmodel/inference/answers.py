@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from ftmodel.model.layers import LayerCache
-from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
 READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, unless one answer has more
@@ -104,8 +103,8 @@ def score_answers(
         lengths: (R,), tokens of each answer, at least 1.
         rows: (R,), the index 0 … B − 1 of the prompt that each answer continues.
         draws: None for a baseline; else K times noise (B, P + A − 1, H), uniform on [0, 1): at the
-            prompt's positions it samples the encoder's bits, at the answer's it gives z from the
-            prior (bits [noise < 0.5]), the same for all answers to a prompt, so that they are
+            prompt's positions it samples the encoder's bits, at the answer's those of the prior,
+            the same noise for all answers to a prompt, so that under the uniform prior they are
             compared under the same z. Noise at padding is not used.
     """
     p, a, device = prompts.shape[1], answers.shape[1], prompts.device
@@ -122,7 +121,7 @@ def score_answers(
         for draw in draws:
             noise = draw.to(device)
             r, _ = model.latent.sample(o, noise[:, :p])
-            codes = pack_bits(noise[:, p : p + a - 1] < 0.5)[rows]
+            codes = model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer)
             hidden.append(lower.predict(r, model.latent.embed(codes)))
     return read_out(model, hidden, answers[lower.mask], lengths)
 

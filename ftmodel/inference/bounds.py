@@ -6,7 +6,10 @@ expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z)
 
     ELBO     E_q [−log p(x | z)] + KL(q(z | x) ‖ p(z))                  (Kingma & Welling 2014)
     IWAE-K   −log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x),  z_k ~ q     (Burda et al. 2016, eq. 8)
-    prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ uniform                   (the same, with q = p)
+    prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ p                        (the same, with q = p)
+
+A learned prior p(z_t | x_≤t) makes each p(z) the product of these: the joint p(x, z) goes from left
+to right. The KL is then that of each q(z_t | x) to p(z_t | x_≤t).
 
 All three treat the z of a whole chunk as one sample; filtering.py has the bound that goes token by
 token, and by which models are compared.
@@ -25,7 +28,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.objective import LN2
 from ftmodel.model.product import product
 from ftmodel.model.transformer import FreeTransformer
 
@@ -98,6 +100,31 @@ def sampled_probability(o: Tensor) -> Tensor:
     return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1) / NOISE_STEPS
 
 
+def log_density_ratio(bits: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """log p(z) / q(z), (…), of z with ``bits`` (…, H) that are 1 with probability p under the prior
+    and q under the distribution that z is drawn from, (…, H) or (…, 1) each.
+    """
+    return (torch.where(bits, p, 1 - p) / torch.where(bits, q, 1 - q)).log().sum(-1)
+
+
+def prior_probability(model: FreeTransformer, x: Tensor) -> Tensor:
+    """P(bit = 1) under the prior, float64, (…, H), given activations x (…, D) of the lower half, as
+    float32 noise can draw it; (…, 1) for the uniform prior.
+    """
+    assert model.latent is not None
+    logits = model.latent.prior_logits(x)
+    if logits is None:
+        return torch.full_like(x[..., :1], 0.5, dtype=torch.float64)
+    return sampled_probability(logits)
+
+
+def kl_of_bits(q: Tensor, p: Tensor) -> Tensor:
+    """KL(Bernoulli(q) ‖ Bernoulli(p)), nats, same shape as q, of probabilities inside (0, 1)."""
+    return (
+        -torch.special.entr(q) - torch.special.entr(1 - q) - q * p.log() - (1 - q) * (1 - p).log()
+    )
+
+
 @torch.inference_mode()
 def latent_bounds(
     model: FreeTransformer,
@@ -123,22 +150,20 @@ def latent_bounds(
     ids = row_ids(inputs) if segment_ids is None else segment_ids
     x = model.lower(inputs, positions)
     q = sampled_probability(latent.encode(x, positions))  # P(bit = 1), (B, T, H)
+    p = prior_probability(model, x)
 
     def nll(bits: Tensor) -> Tensor:
         """−log p(x | z), nats, (S,), of bits of z (B, T, H)."""
         hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
         return sums(token_nll(model, hidden, targets), ids)
 
-    lengths = sums(torch.ones_like(q[..., 0]), ids)
-    log_prior = -lengths * model.config.latent_bits * LN2
     ce, log_w, log_p = [], [], []
     for _ in range(samples):
         bits = draw() < q
         ce.append(nll(bits))
-        log_q = sums(torch.where(bits, q, 1 - q).log(), ids).sum(-1)
-        log_w.append(-ce[-1] + log_prior - log_q)
-        log_p.append(-nll(draw() < 0.5))
-    kl_bits = sums(LN2 - torch.special.entr(q) - torch.special.entr(1 - q), ids)
+        log_w.append(sums(log_density_ratio(bits, p, q), ids) - ce[-1])
+        log_p.append(-nll(draw() < p))
+    kl_bits = sums(kl_of_bits(q, p), ids)
     mean_ce = torch.stack(ce).mean(0)
     kl = kl_bits.sum(-1)
     log_weights = torch.stack(log_w)

@@ -154,14 +154,16 @@ class FastDecoder:
         first = config.lower_blocks
         self.lower, self.upper_blocks = blocks[:first], blocks[first:]
 
-    def read(self, tokens: Tensor, codes: Tensor | None) -> Tensor:
-        """Read tokens (B,) with z = ``codes`` (B,), None for a baseline; returns hidden (B, D), as
-        in ``Output``.
+    def read(self, tokens: Tensor, noise: Tensor | None) -> Tensor:
+        """Read tokens (B,) with z of the prior, drawn with ``noise`` (B, H) as by ``Latent.draw``,
+        None for a baseline; returns hidden (B, D), as in ``Output``.
         """
         rope, mask = self.rope[self.position], self.readable()
         torch.index_select(self.embedding, 0, tokens, out=self.x.x)
         for block in self.lower:
             block.read(self.x, self.x, rope, mask)
+        latent = self.model.latent
+        codes = None if latent is None or noise is None else latent.draw(noise, self.x.x)
         return self.upper(self.x.x, codes)
 
     def readable(self) -> Tensor | None:
@@ -169,14 +171,16 @@ class FastDecoder:
         return None if self.mask is None else self.mask[..., : self.position + 1]
 
     def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
-        """``read`` from the injection on, of activations x (B, D) of the blocks below it."""
+        """``read`` from the injection on, of activations x (B, D) of the blocks below it, with z =
+        ``codes`` (B,), None for a baseline.
+        """
         rope, mask = self.rope[self.position], self.readable()
         self.position += 1
         if x is not self.x.x:
             self.x.x.copy_(x)
         r = None
         if self.model.latent is not None:
-            assert codes is not None, "z of new tokens comes as codes"
+            assert codes is not None, "a Free Transformer reads z"
             r = self.model.latent.embed(codes)
         for n, block in enumerate(self.upper_blocks, self.model.config.lower_blocks):
             stream, kv = (self.x.x, None) if r is None else self.model.inject(n, self.x.x, r)
@@ -202,9 +206,9 @@ class PlainDecoder:
     ) -> None:
         self.model, self.cache, self.padding = model, cache, padding
 
-    def read(self, tokens: Tensor, codes: Tensor | None) -> Tensor:
-        codes = None if codes is None else codes[:, None]
-        out = self.model(tokens[:, None], codes=codes, cache=self.cache, padding=self.padding)
+    def read(self, tokens: Tensor, noise: Tensor | None) -> Tensor:
+        noise = None if noise is None else noise[:, None]
+        out = self.model(tokens[:, None], cache=self.cache, padding=self.padding, prior_noise=noise)
         return out.hidden[:, 0]
 
     def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:

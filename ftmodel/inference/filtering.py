@@ -1,14 +1,15 @@
 """The filtering bound: the NLL of a Free Transformer by a particle filter, per chunk, in nats.
 
-Under the prior z_t is independent of everything before it, and no activation depends on a later z.
-So p(x) is the likelihood of a hidden-variable model that is read from left to right,
+Under the prior z_t depends on no earlier z, only on x_≤t if the prior is learned, and no activation
+depends on a later z. So p(x) is the likelihood of a hidden-variable model that is read from left to
+right,
 
     p(x) = Π_t p(x_{t+1} | x_≤t),   p(x_{t+1} | x_≤t) = E [p(x_{t+1} | x_≤t, z_≤t)]
 
 over z_≤t ~ p(z_≤t | x_≤t), which K particles approximate (sequential Monte Carlo; Doucet & Johansen
 2009, A tutorial on particle filtering and smoothing, § 4). At each token every particle
 
-    draws     z_t from a proposal π, by default the uniform prior p,
+    draws     z_t from a proposal π, by default the prior p,
     weighs    w_k ← W_k p(x_{t+1} | x_≤t, z_≤t) p(z_t) / π(z_t), whose sum over k estimates
               p(x_{t+1} | x_≤t), and W_k = w_k / Σ_j w_j,
     resamples where the effective sample size 1 / Σ_k W_k² falls under a share of K: K particles are
@@ -33,7 +34,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ftmodel.inference.bounds import row_ids, sampled_probability, token_nll
+from ftmodel.inference.bounds import (
+    log_density_ratio,
+    prior_probability,
+    row_ids,
+    sampled_probability,
+    token_nll,
+)
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
@@ -56,13 +63,6 @@ def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
     k = weights.shape[1]
     points = (uniform[:, None] + torch.arange(k, device=weights.device)) / k
     return torch.searchsorted(weights.cumsum(1), points, right=True).clamp_(max=k - 1)
-
-
-def log_density_ratio(bits: Tensor, q: Tensor) -> Tensor:
-    """log p(z) / π(z), (…), of z with ``bits`` (…, H), under the uniform prior p and a proposal π
-    whose bits are 1 with probability q (…, H).
-    """
-    return -(2 * torch.where(bits, q, 1 - q)).log().sum(-1)
 
 
 class Particles:
@@ -122,18 +122,20 @@ def filtering_bound(
         segment_ids: as in ``latent_bounds``.
         resample_below: the effective sample size under which particles are resampled, as a share
             of K; 0 never resamples, which leaves the prior-sample bound.
-        proposal: what the encoder's logits are multiplied by to propose z: 0 is the prior, 1 the
-            posterior.
+        proposal: the share of the encoder's logits in those that propose z, the rest being the
+            prior's: 0 is the prior, 1 the posterior.
     """
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
     x = model.lower(inputs, positions)
-    q = torch.full_like(x[..., :1], 0.5, dtype=torch.float64)  # P(bit = 1), (B, T, 1 or H)
+    p = q = prior_probability(model, x)  # P(bit = 1), (B, T, 1 or H)
     if proposal:
-        q = sampled_probability(proposal * model.latent.encode(x, positions))
+        logits, prior = model.latent.encode(x, positions), model.latent.prior_logits(x)
+        logits = proposal * logits + (0 if prior is None else (1 - proposal) * prior)
+        q = sampled_probability(logits)
     bits = torch.stack([draw() < q for _ in range(particles)], dim=2).flatten(0, 1)
     z, x = pack_bits(bits), x.flatten(0, 1)  # (B · T, K), (B · T, D)
-    log_ratio = log_density_ratio(bits, q.flatten(0, 1)[:, None])
+    log_ratio = log_density_ratio(bits, *(each.flatten(0, 1)[:, None] for each in (p, q)))
     uniform = draw()[..., 0].flatten().double()
     lengths, tokens = tokens_by_chunk(row_ids(inputs) if segment_ids is None else segment_ids)
     longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows

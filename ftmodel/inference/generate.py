@@ -28,7 +28,7 @@ class ActiveRows:
     index: Tensor | slice  # into all rows
     cache: list[LayerCache]
     padding: Tensor | None  # (b,)
-    codes: Tensor | None  # (N, b)
+    noise: Tensor | None  # (N, b, H), of z
     draws: Tensor | None  # (N, b), of tokens
     rounded: RoundedWeights | None
 
@@ -39,10 +39,10 @@ class ActiveRows:
 
     def select(self, rows: Tensor, index: Tensor) -> "ActiveRows":
         """Of these only ``rows``, which are ``index`` of all rows."""
-        codes, draws = (None if x is None else x[:, rows] for x in (self.codes, self.draws))
+        noise, draws = (None if x is None else x[:, rows] for x in (self.noise, self.draws))
         padding = None if self.padding is None else self.padding[rows]
         cache = [layer.select(rows, layer.capacity) for layer in self.cache]
-        return ActiveRows(self.model, index, cache, padding, codes, draws, self.rounded)
+        return ActiveRows(self.model, index, cache, padding, noise, draws, self.rounded)
 
 
 @torch.inference_mode()
@@ -102,7 +102,7 @@ def generate(
                 rows, token = rows.select(active, index[active]), token[active]
         if i + 1 < n_new:
             token.clamp_(max=vocabulary - 1)  # checked once at the end: a check waits for the GPU
-            hidden = rows.decoder.read(token, None if rows.codes is None else rows.codes[i])
+            hidden = rows.decoder.read(token, None if rows.noise is None else rows.noise[i])
     check_tokens(tokens[:, p:], vocabulary)
     return tokens
 
@@ -148,13 +148,13 @@ def prefill(
     """
     (b, p), device = prompt.shape, prompt.device
     padding = padding.to(device) if padding is not None and padding.any() else None
-    noise = codes = draws = None
+    noise = later = draws = None
     if model.latent is not None:
         noise = z.noise((b, p + n_new, model.config.latent_bits), generator, padding).to(device)
-        codes = z.codes(noise[:, p:]).to(device).t()  # (N, B)
+        later = z.of_new_tokens(noise[:, p:]).to(device).transpose(0, 1)
         noise = noise[:, :p]
     if temperature:
         draws = token_draws(generator, b, n_new).to(device)
     cache = model.new_cache(p + n_new)
     hidden = model(prompt, noise=noise, cache=cache, padding=padding).hidden[:, -1]
-    return ActiveRows(model, slice(None), cache, padding, codes, draws, rounded), hidden
+    return ActiveRows(model, slice(None), cache, padding, later, draws, rounded), hidden

@@ -1,7 +1,7 @@
 """Where the z of a generation comes from: the prior, a seed, given codes, or given noise.
 
-The z of the prompt's positions is always sampled from the encoder's bits with noise, bit h being
-[noise_h < p_h]; the z of new tokens is of the prior, bits [noise_h < 1/2], or given as codes.
+All of them give noise. With it the z of the prompt's positions is sampled from the encoder, bit h
+being [noise_h < q_h], and that of new tokens from the prior, [noise_h < p_h].
 
 Shapes: B rows, P prompt tokens, N new tokens, T = P + N, H latent bits.
 """
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.model.mapper import pack_bits
+from ftmodel.model.mapper import pinned_noise
 
 Shape = tuple[int, int, int]  # B, T, H
 
 
 class LatentSource(ABC):
-    """Noise for the prompt's z, and codes for the new tokens' z."""
+    """Noise for the z of all positions."""
 
     @abstractmethod
     def noise(
@@ -31,12 +31,13 @@ class LatentSource(ABC):
         Raises ValueError if this source cannot give such noise.
         """
 
-    def codes(self, noise: Tensor) -> Tensor:
-        """z of new tokens (B, N), or more, of their noise (B, N, H): uniform over 0 … 2^H − 1.
+    def of_new_tokens(self, noise: Tensor) -> Tensor:
+        """What samples the z of new tokens, given their part (B, N, H) of ``noise``: the same, or
+        −1 where a bit of given codes is set and 1 where it is not.
 
-        Raises ValueError if this source cannot give such codes.
+        Raises ValueError if the codes cannot be those of such tokens.
         """
-        return pack_bits(noise < 0.5)
+        return noise
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Codes(LatentSource):
     ) -> Tensor:
         return FromPrior().noise(shape, generator, padding)
 
-    def codes(self, noise: Tensor) -> Tensor:
+    def of_new_tokens(self, noise: Tensor) -> Tensor:
         z, (rows, new, bits) = self.z, noise.shape
         if z.is_floating_point() or (z.dim() == 2 and z.shape[0] not in (1, rows)) or z.dim() > 2:
             raise ValueError(f"codes must be integers (N,) or ({rows}, N), not {tuple(z.shape)}")
@@ -99,7 +100,7 @@ class Codes(LatentSource):
             raise ValueError(f"{z.shape[-1]} codes cannot pin {new} new tokens")
         if bits < 64 and z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:
             raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
-        return z.expand(rows, -1)
+        return pinned_noise(z.expand(rows, -1), bits)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.inference.bounds import sampled_probability, token_nll
+from ftmodel.inference.bounds import prior_probability, sampled_probability, token_nll
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
@@ -36,12 +36,15 @@ def another_document(document: Tensor, generator: Generator) -> Tensor:
     return torch.multinomial(others, 1, generator=generator)[:, 0]
 
 
-def codes_by_source(codes: Tensor, bits: int, donor: Tensor, generator: Generator) -> SwappedCE:
-    """Codes (S, T) of each source, given those of the texts' own posterior; H = bits."""
+def codes_by_source(q: Tensor, p: Tensor, donor: Tensor, generator: Generator) -> SwappedCE:
+    """Codes (S, T) of each source, given the probabilities (S, T, H) of the bits of the texts' own
+    posterior, and p (S, T, H) or (S, T, 1) of the prior.
+    """
+    codes = pack_bits(torch.rand(q.shape, generator=generator) < q)
     order = torch.rand(codes.shape, generator=generator).argsort(1)
     return SwappedCE(
         own=codes,
-        prior=pack_bits(torch.rand(*codes.shape, bits, generator=generator) < 0.5),
+        prior=pack_bits(torch.rand(q.shape, generator=generator) < p),
         other=codes[donor],
         permuted=codes.gather(1, order),
     )
@@ -68,21 +71,13 @@ def swapped_ce(
     device, length = texts.device, texts.shape[1] - 1
     positions = model.positions(0, length, device)
 
-    def lower(part: Tensor) -> Tensor:
-        return model.lower(part[:, :-1], positions)
-
-    encoded = [model.latent.encode(lower(part), positions) for part in texts.split(rows)]
-    q = sampled_probability(torch.cat(encoded)).cpu()
-    drawn = [
-        codes_by_source(
-            pack_bits(torch.rand(q.shape, generator=generator) < q), q.shape[-1], donor, generator
-        )
-        for _ in range(samples)
-    ]
+    below = [model.lower(part[:, :-1], positions) for part in texts.split(rows)]
+    q = torch.cat([sampled_probability(model.latent.encode(x, positions)).cpu() for x in below])
+    p = torch.cat([prior_probability(model, x).cpu() for x in below])
+    drawn = [codes_by_source(q, p, donor, generator) for _ in range(samples)]
     sums = {field.name: torch.zeros(len(texts)).double() for field in fields(SwappedCE)}
-    for index in torch.arange(len(texts)).split(rows):
+    for index, x in zip(torch.arange(len(texts)).split(rows), below, strict=True):
         part = texts[index.to(device)]
-        x = lower(part)
         for codes in drawn:
             for name, total in sums.items():
                 r = model.latent.embed(getattr(codes, name)[index].to(device))

@@ -7,15 +7,31 @@ import torch
 from torch import Tensor, nn
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Gradient, Map
+from ftmodel.model.latent_design import Gradient, Map, Prior
 from ftmodel.model.layers import Block, Positions
-from ftmodel.model.mapper import binary_mapper
+from ftmodel.model.mapper import binary_mapper, pack_bits
 from ftmodel.model.mapper_variants import embedding, linear_mapper, sampled_mapper
 from ftmodel.model.product import Linear
 
 
+class LearnedPrior(nn.Module):
+    """Logits of the bits of z_t given the tokens up to t; at first all 0, as of the uniform one."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.readout = Linear(config.d_model, config.latent_bits)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (…, H), float32, of the lower half's causal activations x (…, D)."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self.readout(self.norm(x)).float()
+
+
 class Latent(nn.Module):
-    """Encoder of z from the lower half's activations, and the post-sampler that embeds z."""
+    """Encoder of z from the lower half's activations, its prior, and the post-sampler that embeds
+    z.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -26,6 +42,7 @@ class Latent(nn.Module):
         self.design, bits = config.latent, config.latent_bits
         rows = bits if self.design.map == Map.linear else 1 << bits
         self.post_sampler = nn.Parameter(torch.empty(rows, config.d_model))
+        self.prior = LearnedPrior(config) if self.design.prior == Prior.learned else None
 
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
         """Logits o (B, T, H) of the bits of z. Every position reads all of x (B, T, D), or all of
@@ -46,6 +63,19 @@ class Latent(nn.Module):
         if self.design.gradient == Gradient.all_codes:
             return binary_mapper(o, noise, self.post_sampler)
         return sampled_mapper(o, noise, self.post_sampler, self.design.gradient)
+
+    def prior_logits(self, x: Tensor) -> Tensor | None:
+        """Logits (…, H) of the prior's bits, given activations x (…, D) of the lower half; None for
+        the uniform prior, whose logits are 0.
+        """
+        return None if self.prior is None else self.prior(x)
+
+    def draw(self, noise: Tensor, x: Tensor) -> Tensor:
+        """z (…) of the prior given x (…, D): bits [noise_h < p_h] of ``noise`` (…, H), uniform on
+        [0, 1); −1 sets a bit and 1 clears it.
+        """
+        logits = self.prior_logits(x)
+        return pack_bits(noise < (0.5 if logits is None else logits.sigmoid()))
 
     def embed(self, codes: Tensor) -> Tensor:
         """Embedding r (…, D) of given z (…)."""

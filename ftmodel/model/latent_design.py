@@ -22,6 +22,15 @@ class Map(StrEnum):
     linear = "linear"  # Σ_h ± a vector for each of the H bits
 
 
+class Prior(StrEnum):
+    """What z is drawn from in generation, and what its KL is taken to."""
+
+    uniform = "uniform"  # over the 2^H codes (the paper)
+    learned = (
+        "learned"  # given the tokens so far: each bit's logit is read from x_t below the latent
+    )
+
+
 class Gradient(StrEnum):
     """How the gradient of r reaches the logits of the bits; the last two are negative controls,
     which public re-implementations of the paper use.
@@ -50,10 +59,11 @@ MOST_BITS = {Map.table: 24, Map.linear: 64}
 
 @dataclass
 class LatentDesign:
-    """How z is encoded in r, injected, limited and learned. Each setting may be given as a word."""
+    """How z is embedded, drawn, injected, limited and learned. Settings may be given as words."""
 
     inject: Inject = Inject.kv
     map: Map = Map.table
+    prior: Prior = Prior.uniform
     free_bits: FreeBits = FreeBits.token
     gradient: Gradient = Gradient.all_codes
 
@@ -69,6 +79,7 @@ class LatentDesign:
 KINDS: dict[str, type[StrEnum]] = {
     "inject": Inject,
     "map": Map,
+    "prior": Prior,
     "free_bits": FreeBits,
     "gradient": Gradient,
 }

@@ -34,6 +34,13 @@ def pack_bits(bits: Tensor) -> Tensor:
     return (bits.long() * weights).sum(-1)
 
 
+def pinned_noise(codes: Tensor, bits: int) -> Tensor:
+    """Noise (…, H) that samples the given codes (…) whatever the probabilities of their H bits are:
+    −1 sets a bit and 1 clears it.
+    """
+    return 1.0 - 2 * (codes[..., None] >> torch.arange(bits, device=codes.device) & 1)
+
+
 def code_probabilities(p: Tensor) -> Tensor:
     """G (…, 2^H): probability of each code when bit h is 1 with probability p[…, h]."""
     g = p.new_ones(*p.shape[:-1], 1)

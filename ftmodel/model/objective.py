@@ -17,13 +17,15 @@ from ftmodel.model.transformer import FreeTransformer
 LN2 = log(2.0)
 
 
-def kl_per_bit(o: Tensor) -> Tensor:
-    """KL(Bernoulli(sigmoid(o)) ‖ Bernoulli(1/2)) = ln 2 − entropy, nats, same shape as o.
+def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
+    """KL(Bernoulli(q) ‖ Bernoulli(p)), nats, same shape as o: cross-entropy − entropy, where q =
+    sigmoid(o), and p = sigmoid(``prior``), or 1/2 for None.
 
-    The bits of z are independent, so the sum over H is the KL of z to the uniform prior.
+    The bits of z are independent, so the sum over H is the KL of z to its prior.
     """
-    entropy = F.softplus(o) - o * o.sigmoid()
-    return LN2 - entropy
+    q = o.sigmoid()
+    entropy = F.softplus(o) - o * q
+    return (LN2 if prior is None else F.softplus(prior) - prior * q) - entropy
 
 
 def free_bits(
@@ -81,7 +83,7 @@ def training_loss(
     if out.bit_logits is None:
         return Loss(ce, ce)
     assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
-    kl = kl_per_bit(out.bit_logits).sum(-1)  # (B, T)
+    kl = kl_per_bit(out.bit_logits, out.prior_logits).sum(-1)  # (B, T)
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents)
     return Loss(ce + hinge, ce, kl.mean(), hinge)
 

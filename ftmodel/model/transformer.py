@@ -24,13 +24,14 @@ from ftmodel.model.product import Linear
 
 @dataclass
 class Output:
-    """Of a forward pass. A baseline has neither codes nor bit_logits; given codes, the encoder does
-    not run and there are no bit_logits.
+    """Of a forward pass. A baseline has neither codes nor logits of them; unless z is sampled from
+    the encoder, it does not run and there are no logits.
     """
 
     hidden: Tensor  # (B, T, D), normalised, ready for the read-out
     codes: Tensor | None = None  # z (B, T)
     bit_logits: Tensor | None = None  # o (B, T, H)
+    prior_logits: Tensor | None = None  # (B, T, H) with bit_logits, unless the prior is uniform
 
 
 class FreeTransformer(nn.Module):
@@ -68,6 +69,9 @@ class FreeTransformer(nn.Module):
             std = 0.02
             if name.startswith("embedding"):
                 std = self.config.embedding_std
+            elif name == "latent.prior.readout.weight":
+                nn.init.zeros_(parameter)
+                continue
             elif name.startswith("latent") and name != "latent.zeta":  # the norm rescales zeta
                 std = self.config.latent_std
                 if name.endswith("post_sampler"):
@@ -110,6 +114,7 @@ class FreeTransformer(nn.Module):
         cache: list[LayerCache] | None = None,
         documents: Tensor | None = None,
         padding: Tensor | None = None,
+        prior_noise: Tensor | None = None,
     ) -> Output:
         """Activations after tokens (B, T).
 
@@ -119,9 +124,9 @@ class FreeTransformer(nn.Module):
         first, are read by no other position; the output there is meaningless. Masks cost time: pass
         None for rows without padding.
 
-        The z of a Free Transformer is either sampled from its encoder with ``noise`` (B, T, H)
-        uniform on [0, 1) (training, prefill), or given as ``codes`` (B, T) (generation from the
-        prior). A baseline takes neither.
+        The z of a Free Transformer is sampled from its encoder with ``noise`` (B, T, H), uniform on
+        [0, 1) (training, prefill), or drawn from its prior with such ``prior_noise`` (generation),
+        or given as ``codes`` (B, T). A baseline takes none of them.
 
         Raises ValueError if ``documents`` is given with ``cache`` or ``padding``: their rows are of
         one document.
@@ -132,15 +137,21 @@ class FreeTransformer(nn.Module):
         positions = self.positions(start, length, tokens.device, documents, padding)
         x = self.lower(tokens, positions, cache)
         if self.latent is None:
-            assert noise is None and codes is None, "a baseline has no latent"
+            assert noise is None and codes is None and prior_noise is None, "a baseline has no z"
             return Output(self.upper(x, None, positions, cache))
-        assert (noise is None) != (codes is None), "z comes from noise or from codes, not both"
+        given = [z is not None for z in (noise, codes, prior_noise)]
+        assert sum(given) == 1, (
+            "z comes from the encoder, the prior, or codes, and from one of them"
+        )
+        if prior_noise is not None:
+            codes = self.latent.draw(prior_noise, x)
         if codes is not None:
             return Output(self.upper(x, self.latent.embed(codes), positions, cache), codes)
         assert noise is not None
         o = self.latent.encode(x, positions)
         r, codes = self.latent.sample(o, noise)
-        return Output(self.upper(x, r, positions, cache), codes, o)
+        hidden = self.upper(x, r, positions, cache)
+        return Output(hidden, codes, o, self.latent.prior_logits(x))
 
     def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None]:
         """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream, and the

@@ -114,7 +114,7 @@ class LastThird:
 
 @dataclass(frozen=True)
 class Between:
-    at_least: float
+    at_least: float | None = None
     at_most: float | None = None
 
 

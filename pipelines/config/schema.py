@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map
+from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map, Prior
 from pipelines.config import derived
 from pipelines.config.derived import Budget
 from pipelines.config.init_from import InitFrom
@@ -74,6 +74,7 @@ class DesignChanges:
 
     inject: Inject | None = None
     map: Map | None = None
+    prior: Prior | None = None
     free_bits: FreeBits | None = None
     gradient: Gradient | None = None
 

@@ -52,19 +52,24 @@ def encode(
 ) -> Encoded:
     """The logits of the bits of chunks, each read alone, ``rows`` rows at once."""
     assert model.latent is not None
-    logits, tokens, lengths, documents = [], [], [], []
+    logits, kl, tokens, lengths, documents = [], [], [], [], []
     for batch in packed(chunks, model.config.context, rows):
         inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
         positions = model.positions(0, inputs.shape[1], device, ids)
-        o = model.latent.encode(model.lower(inputs, positions), positions).cpu()
+        x = model.lower(inputs, positions)
+        o = model.latent.encode(x, positions)
+        of_bits = kl_per_bit(o, model.latent.prior_logits(x)).cpu()
         for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
-            logits.append(o[row, start : start + len(chunk)])
+            here = row, slice(start, start + len(chunk))
+            logits.append(o[here].cpu())
+            kl.append(of_bits[here])
             tokens.append(torch.from_numpy(chunk.tokens))
             lengths.append(len(chunk))
             documents.append(chunk.document)
     repeats = torch.tensor(lengths)
     return Encoded(
         o=torch.cat(logits),
+        kl=torch.cat(kl),
         tokens=torch.cat(tokens),
         chunk=torch.arange(len(lengths)).repeat_interleave(repeats),
         document=torch.tensor(documents).repeat_interleave(repeats),
@@ -86,7 +91,7 @@ def informative_bits(
     encoded: Encoded, chunks: list[Chunk], shards: Shards, seed: int
 ) -> list[InformativeBit]:
     """The bits with the largest KL, but for idle ones."""
-    kl = kl_per_bit(encoded.o.double()) / LN2  # (n, H)
+    kl = encoded.kl.double() / LN2  # (n, H)
     ranked = kl.mean(0).argsort(descending=True, stable=True)[:BITS].tolist()
     single = []
     for lag in (0, 1):

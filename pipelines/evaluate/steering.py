@@ -7,7 +7,7 @@ from ftmodel.analysis.label_information import permutation_test
 from ftmodel.analysis.steering import distances, mean_distance, steered
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
-from ftmodel.model.mapper import pack_bits
+from ftmodel.model.mapper import pack_bits, pinned_noise
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Steering
@@ -56,9 +56,8 @@ def continuations(
     source: LatentSource = FromPrior()
     if bits := model.config.latent_bits:
         of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
-        ones = z[:, None] >> torch.arange(bits) & 1  # (R, H)
-        pinned = 1.0 - 2 * ones  # noise below any probability, or above
-        source = Noise(torch.cat((of_prompt, pinned[:, None].expand(-1, new, -1)), dim=1))
+        pinned = pinned_noise(z, bits)[:, None].expand(-1, new, -1)
+        source = Noise(torch.cat((of_prompt, pinned), dim=1))
     sequences = generate(
         model,
         prompt.expand(len(z), -1),

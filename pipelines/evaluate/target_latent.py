@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from ftmodel.analysis import latent_probe
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
+from ftmodel.model.latent_design import Prior
 from ftmodel.model.objective import LN2, kl_per_bit
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import is_valid, mean_position, noise_overlap
@@ -45,16 +46,21 @@ def measure(context: Context) -> None:
 
 
 @torch.inference_mode()
-def bit_logits(
+def encode(
     model: FreeTransformer, rows: Tensor, settings: Settings, device: torch.device
-) -> Tensor:
-    """The encoder's logits o (n, T, H) of sequences (n, T + 1), all but the last token read."""
+) -> tuple[Tensor, Tensor]:
+    """The encoder's logits o of sequences (n, T + 1), all but the last token read, and the KL of
+    each bit, nats; (n, T, H) both.
+    """
     assert model.latent is not None
-    context, logits = model.config.context, []
+    context, logits, kl = model.config.context, [], []
     for part in rows[:, :-1].split(max(1, settings.batch_tokens // context)):
         positions = model.positions(0, context, device)
-        logits.append(model.latent.encode(model.lower(part.to(device), positions), positions).cpu())
-    return torch.cat(logits)
+        x = model.lower(part.to(device), positions)
+        o = model.latent.encode(x, positions)
+        logits.append(o.cpu())
+        kl.append(kl_per_bit(o, model.latent.prior_logits(x)).cpu())
+    return torch.cat(logits), torch.cat(kl)
 
 
 def latent_figures(
@@ -65,21 +71,22 @@ def latent_figures(
     """
     rng = generator(settings.seed, Purpose.LATENT)
     rows, starts = sample_with_starts(settings.probe_sequences, rng)
-    probabilities = bit_logits(model, rows, settings, device).sigmoid()
-    probe = latent_probe.fit(probabilities, starts, STARTS)
+    probe = latent_probe.fit(encode(model, rows, settings, device)[0].sigmoid(), starts, STARTS)
 
     rows, starts = sample_with_starts(max(2, settings.probe_sequences // TRAINED), rng)
-    o = bit_logits(model, rows, settings, device)
+    o, kl = encode(model, rows, settings, device)
     bits = (torch.rand(o.shape, generator=rng) < o.sigmoid()).long()
     result = latent_probe.evaluate(probe, bits, starts)
-    kl_bits = kl_per_bit(o).sum(-1) / LN2
+    kl_bits = kl.sum(-1) / LN2
     # the token that the target begins with is predicted one position before it
+    # the probe compares with fair bits
+    uniform = model.config.latent.prior == Prior.uniform
     from_start = ByOffset(*latent_probe.mean_by_offset(kl_bits, PROMPT - 1 + starts))
     some = slice(RECONSTRUCTED)
     figures = LatentFigures(
         start_bits=result.label_bits[-1],
         start_entropy=log2(STARTS),
-        aggregate_bits=Between(result.aggregate_bits, elbo_gap),
+        aggregate_bits=Between(result.aggregate_bits if uniform else None, elbo_gap),
         reconstruction=reconstruction(model, rows[some], bits[some], rng, device),
     )
     return figures, LatentDetails([*result.label_bits], [*result.next_bits], from_start)

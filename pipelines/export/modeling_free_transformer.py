@@ -21,7 +21,6 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ftmodel.model.latent import Latent
 from ftmodel.model.layers import LayerCache
-from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig
 
@@ -188,7 +187,7 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         out = self.model(
             input_ids,
             noise=noise if encode_prompt else None,
-            codes=None if encode_prompt else pack_bits(noise < 0.5),
+            prior_noise=None if encode_prompt else noise,
             cache=None if cache is None else [CachedLayer(cache, i) for i in layers],
             padding=padding,
         )

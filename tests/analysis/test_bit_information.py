@@ -29,6 +29,7 @@ def encoded(tokens, o, documents=None):
     chunk = torch.arange(count).repeat_interleave(length)
     return Encoded(
         o=o.flatten(0, 1),
+        kl=torch.zeros_like(o.flatten(0, 1)),
         tokens=tokens.flatten(),
         chunk=chunk,
         document=chunk if documents is None else documents.repeat_interleave(length),
@@ -124,7 +125,7 @@ def test_a_token_further_on_lies_in_the_same_chunk(rng):
     lengths = [2, 4, 1]
     tokens = torch.tensor([10 * c + i for c, n in enumerate(lengths) for i in range(n + 1)])
     chunk = torch.tensor([c for c, n in enumerate(lengths) for _ in range(n)])
-    sample = Encoded(torch.zeros(7, 1), tokens, chunk, chunk)
+    sample = Encoded(torch.zeros(7, 1), torch.zeros(7, 1), tokens, chunk, chunk)
     own = [10 * c + i for c, n in enumerate(lengths) for i in range(n)]
     for lag in range(6):
         here, there = sample.after(lag)

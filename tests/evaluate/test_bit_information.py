@@ -31,15 +31,17 @@ def shards():
 
 
 def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks):
-    model = make_model().eval()
+    model = make_model(latent={"prior": "learned"}).eval()
     encoded = encode(model, chunks, 2, CPU)
     assert len(list(packed(chunks, 16, 2))) > 1, "one batch would test little"
     start = 0
     for number, chunk in enumerate(chunks):
         part = slice(start, start + len(chunk))
         inputs = torch.from_numpy(chunk.tokens[None, :-1])
-        o = model(inputs, noise=torch.zeros(1, len(chunk), 3)).bit_logits[0].detach()
-        torch.testing.assert_close(encoded.o[part], o, atol=1e-5, rtol=1e-4)
+        out = model(inputs, noise=torch.zeros(1, len(chunk), 3))
+        o, kl = out.bit_logits.detach(), kl_per_bit(out.bit_logits, out.prior_logits).detach()
+        torch.testing.assert_close(encoded.o[part], o[0], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(encoded.kl[part], kl[0], atol=1e-5, rtol=1e-4)
         assert encoded.chunk[part].tolist() == [number] * len(chunk)
         assert encoded.document[part].tolist() == [chunk.document] * len(chunk)
         start += len(chunk)
@@ -108,7 +110,9 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkey
     """Bit h of z is bit h of the token that is read: of 8 equally likely ones, 3 bits at lag 0."""
     tokens = torch.randint(8, (60, 17), generator=rng)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
-    encoder = SimpleNamespace(encode=lambda x, _: 30 * (2.0 * (x[..., None] >> BIT & 1) - 1))
+    encoder = SimpleNamespace(
+        encode=lambda x, _: 30 * (2.0 * (x[..., None] >> BIT & 1) - 1), prior_logits=lambda x: None
+    )
     model = SimpleNamespace(
         latent=encoder,
         config=SimpleNamespace(context=16),

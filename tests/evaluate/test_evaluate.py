@@ -202,6 +202,9 @@ class Tells(torch.nn.Module):
         super().__init__()
         self.post_sampler, self.embed = latent.post_sampler, latent.embed
 
+    def prior_logits(self, x):
+        return None
+
     def encode(self, x, positions):
         lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()
         o = torch.zeros(*x.shape[:2], 3)

@@ -8,6 +8,7 @@ import torch
 
 from ftmodel.inference.generate import generate
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import kl_per_bit
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import target_task
 from ftmodel.synthetic.target_task import (
@@ -19,18 +20,19 @@ from ftmodel.synthetic.target_task import (
     sample_with_starts,
 )
 from pipelines.artifacts.result_files import plain
-from pipelines.artifacts.results import Reconstruction
+from pipelines.artifacts.results import Between, Reconstruction
 from pipelines.config.schema import Evaluation
-from pipelines.evaluate.target_latent import bit_logits, latent_figures, reconstruction
+from pipelines.evaluate.target_latent import encode, latent_figures, reconstruction
 
 CPU = torch.device("cpu")
 SURE = 30.0  # a logit
 BACK = Reconstruction(1.0)
 
 
-def tiny(latent_bits=1):
+def tiny(latent_bits=1, **changes):
     torch.manual_seed(0)
-    return FreeTransformer(ModelConfig(2, 16, 2, 1, 32, 65, latent_bits=latent_bits), 29).eval()
+    config = ModelConfig(2, 16, 2, 1, 32, 65, latent_bits=latent_bits, **changes)
+    return FreeTransformer(config, 29).eval()
 
 
 def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
@@ -118,11 +120,22 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
 
 
 def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng):
-    model = tiny(3)
+    model = tiny(3, latent={"prior": "learned"})
+    torch.nn.init.normal_(model.latent.prior.readout.weight)
     rows, _ = sample_with_starts(7, rng)
-    o = bit_logits(model, rows, Evaluation(batch_tokens=130), CPU)
-    expected = model(rows[:, :-1], noise=torch.rand(7, 65, 3)).bit_logits
-    torch.testing.assert_close(o, expected.detach())
+    o, kl = encode(model, rows, Evaluation(batch_tokens=130), CPU)
+    expected = model(rows[:, :-1], noise=torch.rand(7, 65, 3))
+    torch.testing.assert_close(o, expected.bit_logits.detach())
+    of_bits = kl_per_bit(expected.bit_logits, expected.prior_logits).detach()
+    torch.testing.assert_close(kl, of_bits)
+    assert of_bits.std() > 0.1
+
+
+def test_under_a_learned_prior_the_aggregate_has_no_bound_from_below():
+    """The probe compares it with fair bits."""
+    model = tiny(3, latent={"prior": "learned"})
+    figures, _ = latent_figures(model, Evaluation(probe_sequences=64), CPU, 7.0)
+    assert figures.aggregate_bits == Between(None, 7.0)
 
 
 def spoken(tokens, ahead=1):

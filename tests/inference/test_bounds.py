@@ -164,7 +164,9 @@ def test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate(o):
         lower=lambda tokens, positions: tokens[..., None].float(),
         upper=lambda x, r, positions: torch.zeros_like(x),
         latent=SimpleNamespace(
-            encode=lambda x, positions: torch.full_like(x, o), embed=lambda codes: codes
+            encode=lambda x, positions: torch.full_like(x, o),
+            prior_logits=lambda x: None,
+            embed=lambda codes: codes,
         ),
     )
     noise = torch.tensor([0.0, 1 - 2.0**-24])[:, None, None]  # sets the bit, and does not
@@ -269,7 +271,9 @@ class KnowsTheCoin:
     readout = SimpleNamespace(weight=torch.eye(3))  # the hidden state is the log-probabilities
 
     def __init__(self):
-        self.latent = SimpleNamespace(encode=self.encode, embed=self.embed)
+        self.latent = SimpleNamespace(
+            encode=self.encode, embed=self.embed, prior_logits=lambda x: None
+        )
 
     def positions(self, start, length, device, documents=None):
         return documents

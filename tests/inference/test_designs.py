@@ -20,6 +20,7 @@ DESIGNS = [
     {"inject": "residual"},
     {"inject": "kv_all"},
     {"map": "linear", "inject": "kv_all"},
+    {"prior": "learned"},
 ]
 ROWS = 4000  # independent estimates
 
@@ -45,8 +46,20 @@ def test_bounds_are_unbiased_and_above_the_nll(make_model, make_tokens, design, 
     assert_near((truth.nll - bounds.prior).exp(), 1.0)
     assert_near(bounds.ce, truth.posterior_ce)
     assert bounds.kl[0].item() == pytest.approx(truth.kl, rel=1e-4)
-    filtered = filtering_bound(model, inputs, targets, 4, draw)
-    assert_near((truth.nll - filtered).exp(), 1.0)
+    for proposal in (0.0, 0.7):
+        filtered = filtering_bound(model, inputs, targets, 4, draw, proposal=proposal)
+        assert_near((truth.nll - filtered).exp(), 1.0)
+
+
+def with_prior(model, prompts, rest, noise):
+    """Codes (3, 8) of the encoder, which reads the prompts alone, and then of the prior."""
+    codes = model(prompts, noise=noise[:, :5]).codes
+    q = 0.5
+    if model.latent.prior is not None:
+        tokens = torch.cat((prompts, rest[:, :-1]), dim=1)
+        x = model.lower(tokens, model.positions(0, 8, tokens.device))[:, 5:]
+        q = model.latent.prior.readout(model.latent.prior.norm(x)).sigmoid()
+    return torch.cat((codes, pack_bits(noise[:, 5:] < q)), dim=1)
 
 
 @torch.no_grad()
@@ -56,9 +69,7 @@ def test_answers_and_generation_follow(make_model, make_tokens, design, rng):
     """
     model, prompts, answers = make_model(latent=design), make_tokens(3, 5), make_tokens(3, 4)
     noise = torch.rand(3, 8, 3, generator=rng)
-    codes = torch.cat(
-        (model(prompts, noise=noise[:, :5]).codes, pack_bits(noise[:, 5:] < 0.5)), dim=1
-    )
+    codes = with_prior(model, prompts, answers, noise)
     rows, lengths = torch.arange(3), torch.full((3,), 4)
     scores = score_answers(model, prompts, None, answers, lengths, rows, [noise]).log_probs[0]
     hidden = model(torch.cat((prompts, answers[:, :-1]), dim=1), codes=codes).hidden[:, 4:]
@@ -66,6 +77,7 @@ def test_answers_and_generation_follow(make_model, make_tokens, design, rng):
     torch.testing.assert_close(scores, log_p.double().sum(1), **CLOSE)
 
     written = generate(model, prompts, 4, generator=rng, z=Noise(noise), temperature=0)
+    codes = with_prior(model, prompts, written[:, 5:], noise)
     logits = model.logits(model(written[:, :-1], codes=codes).hidden)
     assert torch.equal(logits[:, 4:].argmax(-1), written[:, 5:])
 

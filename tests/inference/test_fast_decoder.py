@@ -10,6 +10,7 @@ from ftmodel.inference import fast_decoder
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
 from ftmodel.model.layers import Block
+from ftmodel.model.mapper import pinned_noise
 
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
@@ -57,7 +58,7 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
     plain = PlainDecoder(model, started(model, padding), padding)
     for _ in range(11):
         tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
-        z = codes if model.latent else None
+        z = pinned_noise(codes, 3) if model.latent else None
         hidden, expected = fast.read(tokens, z), plain.read(tokens, z)
         assert expected.std() > 0.5, "activations this small would compare nothing"
         torch.testing.assert_close(hidden, expected, **CLOSE)
@@ -73,7 +74,7 @@ def test_what_it_leaves_in_the_cache_is_what_the_model_leaves(make_model, starte
     for _ in range(3):
         tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
         for reader in readers:
-            reader.read(tokens, codes if model.latent else None)
+            reader.read(tokens, pinned_noise(codes, 3) if model.latent else None)
     for fast, plain in zip(*caches, strict=True):
         assert fast.length == plain.length == 8
         torch.testing.assert_close(fast.keys[:, :, :8], plain.keys[:, :, :8], **CLOSE)
@@ -85,9 +86,9 @@ def test_an_answer_stays_what_it_was_when_more_is_read(make_model, started, rng)
     """Buffers are used again for every token; what was returned is no view of them."""
     model = make_model()
     reader = FastDecoder(model, started(model))
-    first = reader.read(torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6]))
+    first = reader.read(torch.tensor([1, 2, 3]), pinned_noise(torch.tensor([4, 5, 6]), 3))
     kept = first.clone()
-    reader.read(torch.tensor([7, 8, 9]), torch.tensor([0, 1, 2]))
+    reader.read(torch.tensor([7, 8, 9]), pinned_noise(torch.tensor([0, 1, 2]), 3))
     assert torch.equal(first, kept)
 
 
@@ -100,7 +101,11 @@ def test_what_lies_in_a_new_cache_is_never_read(make_model, started):
         layer.keys[:, :, 5:] = layer.values[:, :, 5:] = torch.nan
     reader = FastDecoder(model, cache, PADDING)
     for _ in range(11):
-        assert reader.read(torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6])).isfinite().all()
+        assert (
+            reader.read(torch.tensor([1, 2, 3]), pinned_noise(torch.tensor([4, 5, 6]), 3))
+            .isfinite()
+            .all()
+        )
 
 
 @torch.inference_mode()

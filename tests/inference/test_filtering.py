@@ -170,6 +170,7 @@ class Planted:
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
         encode=lambda x, positions: torch.zeros_like(x),
+        prior_logits=lambda x: None,
         embed=lambda codes: codes[..., None].float(),
     )
 

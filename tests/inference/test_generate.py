@@ -18,14 +18,14 @@ def recorded(monkeypatch):
     """
 
     def record(model):
-        outputs, read = [], FastDecoder.read
+        outputs, upper = [], FastDecoder.upper
 
-        def read_and_record(self, tokens, codes):
-            hidden = read(self, tokens, codes)
+        def read_and_record(self, x, codes):
+            hidden = upper(self, x, codes)
             outputs.append(Output(hidden[:, None], None if codes is None else codes[:, None]))
             return hidden
 
-        monkeypatch.setattr(FastDecoder, "read", read_and_record)
+        monkeypatch.setattr(FastDecoder, "upper", read_and_record)
         model.register_forward_hook(lambda _module, _args, out: outputs.append(out))
         return outputs
 

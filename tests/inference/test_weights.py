@@ -10,6 +10,7 @@ from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
 from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
 from ftmodel.model import product
+from ftmodel.model.mapper import pinned_noise
 
 needs_bf16 = pytest.mark.skipif(not bf16_products(), reason="this CPU does not multiply bfloat16")
 
@@ -47,7 +48,9 @@ def test_by_onednn_every_token_is_read_as_the_model_reads_it(
     fast, plain = FastDecoder(model, caches[0]), PlainDecoder(model, caches[1])
     assert fast.readout.onednn and fast.lower[0].down.onednn
     for t in range(4, 12):
-        hidden, expected = (each.read(tokens[:, t], codes[:, t]) for each in (fast, plain))
+        hidden, expected = (
+            each.read(tokens[:, t], pinned_noise(codes[:, t], 3)) for each in (fast, plain)
+        )
         torch.testing.assert_close(hidden, expected, atol=5e-5, rtol=1e-5)
         torch.testing.assert_close(
             fast.logits(hidden), plain.logits(expected), atol=5e-5, rtol=1e-5
@@ -101,7 +104,7 @@ def test_rounded_weights_move_predictions_by_a_hundredth(
     plain = PlainDecoder(model, caches[1])
     differences, divergences = [], []
     for t in range(4, 12):
-        code = None if z is None else z[:, t]
+        code = None if z is None else pinned_noise(z[:, t], bits)
         got, expected = (each.logits(each.read(tokens[:, t], code)) for each in (fast, plain))
         differences.append((got - expected).square().mean().sqrt() / expected.std())
         p, q = expected.log_softmax(-1), got.log_softmax(-1)

@@ -25,6 +25,47 @@ def test_kl_equals_the_sum_over_all_codes(rng, bits):
     torch.testing.assert_close(kl_per_bit(o).sum(-1), brute)
 
 
+def test_kl_to_a_prior_with_probabilities_of_its_own(rng):
+    """Σ_d q(d) log(q(d) / p(d)), in nats; 0 to itself, and the prior has a gradient."""
+    o, prior = torch.randn(2, 5, 3, generator=rng, dtype=torch.float64) * 2
+    brute = torch.zeros(5, dtype=torch.float64)
+    for code in range(8):
+        ones = torch.tensor([code >> h & 1 for h in range(3)], dtype=torch.bool)
+        q, p = (torch.where(ones, x.sigmoid(), 1 - x.sigmoid()).prod(-1) for x in (o, prior))
+        brute += q * (q / p).log()
+    torch.testing.assert_close(kl_per_bit(o, prior).sum(-1), brute)
+    torch.testing.assert_close(kl_per_bit(o, o), torch.zeros_like(o))
+    torch.testing.assert_close(kl_per_bit(o, torch.zeros_like(o)), kl_per_bit(o))
+    prior.requires_grad_()
+    kl_per_bit(o, prior).sum().backward()
+    torch.testing.assert_close(prior.grad, prior.detach().sigmoid() - o.sigmoid())
+
+
+@pytest.mark.parametrize("o", [1e4, -1e4])
+@pytest.mark.parametrize("prior", [0.0, 20.0, -20.0])
+def test_kl_of_a_certain_bit_is_the_surprise_of_it(o, prior):
+    logits = torch.tensor([o, prior], requires_grad=True)
+    kl = kl_per_bit(*logits)
+    kl.backward()
+    surprise = F.softplus(torch.tensor(prior if o < 0 else -prior)).item()
+    assert kl.item() == pytest.approx(surprise, abs=2e-3) and logits.grad.isfinite().all()
+
+
+def test_the_loss_takes_the_kl_to_the_learned_prior(make_model, batch):
+    inputs, targets, noise = batch
+    model = make_model(latent={"prior": "learned"})
+    out = model(inputs, noise)
+    assert out.prior_logits.std() > 0.3
+    loss = training_loss(model, inputs, targets, noise, 0.0)
+    kl = kl_per_bit(out.bit_logits.double(), out.prior_logits.double()).sum(-1).mean()
+    assert loss.kl.item() == loss.hinge.item() == pytest.approx(kl.item(), rel=1e-5)
+    loss.hinge.backward()
+    for name, parameter in model.named_parameters():
+        below = name.startswith(("embedding", "blocks.0", "blocks.1", "latent"))
+        reached = parameter.grad is not None and parameter.grad.abs().max() > 0
+        assert reached == (below and not name.endswith("post_sampler")), name
+
+
 @pytest.mark.parametrize(
     ("p", "nats"), [(0.5, 0.0), (0.75, LN2 + 0.75 * log(0.75) + 0.25 * log(0.25))]
 )

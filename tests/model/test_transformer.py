@@ -69,6 +69,10 @@ class Reference:
         y = self.block("latent.encoder_block", zeta, x, causal=False)
         return self.norm(y, "latent.norm.weight") @ self.w["latent.readout.weight"].T
 
+    def prior_logits(self, tokens):
+        x = self.norm(self.lower(tokens), "latent.prior.norm.weight")
+        return x @ self.w["latent.prior.readout.weight"].T
+
     def map_bits(self, o, noise):
         """Codes (B, T), and Y + G − detach(G) over all of them (B, T, 2^H); in the controls only
         that of the sampled code has a gradient, that of Y log G or of Y G.
@@ -149,6 +153,35 @@ def test_forward_equals_algorithm_2(make_model, make_tokens, noise, training, sh
     torch.testing.assert_close(out.bit_logits, bit_logits.float(), atol=5e-5, rtol=1e-5)
     assert torch.equal(out.codes, codes)
     torch.testing.assert_close(model.logits(out.hidden), logits.float(), atol=5e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise):
+    """By the activations below the block that reads z; z of the prior is drawn with its bits."""
+    model, tokens = make_model(latent={"prior": "learned"}, latent_block=2), make_tokens(2, 7)
+    out = model(tokens, noise)
+    expected = Reference(model).prior_logits(tokens)
+    torch.testing.assert_close(out.prior_logits, expected.float(), atol=5e-5, rtol=1e-5)
+    drawn = model(tokens, prior_noise=noise)
+    codes = sum((noise[..., h] < expected[..., h].sigmoid()).long() << h for h in range(3))
+    assert torch.equal(drawn.codes, codes)
+    torch.testing.assert_close(drawn.hidden, model(tokens, codes=codes).hidden)
+    tokens[:, 4:] = 10 - tokens[:, 4:]
+    assert torch.equal(model(tokens, noise).prior_logits[:, :4], out.prior_logits[:, :4])
+
+
+def test_a_learned_prior_is_uniform_at_first(make_tokens, noise):
+    shape = dict(n_layers=2, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)
+    uniform, learned = (
+        FreeTransformer(ModelConfig(**shape, latent_bits=3, latent={"prior": prior}), 11)
+        for prior in ("uniform", "learned")
+    )
+    assert not learned(make_tokens(2, 7), noise).prior_logits.any()
+    assert uniform(make_tokens(2, 7), noise).prior_logits is None
+    assert set(learned.state_dict()) - set(uniform.state_dict()) == {
+        "latent.prior.norm.weight",
+        "latent.prior.readout.weight",
+    }
 
 
 @torch.no_grad()

@@ -18,10 +18,21 @@ class Exact:
         o = model(inputs[None], noise=torch.zeros(1, t, h)).bit_logits[0].double()
         ones = (z[..., None] >> torch.arange(h) & 1).bool()  # (2^{H T}, T, H)
         self.q = torch.where(ones, o.sigmoid(), 1 - o.sigmoid()).prod(-1).prod(-1)
-        self.nll = -(-self.ce).exp().mean().log().item()
+        bit = self.prior_probability(model, inputs)  # (T, H), or a half
+        self.p = torch.where(ones, bit, 1 - bit).prod(-1).prod(-1)
+        self.nll = -(self.p * (-self.ce).exp()).sum().log().item()
         self.posterior_ce = (self.q * self.ce).sum().item()
-        self.kl = (self.q * (self.q * len(z)).log()).sum().item()
-        self.prior_ce = self.ce.mean().item()
+        self.kl = (self.q * (self.q / self.p).log()).sum().item()
+        self.prior_ce = (self.p * self.ce).sum().item()
+
+    def prior_probability(self, model, inputs):
+        """sigmoid(W norm(x_t)), from the blocks below the one that reads z."""
+        if model.config.latent.prior == "uniform":
+            return torch.tensor(0.5, dtype=torch.float64)
+        x = model.lower(inputs[None], model.positions(0, len(inputs), inputs.device))[0].double()
+        x = x / (x.square().mean(-1, keepdim=True) + model.config.norm_eps).sqrt()
+        w = {name: each.double() for name, each in model.latent.prior.state_dict().items()}
+        return (x * w["norm.weight"] @ w["readout.weight"].T).sigmoid()
 
 
 def assert_near(values, expected):

@@ -4,7 +4,6 @@ import torch
 from omegaconf import OmegaConf
 
 from ftmodel.model.latent_design import Gradient, LatentDesign
-from ftmodel.model.mapper import pack_bits
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.config.load import load_experiment
@@ -13,7 +12,13 @@ from pipelines.export.build import main as export
 from tests.support.remote_code import load, modules_in
 from tests.support.training import RUN, tracked_runs, train_run
 
-WORDS = {"inject": "kv_all", "map": "linear", "free_bits": "sequence", "gradient": "score"}
+WORDS = {
+    "inject": "kv_all",
+    "map": "linear",
+    "prior": "learned",
+    "free_bits": "sequence",
+    "gradient": "score",
+}
 
 
 @torch.no_grad()
@@ -37,7 +42,8 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path):
 
     export(RUN, "hf", None, None)
     tokens, noise = torch.randint(10, (2, 7)), torch.rand(2, 7, 40)
-    expected = model.logits(model(tokens, codes=pack_bits(noise < 0.5)).hidden)
+    expected = model.logits(model(tokens, prior_noise=noise).hidden)
+    assert model.latent.prior.readout.weight.any(), "training does not leave it at 0"
     with modules_in(tmp_path / "modules"):
         logits = load(workspace / "exports/smoke" / RUN)(tokens, latent_noise=noise).logits
     assert (logits - expected).abs().max() < 1e-5 * expected.std()

@@ -160,8 +160,8 @@ WRONG = [
     Wrong(
         "z from the encoder said to be from the prior",
         START,
-        "zip((torch.zeros_like(o), o), noise, strict=True)",
-        "zip((o, o), noise, strict=True)",
+        "latent.embed(latent.draw(noise[0], x))",
+        "latent.sample(o, noise[0])[0]",
         BEGINS + "test_losses_before_the_first_step",
     ),
     Wrong(

@@ -43,8 +43,8 @@ WRONG = [
     ),
     wrong(
         "an exported model whose prior is not uniform",
-        "pack_bits(noise < 0.5)",
-        "pack_bits(noise < 0.4)",
+        "prior_noise=None if encode_prompt else noise,",
+        "prior_noise=None if encode_prompt else noise * 1.2,",
         "test_z_without_noise_are_independent_and_uniform",
     ),
     wrong(

@@ -84,14 +84,14 @@ WRONG = [
         "z of the prompt from the prior",
         "inference/generate.py",
         "model(prompt, noise=noise, cache",
-        "model(prompt, codes=None if noise is None else z.codes(noise), cache",
+        "model(prompt, prior_noise=noise, cache",
         "inference/test_generate.py::test_z_of_the_prompt_comes_from_the_encoder_reading_the_prompt_alone",
     ),
     Wrong(
         "prior not uniform",
-        "inference/latent_source.py",
-        "pack_bits(noise < 0.5)",
-        "pack_bits(noise < 0.4)",
+        "model/latent.py",
+        "0.5 if logits",
+        "0.4 if logits",
         "inference/test_generate.py::test_new_z_is_uniform_over_all_codes",
     ),
     Wrong(
@@ -133,8 +133,8 @@ WRONG = [
     Wrong(
         "pinned codes off by one",
         "inference/generate.py",
-        "codes[i]",
-        "codes[max(i - 1, 0)]",
+        "rows.noise[i]",
+        "rows.noise[max(i - 1, 0)]",
         "inference/test_generate.py::test_given_codes_are_used_in_order",
     ),
     Wrong(
@@ -155,9 +155,9 @@ WRONG = [
     Wrong(
         "z of an answer from the encoder",
         "inference/answers.py",
-        "noise[:, p : p + a - 1] < 0.5",
-        "noise[:, p : p + a - 1]"
-        " < model.latent.encode(lower.x_answer, lower.answer_positions).sigmoid()",
+        "model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer)",
+        "model.latent.sample(model.latent.encode(lower.x_answer, lower.answer_positions),"
+        " noise[:, p : p + a - 1][rows])[1]",
         "inference/test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
     ),
     Wrong(
@@ -213,7 +213,7 @@ WRONG = [
     Wrong(
         "IWAE without its weights",
         "inference/bounds.py",
-        "-ce[-1] + log_prior - log_q",
+        "sums(log_density_ratio(bits, p, q), ids) - ce[-1]",
         "-ce[-1]",
         "inference/test_bounds.py::test_sampled_probability_is_unbiased",
     ),
@@ -227,9 +227,44 @@ WRONG = [
     Wrong(
         "IWAE without the posterior's density",
         "inference/bounds.py",
-        "-ce[-1] + log_prior - log_q",
-        "-ce[-1] + log_prior",
+        "log_density_ratio(bits, p, q), ids)",
+        "torch.where(bits, p, (1 - p).expand_as(q)).log().sum(-1), ids)",
         "inference/test_bounds.py::test_bounds_of_the_coin_itself_reach_its_exact_likelihood",
+    ),
+    Wrong(
+        "bounds under the uniform prior, whatever the prior is",
+        "inference/bounds.py",
+        "if logits is None:",
+        "if True:",
+        "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
+    ),
+    Wrong(
+        "KL to the uniform prior, whatever the prior is",
+        "inference/bounds.py",
+        "sums(kl_of_bits(q, p), ids)",
+        "sums(kl_of_bits(q, torch.full_like(q, 0.5)), ids)",
+        "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
+    ),
+    Wrong(
+        "answers with z of the uniform prior, whatever the prior is",
+        "inference/answers.py",
+        "model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer)",
+        "model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer * 0)",
+        "inference/test_designs.py::test_answers_and_generation_follow",
+    ),
+    Wrong(
+        "generation from the uniform prior, whatever the prior is",
+        "inference/fast_decoder.py",
+        "latent.draw(noise, self.x.x)",
+        "latent.draw(noise, 0 * self.x.x)",
+        "inference/test_designs.py::test_answers_and_generation_follow",
+    ),
+    Wrong(
+        "weights of a proposal against the uniform prior",
+        "inference/filtering.py",
+        "p = q = prior_probability(model, x)",
+        "q = prior_probability(model, x); p = torch.full_like(q, 0.5)",
+        "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
     ),
     Wrong(
         "chunks of a row scored as one",

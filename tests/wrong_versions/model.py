@@ -229,8 +229,8 @@ WRONG = [
     Wrong(
         "KL summed in bf16",
         "model/objective.py",
-        "kl_per_bit(out.bit_logits).sum(-1)",
-        "kl_per_bit(out.bit_logits).bfloat16().sum(-1).float()",
+        "kl_per_bit(out.bit_logits, out.prior_logits).sum(-1)",
+        "kl_per_bit(out.bit_logits, out.prior_logits).bfloat16().sum(-1).float()",
         "model/test_precision.py::test_kl_and_hinge_are_float32",
     ),
     Wrong(
@@ -250,16 +250,39 @@ WRONG = [
     Wrong(
         "KL halved",
         "model/objective.py",
-        "return LN2 - entropy",
-        "return (LN2 - entropy) / 2",
+        "prior * q) - entropy",
+        "prior * q) / 2 - entropy / 2",
         "model/test_objective.py::test_kl_equals_the_sum_over_all_codes",
     ),
     Wrong(
         "KL in bits",
         "model/objective.py",
-        "return LN2 - entropy",
-        "return 1 - entropy / LN2",
+        "prior * q) - entropy",
+        "prior * q) / LN2 - entropy / LN2",
         "model/test_objective.py::test_kl_equals_the_sum_over_all_codes",
+    ),
+    Wrong(
+        "KL of the prior from the encoder",
+        "model/objective.py",
+        "kl_per_bit(out.bit_logits, out.prior_logits)",
+        "kl_per_bit(out.bit_logits if out.prior_logits is None else out.prior_logits,"
+        " None if out.prior_logits is None else out.bit_logits)",
+        "model/test_objective.py::test_the_loss_takes_the_kl_to_the_learned_prior",
+    ),
+    Wrong(
+        "a prior that the KL does not train",
+        "model/objective.py",
+        "kl_per_bit(out.bit_logits, out.prior_logits)",
+        "kl_per_bit(out.bit_logits, out.prior_logits if out.prior_logits is None"
+        " else out.prior_logits.detach())",
+        "model/test_objective.py::test_the_loss_takes_the_kl_to_the_learned_prior",
+    ),
+    Wrong(
+        "a prior that reads what its block adds",
+        "model/transformer.py",
+        "return Output(hidden, codes, o, self.latent.prior_logits(x))",
+        "return Output(hidden, codes, o, self.latent.prior_logits(hidden))",
+        "model/test_transformer.py::test_a_learned_prior_reads_the_tokens_so_far",
     ),
     Wrong(
         "κ taken as nats",

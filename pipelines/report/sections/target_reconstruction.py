@@ -62,8 +62,8 @@ def estimate_cell(estimate: Estimate | None) -> str:
 
 def aggregate_cell(arm: Arm) -> str:
     """Between at least and at most, bits a sequence."""
-    ends = [cell(end, 1) for end in aggregate(arm)]
-    return "–" if ends == ["–", "–"] else " to ".join(ends)
+    least, most = (cell(end, 1) if end else "" for end in aggregate(arm))
+    return f"{least} to {most}" if least and most else f"≤ {most}" if most else "–"
 
 
 def exact_cell(arm: Arm) -> str:
@@ -134,11 +134,12 @@ def worse_sentence(arm: Arm, comparison: Comparison) -> str:
         f"{in_words(comparison)} ({comparison.words})."
     )
     least, most = aggregate(arm)
-    if not least or not most:
+    if not most:
         return f"{said} How far the aggregate posterior is from the prior was not measured."
+    lowest = f"between {fmean(least):.1f} and" if least else "at most"
     return (
-        f"{said} The KL of the aggregate posterior from the prior is between {fmean(least):.1f} "
-        f"and {fmean(most):.1f} bits a sequence; the mean KL of a single sequence’s z, which "
+        f"{said} The KL of the aggregate posterior from the prior is {lowest} "
+        f"{fmean(most):.1f} bits a sequence; the mean KL of a single sequence’s z, which "
         f"contains it, is {sequence_kl(arm):.1f} bits."
     )
 

@@ -8,7 +8,11 @@ import pytest
 from pipelines.artifacts.results import Between
 from pipelines.report.arms import Arm
 from pipelines.report.sections.target_latent import explained, start_sentence
-from pipelines.report.sections.target_reconstruction import prior_sentences, target_table
+from pipelines.report.sections.target_reconstruction import (
+    aggregate_cell,
+    prior_sentences,
+    target_table,
+)
 from tests.support.results import arms_of, change, make_report, run, write_experiment, write_latent
 
 
@@ -66,6 +70,18 @@ def test_a_gap_that_was_not_measured_is_said_not_to_be(tmp_path: Path) -> None:
     free.first.evaluation.latent = replace(latent, aggregate_bits=Between(1.5))
     (said,) = prior_sentences([free])
     assert said.endswith("How far the aggregate posterior is from the prior was not measured.")
+    assert aggregate_cell(free) == "–"
+
+
+def test_from_below_there_is_no_gap_to_a_learned_prior(tmp_path: Path) -> None:
+    free = arms(tmp_path, [0.5, 0.52], [0.98, 0.99])[1]
+    for seed in free.runs:
+        latent = seed.evaluation.latent
+        assert latent
+        seed.evaluation.latent = replace(latent, aggregate_bits=Between(None, 2.5))
+    (said,) = prior_sentences([free])
+    assert "The KL of the aggregate posterior from the prior is at most 2.5 bits" in said
+    assert aggregate_cell(free) == "≤ 2.5 ± 0.0"
 
 
 @pytest.mark.parametrize(
