@@ -1,5 +1,6 @@
 """The README.md of an exported Free Transformer, from the records of its run."""
 
+from ftmodel.model.latent_design import LatentDesign, Prior
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
 from pipelines.config.schema import Experiment
@@ -29,8 +30,7 @@ folder:
 ## How z is drawn
 
 - `generate` reads a prompt once with the encoder and samples z of its tokens from it. z of new
-  tokens comes from the prior, which is uniform over the 2^{bits} codes. Each sequence has z of its
-  own.
+  tokens comes from the prior, {prior}. Each sequence has z of its own.
 - `latent_noise`, uniform on [0, 1), replaces the random numbers behind z: of shape (S, {bits}),
   shared by all sequences and counted from the first token of each, or (B, S, {bits}) for B
   sequences of S positions, padding included.
@@ -59,6 +59,10 @@ MEANING = """
   is tight."""
 DOCUMENTS = """
 - In training attention, the encoder's too, stayed within documents: give each row one document."""
+PRIORS = {
+    Prior.uniform: "which is uniform over the 2^{bits} codes",
+    Prior.learned: "in which each bit has a probability that depends on the tokens before",
+}
 BOUNDS = {
     "filtering": "filtering bound",
     "elbo": "ELBO bound",
@@ -69,12 +73,14 @@ BOUNDS = {
 
 def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
     architecture = manifest.architecture
+    bits = architecture["latent_bits"]
     bounds = bound_lines(experiment, manifest, tokens)
     return CARD.format(
         **facts(experiment, manifest, tokens),
         kappa=fraction(manifest.run["kappa_bits"]),
-        bits=architecture["latent_bits"],
+        bits=bits,
         bounds=bounds or "| bounds on the held-out NLL | not evaluated |\n",
+        prior=PRIORS[LatentDesign(**architecture.get("latent", {})).prior].format(bits=bits),
         documents=DOCUMENTS if architecture.get("document_mask") else "",
         meaning=MEANING if bounds else "",
     )

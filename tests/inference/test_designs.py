@@ -52,7 +52,7 @@ def test_bounds_are_unbiased_and_above_the_nll(make_model, make_tokens, design, 
 
 
 def with_prior(model, prompts, rest, noise):
-    """Codes (3, 8) of the encoder, which reads the prompts alone, and then of the prior."""
+    """Codes (24, 8) of the encoder, which reads the prompts alone, and then of the prior."""
     codes = model(prompts, noise=noise[:, :5]).codes
     q = 0.5
     if model.latent.prior is not None:
@@ -67,10 +67,11 @@ def test_answers_and_generation_follow(make_model, make_tokens, design, rng):
     """With a cache, too: answers have the log-probabilities of the uncached pass, and at a
     temperature of 0 each new token is its most probable one. The encoder never reads an answer.
     """
-    model, prompts, answers = make_model(latent=design), make_tokens(3, 5), make_tokens(3, 4)
-    noise = torch.rand(3, 8, 3, generator=rng)
+    model, prompts, answers = make_model(latent=design), make_tokens(24, 5), make_tokens(24, 4)
+    model.latent.post_sampler.mul_(5)  # z decides which token that is
+    noise = torch.rand(24, 8, 3, generator=rng)
     codes = with_prior(model, prompts, answers, noise)
-    rows, lengths = torch.arange(3), torch.full((3,), 4)
+    rows, lengths = torch.arange(24), torch.full((24,), 4)
     scores = score_answers(model, prompts, None, answers, lengths, rows, [noise]).log_probs[0]
     hidden = model(torch.cat((prompts, answers[:, :-1]), dim=1), codes=codes).hidden[:, 4:]
     log_p = model.logits(hidden).log_softmax(-1).gather(-1, answers[..., None])[..., 0]
