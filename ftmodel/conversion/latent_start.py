@@ -64,7 +64,8 @@ def begin_latent(
 
     The post-sampler's vectors get an RMS of ``share`` times that of the residual stream at the
     block that reads z; the logits of z shrink until KL_t, mean over tokens, is at most κ
-    ``kappa_bits``; with ``copy_block`` the encoder's block is a copy of the one that reads z.
+    ``kappa_bits``; with ``copy_block`` a shared encoder's block is a copy of the one that
+    reads z.
     """
     latent = model.latent
     assert latent is not None, "a baseline has no latent"
@@ -73,7 +74,7 @@ def begin_latent(
     positions = model.positions(0, tokens.shape[1], tokens.device, documents)
     x = model.lower(tokens, positions)
     latent.post_sampler.mul_(share * stream_rms(x) / latent.rms())
-    o = latent.encode(x, positions)
+    o = model.encode(tokens, x, positions)
     latent.readout.weight.mul_(readout_scale(o, kappa_bits))
 
 
@@ -95,7 +96,7 @@ def start_losses(
     losses = StartLosses(ce(model.upper(x, None, positions)))
     if noise is not None:
         assert model.latent is not None
-        o = model.latent.encode(x, positions)
+        o = model.encode(inputs, x, positions)
         hidden = [
             model.upper(x, model.latent.sample(logits, each)[0], positions)
             for logits, each in zip((torch.zeros_like(o), o), noise, strict=True)

@@ -122,7 +122,7 @@ def latent_bounds(
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
     ids = row_ids(inputs) if segment_ids is None else segment_ids
     x = model.lower(inputs, positions)
-    q = sampled_probability(latent.encode(x, positions))  # P(bit = 1), (B, T, H)
+    q = sampled_probability(model.encode(inputs, x, positions))  # P(bit = 1), (B, T, H)
 
     def nll(bits: Tensor) -> Tensor:
         """−log p(x | z), nats, (S,), of bits of z (B, T, H)."""

@@ -130,7 +130,7 @@ def filtering_bound(
     x = model.lower(inputs, positions)
     q = torch.full_like(x[..., :1], 0.5, dtype=torch.float64)  # P(bit = 1), (B, T, 1 or H)
     if proposal:
-        q = sampled_probability(proposal * model.latent.encode(x, positions))
+        q = sampled_probability(proposal * model.encode(inputs, x, positions))
     bits = torch.stack([draw() < q for _ in range(particles)], dim=2).flatten(0, 1)
     z, x = pack_bits(bits), x.flatten(0, 1)  # (B · T, K), (B · T, D)
     log_ratio = log_density_ratio(bits, q.flatten(0, 1)[:, None])

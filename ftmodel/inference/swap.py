@@ -71,7 +71,7 @@ def swapped_ce(
     def lower(part: Tensor) -> Tensor:
         return model.lower(part[:, :-1], positions)
 
-    encoded = [model.latent.encode(lower(part), positions) for part in texts.split(rows)]
+    encoded = [model.encode(part[:, :-1], lower(part), positions) for part in texts.split(rows)]
     q = sampled_probability(torch.cat(encoded)).cpu()
     drawn = [
         codes_by_source(

@@ -56,7 +56,7 @@ def encode(
     for batch in packed(chunks, model.config.context, rows):
         inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
         positions = model.positions(0, inputs.shape[1], device, ids)
-        o = model.latent.encode(model.lower(inputs, positions), positions).cpu()
+        o = model.encode(inputs, model.lower(inputs, positions), positions).cpu()
         for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
             logits.append(o[row, start : start + len(chunk)])
             tokens.append(torch.from_numpy(chunk.tokens))

@@ -53,7 +53,8 @@ def bit_logits(
     context, logits = model.config.context, []
     for part in rows[:, :-1].split(max(1, settings.batch_tokens // context)):
         positions = model.positions(0, context, device)
-        logits.append(model.latent.encode(model.lower(part.to(device), positions), positions).cpu())
+        inputs = part.to(device)
+        logits.append(model.encode(inputs, model.lower(inputs, positions), positions).cpu())
     return torch.cat(logits)
 
 

@@ -208,8 +208,8 @@ WRONG = [
     Wrong(
         "encoder's gradient kept from the lower half",
         "model/transformer.py",
-        "o = self.latent.encode(x, positions)",
-        "o = self.latent.encode(x.detach(), positions)",
+        "o = self.encode(tokens, x, positions)",
+        "o = self.encode(tokens, x.detach(), positions)",
         "model/test_transformer.py::test_gradients_equal_those_of_algorithm_2",
     ),
     Wrong(
