@@ -28,9 +28,10 @@ SURE = 30.0  # a logit
 BACK = Reconstruction(1.0)
 
 
-def tiny(latent_bits=1):
+def tiny(latent_bits=1, **changes):
     torch.manual_seed(0)
-    return FreeTransformer(ModelConfig(2, 16, 2, 1, 32, 65, latent_bits=latent_bits), 29).eval()
+    config = ModelConfig(2, 16, 2, 1, 32, 65, latent_bits=latent_bits, **changes)
+    return FreeTransformer(config, 29).eval()
 
 
 def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
@@ -117,8 +118,9 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
     assert max(details.start_bits) < 0.3
 
 
-def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng):
-    model = tiny(3)
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
+def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng, encoder):
+    model = tiny(3, latent={"encoder": encoder})
     rows, _ = sample_with_starts(7, rng)
     o = bit_logits(model, rows, Evaluation(batch_tokens=130), CPU)
     expected = model(rows[:, :-1], noise=torch.rand(7, 65, 3)).bit_logits

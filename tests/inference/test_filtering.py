@@ -168,10 +168,7 @@ class Planted:
     config = SimpleNamespace(latent_bits=1, lower_blocks=0)
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
-    latent = SimpleNamespace(
-        encode=lambda x, positions: torch.zeros_like(x),
-        embed=lambda codes: codes[..., None].float(),
-    )
+    latent = SimpleNamespace(embed=lambda codes: codes[..., None].float())
 
     def __init__(self, symbols, log_probs):
         """``log_probs``: of the next symbol (B, symbols), from z so far (B, t)."""
@@ -186,6 +183,9 @@ class Planted:
 
     def lower(self, tokens, positions):
         return torch.zeros(*tokens.shape, 1)
+
+    def encode(self, tokens, x, positions):
+        return torch.zeros_like(x)
 
     def upper(self, x, r, positions, cache=None):
         layer = cache[0] if cache else LayerCache(x.shape[1])
