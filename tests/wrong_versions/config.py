@@ -124,15 +124,6 @@ WRONG = [
         "pipelines",
     ),
     Wrong(
-        "the layers of a preset's separate encoder kept by a run with the shared one",
-        "config/derived.py",
-        'changes = {"encoder_layers": None} | changes',
-        "pass",
-        "config/test_schema.py::"
-        "test_a_run_may_have_the_shared_encoder_where_its_preset_has_a_separate_one",
-        package="pipelines",
-    ),
-    Wrong(
         "a run's own design of the latent ignored",
         "config/derived.py",
         "replace(architecture.latent, **changes)",
