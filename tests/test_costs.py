@@ -70,6 +70,12 @@ SHAPES = [
     {"latent_bits": 8, "latent": {"map": "linear", "gradient": "score"}},
     {"latent_bits": 8, "latent": {"prior": "learned"}},
     {"latent_bits": 8, "latent": {"prior": "learned", "inject": "residual"}},
+    {"latent_bits": 8, "latent": {"encoder": "separate"}},
+    {"latent_bits": 8, "tied": False, "latent": {"encoder": "separate", "inject": "residual"}},
+    {
+        **{"latent_bits": 8, "head_width": 8, "qk_norm": True},
+        "latent": {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"},
+    },
 ]
 
 
@@ -87,7 +93,7 @@ def test_flops_are_those_that_torch_counts(changes, monkeypatch):
     t = config.context
     all_pairs = flops.total + flops.attention * (t / ((t + 1) / 2) - 1)
     query = config.d_model * config.n_heads * config.head_channels
-    zeta = 6 * query if config.latent_bits else 0
+    zeta = 6 * query if config.latent_bits and config.latent.encoder == "shared" else 0
     assert B * t * all_pairs + zeta == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
@@ -95,12 +101,14 @@ def normalised_inputs(config, checkpointing=False):
     """Bytes of what RMSNorm keeps on a CPU, where it is no fused kernel, beside what we count."""
     bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
     of_kv = {"kv": 1, "residual": 0, "kv_all": config.n_layers - config.lower_blocks}
-    latent = 1 if checkpointing else 3 + of_kv[config.latent.inject]
-    learned = bits * (config.latent.prior == "learned")
-    channels = (2 * layers + 1 + bits * latent + learned) * config.d_model
+    shared = config.latent.encoder == "shared"
+    encoder = config.encoder_blocks * (not checkpointing)
+    latent = 1 if checkpointing else 1 + 2 * encoder + of_kv[config.latent.inject]
+    latent += config.latent.prior == "learned"
+    channels = (2 * layers + 1 + bits * latent) * config.d_model
     if config.qk_norm:
         queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
-        channels += layers * (queries + keys) + bits * (not checkpointing) * keys
+        channels += layers * (queries + keys) + encoder * (keys + (not shared) * queries)
     return channels * 4 * B * config.context
 
 

@@ -60,21 +60,26 @@ def test_bytes_grow_with_the_batch_and_those_of_parameters_do_not():
     assert four - two == pytest.approx(2 * (two - one), rel=1e-3)
 
 
-@pytest.mark.parametrize("head_width", [None, 24])
-@BITS
-def test_products_are_those_that_torch_counts_and_the_scores_once_more(
-    bits, head_width, monkeypatch
-):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({}, {"head_width": 24}),
+        *({"latent_bits": 8}, {"latent_bits": 8, "head_width": 24}),
+        {"latent_bits": 8, "latent": {"encoder": "separate"}},
+    ],
+    ids=str,
+)
+def test_products_are_those_that_torch_counts_and_the_scores_once_more(changes, monkeypatch):
     """To the last one, but for ζ's query, which is not a token's."""
     monkeypatch.setattr(objective, "linear_cross_entropy", functional.linear_cross_entropy)
-    config = ModelConfig(**SMALL, latent_bits=bits, head_width=head_width)
+    config = ModelConfig(**SMALL, **changes)
     model, data = FreeTransformer(config, VOCABULARY), batch(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         training_loss(model, *data, 1.0).total.backward()
-    blocks = config.n_layers + (bits > 0)
+    blocks = config.n_layers + config.encoder_blocks
     queries = config.n_heads * config.head_channels
     again = blocks * 2 * queries * config.context * B * config.context
-    zeta = 6 * config.d_model * queries if bits else 0
+    zeta = 6 * config.d_model * queries if "latent.zeta" in model.state_dict() else 0
     counted = counter.get_total_flops() + again - zeta
     assert step_work(config, VOCABULARY, B).products == pytest.approx(counted, rel=1e-12)
 

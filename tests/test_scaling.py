@@ -58,7 +58,10 @@ def backward(model, bits):
     training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total.backward()
 
 
-@pytest.mark.parametrize("changes", [{}, {"latent_bits": 8}, {"tied": False}], ids=str)
+SEPARATE = {"latent_bits": 8, "latent": {"encoder": "separate"}}
+
+
+@pytest.mark.parametrize("changes", [{}, {"latent_bits": 8}, SEPARATE, {"tied": False}], ids=str)
 def test_fsdp_sends_what_is_counted(changes):
     """Within 1 %: FSDP pads matrices that it cannot share out evenly."""
     config = ModelConfig(**SMALL | changes)

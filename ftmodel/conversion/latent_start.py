@@ -64,7 +64,8 @@ def begin_latent(
 
     The post-sampler's vectors get an RMS of ``share`` times that of the residual stream at the
     block that reads z; the logits of z shrink until KL_t, mean over tokens, is at most κ
-    ``kappa_bits``; with ``copy_block`` the encoder's block is a copy of the one that reads z.
+    ``kappa_bits``; with ``copy_block`` a shared encoder's block is a copy of the one that
+    reads z.
     """
     latent = model.latent
     assert latent is not None, "a baseline has no latent"
@@ -73,7 +74,7 @@ def begin_latent(
     positions = model.positions(0, tokens.shape[1], tokens.device, documents)
     x = model.lower(tokens, positions)
     latent.post_sampler.mul_(share * stream_rms(x) / latent.rms())
-    o = latent.encode(x, positions)
+    o = model.encode(tokens, x, positions)
     latent.readout.weight.mul_(readout_scale(o, kappa_bits))
 
 
@@ -96,7 +97,7 @@ def start_losses(
     if noise is not None:
         assert model.latent is not None
         latent = model.latent
-        o = latent.encode(x, positions)
+        o = model.encode(inputs, x, positions)
         r = latent.embed(latent.draw(noise[0], x)), latent.sample(o, noise[1])[0]
         losses.prior, losses.posterior = (ce(model.upper(x, each, positions)) for each in r)
         losses.kl = kl_per_bit(o, latent.prior_logits(x)).sum(-1).mean().item()

@@ -85,7 +85,7 @@ def step_work(config: ModelConfig, vocab_size: int, batch: int) -> Work:
     flops = flops_per_token(config, vocab_size)
     queries = config.n_heads * config.head_channels
     pairs = 14 * queries * config.context  # of a block that reads all positions
-    encoder = pairs - 12 * queries * config.context if config.latent_bits else 0
+    encoder = config.encoder_blocks * (pairs - 12 * queries * config.context)
     token = flops.total - flops.attention + config.n_layers * pairs + encoder
     products = batch * config.context * token
     return Work(products, elementwise_bytes(config, vocab_size, batch))

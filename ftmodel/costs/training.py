@@ -14,7 +14,7 @@ from torch import nn
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.cross_entropy import chunk_rows
-from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map, Prior
+from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Prior
 from ftmodel.model.transformer import FreeTransformer
 
 
@@ -60,7 +60,7 @@ class Flops:
     blocks: float  # 6 × elements of their matrices
     attention: float  # scores and weighted sums over (T + 1) / 2 positions on average
     readout: float  # 6 D V
-    encoder: float  # its block, over all T positions, its read-out, and that of a learned prior
+    encoder: float  # its blocks, over all T positions, its read-out, and that of a learned prior
     # g = W ρ over all 2^H codes, then Σ_d g_d G_d (U_h(d) − p_h); of a linear map three products
     mapper: float
 
@@ -75,7 +75,8 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     Attention: 4 Q per key and query in the forward pass (2 Q for the scores, 2 Q for the sum of
     values), three times that with the backward pass; a causal block reads (T + 1) / 2 keys on
     average, the encoder T. With attention within documents there are fewer, and this is an upper
-    bound. ζ's query is the same for all tokens and costs nothing per token.
+    bound. ζ's query is the same for all tokens and costs nothing per token; a separate encoder has
+    a query for each.
     Mapper: 2 D 2^H, in the backward pass only, and its sums over each half of the bits; a linear
     map 6 D H; a table whose gradient is of the sampled code alone has no product.
     """
@@ -84,8 +85,8 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     q = config.head_channels * config.n_heads
     encoder = mapper = 0
     if model.latent:
-        shared = model.latent.encoder_block.attention.query.weight.numel()
-        encoder = 6 * (linear_elements(model.latent) - shared) + 12 * q * t
+        once = d * q if config.latent.encoder == Encoder.shared else 0  # elements of ζ's query
+        encoder = 6 * (linear_elements(model.latent) - once) + 12 * q * t * config.encoder_blocks
         low = config.latent_bits // 2
         high = config.latent_bits - low
         if config.latent.map == Map.linear:
@@ -142,7 +143,8 @@ class Activations:
 
     block: int
     reader: int  # in addition, for each block that reads z; see ``readers``
-    encoder: int  # its block, but for the x that it shares with the reader
+    # its block, but for the x that it shares with the reader; 0 of a separate one, see all_blocks
+    encoder: int
     # norm and ids at the end; the encoder's read-out, o, two sigmoids of it, z, KL; the prior's
     rest: int
 
@@ -163,15 +165,15 @@ def activations(config: ModelConfig, half: bool) -> Activations:
     if not bits:
         return Activations(attention + ffn, 0, 0, last)
     reader = norm + (0 if half else w * d)  # x + r, normalised apart from x
+    encoder = 4 + w * d + key_norm + heads + ffn  # ζ's query is no token's; its layout costs a copy
     if config.latent.inject == Inject.residual:
         reader = 4 * d  # x, which the encoder alone reads
+    if config.latent.encoder == Encoder.separate:
+        encoder = 0
     return Activations(
         block=attention + ffn,
         reader=reader,
-        encoder=(4 + w * d)
-        + key_norm
-        + heads
-        + ffn,  # ζ's query is no token's; its layout costs a copy
+        encoder=encoder,
         # its read-out is in float32; a hinge of means keeps no KL_t
         rest=last
         + (norm + 4 * d)
@@ -182,10 +184,17 @@ def activations(config: ModelConfig, half: bool) -> Activations:
 
 
 def readers(config: ModelConfig) -> int:
-    """Blocks with an input of keys and values, or of the encoder, of their own."""
+    """Blocks with an input of keys and values, or of a shared encoder, of their own."""
     if not config.latent_bits:
         return 0
+    if config.latent.inject == Inject.residual:
+        return int(config.latent.encoder == Encoder.shared)
     return config.n_layers - config.lower_blocks if config.latent.inject == Inject.kv_all else 1
+
+
+def all_blocks(config: ModelConfig) -> int:
+    """The decoder's and those of a separate encoder, which keep as much."""
+    return config.n_layers + config.encoder_blocks * (config.latent.encoder == Encoder.separate)
 
 
 def kept_activations(
@@ -195,14 +204,15 @@ def kept_activations(
     loss and of copies of weights. With activation checkpointing: the inputs of each block, which
     for one that reads z are x and x + r.
     """
-    d, t, layers, a = config.d_model, config.context, config.n_layers, activations(config, half)
+    d, t, a = config.d_model, config.context, activations(config, half)
+    blocks, zeta = all_blocks(config), 0
     rope = 4 * t * config.head_channels
     if activation_checkpointing:
-        inputs = 4 * d * (layers + readers(config))
+        inputs = 4 * d * (blocks + readers(config))
         return batch * t * (inputs + a.rest) + rope
-    token = layers * a.block + readers(config) * a.reader + a.encoder + a.rest
-    queries = config.n_heads * config.head_channels if config.latent_bits else 0
-    zeta = (2 if half else 4) * t * queries  # ζ's, turned to all positions
+    token = blocks * a.block + readers(config) * a.reader + a.encoder + a.rest
+    if a.encoder:  # ζ's query, turned to all positions
+        zeta = (2 if half else 4) * t * config.n_heads * config.head_channels
     return batch * t * token + rope + zeta
 
 
@@ -211,7 +221,7 @@ def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
     its backward pass.
     """
     d, t, a = config.d_model, config.context, activations(config, half)
-    reader = a.reader - 4 * d if config.latent_bits else 0
+    reader = max(0, a.reader - 4 * d)
     return batch * t * max(a.block - 4 * d + reader, a.encoder)
 
 
@@ -252,7 +262,7 @@ def memory(
     """
     model = meta_model(config, vocab_size)
     total, block = elements(model), elements(model.blocks[0])
-    rest = total - block * (config.n_layers + (config.latent_bits > 0))
+    rest = total - block * (config.n_layers + config.encoder_blocks)
     share = workers if sharded else 1
     full = 0  # elements of matrices that are multiplied in float32, autocast or not
     if model.latent:

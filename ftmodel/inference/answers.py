@@ -116,7 +116,7 @@ def score_answers(
         hidden = [lower.predict(None, None)]
     else:
         assert draws is not None, "z is drawn with noise"
-        o = model.latent.encode(lower.x, lower.positions)  # of the prompt alone
+        o = model.encode(prompts, lower.x, lower.positions)  # of the prompt alone
         hidden = []
         for draw in draws:
             noise = draw.to(device)

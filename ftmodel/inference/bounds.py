@@ -149,7 +149,7 @@ def latent_bounds(
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
     ids = row_ids(inputs) if segment_ids is None else segment_ids
     x = model.lower(inputs, positions)
-    q = sampled_probability(latent.encode(x, positions))  # P(bit = 1), (B, T, H)
+    q = sampled_probability(model.encode(inputs, x, positions))  # P(bit = 1), (B, T, H)
     p = prior_probability(model, x)
 
     def nll(bits: Tensor) -> Tensor:

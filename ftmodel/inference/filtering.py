@@ -130,7 +130,7 @@ def filtering_bound(
     x = model.lower(inputs, positions)
     p = q = prior_probability(model, x)  # P(bit = 1), (B, T, 1 or H)
     if proposal:
-        logits, prior = model.latent.encode(x, positions), model.latent.prior_logits(x)
+        logits, prior = model.encode(inputs, x, positions), model.latent.prior_logits(x)
         logits = proposal * logits + (0 if prior is None else (1 - proposal) * prior)
         q = sampled_probability(logits)
     bits = torch.stack([draw() < q for _ in range(particles)], dim=2).flatten(0, 1)

@@ -71,8 +71,10 @@ def swapped_ce(
     device, length = texts.device, texts.shape[1] - 1
     positions = model.positions(0, length, device)
 
-    below = [model.lower(part[:, :-1], positions) for part in texts.split(rows)]
-    q = torch.cat([sampled_probability(model.latent.encode(x, positions)).cpu() for x in below])
+    inputs = [part[:, :-1] for part in texts.split(rows)]
+    below = [model.lower(part, positions) for part in inputs]
+    o = [model.encode(part, x, positions) for part, x in zip(inputs, below, strict=True)]
+    q = sampled_probability(torch.cat(o)).cpu()
     p = torch.cat([prior_probability(model, x).cpu() for x in below])
     drawn = [codes_by_source(q, p, donor, generator) for _ in range(samples)]
     sums = {field.name: torch.zeros(len(texts)).double() for field in fields(SwappedCE)}

@@ -87,6 +87,10 @@ class ModelConfig:
         if self.head_channels % 2:
             name = "n_heads" if self.head_width is None else "head_width"
             raise ValueError(f"{name}: RoPE needs an even head width, not {self.head_channels}")
+        try:
+            self.latent.validate()
+        except ValueError as error:
+            raise ValueError(f"latent.{error}") from None
         most = MOST_BITS[self.latent.map]
         if not 0 <= self.latent_bits <= most:
             which = "" if self.latent.map == Map.table else f" of latent.map {self.latent.map}"
@@ -122,6 +126,11 @@ class ModelConfig:
         return self.latent_std / sqrt(vectors)
 
     @property
+    def encoder_blocks(self) -> int:
+        """Number of blocks of the encoder; a baseline has none."""
+        return (self.latent.encoder_layers or 1) if self.latent_bits else 0
+
+    @property
     def lower_blocks(self) -> int:
-        """Number of blocks before the one that reads z; the encoder reads their output."""
+        """Number of blocks before the one that reads z; a shared encoder reads their output."""
         return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1

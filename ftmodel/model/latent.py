@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Gradient, Map, Prior
+from ftmodel.model.latent_design import Encoder, Gradient, Map, Prior
 from ftmodel.model.layers import Block, Positions
 from ftmodel.model.mapper import binary_mapper, pack_bits
 from ftmodel.model.mapper_variants import embedding, linear_mapper, sampled_mapper
@@ -29,14 +29,21 @@ class LearnedPrior(nn.Module):
 
 
 class Latent(nn.Module):
-    """Encoder of z from the lower half's activations, its prior, and the post-sampler that embeds
-    z.
+    """Encoder of z from the lower half's activations, or from the embeddings of the tokens; its
+    prior; and the post-sampler, which embeds z.
+
+    A separate encoder has no ζ: its blocks are ordinary ones but for causality. It has no embedding
+    of its own either, but reads the decoder's, which learns from both.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
-        self.encoder_block = Block(config)
+        self.zeta = None
+        if config.latent.encoder == Encoder.shared:
+            self.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
+            self.encoder_block = Block(config)
+        else:
+            self.encoder_blocks = nn.ModuleList(Block(config) for _ in range(config.encoder_blocks))
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.readout = Linear(config.d_model, config.latent_bits)
         self.design, bits = config.latent, config.latent_bits
@@ -44,12 +51,22 @@ class Latent(nn.Module):
         self.post_sampler = nn.Parameter(torch.empty(rows, config.d_model))
         self.prior = LearnedPrior(config) if self.design.prior == Prior.learned else None
 
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """Of the encoder."""
+        return [*self.encoder_blocks] if self.zeta is None else [self.encoder_block]
+
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
-        """Logits o (B, T, H) of the bits of z. Every position reads all of x (B, T, D), or all of
-        its own document. Float32 from the norm on, under autocast too: no bit's logit is rounded to
-        bf16.
+        """Logits o (B, T, H) of the bits of z, from x (B, T, D) as ``FreeTransformer.encode`` gives
+        it. Every position reads all of x, or all of its own document. Float32 from the norm on,
+        under autocast too: no bit's logit is rounded to bf16.
         """
-        y = self.encoder_block(self.zeta, x, positions, causal=False)  # q = zeta, kv = x
+        if self.zeta is not None:
+            y = self.encoder_block(self.zeta, x, positions, causal=False)  # q = zeta, kv = x
+        else:
+            y = x
+            for block in self.encoder_blocks:
+                y = block(y, None, positions, causal=False)
         with torch.autocast(y.device.type, enabled=False):
             return self.readout(self.norm(y)).float()
 

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+class Encoder(StrEnum):
+    """What gives the posterior q(z | x). Both read later tokens; neither is used for new ones."""
+
+    shared = "shared"  # one block that ζ queries, over the lower half's activations (the paper)
+    separate = "separate"  # blocks of its own over the token embeddings, as in a conditional VAE
+
+
 class Inject(StrEnum):
     """What the embedding r of z is added to; blocks are those from the one that reads z on."""
 
@@ -54,13 +61,19 @@ class FreeBits(StrEnum):
         return self in (FreeBits.position, FreeBits.batch)
 
 
+ENCODER_LAYERS = 2  # of a separate encoder, unless its design says otherwise
+MOST_ENCODER_LAYERS = 1 << 10
 MOST_BITS = {Map.table: 24, Map.linear: 64}
 
 
 @dataclass
 class LatentDesign:
-    """How z is embedded, drawn, injected, limited and learned. Settings may be given as words."""
+    """How z is inferred, embedded, drawn, injected, limited and learned. Each setting may be given as
+    a word.
+    """
 
+    encoder: Encoder = Encoder.shared
+    encoder_layers: int | None = None  # blocks of a separate encoder; null: 2
     inject: Inject = Inject.kv
     map: Map = Map.table
     prior: Prior = Prior.uniform
@@ -74,9 +87,22 @@ class LatentDesign:
             if value not in [*kind]:
                 raise ValueError(f"{name}: {value!r} is not one of {', '.join(kind)}")
             setattr(self, name, kind(value))
+        if self.encoder == Encoder.separate and self.encoder_layers is None:
+            self.encoder_layers = ENCODER_LAYERS
+
+    def validate(self) -> None:
+        """Raise ValueError, naming the setting, for one that contradicts another."""
+        layers, most = self.encoder_layers, MOST_ENCODER_LAYERS
+        if layers is None:
+            return
+        if self.encoder == Encoder.shared:
+            raise ValueError(f"encoder_layers: {layers}, but a shared encoder is one block")
+        if not 1 <= layers <= most:
+            raise ValueError(f"encoder_layers: {layers} is outside 1 … {most}")
 
 
 KINDS: dict[str, type[StrEnum]] = {
+    "encoder": Encoder,
     "inject": Inject,
     "map": Map,
     "prior": Prior,

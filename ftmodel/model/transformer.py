@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent import Latent
-from ftmodel.model.latent_design import Inject
+from ftmodel.model.latent_design import Encoder, Inject
 from ftmodel.model.layers import (
     Block,
     LayerCache,
@@ -148,10 +148,21 @@ class FreeTransformer(nn.Module):
         if codes is not None:
             return Output(self.upper(x, self.latent.embed(codes), positions, cache), codes)
         assert noise is not None
-        o = self.latent.encode(x, positions)
+        o = self.encode(tokens, x, positions)
         r, codes = self.latent.sample(o, noise)
         hidden = self.upper(x, r, positions, cache)
         return Output(hidden, codes, o, self.latent.prior_logits(x))
+
+    def encode(self, tokens: Tensor, x: Tensor, positions: Positions) -> Tensor:
+        """Logits o (B, T, H) of the bits of z of tokens (B, T), of which the lower half's
+        activations are x (B, T, D).
+
+        Every use of the encoder goes through here: what it reads is decided here alone. A separate
+        encoder reads embeddings from the decoder's table.
+        """
+        assert self.latent is not None, "a baseline has no encoder"
+        separate = self.config.latent.encoder == Encoder.separate
+        return self.latent.encode(self.embedding(tokens) if separate else x, positions)
 
     def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None]:
         """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream, and the

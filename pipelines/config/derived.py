@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.model.latent_design import Encoder, LatentDesign
 
 if TYPE_CHECKING:
     from pipelines.config.schema import Arm, Experiment
@@ -31,7 +31,10 @@ def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
             architecture, n_layers=blocks, latent_bits=0, latent_block=None, latent=LatentDesign()
         )
     bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
-    design = replace(architecture.latent, **run.latent.settings)
+    changes = run.latent.settings
+    if changes.get("encoder") == Encoder.shared:  # the preset's may have layers
+        changes = {"encoder_layers": None} | changes
+    design = replace(architecture.latent, **changes)
     return replace(architecture, latent_bits=bits, latent=design)
 
 

@@ -16,7 +16,7 @@ class InitFrom:
     # RMS of the post-sampler's vectors, over that of the residual stream that they are added to;
     # 0 computes what the parent does, but the encoder gets no gradient
     latent_rms: float = 0.1
-    copy_encoder: bool = True  # its block begins as a copy of the block that reads z
+    copy_encoder: bool = True  # a shared one begins as a copy of the block that reads z
 
     def __str__(self) -> str:
         return self.hf or self.run or ""

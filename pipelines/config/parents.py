@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from ftmodel.model.latent_design import Encoder
 from pipelines.config.derived import trainings
 from pipelines.config.schema import Arm, Experiment
 
@@ -31,6 +32,8 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
             f"{key}.extra_blocks: {run.extra_blocks}, but its parent has no such block"
         )
     if start.run is None:
+        if start:
+            check_copied_encoder(experiment, key, run)
         return
     here = f"{key}.init_from.run"
     others: Mapping[str, Arm] = experiment.arms if key.startswith("arms.") else experiment.runs
@@ -45,6 +48,18 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(f"{here}: {start.run} starts, by way of others, from this run itself")
     parent = others[start.run]
     check_decoders(experiment, here, run, parent)
+    if parent.kappa_bits is None:
+        check_copied_encoder(experiment, key, run)
+
+
+def check_copied_encoder(experiment: Experiment, key: str, run: Arm) -> None:
+    """Raise ValueError if a new separate encoder is to begin as a copy of a block."""
+    separate = experiment.model_config(run).latent.encoder == Encoder.separate
+    if separate and run.init_from.copy_encoder:
+        raise ValueError(
+            f"{key}.init_from.copy_encoder: true, but a separate encoder reads token embeddings, "
+            "as no block that reads z does; false begins it at random"
+        )
 
 
 def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import FreeBits, Gradient, Inject, Map, Prior
+from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Prior
 from pipelines.config import derived
 from pipelines.config.derived import Budget
 from pipelines.config.init_from import InitFrom
@@ -72,6 +72,8 @@ class Preset:
 class DesignChanges:
     """How an arm's design of the latent differs from its preset's, ``architecture.latent``."""
 
+    encoder: Encoder | None = None
+    encoder_layers: int | None = None
     inject: Inject | None = None
     map: Map | None = None
     prior: Prior | None = None

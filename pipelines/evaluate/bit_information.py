@@ -57,7 +57,7 @@ def encode(
         inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
         positions = model.positions(0, inputs.shape[1], device, ids)
         x = model.lower(inputs, positions)
-        o = model.latent.encode(x, positions)
+        o = model.encode(inputs, x, positions)
         of_bits = kl_per_bit(o, model.latent.prior_logits(x)).cpu()
         for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
             here = row, slice(start, start + len(chunk))

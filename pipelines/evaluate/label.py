@@ -73,7 +73,7 @@ def label_figures(
         draw = noise_of(batch, width, settings.seed, Purpose.LABEL, device)
         inputs = batch.inputs.to(device)
         positions = model.positions(0, context, device)
-        o = model.latent.encode(model.lower(inputs, positions), positions)
+        o = model.encode(inputs, model.lower(inputs, positions), positions)
         bits.append((draw() < o.sigmoid()).cpu().long())
         scored += [chunk.document for chunk in batch.chunks]
     information = label_information(

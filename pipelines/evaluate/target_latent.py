@@ -56,8 +56,9 @@ def encode(
     context, logits, kl = model.config.context, [], []
     for part in rows[:, :-1].split(max(1, settings.batch_tokens // context)):
         positions = model.positions(0, context, device)
-        x = model.lower(part.to(device), positions)
-        o = model.latent.encode(x, positions)
+        inputs = part.to(device)
+        x = model.lower(inputs, positions)
+        o = model.encode(inputs, x, positions)
         logits.append(o.cpu())
         kl.append(kl_per_bit(o, model.latent.prior_logits(x)).cpu())
     return torch.cat(logits), torch.cat(kl)

@@ -134,7 +134,8 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, Latent):
-            nn.init.normal_(module.zeta, std=0.02)
+            if module.zeta is not None:
+                nn.init.normal_(module.zeta, std=0.02)
             std = self.config.architecture().post_sampler_std
             nn.init.normal_(module.post_sampler, std=std)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipelines.report.arms import Arm, families
 from pipelines.report.comparison import Comparison, contrast_bounds
 
-NAMES = {"latent_bits": "H"}
+NAMES = {"latent_bits": "H", "latent.encoder_layers": "encoder blocks"}
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,14 @@ MISTAKES = [
     ([f"{CHILD}{{hf: x, copied_lr: -1}}"], r"init_from\.copied_lr: -1\.0 is not a"),
     ([f"{CHILD}{{hf: x, latent_rms: -1}}"], r"init_from\.latent_rms: -1\.0 is not a number"),
     ([f"{CHILD}{{hf: x, copy_encoder: 1}}"], r"init_from\.copy_encoder: Value '1'"),
+    (
+        [f"{CHILD}{{hf: x}}", "runs.free_k1.latent.encoder=separate"],
+        r"free_k1\.init_from\.copy_encoder: true, but a separate encoder reads",
+    ),
+    (
+        [f"{CHILD}{{run: baseline}}", "runs.free_k1.latent.encoder=separate"],
+        r"free_k1\.init_from\.copy_encoder: true, but a separate encoder reads",
+    ),
     ([f"{CHILD}{{hub: x}}"], r"Key 'hub' not in 'InitFrom'"),
     (
         ["runs.baseline.init_from={hf: x}", "runs.baseline.extra_blocks=1"],
@@ -106,6 +114,14 @@ MISTAKES = [
     ),
     (["~trainings"], r"trainings\.baseline: does not fit runs\.baseline"),
 ]  # fmt: skip
+
+
+def test_a_new_separate_encoder_begins_at_random_and_one_that_is_there_is_taken_over():
+    separate = "runs.free_k1.latent.encoder=separate"
+    smoke(f"{CHILD}{{hf: x, copy_encoder: false}}", separate)
+    smoke(f"{CHILD}{{run: baseline, copy_encoder: false}}", separate)
+    both = [separate, "runs.free_k1_8.latent={encoder: separate, encoder_layers: 2}"]
+    smoke(f"{CHILD}{{run: free_k1_8}}", *both)
 
 
 @pytest.mark.parametrize(("overrides", "words"), MISTAKES, ids=[m[1] for m in MISTAKES])

@@ -78,6 +78,17 @@ def test_a_run_may_have_a_design_of_its_own():
     assert configs["baseline"].latent == LatentDesign()
 
 
+def test_a_run_may_have_the_shared_encoder_where_its_preset_has_a_separate_one():
+    """The preset's number of layers is not the run's, then."""
+    preset = [f"{ARCHITECTURE}.latent.encoder=separate", f"{ARCHITECTURE}.latent.encoder_layers=4"]
+    changes = [f"{RUN}.latent.encoder=shared", "runs.free_k1.latent.encoder_layers=3"]
+    experiment = parse(compose_config(["experiment=smoke", *preset, *changes]), "conf")
+    designs = {name: experiment.model_config(run).latent for name, run in experiment.runs.items()}
+    assert designs["free_k1_8"] == designs["baseline"] == LatentDesign()
+    assert designs["free_k1"] == LatentDesign(encoder="separate", encoder_layers=3)
+    assert experiment.models["target_small"].architecture.latent.encoder_layers == 4
+
+
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     changes = ["experiment=smoke", f"{RUN}.kappa_bits=0"]
@@ -171,6 +182,23 @@ MISTAKES = [
     (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
     (f"{ARCHITECTURE}.latent.map=tree", f"{ARCHITECTURE}.latent.map", "[table, linear]"),
     (f"{RUN}.latent.map=tree", f"{RUN}.latent.map", "[table, linear]"),
+    (f"{RUN}.latent.encoder=own", f"{RUN}.latent.encoder", "[shared, separate]"),
+    (f"{RUN}.latent.encoder_layers=3", f"{RUN}.latent.encoder_layers", "a shared encoder is one"),
+    (
+        f"{RUN}.latent={{encoder: separate, encoder_layers: 0}}",
+        f"{RUN}.latent.encoder_layers",
+        "0 is outside 1 … 1024",
+    ),
+    (
+        f"{ARCHITECTURE}.latent.encoder_layers=2",
+        f"{ARCHITECTURE}.latent.encoder_layers",
+        "a shared encoder is one",
+    ),
+    (
+        "runs.baseline.latent.encoder=separate",
+        "runs.baseline.latent.encoder",
+        "a baseline has no latent",
+    ),
     (f"{RUN}.latent={{depth: 2}}", f"{RUN}.latent.depth", "not in 'DesignChanges'"),
     (f"{RUN}.latent_bits=25", f"{RUN}.latent_bits", "25 is outside 0 … 24"),
     ("runs.baseline.latent.map=linear", "runs.baseline.latent.map", "a baseline has no latent"),

@@ -61,13 +61,27 @@ def test_the_post_sampler_has_its_share_and_the_kl_is_within_the_threshold(
         assert torch.equal(ours, theirs) and ours is not theirs
 
 
-def test_the_encoder_learns_from_the_first_step_unless_the_share_is_0(make_model, rows, noise):
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
+def test_the_encoder_learns_from_the_first_step_unless_the_share_is_0(
+    make_model, rows, noise, encoder
+):
     for share in (0.1, 0.0):
-        model = make_model(latent_std=0.5)
+        model = make_model(latent_std=0.5, latent={"encoder": encoder})
         begin_latent(model, rows[:, :-1], kappa_bits=8.0, share=share, copy_block=False)
         training_loss(model, rows[:, :-1], rows[:, 1:], noise[0], 8.0).total.backward()
         gradient = model.latent.readout.weight.grad.abs().max()
         assert (gradient > 0) == (share > 0)
+
+
+def test_a_separate_encoder_is_within_the_threshold_too(make_model, rows, noise):
+    """The KL and the cross-entropy with its z are those of the training loss."""
+    model = make_model(latent_std=0.5, latent={"encoder": "separate"})
+    begin_latent(model, rows[:, :-1], kappa_bits=0.05, share=0.1, copy_block=False)
+    losses = start_losses(model, rows, noise)
+    assert 0.02 * log(2) < losses.kl <= 0.05 * log(2) * 1.001
+    expected = training_loss(model, rows[:, :-1], rows[:, 1:], noise[1], 0.0)
+    assert losses.posterior == pytest.approx(expected.ce.item(), rel=1e-5)
+    assert losses.kl == pytest.approx(expected.kl.item(), rel=1e-4)
 
 
 def test_losses_before_the_first_step(make_model, rows, noise):

@@ -30,8 +30,9 @@ def shards():
     return SimpleNamespace(tokenizer=lambda: SimpleNamespace(decode=decode))
 
 
-def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks):
-    model = make_model(latent={"prior": "learned"}).eval()
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
+def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, encoder):
+    model = make_model(latent={"encoder": encoder, "prior": "learned"}).eval()
     encoded = encode(model, chunks, 2, CPU)
     assert len(list(packed(chunks, 16, 2))) > 1, "one batch would test little"
     start = 0
@@ -110,11 +111,9 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkey
     """Bit h of z is bit h of the token that is read: of 8 equally likely ones, 3 bits at lag 0."""
     tokens = torch.randint(8, (60, 17), generator=rng)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
-    encoder = SimpleNamespace(
-        encode=lambda x, _: 30 * (2.0 * (x[..., None] >> BIT & 1) - 1), prior_logits=lambda x: None
-    )
     model = SimpleNamespace(
-        latent=encoder,
+        latent=SimpleNamespace(prior_logits=lambda x: None),
+        encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> BIT & 1) - 1),
         config=SimpleNamespace(context=16),
         positions=lambda *_: None,
         lower=lambda tokens, _: tokens,

@@ -119,8 +119,9 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
     assert max(details.start_bits) < 0.3
 
 
-def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng):
-    model = tiny(3, latent={"prior": "learned"})
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
+def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng, encoder):
+    model = tiny(3, latent={"encoder": encoder, "prior": "learned"})
     torch.nn.init.normal_(model.latent.prior.readout.weight)
     rows, _ = sample_with_starts(7, rng)
     o, kl = encode(model, rows, Evaluation(batch_tokens=130), CPU)

@@ -62,6 +62,15 @@ def test_heads_as_qwen_3_has_them(make_ours, prompts, tmp_path, rng):
     assert greedy(theirs, tokens, mask, latent_noise=noise).equal(expected)
 
 
+def test_a_separate_encoder_reads_the_prompt(make_ours, prompts, tmp_path, rng):
+    ours = make_ours(latent={"encoder": "separate", "encoder_layers": 3})
+    theirs = load(export(ours, tmp_path / "free"))
+    tokens, mask, padding = prompts
+    noise = torch.rand(3, 5 + NEW, 3, generator=rng)
+    expected = ours_greedy(ours, tokens, Noise(noise), padding)
+    assert greedy(theirs, tokens, mask, latent_noise=noise).equal(expected)
+
+
 @pytest.fixture
 def theirs(ours, tmp_path):
     return load(export(ours, tmp_path / "free"))
@@ -365,9 +374,11 @@ def test_other_programs_find_what_they_look_for(ours, tmp_path):
     assert not list(theirs.named_buffers())
 
 
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
 @torch.no_grad()
-def test_weights_made_anew_are_drawn(ours, theirs):
+def test_weights_made_anew_are_drawn(make_ours, tmp_path, encoder):
     """As by from_config, which is given no weights."""
+    theirs = load(export(make_ours(latent={"encoder": encoder}), tmp_path / "free"))
     anew = type(theirs)(theirs.config)
     for parameter in anew.parameters():
         assert parameter.isfinite().all() and parameter.abs().max() < 2

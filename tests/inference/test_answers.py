@@ -13,7 +13,10 @@ from ftmodel.model.mapper import bit_table, pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
-SHAPES = [{}, {"latent_bits": 0}, {"latent_block": 1}, {"latent_block": 4, "n_kv_heads": 4}]
+SHAPES = [
+    *({}, {"latent_bits": 0}, {"latent_block": 1}, {"latent_block": 4, "n_kv_heads": 4}),
+    {"latent": {"encoder": "separate"}},
+]
 
 
 def pad(rows, side, value):

@@ -163,11 +163,8 @@ def test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate(o):
         positions=lambda *_: None,
         lower=lambda tokens, positions: tokens[..., None].float(),
         upper=lambda x, r, positions: torch.zeros_like(x),
-        latent=SimpleNamespace(
-            encode=lambda x, positions: torch.full_like(x, o),
-            prior_logits=lambda x: None,
-            embed=lambda codes: codes,
-        ),
+        encode=lambda tokens, x, positions: torch.full_like(x, o),
+        latent=SimpleNamespace(embed=lambda codes: codes, prior_logits=lambda x: None),
     )
     noise = torch.tensor([0.0, 1 - 2.0**-24])[:, None, None]  # sets the bit, and does not
     tokens = torch.zeros(2, 1, dtype=torch.long)
@@ -271,9 +268,7 @@ class KnowsTheCoin:
     readout = SimpleNamespace(weight=torch.eye(3))  # the hidden state is the log-probabilities
 
     def __init__(self):
-        self.latent = SimpleNamespace(
-            encode=self.encode, embed=self.embed, prior_logits=lambda x: None
-        )
+        self.latent = SimpleNamespace(embed=self.embed, prior_logits=lambda x: None)
 
     def positions(self, start, length, device, documents=None):
         return documents
@@ -281,7 +276,7 @@ class KnowsTheCoin:
     def lower(self, tokens, positions):
         return (tokens == coin_flip.ONE)[..., None].float()
 
-    def encode(self, x, positions):
+    def encode(self, tokens, x, positions):
         """Half the log-odds of as many ones, at the first token; lots are drawn at the others."""
         lead = (2 * x[:, 1:, 0] - 1).sum(1)
         o = torch.full(x.shape, 0.3)

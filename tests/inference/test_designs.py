@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from ftmodel.inference.answers import score_answers
-from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.bounds import latent_bounds, token_nll
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, Noise
+from ftmodel.inference.swap import swapped_ce
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
@@ -21,6 +22,8 @@ DESIGNS = [
     {"inject": "kv_all"},
     {"map": "linear", "inject": "kv_all"},
     {"prior": "learned"},
+    {"encoder": "separate"},
+    {"encoder": "separate", "encoder_layers": 1, "inject": "residual"},
 ]
 ROWS = 4000  # independent estimates
 
@@ -84,6 +87,32 @@ def test_answers_and_generation_follow(make_model, make_tokens, design, rng):
 
 
 @torch.no_grad()
+def test_the_encoder_reads_each_prompt_once_and_nothing_else(make_model, make_tokens, design, rng):
+    """Whatever is generated or scored: what its read-out is given has the prompt's 5 positions."""
+    model, prompts = make_model(latent=design), make_tokens(3, 5)
+    expected = model(prompts, torch.rand(3, 5, 3, generator=rng)).bit_logits
+    seen = []
+    model.latent.readout.register_forward_hook(lambda *call: seen.append(call[-1]))
+    for answers in make_tokens(2, 12).view(2, 3, 4):
+        generate(model, prompts, 4, generator=rng)
+        noise, lengths = torch.rand(3, 8, 3, generator=rng), torch.full((3,), 4)
+        score_answers(model, prompts, None, answers, lengths, torch.arange(3), [noise] * 2)
+    assert len(seen) == 4
+    for o in seen:
+        torch.testing.assert_close(o, expected, **CLOSE)
+
+
+@torch.no_grad()
+def test_texts_are_rebuilt_from_the_z_of_the_forward_pass(make_model, make_tokens, design, rng):
+    model, texts = make_model(latent=design), make_tokens(4, 8)
+    model.latent.readout.weight.mul_(1e6)  # so that there is one z
+    out = model(texts[:, :-1], noise=torch.full((4, 7, 3), 0.5))
+    nll = token_nll(model, out.hidden, texts[:, 1:]).sum(1)
+    ce = swapped_ce(model, texts, torch.tensor([1, 0, 3, 2]), 1, 3, rng)
+    torch.testing.assert_close(ce.own, nll.double(), atol=1e-4, rtol=1e-5)
+
+
+@torch.no_grad()
 def test_a_linear_map_takes_64_bits(make_tokens, rng):
     """Each bit of a code decides the sign of its own vector, the last one included, and codes are
     taken as they were sampled.
@@ -108,6 +137,12 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
     [
         ({"latent_bits": 25}, "latent_bits: 25 is outside 0 … 24"),
         ({"latent_bits": 65, "latent": {"map": "linear"}}, "65 is outside 0 … 64"),
+        (
+            {"latent": {"encoder": "separate", "encoder_layers": 0}},
+            "latent.encoder_layers: 0 is outside 1 … 1024",
+        ),
+        ({"latent": {"encoder_layers": 2}}, "latent.encoder_layers: 2, but a shared encoder is"),
+        ({"latent": {"encoder": "own"}}, "encoder: 'own' is not one of shared, separate"),
         ({"latent": {"inject": "queries"}}, "inject: 'queries' is not one of kv, residual, kv_all"),
     ],
 )

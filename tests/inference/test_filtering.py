@@ -169,9 +169,7 @@ class Planted:
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
-        encode=lambda x, positions: torch.zeros_like(x),
-        prior_logits=lambda x: None,
-        embed=lambda codes: codes[..., None].float(),
+        embed=lambda codes: codes[..., None].float(), prior_logits=lambda x: None
     )
 
     def __init__(self, symbols, log_probs):
@@ -187,6 +185,9 @@ class Planted:
 
     def lower(self, tokens, positions):
         return torch.zeros(*tokens.shape, 1)
+
+    def encode(self, tokens, x, positions):
+        return torch.zeros_like(x)
 
     def upper(self, x, r, positions, cache=None):
         layer = cache[0] if cache else LayerCache(x.shape[1])

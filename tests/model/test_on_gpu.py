@@ -13,12 +13,16 @@ pytestmark = pytest.mark.gpu
 KAPPA = 0.5
 
 
-@pytest.fixture(params=[0, 3], ids=["baseline", "free"])
+@pytest.fixture(
+    params=[{"latent_bits": 0}, {}, {"latent": {"encoder": "separate"}}],
+    ids=["baseline", "free", "separate encoder"],
+)
 def case(request, make_model, make_tokens, rng):
     """A model on the CPU, its tokens and the noise of z."""
-    bits, tokens = request.param, make_tokens(4, 17)
+    model, tokens = make_model(**request.param), make_tokens(4, 17)
+    bits = model.config.latent_bits
     noise = torch.rand(4, 16, bits, generator=rng) if bits else None
-    return make_model(latent_bits=bits), tokens, noise
+    return model, tokens, noise
 
 
 def loss_of(model, tokens, noise, device, half=False):

@@ -6,7 +6,8 @@ import torch
 from ftmodel.model.layers import LayerCache
 
 PADDING = (3, 0, 6)
-SHAPES = [{}, {"latent_bits": 0}, {"n_kv_heads": 4}, {"latent_block": 1}]
+SEPARATE = {"latent": {"encoder": "separate"}}
+SHAPES = [{}, {"latent_bits": 0}, {"n_kv_heads": 4}, {"latent_block": 1}, SEPARATE]
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 
 

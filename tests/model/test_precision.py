@@ -15,16 +15,16 @@ def rounded(x):
     return x == x.bfloat16().float()
 
 
-@pytest.fixture
-def run(make_model, make_tokens, rng):
+@pytest.fixture(params=["shared", "separate"])
+def run(request, make_model, make_tokens, rng):
     """A model, its inputs and noise, and under autocast its output, its loss and the hidden state
     that the encoder ends with.
     """
-    model, tokens = make_model(), make_tokens(4, 17)
+    model, tokens = make_model(latent={"encoder": request.param}), make_tokens(4, 17)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     noise = torch.rand(4, 16, 3, generator=rng)
     seen = []
-    hook = model.latent.encoder_block.register_forward_hook(lambda *call: seen.append(call[-1]))
+    hook = model.latent.blocks[-1].register_forward_hook(lambda *call: seen.append(call[-1]))
     with torch.autocast("cpu", torch.bfloat16):
         out = model(inputs, noise)
         loss = training_loss(model, inputs, targets, noise, KAPPA)

@@ -65,8 +65,14 @@ class Reference:
         return x
 
     def encode(self, x):
-        zeta = self.w["latent.zeta"].expand_as(x)
-        y = self.block("latent.encoder_block", zeta, x, causal=False)
+        """x are token embeddings for a separate encoder, else what the lower half gives."""
+        if self.c.latent.encoder == "separate":
+            y = x
+            for n in range(self.c.latent.encoder_layers):
+                y = self.block(f"latent.encoder_blocks.{n}", y, y, causal=False)
+        else:
+            zeta = self.w["latent.zeta"].expand_as(x)
+            y = self.block("latent.encoder_block", zeta, x, causal=False)
         return self.norm(y, "latent.norm.weight") @ self.w["latent.readout.weight"].T
 
     def prior_logits(self, tokens):
@@ -96,7 +102,8 @@ class Reference:
     def forward(self, tokens, noise):
         """Logits (B, T, V), codes (B, T) and bit logits (B, T, H)."""
         x = self.lower(tokens)
-        o = self.encode(x)
+        separate = self.c.latent.encoder == "separate"
+        o = self.encode(self.w["embedding.weight"][tokens] if separate else x)
         z, one_hot = self.map_bits(o, noise)
         r, inject = one_hot @ self.post_sampler(), self.c.latent.inject
         if inject == "residual":
@@ -113,6 +120,9 @@ DESIGNS = [
     {"map": "linear"},
     {"map": "linear", "inject": "residual"},
     {"map": "linear", "inject": "kv_all"},
+    {"encoder": "separate"},
+    {"encoder": "separate", "encoder_layers": 1, "inject": "residual"},
+    {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"},
 ]
 
 

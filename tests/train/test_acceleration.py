@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from ftmodel.costs import kept_activations
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import load_model
@@ -29,6 +30,8 @@ from pipelines.train.core.manifest import make_manifest
 from tests.support.training import RUN, check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
+SEPARATE = replace(SHAPE, latent=LatentDesign(encoder="separate"))
+NAMES = ["baseline", "shared", "separate"]
 CHECKPOINTING = Compute(activation_checkpointing=True)
 
 
@@ -50,10 +53,9 @@ def step(model, documents=None):
     return loss
 
 
-@pytest.mark.parametrize("bits", [0, 6])
-def test_activation_checkpointing_changes_no_gradient(bits):
+@pytest.mark.parametrize("config", [replace(SHAPE, latent_bits=0), SHAPE, SEPARATE], ids=NAMES)
+def test_activation_checkpointing_changes_no_gradient(config):
     """To the bit, with and without documents."""
-    config = replace(SHAPE, latent_bits=bits)
     for documents in (None, torch.arange(24).expand(2, -1) // 7):
         plain, checkpointed = make(config=config), make(CHECKPOINTING, config)
         assert torch.equal(step(plain, documents), step(checkpointed, documents))
@@ -62,7 +64,8 @@ def test_activation_checkpointing_changes_no_gradient(bits):
             assert torch.equal(parameter.grad, other.grad), name
 
 
-def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks():
+@pytest.mark.parametrize("config", [SHAPE, SEPARATE], ids=NAMES[1:])
+def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks(config):
     """All blocks are wrapped, the encoder's too: else what is kept would exceed what is counted by
     a block, and by more than RMSNorm's share on a CPU.
     """
@@ -81,18 +84,19 @@ def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks():
         return sum(storages.values())
 
     norms = 2 * 4 * 32 * 2 * 24
-    less = kept(make(CHECKPOINTING))
-    assert less <= kept_activations(SHAPE, 2, half=False, activation_checkpointing=True) + norms
-    assert less < 0.2 * kept(make())
+    less = kept(make(CHECKPOINTING, config))
+    assert less <= kept_activations(config, 2, half=False, activation_checkpointing=True) + norms
+    assert less < 0.2 * kept(make(config=config))
 
 
-def test_names_in_a_state_dict_stay():
-    model = make(Compute(activation_checkpointing=True, compile=True))
-    plain = make()
+@pytest.mark.parametrize(("config", "blocks"), [(SHAPE, 5), (SEPARATE, 6)], ids=NAMES[1:])
+def test_names_in_a_state_dict_stay(config, blocks):
+    model = make(Compute(activation_checkpointing=True, compile=True), config)
+    plain = make(config=config)
     assert list(model.state_dict()) == list(plain.state_dict())
     model.load_state_dict(plain.state_dict())
     plain.load_state_dict(model.state_dict())
-    assert len(blocks_of(model)) == 5
+    assert len(blocks_of(model)) == blocks
 
 
 def test_a_checkpointed_run_equals_a_plain_one_and_shares_its_specification(workspace):

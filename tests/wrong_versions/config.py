@@ -126,7 +126,7 @@ WRONG = [
     Wrong(
         "a run's own design of the latent ignored",
         "config/derived.py",
-        "replace(architecture.latent, **run.latent.settings)",
+        "replace(architecture.latent, **changes)",
         "architecture.latent",
         "config/test_schema.py::test_a_run_may_have_a_design_of_its_own",
         package="pipelines",

@@ -13,6 +13,13 @@ WRONG = [
         "test_scaling.py::test_fsdp_sends_what_is_counted",
     ),
     Wrong(
+        "a separate encoder planned as one block",
+        "costs/training.py",
+        "return config.n_layers + config.encoder_blocks * (",
+        "return config.n_layers + 1 * (",
+        "test_costs.py::test_activations_are_what_autograd_keeps",
+    ),
+    Wrong(
         "an all-reduce sends the gradients once",
         "costs/scaling.py",
         "return Traffic(2 * (gpus - 1)",

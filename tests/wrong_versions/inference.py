@@ -147,8 +147,8 @@ WRONG = [
     Wrong(
         "encoder reads the answer that is scored",
         "inference/answers.py",
-        "model.latent.encode(lower.x, lower.positions)",
-        "model.latent.encode(model.lower(torch.cat((prompts, answers), 1), "
+        "model.encode(prompts, lower.x, lower.positions)",
+        "model.encode(both := torch.cat((prompts, answers), 1), model.lower(both, "
         "q := model.positions(0, p + a, device)), q)[:, :p]",
         "inference/test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
     ),
@@ -156,7 +156,7 @@ WRONG = [
         "z of an answer from the encoder",
         "inference/answers.py",
         "model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer)",
-        "model.latent.sample(model.latent.encode(lower.x_answer, lower.answer_positions),"
+        "model.latent.sample(model.encode(answers[:, :-1], lower.x_answer, lower.answer_positions),"
         " noise[:, p : p + a - 1][rows])[1]",
         "inference/test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
     ),

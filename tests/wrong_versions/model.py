@@ -29,6 +29,34 @@ WRONG = [
         "model/test_transformer.py::test_bits_know_the_order_of_what_they_read",
     ),
     Wrong(
+        "separate encoder causal",
+        "model/latent.py",
+        "y = block(y, None, positions, causal=False)",
+        "y = block(y, None, positions, causal=True)",
+        "model/test_separate_encoder.py::test_every_position_reads_every_token_and_their_order",
+    ),
+    Wrong(
+        "separate encoder over the boundaries of documents",
+        "model/latent.py",
+        "y = block(y, None, positions, causal=False)",
+        "y = block(y, None, Positions(positions.rope), causal=False)",
+        "model/test_separate_encoder.py::test_a_document_is_encoded_without_a_token_of_another",
+    ),
+    Wrong(
+        "separate encoder over the lower half's activations",
+        "model/transformer.py",
+        "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
+        "self.latent.encode(x, positions)",
+        "model/test_separate_encoder.py::test_z_is_inferred_from_the_tokens_alone",
+    ),
+    Wrong(
+        "embeddings that do not learn from the separate encoder",
+        "model/transformer.py",
+        "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
+        "self.latent.encode(self.embedding(tokens).detach() if separate else x, positions)",
+        "model/test_transformer.py::test_gradients_equal_those_of_algorithm_2",
+    ),
+    Wrong(
         "encoder queries from x",
         "model/latent.py",
         ENCODE,
@@ -208,8 +236,8 @@ WRONG = [
     Wrong(
         "encoder's gradient kept from the lower half",
         "model/transformer.py",
-        "o = self.latent.encode(x, positions)",
-        "o = self.latent.encode(x.detach(), positions)",
+        "o = self.encode(tokens, x, positions)",
+        "o = self.encode(tokens, x.detach(), positions)",
         "model/test_transformer.py::test_gradients_equal_those_of_algorithm_2",
     ),
     Wrong(

@@ -32,7 +32,7 @@ class Compiled(StrEnum):
 
 def blocks_of(model: FreeTransformer) -> list[Module]:
     """All blocks, the encoder's last."""
-    return [*model.blocks, *([model.latent.encoder_block] if model.latent else [])]
+    return [*model.blocks, *(model.latent.blocks if model.latent else [])]
 
 
 def worth_compiling(elements: float) -> bool:

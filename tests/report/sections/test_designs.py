@@ -45,6 +45,13 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
     assert [c.verdict for c in group.others] == ["lower", "no difference"]
 
 
+def test_a_separate_encoder_in_words(tmp_path: Path) -> None:
+    design = {"encoder": "separate", "encoder_layers": 3}
+    arms = {"free": ARMS["free"], "separate": run(kappa=0.5, latent=design)}
+    (group,) = seeded(tmp_path, arms, {name: BOUNDS["free"] for name in arms}).designs
+    assert in_words(group.others[0].arm) == "encoder separate, encoder blocks 3"
+
+
 def test_the_table_has_a_row_for_each(analysis: Analysis) -> None:
     made = section(analysis)
     assert made is not None
