@@ -142,9 +142,7 @@ class FreeTransformer(nn.Module):
         r, codes = self.latent.sample(o, noise)
         return Output(self.upper(x, r, positions, cache), codes, o)
 
-    def inject(
-        self, n: int, x: Tensor, r: Tensor
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream; the input
         of its keys and values, None if that is the stream too; and the input of a second key and
         value at each position, None if there is none.

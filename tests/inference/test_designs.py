@@ -19,6 +19,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 DESIGNS = [
     {"inject": "residual"},
     {"inject": "kv_all"},
+    {"inject": "memory"},
     {"map": "linear", "inject": "kv_all"},
 ]
 ROWS = 4000  # independent estimates
@@ -95,7 +96,7 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
     [
         ({"latent_bits": 25}, "latent_bits: 25 is outside 0 … 24"),
         ({"latent_bits": 65, "latent": {"map": "linear"}}, "65 is outside 0 … 64"),
-        ({"latent": {"inject": "queries"}}, "inject: 'queries' is not one of kv, residual, kv_all"),
+        ({"latent": {"inject": "queries"}}, "'queries' is not one of kv, residual, kv_all, memory"),
     ],
 )
 def test_designs_that_there_are_not(make_model, changes, message):

@@ -12,6 +12,7 @@ SHAPES = [
     {"n_kv_heads": 4},
     {"n_kv_heads": 4, "latent_bits": 0},
     {"latent_block": 1, "n_kv_heads": 1},
+    {"latent": {"inject": "memory"}},
 ]
 
 
