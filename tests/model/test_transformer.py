@@ -293,6 +293,26 @@ def test_only_keys_and_values_of_one_block_see_r(make_model, make_tokens, rng, s
 
 
 @torch.no_grad()
+def test_memory_is_seen_by_no_query_and_by_no_key_of_x(make_model, make_tokens, rng):
+    """What its maps read in two passes with other codes. The scale of r changes nothing."""
+    model, tokens = make_model(latent={"inject": "memory"}), make_tokens(2, 7)
+    seen = {"query": [], "key_value": []}
+    attention = model.blocks[2].attention
+    for name, inputs in seen.items():
+        getattr(attention, name).register_forward_pre_hook(
+            lambda _module, args, inputs=inputs: inputs.append(args[0])
+        )
+    codes = torch.randint(8, (2, 7), generator=rng)
+    hidden = [model(tokens, codes=z).hidden for z in (codes, codes ^ 5)]
+    assert torch.equal(*seen["query"])
+    x, r, other_x, other_r = seen["key_value"]
+    assert torch.equal(x, other_x) and not torch.equal(r, other_r)
+    assert (hidden[0] - hidden[1]).abs().max() > 0.1
+    model.latent.post_sampler.mul_(1000)
+    torch.testing.assert_close(model(tokens, codes=codes).hidden, hidden[0], atol=1e-3, rtol=1e-3)
+
+
+@torch.no_grad()
 def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
     """One model, one path: when r = 0 nothing else may differ from the model without a latent."""
     model, baseline, tokens = make_model(), make_model(latent_bits=0), make_tokens(2, 7)

@@ -1,5 +1,6 @@
 """A run with a design of its own, from training to what is exported of it."""
 
+import pytest
 import torch
 from omegaconf import OmegaConf
 
@@ -13,13 +14,17 @@ from pipelines.export.build import main as export
 from tests.support.remote_code import load, modules_in
 from tests.support.training import RUN, tracked_runs, train_run
 
-WORDS = {"inject": "kv_all", "map": "linear", "free_bits": "sequence", "gradient": "score"}
+DESIGNS = [
+    {"inject": "kv_all", "map": "linear", "free_bits": "sequence", "gradient": "score"},
+    {"inject": "memory", "map": "linear", "free_bits": "sequence", "gradient": "score"},
+]
 
 
+@pytest.mark.parametrize("words", DESIGNS, ids=lambda words: words["inject"])
 @torch.no_grad()
-def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path):
-    params, design = OmegaConf.load("params.yaml"), LatentDesign(**WORDS)
-    params.runs[RUN].update(latent=WORDS, latent_bits=40)
+def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, words):
+    params, design = OmegaConf.load("params.yaml"), LatentDesign(**words)
+    params.runs[RUN].update(latent=words, latent_bits=40)
     OmegaConf.save(params, "params.yaml")
     train_run()
     model, manifest = load_model(checkpoint_path("smoke", RUN))
@@ -31,8 +36,8 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path):
     experiment.evaluation.tokens = 520
     measure(experiment, RUN)
     _, (tracked,) = tracked_runs()
-    said = {key: tracked.data.params[f"architecture.latent.{key}"] for key in WORDS}
-    assert said == WORDS
+    said = {key: tracked.data.params[f"architecture.latent.{key}"] for key in words}
+    assert said == words
     assert tracked.data.metrics["bound/bits_per_token"] > 0
 
     export(RUN, "hf", None, None)
