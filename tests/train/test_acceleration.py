@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from ftmodel.costs import kept_activations
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import load_model
@@ -29,6 +30,7 @@ from pipelines.train.core.manifest import make_manifest
 from tests.support.training import RUN, check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
+MEMORY = replace(SHAPE, latent=LatentDesign(inject="memory"))
 CHECKPOINTING = Compute(activation_checkpointing=True)
 
 
@@ -50,10 +52,11 @@ def step(model, documents=None):
     return loss
 
 
-@pytest.mark.parametrize("bits", [0, 6])
-def test_activation_checkpointing_changes_no_gradient(bits):
+@pytest.mark.parametrize(
+    "config", [replace(SHAPE, latent_bits=0), SHAPE, MEMORY], ids=["baseline", "latent", "memory"]
+)
+def test_activation_checkpointing_changes_no_gradient(config):
     """To the bit, with and without documents."""
-    config = replace(SHAPE, latent_bits=bits)
     for documents in (None, torch.arange(24).expand(2, -1) // 7):
         plain, checkpointed = make(config=config), make(CHECKPOINTING, config)
         assert torch.equal(step(plain, documents), step(checkpointed, documents))
@@ -225,15 +228,16 @@ def one_of_two_workers(rank, meeting):
     """A step of the model shared out, against a step of the whole of it; all in one worker."""
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
-    plain, shared = make(), make(CHECKPOINTING)
-    for block in blocks_of(shared):
-        block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
-    shard(shared, mesh)
-    assert list(plain.state_dict()) == list(shared.state_dict())
-    torch.testing.assert_close(step(shared), step(plain))
-    for whole, part in zip(plain.parameters(), shared.parameters(), strict=True):
-        assert isinstance(part.grad, DTensor)
-        torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
+    for config in (SHAPE, MEMORY):
+        plain, shared = make(config=config), make(CHECKPOINTING, config)
+        for block in blocks_of(shared):
+            block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
+        shard(shared, mesh)
+        assert list(plain.state_dict()) == list(shared.state_dict())
+        torch.testing.assert_close(step(shared), step(plain))
+        for whole, part in zip(plain.parameters(), shared.parameters(), strict=True):
+            assert isinstance(part.grad, DTensor)
+            torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
     dist.destroy_process_group()
 
 

@@ -1,5 +1,7 @@
 """A run with a design of its own, from training to what is exported of it."""
 
+import shutil
+
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -7,12 +9,13 @@ from omegaconf import OmegaConf
 from ftmodel.model.latent_design import Gradient, LatentDesign
 from ftmodel.model.mapper import pack_bits
 from pipelines.artifacts.checkpoint import load_model
-from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
 from pipelines.export.build import main as export
+from pipelines.train.core.curve_callback import CurveCallback
 from tests.support.remote_code import load, modules_in
-from tests.support.training import RUN, tracked_runs, train_run
+from tests.support.training import RUN, losses, same, tracked_runs, train_run
 
 DESIGNS = [
     {"inject": "kv_all", "map": "linear", "free_bits": "sequence", "gradient": "score"},
@@ -46,3 +49,26 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
     with modules_in(tmp_path / "modules"):
         logits = load(workspace / "exports/smoke" / RUN)(tokens, latent_noise=noise).logits
     assert (logits - expected).abs().max() < 1e-5 * expected.std()
+
+
+def test_a_killed_run_with_memory_ends_as_if_it_had_not_been(workspace, monkeypatch):
+    """To the bit."""
+    params = OmegaConf.load("params.yaml")
+    params.runs[RUN].latent.inject = "memory"
+    OmegaConf.save(params, "params.yaml")
+    weights, rows = train_run()
+    shutil.rmtree("resume")
+
+    def stop(self, trainer, *rest):
+        inherited(self, trainer, *rest)
+        if trainer.global_step == 10:
+            trainer.save_checkpoint(resume_folder("smoke", RUN) / "00000010.ckpt")
+            raise RuntimeError("killed")
+
+    inherited = CurveCallback.on_train_batch_end
+    with monkeypatch.context() as patch:
+        patch.setattr(CurveCallback, "on_train_batch_end", stop)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_run()
+    again, again_rows = train_run()
+    assert same(again, weights) and losses(again_rows) == losses(rows)
