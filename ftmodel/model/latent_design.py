@@ -8,15 +8,13 @@ from enum import StrEnum
 
 
 class Inject(StrEnum):
-    """What the embedding r of z is added to, or stands beside; blocks are those from the one that
-    reads z on.
-    """
+    """What the embedding r of z is added to; blocks are those from the one that reads z on."""
 
     kv = "kv"  # input of the first block's keys and values (the paper)
     residual = "residual"  # the residual stream before the first block, hence its queries too
     kv_all = "kv_all"  # input of the keys and values of every block, as in Fang et al. 2021
-    # added to nothing: a second key and value at each position of the first block's attention, of
-    # the block's norm of r, so that r's scale changes nothing ("memory" in Li et al. 2020, OPTIMUS)
+    # nothing: in the first block each position has a second key and value, of the block's norm of
+    # r alone, so that r's scale changes nothing (the scheme "memory" of OPTIMUS, Li et al. 2020)
     memory = "memory"
 
 
