@@ -23,6 +23,7 @@ from ftmodel.costs import (
     recomputed_activations,
     utilisation,
 )
+from ftmodel.costs.latent_memory import memory_blocks
 from ftmodel.model import objective
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Block
@@ -76,6 +77,8 @@ SHAPES = [
         **{"latent_bits": 8, "head_width": 8, "qk_norm": True},
         "latent": {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"},
     },
+    {"latent_bits": 8, "latent": {"inject": "memory"}},
+    {"latent_bits": 8, "latent": {"inject": "memory"}, "qk_norm": True, "head_width": 8},
 ]
 
 
@@ -100,7 +103,7 @@ def test_flops_are_those_that_torch_counts(changes, monkeypatch):
 def normalised_inputs(config, checkpointing=False):
     """Bytes of what RMSNorm keeps on a CPU, where it is no fused kernel, beside what we count."""
     bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
-    of_kv = {"kv": 1, "residual": 0, "kv_all": config.n_layers - config.lower_blocks}
+    of_kv = {"kv": 1, "residual": 0, "kv_all": config.n_layers - config.lower_blocks, "memory": 1}
     shared = config.latent.encoder == "shared"
     encoder = config.encoder_blocks * (not checkpointing)
     latent = 1 if checkpointing else 1 + 2 * encoder + of_kv[config.latent.inject]
@@ -108,7 +111,9 @@ def normalised_inputs(config, checkpointing=False):
     channels = (2 * layers + 1 + bits * latent) * config.d_model
     if config.qk_norm:
         queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
+        memory = 0 if checkpointing else memory_blocks(config)
         channels += layers * (queries + keys) + encoder * (keys + (not shared) * queries)
+        channels += memory * keys
     return channels * 4 * B * config.context
 
 
@@ -145,6 +150,7 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
         multiplied -= linear_elements(model.latent.readout) + linear_elements(model.latent.prior)
     if checkpointing:
         found += 4 * config.context * config.head_channels  # RoPE: hooks do not see it
+        found += 4 * config.d_model * B * config.context * memory_blocks(config)  # nor r as memory
         multiplied -= sum(linear_elements(m) for m in model.modules() if isinstance(m, Block))
     copies = 2 * multiplied if half else 0
     counted = kept_activations(config, B, half, checkpointing) + readout
@@ -161,17 +167,20 @@ def test_a_block_computed_again_keeps_what_is_counted(changes, half):
     model = new_model(config, 29)
     bits = config.latent_bits and config.latent.inject != "residual"
     x = torch.randn(B, config.context, config.d_model, requires_grad=True)
-    kv = torch.randn_like(x, requires_grad=True) if bits else None
+    other = torch.randn_like(x, requires_grad=True) if bits else None
+    kv, memory = (None, other) if memory_blocks(config) else (other, None)
     positions = model.positions(0, config.context, x.device)
 
     def block():
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            return model.blocks[0](x, kv, positions), model
+            return model.blocks[0](x, kv, positions, memory=memory), model
 
     found, _ = kept_by(block)
     known = (2 if bits else 1) * x.nbytes + positions.rope.nbytes
     known += (3 if bits else 2) * x.nbytes  # what RMSNorm keeps on a CPU
-    heads = config.head_channels * (config.n_heads + config.n_kv_heads)
+    heads = config.head_channels * (
+        config.n_heads + (1 + memory_blocks(config)) * config.n_kv_heads
+    )
     known += 4 * heads * B * config.context if config.qk_norm else 0
     known += 2 * linear_elements(model.blocks[0]) if half else 0
     counted = recomputed_activations(config, B, half)

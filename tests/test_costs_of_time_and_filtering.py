@@ -26,6 +26,7 @@ from ftmodel.model.transformer import FreeTransformer
 B, VOCABULARY = 3, 101
 SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
 BITS = pytest.mark.parametrize("bits", [0, 8])
+MEMORY = {"latent_bits": 8, "latent": {"inject": "memory"}}
 
 
 def batch(config):
@@ -63,20 +64,24 @@ def test_bytes_grow_with_the_batch_and_those_of_parameters_do_not():
 @pytest.mark.parametrize(
     "changes",
     [
-        *({}, {"head_width": 24}),
-        *({"latent_bits": 8}, {"latent_bits": 8, "head_width": 24}),
+        {"latent_bits": 0},
+        {"latent_bits": 8},
+        MEMORY,
         {"latent_bits": 8, "latent": {"encoder": "separate"}},
     ],
     ids=str,
 )
-def test_products_are_those_that_torch_counts_and_the_scores_once_more(changes, monkeypatch):
+@pytest.mark.parametrize("head_width", [None, 24])
+def test_products_are_those_that_torch_counts_and_the_scores_once_more(
+    changes, head_width, monkeypatch
+):
     """To the last one, but for ζ's query, which is not a token's."""
     monkeypatch.setattr(objective, "linear_cross_entropy", functional.linear_cross_entropy)
-    config = ModelConfig(**SMALL, **changes)
+    config = ModelConfig(**SMALL, **changes, head_width=head_width)
     model, data = FreeTransformer(config, VOCABULARY), batch(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         training_loss(model, *data, 1.0).total.backward()
-    blocks = config.n_layers + config.encoder_blocks
+    blocks = config.n_layers + config.encoder_blocks + (changes is MEMORY)
     queries = config.n_heads * config.head_channels
     again = blocks * 2 * queries * config.context * B * config.context
     zeta = 6 * config.d_model * queries if "latent.zeta" in model.state_dict() else 0
@@ -94,12 +99,13 @@ def test_rates_are_found_again_and_relative_errors_count():
     assert slow.products == pytest.approx(1 / 1.2)
 
 
+@pytest.mark.parametrize("changes", [{"latent_bits": 8}, MEMORY], ids=str)
 @pytest.mark.parametrize("particles", [4, 8])
-def test_flops_of_the_filter_are_those_that_torch_counts(particles):
+def test_flops_of_the_filter_are_those_that_torch_counts(particles, changes):
     """Of a model in float64, which the plain decoder runs. The lower half's causal blocks go
     through all T² pairs.
     """
-    config = ModelConfig(**SMALL, latent_bits=8)
+    config = ModelConfig(**SMALL, **changes)
     model = FreeTransformer(config, VOCABULARY).double().eval()
     inputs, targets, noise = batch(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

@@ -1,9 +1,10 @@
 """What a model costs, from its shape alone: the planner's formulas.
 
-training.py   parameters, FLOPs and memory of training
-time.py       time of a training step on a CPU
-filtering.py  FLOPs and memory of the filtering bound
-scaling.py    what many GPUs send one another, and the speed that is left
+training.py       parameters, FLOPs and memory of training
+latent_memory.py  what a second key and value at each position adds
+time.py           time of a training step on a CPU
+filtering.py      FLOPs and memory of the filtering bound
+scaling.py        what many GPUs send one another, and the speed that is left
 """
 
 from ftmodel.costs.training import (

@@ -3,6 +3,7 @@
 Shapes: S chunks of T = ``context`` tokens, K particles, N heads of width E, L blocks, V vocabulary.
 """
 
+from ftmodel.costs.latent_memory import memory_blocks, memory_projection
 from ftmodel.costs.training import elements, linear_elements, meta_model
 from ftmodel.model.config import ModelConfig
 
@@ -17,7 +18,8 @@ def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: i
     once = 2 * linear_elements(model.blocks[:lower]) + lower * attention
     once += 2 * linear_elements(model.latent.prior) if model.latent else 0
     matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)
-    each = 2 * matrices + upper * attention
+    matrices += memory_projection(config)
+    each = 2 * matrices + (upper + memory_blocks(config)) * attention
     return chunks * config.context * (once + particles * each)
 
 
@@ -28,6 +30,7 @@ def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: 
     resampled, at most the keys and values of one block.
     """
     rows, upper = chunks * particles, config.n_layers - config.lower_blocks
+    upper += memory_blocks(config)  # keys and values once more
     kv = config.head_channels * config.n_kv_heads
     cache = 4 * 2 * kv * upper * config.context * rows
     x = 4 * config.d_model * config.context * chunks

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ftmodel.costs.latent_memory import memory_blocks
 from ftmodel.costs.training import elements, flops_per_token
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
@@ -85,8 +86,9 @@ def step_work(config: ModelConfig, vocab_size: int, batch: int) -> Work:
     flops = flops_per_token(config, vocab_size)
     queries = config.n_heads * config.head_channels
     pairs = 14 * queries * config.context  # of a block that reads all positions
+    blocks = config.n_layers + memory_blocks(config)
     encoder = config.encoder_blocks * (pairs - 12 * queries * config.context)
-    token = flops.total - flops.attention + config.n_layers * pairs + encoder
+    token = flops.total - flops.attention + blocks * pairs + encoder
     products = batch * config.context * token
     return Work(products, elementwise_bytes(config, vocab_size, batch))
 

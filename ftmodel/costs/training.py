@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import nn
 
+from ftmodel.costs.latent_memory import memory_blocks, memory_mask, memory_projection
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.cross_entropy import chunk_rows
 from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Prior
@@ -57,7 +58,7 @@ class Flops:
     scores again in the backward pass).
     """
 
-    blocks: float  # 6 × elements of their matrices
+    blocks: float  # 6 × elements of their matrices, one that reads memory projecting it, too
     attention: float  # scores and weighted sums over (T + 1) / 2 positions on average
     readout: float  # 6 D V
     encoder: float  # its blocks, over all T positions, its read-out, and that of a learned prior
@@ -74,9 +75,9 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
 
     Attention: 4 Q per key and query in the forward pass (2 Q for the scores, 2 Q for the sum of
     values), three times that with the backward pass; a causal block reads (T + 1) / 2 keys on
-    average, the encoder T. With attention within documents there are fewer, and this is an upper
-    bound. ζ's query is the same for all tokens and costs nothing per token; a separate encoder has
-    a query for each.
+    average, twice as many with r as memory, the encoder T. With attention within documents there
+    are fewer, and this is an upper bound. ζ's query is the same for all tokens and costs nothing
+    per token; a separate encoder has a query for each.
     Mapper: 2 D 2^H, in the backward pass only, and its sums over each half of the bits; a linear
     map 6 D H; a table whose gradient is of the sampled code alone has no product.
     """
@@ -94,8 +95,8 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
         elif config.latent.gradient == Gradient.all_codes:
             mapper = 2 * d * codes + 4 * codes + 2 * (low << low) + 2 * (high << high)
     return Flops(
-        blocks=6 * linear_elements(model.blocks),
-        attention=12 * q * config.n_layers * (t + 1) / 2,
+        blocks=6 * (linear_elements(model.blocks) + memory_projection(config)),
+        attention=12 * q * (config.n_layers + memory_blocks(config)) * (t + 1) / 2,
         readout=6 * linear_elements(model.readout),
         encoder=encoder,
         mapper=mapper,
@@ -170,6 +171,9 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         reader = 4 * d  # x, which the encoder alone reads
     if config.latent.encoder == Encoder.separate:
         encoder = 0
+    if config.latent.inject == Inject.memory:  # r, normalised; its k and v, apart from x's
+        unturned = ((4 if half else 16) * k + 4 * config.n_kv_heads) * config.qk_norm
+        reader = norm + w * d + w * k + unturned
     return Activations(
         block=attention + ffn,
         reader=reader,
@@ -202,7 +206,7 @@ def kept_activations(
 ) -> int:
     """Bytes that autograd keeps for the backward pass of ``batch`` sequences, without those of the
     loss and of copies of weights. With activation checkpointing: the inputs of each block, which
-    for one that reads z are x and x + r.
+    for one that reads z are x and x + r, or r.
     """
     d, t, a = config.d_model, config.context, activations(config, half)
     blocks, zeta = all_blocks(config), 0
@@ -213,7 +217,7 @@ def kept_activations(
     token = blocks * a.block + readers(config) * a.reader + a.encoder + a.rest
     if a.encoder:  # ζ's query, turned to all positions
         zeta = (2 if half else 4) * t * config.n_heads * config.head_channels
-    return batch * t * token + rope + zeta
+    return batch * t * token + rope + zeta + memory_mask(config, half)
 
 
 def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
@@ -222,7 +226,8 @@ def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
     """
     d, t, a = config.d_model, config.context, activations(config, half)
     reader = max(0, a.reader - 4 * d)
-    return batch * t * max(a.block - 4 * d + reader, a.encoder)
+    block = batch * t * (a.block - 4 * d + reader) + memory_mask(config, half)
+    return max(block, batch * t * a.encoder)
 
 
 def loss_peak(config: ModelConfig, vocab_size: int, batch: int, half: bool, device: str) -> int:

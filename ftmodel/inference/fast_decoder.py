@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ftmodel.inference.weights import RoundedWeights, matrix
-from ftmodel.model.layers import Block, LayerCache, rope_table
+from ftmodel.model.layers import Block, LayerCache, one_by_one, rope_table
 from ftmodel.model.transformer import FreeTransformer
 
 BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's attention, on a CPU
@@ -53,7 +53,6 @@ class DecodingBlock:
             for norm in (block.attention_norm, block.ffn_norm)
         ]
         self.query = matrix(attention.query.weight, rows, rounded)
-        self.key_value = matrix(attention.key_value.weight, rows, rounded)
         self.output = matrix(attention.output.weight, rows, rounded)
         self.gate_up = matrix(ffn.gate_up.weight, rows, rounded)
         self.down = matrix(ffn.down.weight, rows, rounded)
@@ -61,16 +60,21 @@ class DecodingBlock:
 
         q, e = attention.query.out_features, attention.head_width  # q: N E
         kv = attention.key_value.out_features // 2
-        qkv = block.attention_norm.weight.new_empty(rows, q + 2 * kv)
+        # keys a position: 2 where r is read as memory; r's are in the last B rows of qkv
+        self.slots = 1 if cache.keys is None else cache.keys.shape[-1] // e
+        self.key_value = matrix(attention.key_value.weight, rows * self.slots, rounded)
+        qkv = block.attention_norm.weight.new_zeros(rows * self.slots, q + 2 * kv)
         self.qkv, self.bias = qkv, None
         if attention.query.bias is not None:
             self.bias = torch.cat((attention.query.bias, attention.key_value.bias))
         self.by_bmm = qkv.device.type == "cpu" and rows * (kv // e) >= BMM_HEADS
         self.scale, self.zero = e**-0.5, qkv.new_zeros(1, 1, 1)
-        self.q, self.kv = qkv[:, :q], qkv[:, q:]  # written by the projections, the rest are views
+        # written by the projections, the rest are views
+        self.q, self.kv = qkv[:rows, :q], qkv[:, q:]
         # heads that share keys become the positions of one head: no copy of keys and values
         self.queries = self.q.unflatten(1, (kv // e, -1, e))  # (B, M, N / M, E)
-        self.new = self.kv.unflatten(1, (2, kv // e, e)).transpose(0, 1)  # (2, B, M, E)
+        new = self.kv.unflatten(1, (2, kv // e, e)).unflatten(0, (self.slots, rows))
+        self.new = new.permute(2, 1, 3, 0, 4).squeeze(3)  # (2, B, M, E) or (2, B, M, 2, E)
         self.heads = qkv[:, : q + kv].unflatten(1, (-1, e))  # (B, N + M, E)
         self.rotated = torch.view_as_complex(self.heads.unflatten(2, (-1, 2)))  # (…, E / 2)
         self.head_gains = None  # (N + M, E)
@@ -83,20 +87,25 @@ class DecodingBlock:
 
     def read(self, x: Activation, both: Activation, rope: Tensor, mask: Tensor | None) -> None:
         """``Block.forward``, in place on x, which queries come from; keys and values come from the
-        last rows of ``both``, whose first are x, or which is x.
+        last rows of ``both``, whose first are x, or which is x; with r as memory from all its rows.
 
         ``rope`` (E / 2,) belongs to the position, ``mask`` (B, 1, 1, S) is added to the scores.
         """
         normalized, rows = both.normalized(self.gains[0]), len(x.x)
         self.query.times(normalized[:rows], out=self.q)
-        self.key_value.times(normalized[-rows:], out=self.kv)
+        self.key_value.times(normalized[-rows * self.slots :], out=self.kv)
         if self.bias is not None:
             self.qkv.add_(self.bias)
         if self.head_gains is not None:
             heads = F.rms_norm(self.heads, self.heads.shape[-1:], eps=self.eps)
             torch.mul(heads, self.head_gains, out=self.heads)
         self.rotated.mul_(rope)
-        keys, values = self.cache.append_one(self.new)
+        if self.slots == 1:
+            keys, values = self.cache.append_one(self.new)
+        else:
+            both_slots = self.cache.append_one(self.new.flatten(3))
+            keys, values = (one_by_one(x, self.heads.shape[-1]) for x in both_slots)
+            mask = None if mask is None else mask.repeat_interleave(2, dim=-1)
         self.output.add_times(self.attend(keys, values, mask).reshape(self.q.shape), to=x.x)
         self.gate_up.times(x.normalized(self.gains[1]), out=self.wide)
         self.down.add_times(F.silu(self.gate, inplace=True).mul_(self.up), to=x.x)
@@ -141,7 +150,8 @@ class FastDecoder:
             self.mask = zeros.masked_fill_(unread, -torch.inf)[:, None, None]
         self.model, self.embedding = model, embedding
         self.gain = model.norm.weight * sqrt(config.d_model)
-        # the residual stream, and below it, for the block that reads z, the same with r injected
+        # the residual stream, and below it, for the block that reads z, the same with r injected,
+        # or r alone as memory
         both = rows if model.latent is None else 2 * rows
         buffer = activation_buffer(embedding, both, config.d_model, config.norm_eps)
         self.x, self.both = (Activation(b, config.d_model) for b in (buffer[:rows], buffer))
@@ -183,12 +193,16 @@ class FastDecoder:
             assert codes is not None, "a Free Transformer reads z"
             r = self.model.latent.embed(codes)
         for n, block in enumerate(self.upper_blocks, self.model.config.lower_blocks):
-            stream, kv = (self.x.x, None) if r is None else self.model.inject(n, self.x.x, r)
+            stream, other = self.x.x, None
+            if r is not None:
+                stream, kv, memory = self.model.inject(n, self.x.x, r)
+                assert kv is None or memory is None, "no design has both"
+                other = kv if memory is None else memory
             if stream is not self.x.x:
                 self.x.x.copy_(stream)
-            if kv is not None:
-                self.injected.copy_(kv)
-            block.read(self.x, self.x if kv is None else self.both, rope, mask)
+            if other is not None:
+                self.injected.copy_(other)
+            block.read(self.x, self.x if other is None else self.both, rope, mask)
         return self.x.normalized(self.gain)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -20,6 +20,9 @@ class Inject(StrEnum):
     kv = "kv"  # input of the first block's keys and values (the paper)
     residual = "residual"  # the residual stream before the first block, hence its queries too
     kv_all = "kv_all"  # input of the keys and values of every block, as in Fang et al. 2021
+    # nothing: in the first block each position has a second key and value, of the block's norm of
+    # r alone, so that r's scale changes nothing (the scheme "memory" of OPTIMUS, Li et al. 2020)
+    memory = "memory"
 
 
 class Map(StrEnum):
@@ -68,7 +71,7 @@ MOST_BITS = {Map.table: 24, Map.linear: 64}
 
 @dataclass
 class LatentDesign:
-    """How z is inferred, embedded, drawn, injected, limited and learned. Each setting may be given as
+    """How z is inferred, embedded, drawn, injected, limited and learned. A setting may be given as
     a word.
     """
 

@@ -84,7 +84,9 @@ def after_padding(rope: Tensor, start: int, padding: Tensor) -> Positions:
 
 
 class LayerCache:
-    """Keys and values of one block for the positions read so far, in buffers of fixed size."""
+    """Keys and values of one block for the positions read so far, in buffers of fixed size. With
+    two keys a position these lie side by side, and E is the width of both.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -132,6 +134,13 @@ class LayerCache:
         self.keys, self.values = self.both[0], self.both[1]
 
 
+def one_by_one(x: Tensor, width: int) -> Tensor:
+    """Keys or values (B, M, S, 2 E) as a cache holds them, side by side, as (B, M, 2 S, E), a view;
+    E = ``width``.
+    """
+    return x.unflatten(-1, (-1, width)).flatten(2, 3)
+
+
 class Attention(nn.Module):
     """Grouped-query attention whose queries and keys-values may come from different tensors."""
 
@@ -154,27 +163,45 @@ class Attention(nn.Module):
             x = norm(x.to(norm.weight.dtype)).type_as(x)
         return x.transpose(1, 2)  # (B, N or M, T, E)
 
-    def forward(
-        self, q: Tensor, kv: Tensor, positions: Positions, causal: bool, cache: LayerCache | None
-    ) -> Tensor:
-        """q (B or 1, T or 1, D) and kv (B, T, D), at the same positions, give (B, T, D)."""
-        queries = rotate(self.heads(self.query(q), self.query_norm), positions.rope)
+    def keys_values(self, kv: Tensor, rope: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, M, T, E) of kv (B, T, D)."""
         k, v = self.key_value(kv).chunk(2, dim=-1)
-        keys, values = rotate(self.heads(k, self.key_norm), positions.rope), self.heads(v)
+        return rotate(self.heads(k, self.key_norm), rope), self.heads(v)
+
+    def forward(
+        self,
+        q: Tensor,
+        kv: Tensor,
+        positions: Positions,
+        causal: bool,
+        cache: LayerCache | None,
+        memory: Tensor | None = None,
+    ) -> Tensor:
+        """q (B or 1, T or 1, D) and kv (B, T, D), at the same positions, give (B, T, D). With
+        ``memory`` (B, T, D) each position has a second key and value, of that.
+        """
+        queries = rotate(self.heads(self.query(q), self.query_norm), positions.rope)
+        keys, values = self.keys_values(kv, positions.rope)
+        if memory is not None:  # side by side, so that the cache goes on counting positions
+            more = self.keys_values(memory, positions.rope)
+            keys, values = (torch.cat(p, -1) for p in zip((keys, values), more, strict=True))
         past = 0
         if cache is not None:
             past = cache.length
             keys, values = cache.append(keys, values)
         t = queries.shape[2]
         mask = positions.causal if causal else positions.full
-        if mask is None and causal and past and t > 1:
+        if mask is None and causal and t > 1 and (past or memory is not None):
             mask = torch.ones(t, past + t, dtype=torch.bool, device=q.device).tril(past)
+        if memory is not None:
+            keys, values = (one_by_one(x, self.head_width) for x in (keys, values))
+            mask = None if mask is None else mask.repeat_interleave(2, dim=-1)
         y = F.scaled_dot_product_attention(
             queries.expand(keys.shape[0], -1, -1, -1),
             keys,
             values,
             attn_mask=mask,
-            is_causal=causal and not past and mask is None,
+            is_causal=causal and not past and memory is None and mask is None,
             enable_gqa=self.grouped,
         )
         return self.output(y.transpose(1, 2).flatten(2))  # (B, T, D)
@@ -196,9 +223,9 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """Pre-norm attention and SwiGLU. ``block(q, kv)`` normalises each input by its own pre-norm.
 
-    The residual stream is q; kv enters it only through attention. ``kv`` None stands for q, which
-    is then normalised once. (Activation checkpointing copies its arguments: ``kv is q`` would not
-    do.)
+    The residual stream is q; kv and ``memory`` enter it only through attention. ``kv`` None stands
+    for q, which is then normalised once. (Activation checkpointing copies its arguments: ``kv is
+    q`` would not do.)
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -215,8 +242,10 @@ class Block(nn.Module):
         positions: Positions,
         causal: bool = True,
         cache: LayerCache | None = None,
+        memory: Tensor | None = None,
     ) -> Tensor:
         queries = self.attention_norm(q)
         keys_values = queries if kv is None else self.attention_norm(kv)
-        x = q + self.attention(queries, keys_values, positions, causal, cache)
+        more = None if memory is None else self.attention_norm(memory)
+        x = q + self.attention(queries, keys_values, positions, causal, cache, more)
         return x + self.ffn(self.ffn_norm(x))

@@ -164,17 +164,20 @@ class FreeTransformer(nn.Module):
         separate = self.config.latent.encoder == Encoder.separate
         return self.latent.encode(self.embedding(tokens) if separate else x, positions)
 
-    def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream, and the
-        input of its keys and values, None if that is the stream too.
+    def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream; the input
+        of its keys and values, None if that is the stream too; and the input of a second key and
+        value at each position, None if there is none.
 
         Every use of z goes through here, in training and in inference: another way to inject the
         latent is a change of this method alone.
         """
         design, first = self.config.latent.inject, n == self.config.lower_blocks
         if design == Inject.residual:
-            return (x + r if first else x), None
-        return x, x + r if first or design == Inject.kv_all else None
+            return (x + r if first else x), None, None
+        if design == Inject.memory:
+            return x, None, r if first else None
+        return x, x + r if first or design == Inject.kv_all else None, None
 
     def lower(
         self, tokens: Tensor, positions: Positions, cache: list[LayerCache] | None = None
@@ -196,8 +199,9 @@ class FreeTransformer(nn.Module):
         None for a baseline.
         """
         for n in range(self.config.lower_blocks, self.config.n_layers):
-            x, kv = (x, None) if r is None else self.inject(n, x, r)
-            x = self.blocks[n](x, kv, positions, cache=cache[n] if cache else None)
+            x, kv, memory = (x, None, None) if r is None else self.inject(n, x, r)
+            layer = cache[n] if cache else None
+            x = self.blocks[n](x, kv, positions, cache=layer, memory=memory)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:

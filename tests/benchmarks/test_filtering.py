@@ -14,10 +14,12 @@ def test_the_filter_is_set_against_the_other_bounds() -> None:
     assert list(quick_figures(filtering)) == ["tiny: 2 particles ÷ bounds"]
 
 
-@pytest.mark.parametrize("particles", [4, 16, 64])
-def test_memory_of_the_filter_is_what_the_allocator_says(particles):
+@pytest.mark.parametrize(
+    ("particles", "inject"), [(4, "kv"), (16, "kv"), (64, "kv"), (16, "memory")]
+)
+def test_memory_of_the_filter_is_what_the_allocator_says(particles, inject):
     """Within 15 %: which rows are resampled, and so copied, is chance."""
-    config = ModelConfig(4, 64, 4, 2, 96, 128, latent_bits=8)
+    config = ModelConfig(4, 64, 4, 2, 96, 128, latent_bits=8, latent={"inject": inject})
     torch.manual_seed(0)
     model = FreeTransformer(config, 101).eval()
     tokens = torch.randint(101, (8, config.context + 1))

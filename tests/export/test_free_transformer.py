@@ -52,9 +52,17 @@ def ours(make_ours):
     return make_ours()
 
 
-def test_heads_as_qwen_3_has_them(make_ours, prompts, tmp_path, rng):
+MEMORY = {"latent": {"inject": "memory"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"qk_norm": True, "head_width": 6}, MEMORY, MEMORY | {"latent_block": 1}],
+    ids=["heads as Qwen 3 has them", "two keys a position", "in the first layer"],
+)
+def test_what_a_cache_holds_may_differ(make_ours, prompts, tmp_path, rng, changes):
     """Their cache, filled by greedy search, and our decoder's."""
-    ours = make_ours(qk_norm=True, head_width=6)
+    ours = make_ours(**changes)
     theirs = load(export(ours, tmp_path / "free"))
     tokens, mask, padding = prompts
     noise = torch.rand(3, 5 + NEW, 3, generator=rng)
@@ -236,8 +244,12 @@ def test_z_without_noise_are_independent_and_uniform(theirs, ours, make_tokens, 
     assert not (seen[0] == seen[0][:1]).all()
 
 
+@pytest.mark.parametrize("changes", [{}, MEMORY | {"latent_block": 1}], ids=str)
 @torch.no_grad()
-def test_a_cache_of_forward_goes_on_where_it_ended(theirs, prompts, make_tokens, rng):
+def test_a_cache_of_forward_goes_on_where_it_ended(
+    make_ours, prompts, make_tokens, tmp_path, rng, changes
+):
+    theirs = load(export(make_ours(**changes), tmp_path / "free"))
     tokens, mask, _ = prompts
     tokens = torch.cat((tokens, make_tokens(3, 4)), 1)
     mask = torch.cat((mask, mask.new_ones(3, 4)), 1)
@@ -253,6 +265,7 @@ def test_a_cache_of_forward_goes_on_where_it_ended(theirs, prompts, make_tokens,
             latent_noise=noise,
         )
         cache = out.past_key_values
+        assert cache.get_seq_length() == end
         real = mask[:, start:end].bool()
         assert out.logits[real].allclose(whole[:, start:end][real], atol=1e-5)
 

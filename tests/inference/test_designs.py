@@ -20,6 +20,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 DESIGNS = [
     {"inject": "residual"},
     {"inject": "kv_all"},
+    {"inject": "memory"},
     {"map": "linear", "inject": "kv_all"},
     {"prior": "learned"},
     {"encoder": "separate"},
@@ -143,7 +144,7 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
         ),
         ({"latent": {"encoder_layers": 2}}, "latent.encoder_layers: 2, but a shared encoder is"),
         ({"latent": {"encoder": "own"}}, "encoder: 'own' is not one of shared, separate"),
-        ({"latent": {"inject": "queries"}}, "inject: 'queries' is not one of kv, residual, kv_all"),
+        ({"latent": {"inject": "queries"}}, "'queries' is not one of kv, residual, kv_all, memory"),
     ],
 )
 def test_designs_that_there_are_not(make_model, changes, message):

@@ -14,6 +14,11 @@ from ftmodel.model.mapper import pinned_noise
 
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
+MEMORY = [
+    {"latent": {"inject": "memory"}},
+    {"latent": {"inject": "memory"}, "latent_block": 1, "qkv_bias": True, "n_kv_heads": 1},
+    {"latent": {"inject": "memory"}, "latent_block": 4, "qk_norm": True, "head_width": 6},
+]
 SHAPES = [
     {},
     {"latent_bits": 0},
@@ -29,6 +34,7 @@ SHAPES = [
     {"latent": {"inject": "residual", "map": "linear"}},
     {"latent": {"inject": "kv_all"}},
     {"latent": {"inject": "kv_all"}, "latent_block": 1},
+    *MEMORY,
 ]
 
 
@@ -64,7 +70,7 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
         torch.testing.assert_close(hidden, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("changes", SHAPES[:2], ids=str)
+@pytest.mark.parametrize("changes", [*SHAPES[:2], *MEMORY], ids=str)
 @torch.inference_mode()
 def test_what_it_leaves_in_the_cache_is_what_the_model_leaves(make_model, started, rng, changes):
     """So that either may go on where the other stopped."""
@@ -137,11 +143,12 @@ def test_wrapped_blocks_are_decoded_by_the_model_itself(make_model, make_tokens)
     assert torch.equal(wrapped, plain)
 
 
-@pytest.mark.parametrize("changes", [{}, {"qk_norm": True, "head_width": 6}], ids=str)
-@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
-def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, bits, changes):
+@pytest.mark.parametrize(
+    "changes", [{}, {"latent_bits": 0}, {"qk_norm": True, "head_width": 6}, *MEMORY], ids=str
+)
+def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, changes):
     """Also in float64, which is decoded by the model: the same weights, z and draws."""
-    model, prompt = make_model(latent_bits=bits, **changes), make_tokens(3, 4)
+    model, prompt = make_model(**changes), make_tokens(3, 4)
 
     def continued():
         return generate(model, prompt, 12, generator=torch.Generator().manual_seed(5))

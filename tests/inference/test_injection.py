@@ -21,10 +21,12 @@ from ftmodel.model.mapper import pack_bits, pinned_noise
 from ftmodel.model.transformer import FreeTransformer
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+# what keys and values are of, and what further ones are of
 OTHER = {
-    "scaled": lambda x, r: x + 3 * r,
-    "gated": lambda x, r: x + r * x.sigmoid(),
-    "in place of half of x": lambda x, r: torch.cat((x[..., :8], r[..., 8:]), dim=-1),
+    "scaled": lambda x, r: (x + 3 * r, None),
+    "gated": lambda x, r: (x + r * x.sigmoid(), None),
+    "in place of half of x": lambda x, r: (torch.cat((x[..., :8], r[..., 8:]), dim=-1), None),
+    "gated beside x": lambda x, r: (None, r * x.sigmoid()),
 }
 
 
@@ -34,7 +36,7 @@ def planted(request, monkeypatch):
     other = OTHER[request.param]
 
     def inject(self, n, x, r):
-        return x, other(x, r) if n == self.config.lower_blocks else None
+        return x, *(other(x, r) if n == self.config.lower_blocks else (None, None))
 
     monkeypatch.setattr(FreeTransformer, "inject", inject)
     return other
@@ -57,13 +59,13 @@ def hidden_of(model, planted):
         r = model.latent.post_sampler[codes]
         first, *later = model.blocks[model.config.lower_blocks :]
 
-        def upper(kv):
-            y = first(x, kv, positions)
+        def upper(kv, memory):
+            y = first(x, kv, positions, memory=memory)
             for block in later:
                 y = block(y, None, positions)
             return model.norm(y)
 
-        usual, other = (upper(kv) for kv in (x + r, planted(x, r)))
+        usual, other = upper(x + r, None), upper(*planted(x, r))
         assert (usual - other).abs().max() > 0.1, "nothing to tell the two injections apart by"
         return other
 

@@ -13,6 +13,7 @@ SHAPES = [
     {"n_kv_heads": 4, "latent_bits": 0},
     {"latent_block": 1, "n_kv_heads": 1},
     {"latent": {"encoder": "separate"}},
+    {"latent": {"inject": "memory"}},
 ]
 
 

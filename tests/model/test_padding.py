@@ -6,8 +6,8 @@ import torch
 from ftmodel.model.layers import LayerCache
 
 PADDING = (3, 0, 6)
-SEPARATE = {"latent": {"encoder": "separate"}}
-SHAPES = [{}, {"latent_bits": 0}, {"n_kv_heads": 4}, {"latent_block": 1}, SEPARATE]
+SEPARATE, MEMORY = {"latent": {"encoder": "separate"}}, {"latent": {"inject": "memory"}}
+SHAPES = [{}, {"latent_bits": 0}, {"n_kv_heads": 4}, {"latent_block": 1}, SEPARATE, MEMORY]
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 
 
@@ -36,13 +36,13 @@ def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):
 
 
 @pytest.mark.parametrize("chunks", [[4, 3], [1, 2, 4], [1] * 7], ids=str)
-@pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
-def test_padded_rows_read_in_chunks_equal_those_read_at_once(make_model, padded, bits, chunks):
-    model = make_model(latent_bits=bits).eval()
+def test_padded_rows_read_in_chunks_equal_those_read_at_once(make_model, padded, changes, chunks):
+    model = make_model(**changes).eval()
     tokens, padding, noise = padded
-    codes = (noise[..., 0] * 8).long() if bits else None
-    z = codes.split(chunks, dim=1) if bits else [None] * len(chunks)
+    codes = (noise[..., 0] * 8).long() if model.latent else None
+    z = codes.split(chunks, dim=1) if model.latent else [None] * len(chunks)
     cache = model.new_cache(7)
     parts = [
         model(part, codes=c, cache=cache, padding=padding).hidden

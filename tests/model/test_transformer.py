@@ -30,8 +30,10 @@ class Reference:
         turned = (a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos())
         return torch.stack(turned, dim=-1).flatten(-2)
 
-    def block(self, name, q, kv, causal=True):
-        """Residual stream q; queries from norm(q), keys and values from norm(kv)."""
+    def block(self, name, q, kv, causal=True, memory=None):
+        """Residual stream q; queries from norm(q), keys and values from norm(kv) and, if there is
+        one, norm(memory), one after the other.
+        """
         w, width = self.w, self.c.head_width or self.c.d_model // self.c.n_heads
 
         def heads(x, norm=None):
@@ -41,15 +43,19 @@ class Reference:
             return x
 
         norm_q = self.norm(q, f"{name}.attention_norm.weight")
-        norm_kv = self.norm(kv, f"{name}.attention_norm.weight")
+        norm_kvs = [
+            self.norm(x, f"{name}.attention_norm.weight") for x in (kv, memory) if x is not None
+        ]
         w_key, w_value = w[f"{name}.attention.key_value.weight"].chunk(2)
         queries = self.turn(heads(norm_q @ w[f"{name}.attention.query.weight"].T, "query_norm"))
         group = self.c.n_heads // self.c.n_kv_heads
-        keys = self.turn(heads(norm_kv @ w_key.T, "key_norm")).repeat_interleave(group, dim=1)
-        values = heads(norm_kv @ w_value.T).repeat_interleave(group, dim=1)
+        keys = torch.cat([self.turn(heads(x @ w_key.T, "key_norm")) for x in norm_kvs], dim=2)
+        values = torch.cat([heads(x @ w_value.T) for x in norm_kvs], dim=2)
+        keys, values = (x.repeat_interleave(group, dim=1) for x in (keys, values))
         scores = queries @ keys.mT / sqrt(width)
         if causal:
-            future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            future = torch.ones(2 * [q.shape[1]], dtype=torch.bool).triu(1)
+            future = torch.cat([future for _ in norm_kvs], dim=1)
             scores = scores.masked_fill(future, -torch.inf)
         read = (scores.softmax(-1) @ values).transpose(1, 2).flatten(2)
         x = q + read @ w[f"{name}.attention.output.weight"].T
@@ -108,7 +114,9 @@ class Reference:
         r, inject = one_hot @ self.post_sampler(), self.c.latent.inject
         if inject == "residual":
             x = x + r
-        x = self.block(f"blocks.{self.reader - 1}", x, x if inject == "residual" else x + r)
+        kv = x if inject in ("residual", "memory") else x + r
+        memory = r if inject == "memory" else None
+        x = self.block(f"blocks.{self.reader - 1}", x, kv, memory=memory)
         for n in range(self.reader + 1, self.c.n_layers + 1):
             x = self.block(f"blocks.{n - 1}", x, x + r if inject == "kv_all" else x)
         return self.norm(x, "norm.weight") @ self.w["readout.weight"].T, z, o
@@ -117,6 +125,7 @@ class Reference:
 DESIGNS = [
     {"inject": "residual"},
     {"inject": "kv_all"},
+    {"inject": "memory"},
     {"map": "linear"},
     {"map": "linear", "inject": "residual"},
     {"map": "linear", "inject": "kv_all"},
@@ -234,10 +243,11 @@ def test_bits_know_the_order_of_what_they_read(make_model, rng):
     assert change[0].abs().amax(-1).min() > 1e-4  # at every position
 
 
+@pytest.mark.parametrize("design", [{}, {"inject": "memory"}], ids=str)
 @torch.no_grad()
-def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng):
+def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng, design):
     """Given z the decoder is causal; the code of a position is seen from that position on."""
-    model, tokens = make_model(), make_tokens(1, 7)
+    model, tokens = make_model(latent=design), make_tokens(1, 7)
     codes = torch.randint(8, (1, 7), generator=rng)
 
     def logits(tokens, codes):
@@ -323,6 +333,26 @@ def test_only_keys_and_values_of_one_block_see_r(make_model, make_tokens, rng, s
     changed = {name for name, (a, b) in seen.items() if not torch.equal(a, b)}
     later = {(n, what) for n in range(reader + 1, 5) for what in ("x", "q", "kv")}
     assert changed == later | {(reader, "kv")}
+
+
+@torch.no_grad()
+def test_memory_is_seen_by_no_query_and_by_no_key_of_x(make_model, make_tokens, rng):
+    """What its maps read in two passes with other codes. The scale of r changes nothing."""
+    model, tokens = make_model(latent={"inject": "memory"}), make_tokens(2, 7)
+    seen = {"query": [], "key_value": []}
+    attention = model.blocks[2].attention
+    for name, inputs in seen.items():
+        getattr(attention, name).register_forward_pre_hook(
+            lambda _module, args, inputs=inputs: inputs.append(args[0])
+        )
+    codes = torch.randint(8, (2, 7), generator=rng)
+    hidden = [model(tokens, codes=z).hidden for z in (codes, codes ^ 5)]
+    assert torch.equal(*seen["query"])
+    x, r, other_x, other_r = seen["key_value"]
+    assert torch.equal(x, other_x) and not torch.equal(r, other_r)
+    assert (hidden[0] - hidden[1]).abs().max() > 0.1
+    model.latent.post_sampler.mul_(1000)
+    torch.testing.assert_close(model(tokens, codes=codes).hidden, hidden[0], atol=1e-3, rtol=1e-3)
 
 
 @torch.no_grad()

@@ -31,7 +31,13 @@ from tests.support.training import RUN, check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
 SEPARATE = replace(SHAPE, latent=LatentDesign(encoder="separate"))
-NAMES = ["baseline", "shared", "separate"]
+MEMORY = replace(SHAPE, latent=LatentDesign(inject="memory"))
+CONFIGS = {
+    "baseline": replace(SHAPE, latent_bits=0),
+    "shared": SHAPE,
+    "separate": SEPARATE,
+    "memory": MEMORY,
+}
 CHECKPOINTING = Compute(activation_checkpointing=True)
 
 
@@ -53,7 +59,7 @@ def step(model, documents=None):
     return loss
 
 
-@pytest.mark.parametrize("config", [replace(SHAPE, latent_bits=0), SHAPE, SEPARATE], ids=NAMES)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=[*CONFIGS])
 def test_activation_checkpointing_changes_no_gradient(config):
     """To the bit, with and without documents."""
     for documents in (None, torch.arange(24).expand(2, -1) // 7):
@@ -64,7 +70,7 @@ def test_activation_checkpointing_changes_no_gradient(config):
             assert torch.equal(parameter.grad, other.grad), name
 
 
-@pytest.mark.parametrize("config", [SHAPE, SEPARATE], ids=NAMES[1:])
+@pytest.mark.parametrize("config", [SHAPE, SEPARATE], ids=["shared", "separate"])
 def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks(config):
     """All blocks are wrapped, the encoder's too: else what is kept would exceed what is counted by
     a block, and by more than RMSNorm's share on a CPU.
@@ -89,7 +95,9 @@ def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks(config):
     assert less < 0.2 * kept(make(config=config))
 
 
-@pytest.mark.parametrize(("config", "blocks"), [(SHAPE, 5), (SEPARATE, 6)], ids=NAMES[1:])
+@pytest.mark.parametrize(
+    ("config", "blocks"), [(SHAPE, 5), (SEPARATE, 6)], ids=["shared", "separate"]
+)
 def test_names_in_a_state_dict_stay(config, blocks):
     model = make(Compute(activation_checkpointing=True, compile=True), config)
     plain = make(config=config)
@@ -229,15 +237,16 @@ def one_of_two_workers(rank, meeting):
     """A step of the model shared out, against a step of the whole of it; all in one worker."""
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
-    plain, shared = make(), make(CHECKPOINTING)
-    for block in blocks_of(shared):
-        block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
-    shard(shared, mesh)
-    assert list(plain.state_dict()) == list(shared.state_dict())
-    torch.testing.assert_close(step(shared), step(plain))
-    for whole, part in zip(plain.parameters(), shared.parameters(), strict=True):
-        assert isinstance(part.grad, DTensor)
-        torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
+    for config in (SHAPE, MEMORY):
+        plain, shared = make(config=config), make(CHECKPOINTING, config)
+        for block in blocks_of(shared):
+            block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
+        shard(shared, mesh)
+        assert list(plain.state_dict()) == list(shared.state_dict())
+        torch.testing.assert_close(step(shared), step(plain))
+        for whole, part in zip(plain.parameters(), shared.parameters(), strict=True):
+            assert isinstance(part.grad, DTensor)
+            torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
     dist.destroy_process_group()
 
 

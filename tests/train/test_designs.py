@@ -6,7 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from ftmodel.model.latent_design import Encoder, LatentDesign
+from ftmodel.model.latent_design import Encoder, Inject, LatentDesign, Prior
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.config.load import load_experiment
@@ -27,6 +27,7 @@ WORDS = {
 DESIGNS = {
     "other values": WORDS,
     "separate encoder": {"encoder": "separate", "encoder_layers": 3, "map": "linear"},
+    "memory": {"inject": "memory", "prior": "learned"},
 }
 
 
@@ -35,11 +36,11 @@ DESIGNS = {
 def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, words):
     params, design = OmegaConf.load("params.yaml"), LatentDesign(**words)
     params.runs[RUN].latent.update(words)
-    params.runs[RUN].latent_bits = 40
+    bits = params.runs[RUN].latent_bits = 40 if design.map == "linear" else 5
     OmegaConf.save(params, "params.yaml")
     train_run()
     model, manifest = load_model(checkpoint_path("smoke", RUN))
-    assert model.config.latent == design and model.latent.post_sampler.shape[0] == 40
+    assert model.config.latent == design and model.config.latent_bits == bits
     assert type(manifest.architecture["latent"]["gradient"]) is str, "no class in a checkpoint"
     assert type(manifest.architecture["latent"]["encoder"]) is str
     assert model.config.latent.gradient is design.gradient
@@ -53,7 +54,7 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
     assert tracked.data.metrics["bound/bits_per_token"] > 0
 
     export(RUN, "hf", None, None)
-    tokens, noise = torch.randint(10, (2, 7)), torch.rand(2, 7, 40)
+    tokens, noise = torch.randint(10, (2, 7)), torch.rand(2, 7, bits)
     expected = model.logits(model(tokens, prior_noise=noise).hidden)
     learned = model.latent.prior
     assert learned is None or learned.readout.weight.any(), "training does not leave it at 0"
@@ -66,8 +67,8 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
     assert (encoded - expected).abs().max() < 1e-5 * expected.std()
 
 
-def test_a_killed_run_with_a_separate_encoder_resumes_to_the_bit(workspace, monkeypatch):
-    design = DesignChanges(encoder=Encoder.separate)
+def test_a_killed_run_of_another_design_resumes_to_the_bit(workspace, monkeypatch):
+    design = DesignChanges(encoder=Encoder.separate, inject=Inject.memory, prior=Prior.learned)
     weights, rows = train_run(latent=design)
     assert "model.latent.encoder_blocks.1.ffn.down.weight" in weights
     shutil.rmtree("resume")

@@ -60,6 +60,13 @@ WRONG = [
         f"{HERE}::test_rates_are_found_again_and_relative_errors_count",
     ),
     Wrong(
+        "keys and values of memory cost no product",
+        "costs/latent_memory.py",
+        "return memory_blocks(config) * 2 * config.d_model * kv_width",
+        "return 0",
+        "test_costs.py::test_flops_are_those_that_torch_counts",
+    ),
+    Wrong(
         "the filter reads out once for all particles",
         "costs/filtering.py",
         "matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)",

@@ -6,8 +6,8 @@ WRONG = [
     Wrong(
         "keys and values of new tokens without z",
         "inference/fast_decoder.py",
-        "normalized[-rows:]",
-        "normalized[:rows]",
+        "normalized[-rows * self.slots :]",
+        "normalized[: rows * self.slots]",
         "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
     ),
     Wrong(
@@ -77,7 +77,7 @@ WRONG = [
         "cached generation with an injection of its own",
         "inference/fast_decoder.py",
         "self.model.inject(n, self.x.x, r)",
-        "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None)",
+        "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None, None)",
         "inference/test_injection.py::test_cached_generation_follows",
     ),
     Wrong(
@@ -104,8 +104,15 @@ WRONG = [
     Wrong(
         "keys and values of new tokens from r alone",
         "inference/fast_decoder.py",
-        "self.injected.copy_(kv)",
+        "self.injected.copy_(other)",
         "self.injected.copy_(r)",
+        "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
+    ),
+    Wrong(
+        "memory of new tokens missing from the cache, which has x in its place",
+        "inference/fast_decoder.py",
+        "self.new.flatten(3)",
+        "self.new[..., :1, :].expand_as(self.new).flatten(3)",
         "inference/test_fast_decoder.py::test_every_token_up_to_the_last_is_read_as_the_model_reads_it",
     ),
     Wrong(

@@ -3,7 +3,8 @@
 from tests.wrong_versions import Wrong
 
 ENCODE = "self.encoder_block(self.zeta, x, positions, causal=False)"
-INJECTED = "return x, x + r if first or design == Inject.kv_all else None"
+INJECTED = "return x, x + r if first or design == Inject.kv_all else None, None"
+MEMORY_MASK = "mask.repeat_interleave(2, dim=-1)"
 KEYS_VALUES = "keys_values = queries if kv is None else self.attention_norm(kv)"
 
 WRONG = [
@@ -24,8 +25,8 @@ WRONG = [
     Wrong(
         "encoder with RoPE on its queries only",
         "model/layers.py",
-        "rotate(self.heads(k, self.key_norm), positions.rope)",
-        "rotate(self.heads(k, self.key_norm), positions.rope if causal else positions.rope**0)",
+        "self.keys_values(kv, positions.rope)",
+        "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
         "model/test_transformer.py::test_bits_know_the_order_of_what_they_read",
     ),
     Wrong(
@@ -67,7 +68,7 @@ WRONG = [
         "r added to the residual",
         "model/transformer.py",
         INJECTED,
-        "return (x + r if first else x), None",
+        "return (x + r if first else x), None, None",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
@@ -88,7 +89,7 @@ WRONG = [
         "r not injected",
         "model/transformer.py",
         INJECTED,
-        "return x, None",
+        "return x, None, None",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
@@ -407,15 +408,46 @@ WRONG = [
         "kv_all read by the first block alone",
         "model/transformer.py",
         INJECTED,
-        "return x, x + r if first else None",
+        "return x, x + r if first else None, None",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
     ),
     Wrong(
         "r added to the residual stream at every block",
         "model/transformer.py",
-        "return (x + r if first else x), None",
-        "return x + r, None",
+        "return (x + r if first else x), None, None",
+        "return x + r, None, None",
         "model/test_transformer.py::test_forward_equals_algorithm_2",
+    ),
+    Wrong(
+        "memory read before its position",
+        "model/layers.py",
+        MEMORY_MASK,
+        "torch.stack((mask, torch.ones_like(mask)), dim=-1).flatten(-2)",
+        "model/test_transformer.py::test_a_logit_never_sees_later_tokens_or_codes",
+    ),
+    Wrong(
+        "a mask of memory after x, where it is beside x",
+        "model/layers.py",
+        MEMORY_MASK,
+        "torch.cat((mask, mask), dim=-1)",
+        "model/test_documents.py::test_a_packed_row_equals_its_documents_run_alone",
+    ),
+    Wrong(
+        "memory not normalised",
+        "model/layers.py",
+        "more = None if memory is None else self.attention_norm(memory)",
+        "more = memory",
+        "model/test_transformer.py::test_forward_equals_algorithm_2",
+    ),
+    Wrong(
+        "memory missing from the cache, which has x in its place",
+        "model/layers.py",
+        "keys, values = cache.append(keys, values)",
+        "keys, values = cache.append(keys, values)\n"
+        "            if memory is not None:\n"
+        "                half = keys.shape[-1] // 2\n"
+        "                keys, values = (x[..., :half].repeat(1, 1, 1, 2) for x in (keys, values))",
+        "inference/test_designs.py::test_answers_and_generation_follow",
     ),
     Wrong(
         "gradient of a linear map as if its bits were 0 and 1",
