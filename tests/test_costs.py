@@ -71,6 +71,7 @@ SHAPES = [
     {"latent_bits": 8, "latent": {"map": "linear", "gradient": "score"}},
     {"latent_bits": 8, "latent": {"prior": "learned"}},
     {"latent_bits": 8, "latent": {"prior": "learned", "inject": "residual"}},
+    {"latent_bits": 8, "latent": {"prior": "recurrent"}},
     {"latent_bits": 8, "latent": {"encoder": "separate"}},
     {"latent_bits": 8, "tied": False, "latent": {"encoder": "separate", "inject": "residual"}},
     {
@@ -107,7 +108,7 @@ def normalised_inputs(config, checkpointing=False):
     shared = config.latent.encoder == "shared"
     encoder = config.encoder_blocks * (not checkpointing)
     latent = 1 if checkpointing else 1 + 2 * encoder + of_kv[config.latent.inject]
-    latent += config.latent.prior == "learned"
+    latent += config.latent.prior != "uniform"
     channels = (2 * layers + 1 + bits * latent) * config.d_model
     if config.qk_norm:
         queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ftmodel.model.cross_entropy import linear_cross_entropy
 from ftmodel.model.objective import LN2, kl_per_bit
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.transformer import FreeTransformer, token_before
 
 HALVINGS = 50  # of the interval that the read-out's scale lies in
 
@@ -70,6 +70,7 @@ def begin_latent(
     latent = model.latent
     assert latent is not None, "a baseline has no latent"
     if copy_block:
+        assert latent.zeta is not None, "a separate encoder reads what no block of the decoder does"
         latent.encoder_block.load_state_dict(model.blocks[model.config.lower_blocks].state_dict())
     positions = model.positions(0, tokens.shape[1], tokens.device, documents)
     x = model.lower(tokens, positions)
@@ -98,7 +99,9 @@ def start_losses(
         assert model.latent is not None
         latent = model.latent
         o = model.encode(inputs, x, positions)
-        r = latent.embed(latent.draw(noise[0], x)), latent.sample(o, noise[1])[0]
-        losses.prior, losses.posterior = (ce(model.upper(x, each, positions)) for each in r)
-        losses.kl = kl_per_bit(o, latent.prior_logits(x)).sum(-1).mean().item()
+        losses.prior = ce(model.upper_from_prior(x, noise[0], positions, documents)[0])
+        hidden = model.upper(x, latent.sample(o, noise[1])[0], positions)
+        losses.posterior = ce(hidden)
+        prior = latent.prior_logits(x, token_before(hidden, documents))
+        losses.kl = kl_per_bit(o, prior).sum(-1).mean().item()
     return losses

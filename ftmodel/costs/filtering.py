@@ -16,17 +16,20 @@ def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: i
     lower, upper = config.lower_blocks, config.n_layers - config.lower_blocks
     attention = 4 * config.n_heads * config.head_channels * (config.context + 1) / 2
     once = 2 * linear_elements(model.blocks[:lower]) + lower * attention
-    once += 2 * linear_elements(model.latent.prior) if model.latent else 0
     matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)
     matrices += memory_projection(config)
+    if model.latent and model.latent.recurrent:
+        matrices += linear_elements(model.latent.prior)
+    elif model.latent:
+        once += 2 * linear_elements(model.latent.prior)
     each = 2 * matrices + (upper + memory_blocks(config)) * attention
     return chunks * config.context * (once + particles * each)
 
 
 def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
     """Bytes in float32, with the parameters: keys and values of the upper half for S · K rows; the
-    lower half's activations; logits and their log-softmax of a token of each row; z of all tokens
-    as bits, as codes and its log-density. Not counted: rows that are copied when particles are
+    lower half's activations; logits and their log-softmax of a token of each row; the noise of z of
+    all tokens. Not counted: rows that are copied when particles are
     resampled, at most the keys and values of one block.
     """
     rows, upper = chunks * particles, config.n_layers - config.lower_blocks
@@ -34,5 +37,5 @@ def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: 
     kv = config.head_channels * config.n_kv_heads
     cache = 4 * 2 * kv * upper * config.context * rows
     x = 4 * config.d_model * config.context * chunks
-    z = (config.latent_bits + 8 + 8) * config.context * rows
-    return 4 * elements(meta_model(config, vocab_size)) + cache + x + 8 * vocab_size * rows + z
+    noise = 4 * config.latent_bits * config.context * rows
+    return 4 * elements(meta_model(config, vocab_size)) + cache + x + 8 * vocab_size * rows + noise

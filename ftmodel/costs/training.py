@@ -29,6 +29,9 @@ def elements(module: nn.Module | None) -> int:
     return sum(p.numel() for p in module.parameters()) if module else 0
 
 
+PRIOR_INPUTS = {Prior.uniform: 0, Prior.learned: 1, Prior.recurrent: 2}  # of width D each
+
+
 def linear_elements(module: nn.Module | None) -> int:
     """Elements of the matrices that a forward pass multiplies with; a tied embedding counts as
     read-out, since looking up an embedding multiplies nothing.
@@ -183,7 +186,8 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         + (norm + 4 * d)
         + 12 * bits
         + (12 if config.latent.free_bits == FreeBits.token else 8)
-        + (config.latent.prior == Prior.learned) * (4 + 4 * d + 4 * bits),  # its norm, logits
+        + (config.latent.prior != Prior.uniform) * (4 + 4 * bits)  # its norm, logits
+        + 4 * d * PRIOR_INPUTS[config.latent.prior],
     )
 
 
@@ -192,7 +196,8 @@ def readers(config: ModelConfig) -> int:
     if not config.latent_bits:
         return 0
     if config.latent.inject == Inject.residual:
-        return int(config.latent.encoder == Encoder.shared)
+        design = config.latent
+        return int(design.encoder == Encoder.shared or design.prior != Prior.uniform)
     return config.n_layers - config.lower_blocks if config.latent.inject == Inject.kv_all else 1
 
 

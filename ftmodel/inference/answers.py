@@ -66,16 +66,23 @@ class LowerHalf:
         """The prompts' cache, copied for each answer, with room for it."""
         return [layer.select(self.rows, sum(self.lengths)) for layer in cache]
 
-    def predict(self, r: Tensor | None, r_answer: Tensor | None) -> Tensor:
+    def predict(self, r: Tensor | None, noise: Tensor | None) -> Tensor:
         """Activations (N, D) that predict the answers' tokens, answer by answer, given the
-        embeddings of z, (B, P, D) and (R, A − 1, D); None for a baseline.
+        embeddings of z of the prompts, (B, P, D), and the noise that draws z of the answers from
+        the prior, (B, A − 1, H); None for a baseline.
         """
         p, read = self.lengths
         cache = self.model.new_cache(p)
         hidden = self.model.upper(self.x, r, self.positions, cache)[self.rows, -1:]  # (R, 1, D)
         if read:
             copies = self.for_answers(cache)
-            rest = self.model.upper(self.x_answer, r_answer, self.answer_positions, copies)
+            positions = self.answer_positions
+            if noise is None:
+                rest = self.model.upper(self.x_answer, None, positions, copies)
+            else:
+                rest, _ = self.model.upper_from_prior(
+                    self.x_answer, noise[self.rows], positions, cache=copies, before=hidden[:, 0]
+                )
             hidden = torch.cat((hidden, rest), dim=1)
         return hidden[self.mask]
 
@@ -121,8 +128,7 @@ def score_answers(
         for draw in draws:
             noise = draw.to(device)
             r, _ = model.latent.sample(o, noise[:, :p])
-            codes = model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer)
-            hidden.append(lower.predict(r, model.latent.embed(codes)))
+            hidden.append(lower.predict(r, noise[:, p : p + a - 1]))
     return read_out(model, hidden, answers[lower.mask], lengths)
 
 

@@ -8,8 +8,8 @@ expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z)
     IWAE-K   −log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x),  z_k ~ q     (Burda et al. 2016, eq. 8)
     prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ p                        (the same, with q = p)
 
-A learned prior p(z_t | x_≤t) makes each p(z) the product of these: the joint p(x, z) goes from left
-to right. The KL is then that of each q(z_t | x) to p(z_t | x_≤t).
+A learned prior p(z_t | x_≤t), or p(z_t | x_≤t, z_<t) if it is recurrent, makes p(z) the product of
+these: the joint p(x, z) goes from left to right. The KL is then that of each q(z_t | x) to them.
 
 All three treat the z of a whole chunk as one sample; filtering.py has the bound that goes token by
 token, and by which models are compared.
@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.product import product
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.transformer import FreeTransformer, token_before
 
 LOGITS = 1 << 21  # computed at once: more do not stay in a CPU's cache
 NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
@@ -107,14 +107,12 @@ def log_density_ratio(bits: Tensor, p: Tensor, q: Tensor) -> Tensor:
     return (torch.where(bits, p, 1 - p) / torch.where(bits, q, 1 - q)).log().sum(-1)
 
 
-def prior_probability(model: FreeTransformer, x: Tensor) -> Tensor:
-    """P(bit = 1) under the prior, float64, (…, H), given activations x (…, D) of the lower half, as
-    float32 noise can draw it; (…, 1) for the uniform prior.
+def prior_probability(logits: Tensor | None, like: Tensor) -> Tensor:
+    """P(bit = 1) under a prior with ``logits`` (…, H), as float32 noise can draw it, in float64;
+    (1,) for None, the uniform prior.
     """
-    assert model.latent is not None
-    logits = model.latent.prior_logits(x)
     if logits is None:
-        return torch.full_like(x[..., :1], 0.5, dtype=torch.float64)
+        return like.new_full((1,), 0.5, dtype=torch.float64)
     return sampled_probability(logits)
 
 
@@ -136,7 +134,8 @@ def latent_bounds(
 ) -> Bounds:
     """Bounds on the NLL of ``targets`` (B, T), the successors of ``inputs``, with K = samples.
 
-    The lower half and the encoder run once; the upper half twice per sample.
+    The lower half and the encoder run once; the upper half twice per sample, and under a recurrent
+    prior once of these token by token.
 
     Args:
         draw: returns new noise (B, T, H), float32, uniform on the multiples of 2^-24 in [0, 1).
@@ -150,27 +149,26 @@ def latent_bounds(
     ids = row_ids(inputs) if segment_ids is None else segment_ids
     x = model.lower(inputs, positions)
     q = sampled_probability(model.encode(inputs, x, positions))  # P(bit = 1), (B, T, H)
-    p = prior_probability(model, x)
 
-    def nll(bits: Tensor) -> Tensor:
-        """−log p(x | z), nats, (S,), of bits of z (B, T, H)."""
-        hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
+    def nll(hidden: Tensor) -> Tensor:
+        """−log p(x | z), nats, (S,), by activations (B, T, D) under that z."""
         return sums(token_nll(model, hidden, targets), ids)
 
-    ce, log_w, log_p = [], [], []
+    ce, kl, log_w, log_p = [], [], [], []
     for _ in range(samples):
         bits = draw() < q
-        ce.append(nll(bits))
+        hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
+        p = prior_probability(latent.prior_logits(x, token_before(hidden, segment_ids)), x)
+        ce.append(nll(hidden))
+        kl.append(sums(kl_of_bits(q, p), ids))
         log_w.append(sums(log_density_ratio(bits, p, q), ids) - ce[-1])
-        log_p.append(-nll(draw() < p))
-    kl_bits = sums(kl_of_bits(q, p), ids)
-    mean_ce = torch.stack(ce).mean(0)
-    kl = kl_bits.sum(-1)
+        log_p.append(-nll(model.upper_from_prior(x, draw(), positions, segment_ids)[0]))
+    mean_ce, kl_bits = torch.stack(ce).mean(0), torch.stack(kl).mean(0)
     log_weights = torch.stack(log_w)
     return Bounds(
         ce=mean_ce,
-        kl=kl,
-        elbo=mean_ce + kl,
+        kl=kl_bits.sum(-1),
+        elbo=mean_ce + kl_bits.sum(-1),
         iwae=importance_bound(log_weights, samples),
         prior=importance_bound(torch.stack(log_p), samples),
         kl_bits=kl_bits,

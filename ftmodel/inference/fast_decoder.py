@@ -164,16 +164,17 @@ class FastDecoder:
         first = config.lower_blocks
         self.lower, self.upper_blocks = blocks[:first], blocks[first:]
 
-    def read(self, tokens: Tensor, noise: Tensor | None) -> Tensor:
+    def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
         """Read tokens (B,) with z of the prior, drawn with ``noise`` (B, H) as by ``Latent.draw``,
-        None for a baseline; returns hidden (B, D), as in ``Output``.
+        None for a baseline; returns hidden (B, D), as in ``Output``. A recurrent prior needs that
+        of the token ``before``.
         """
         rope, mask = self.rope[self.position], self.readable()
         torch.index_select(self.embedding, 0, tokens, out=self.x.x)
         for block in self.lower:
             block.read(self.x, self.x, rope, mask)
         latent = self.model.latent
-        codes = None if latent is None or noise is None else latent.draw(noise, self.x.x)
+        codes = None if latent is None or noise is None else latent.draw(noise, self.x.x, before)
         return self.upper(self.x.x, codes)
 
     def readable(self) -> Tensor | None:
@@ -220,9 +221,14 @@ class PlainDecoder:
     ) -> None:
         self.model, self.cache, self.padding = model, cache, padding
 
-    def read(self, tokens: Tensor, noise: Tensor | None) -> Tensor:
-        noise = None if noise is None else noise[:, None]
-        out = self.model(tokens[:, None], cache=self.cache, padding=self.padding, prior_noise=noise)
+    def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
+        out = self.model(
+            tokens[:, None],
+            cache=self.cache,
+            padding=self.padding,
+            prior_noise=None if noise is None else noise[:, None],
+            before=before,
+        )
         return out.hidden[:, 0]
 
     def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
 """The filtering bound: the NLL of a Free Transformer by a particle filter, per chunk, in nats.
 
-Under the prior z_t depends on no earlier z, only on x_≤t if the prior is learned, and no activation
-depends on a later z. So p(x) is the likelihood of a hidden-variable model that is read from left to
-right,
+Under the prior z_t depends on nothing, on x_≤t if the prior is learned, and on earlier z as well if
+it is recurrent; no activation depends on a later z. So p(x) is the likelihood of a hidden-variable
+model that is read from left to right,
 
     p(x) = Π_t p(x_{t+1} | x_≤t),   p(x_{t+1} | x_≤t) = E [p(x_{t+1} | x_≤t, z_≤t)]
 
@@ -42,6 +42,7 @@ from ftmodel.inference.bounds import (
     token_nll,
 )
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
+from ftmodel.model.latent import Latent
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
@@ -99,6 +100,24 @@ class Particles:
             layer.move(source[moved], target[moved])
 
 
+def propose(
+    latent: Latent, x: Tensor, before: Tensor, noise: Tensor, o: Tensor | None, share: float
+) -> tuple[Tensor, Tensor]:
+    """z (n, K), drawn with ``noise`` (n, K, H) from the proposal, and log p(z) / π(z), (n, K).
+
+    The prior reads x (n, D) of the lower half and the particles' activations (n, K, D) at the token
+    ``before``. The proposal's logits are the prior's or, given the encoder's ``o`` (n, H), these
+    with a ``share`` and the prior's with the rest.
+    """
+    prior = latent.prior_logits(x[:, None], before)
+    p = q = prior_probability(prior, x)
+    if o is not None:
+        rest = 0 if prior is None else (1 - share) * prior
+        q = sampled_probability(share * o[:, None] + rest)
+    bits = noise < q
+    return pack_bits(bits), log_density_ratio(bits, p, q)
+
+
 @torch.inference_mode()
 def filtering_bound(
     model: FreeTransformer,
@@ -128,14 +147,9 @@ def filtering_bound(
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
     x = model.lower(inputs, positions)
-    p = q = prior_probability(model, x)  # P(bit = 1), (B, T, 1 or H)
-    if proposal:
-        logits, prior = model.encode(inputs, x, positions), model.latent.prior_logits(x)
-        logits = proposal * logits + (0 if prior is None else (1 - proposal) * prior)
-        q = sampled_probability(logits)
-    bits = torch.stack([draw() < q for _ in range(particles)], dim=2).flatten(0, 1)
-    z, x = pack_bits(bits), x.flatten(0, 1)  # (B · T, K), (B · T, D)
-    log_ratio = log_density_ratio(bits, *(each.flatten(0, 1)[:, None] for each in (p, q)))
+    o = model.encode(inputs, x, positions).flatten(0, 1) if proposal else None
+    x = x.flatten(0, 1)  # (B · T, D)
+    noise = torch.stack([draw() for _ in range(particles)], dim=2).flatten(0, 1)  # (B · T, K, H)
     uniform = draw()[..., 0].flatten().double()
     lengths, tokens = tokens_by_chunk(row_ids(inputs) if segment_ids is None else segment_ids)
     longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows
@@ -145,17 +159,22 @@ def filtering_bound(
     nll = torch.zeros(len(lengths), dtype=torch.float64, device=x.device)
     log_weights = nll[:, None].expand(-1, particles) - log(particles)  # log W, (n, K)
     cloud = Particles(model, tokens.shape[1])
+    hidden = x.new_zeros(len(lengths), particles, x.shape[-1])  # of the token before
     for t, n in enumerate(active.tolist()):
         at = tokens[:n, t]
-        hidden = cloud.read(x[at], z[at])
+        logits = None if o is None else o[at]
+        z, log_ratio = propose(model.latent, x[at], hidden[:n], noise[at], logits, proposal)
+        hidden = cloud.read(x[at], z)
         target = targets.flatten()[at][:, None].expand(-1, particles)
-        log_weights = log_weights[:n] + log_ratio[at] - token_nll(model, hidden, target)
+        log_weights = log_weights[:n] + log_ratio - token_nll(model, hidden, target)
         log_p = log_weights.logsumexp(1)
         nll[:n] -= log_p
         log_weights = log_weights - log_p[:, None]
         effective = (2 * log_weights).logsumexp(1).neg().exp()  # sample size
         poor = (effective < resample_below * particles).nonzero()[:, 0]
         if len(poor):
-            cloud.move(poor, systematic(log_weights[poor].exp(), uniform[at[poor]]))
+            ancestors = systematic(log_weights[poor].exp(), uniform[at[poor]])
+            cloud.move(poor, ancestors)
+            hidden[poor] = hidden[poor[:, None], ancestors]
             log_weights[poor] = -log(particles)
     return torch.empty_like(nll).scatter_(0, longest, nll)

@@ -99,10 +99,12 @@ def generate(
                 active = (~finished).nonzero()[:, 0]
                 if not len(active):
                     return tokens[:, : p + i + 1]
-                rows, token = rows.select(active, index[active]), token[active]
+                rows = rows.select(active, index[active])
+                token, hidden = token[active], hidden[active]
         if i + 1 < n_new:
             token.clamp_(max=vocabulary - 1)  # checked once at the end: a check waits for the GPU
-            hidden = rows.decoder.read(token, None if rows.noise is None else rows.noise[i])
+            noise = None if rows.noise is None else rows.noise[i]
+            hidden = rows.decoder.read(token, noise, hidden)
     check_tokens(tokens[:, p:], vocabulary)
     return tokens
 

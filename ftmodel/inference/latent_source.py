@@ -42,8 +42,8 @@ class LatentSource(ABC):
 
 @dataclass(frozen=True)
 class FromPrior(LatentSource):
-    """z drawn from the generator; ``share`` neighbouring rows have the same noise, hence the same z
-    of new tokens.
+    """z drawn from the generator; ``share`` neighbouring rows have the same noise, hence under the
+    uniform prior the same z of new tokens.
     """
 
     share: int = 1

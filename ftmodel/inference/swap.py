@@ -6,12 +6,13 @@ language-model loss as that.
 Shapes: S texts, T tokens, D model width, H latent bits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.inference.bounds import prior_probability, sampled_probability, token_nll
+from ftmodel.inference.bounds import sampled_probability, token_nll
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
@@ -36,15 +37,17 @@ def another_document(document: Tensor, generator: Generator) -> Tensor:
     return torch.multinomial(others, 1, generator=generator)[:, 0]
 
 
-def codes_by_source(q: Tensor, p: Tensor, donor: Tensor, generator: Generator) -> SwappedCE:
+def codes_by_source(
+    q: Tensor, prior: Callable[[Tensor], Tensor], donor: Tensor, generator: Generator
+) -> SwappedCE:
     """Codes (S, T) of each source, given the probabilities (S, T, H) of the bits of the texts' own
-    posterior, and p (S, T, H) or (S, T, 1) of the prior.
+    posterior, and what draws codes of the ``prior`` with noise (S, T, H).
     """
     codes = pack_bits(torch.rand(q.shape, generator=generator) < q)
     order = torch.rand(codes.shape, generator=generator).argsort(1)
     return SwappedCE(
         own=codes,
-        prior=pack_bits(torch.rand(q.shape, generator=generator) < p),
+        prior=prior(torch.rand(q.shape, generator=generator)),
         other=codes[donor],
         permuted=codes.gather(1, order),
     )
@@ -70,13 +73,16 @@ def swapped_ce(
     assert model.latent is not None, "a baseline has no z to swap"
     device, length = texts.device, texts.shape[1] - 1
     positions = model.positions(0, length, device)
-
     inputs = [part[:, :-1] for part in texts.split(rows)]
     below = [model.lower(part, positions) for part in inputs]
     o = [model.encode(part, x, positions) for part, x in zip(inputs, below, strict=True)]
     q = sampled_probability(torch.cat(o)).cpu()
-    p = torch.cat([prior_probability(model, x).cpu() for x in below])
-    drawn = [codes_by_source(q, p, donor, generator) for _ in range(samples)]
+
+    def prior(noise: Tensor) -> Tensor:
+        parts = zip(below, noise.to(device).split(rows), strict=True)
+        return torch.cat([model.upper_from_prior(*each, positions)[1].cpu() for each in parts])
+
+    drawn = [codes_by_source(q, prior, donor, generator) for _ in range(samples)]
     sums = {field.name: torch.zeros(len(texts)).double() for field in fields(SwappedCE)}
     for index, x in zip(torch.arange(len(texts)).split(rows), below, strict=True):
         part = texts[index.to(device)]

@@ -15,17 +15,26 @@ from ftmodel.model.product import Linear
 
 
 class LearnedPrior(nn.Module):
-    """Logits of the bits of z_t given the tokens up to t; at first all 0, as of the uniform one."""
+    """Logits of the bits of z_t given the tokens up to t and, if it is recurrent, the z before it;
+    at first all 0, as of the uniform prior.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.recurrent = config.latent.prior == Prior.recurrent
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
-        self.readout = Linear(config.d_model, config.latent_bits)
+        self.readout = Linear((1 + self.recurrent) * config.d_model, config.latent_bits)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (…, H), float32, of the lower half's causal activations x (…, D)."""
+    def forward(self, x: Tensor, before: Tensor | None) -> Tensor:
+        """Logits (…, H), float32, of the lower half's causal activations x (…, D) and of the upper
+        half's at the token ``before`` (…, D), which only a recurrent prior reads.
+        """
         with torch.autocast(x.device.type, enabled=False):
-            return self.readout(self.norm(x)).float()
+            y = self.norm(x)
+            if self.recurrent:
+                assert before is not None, "a recurrent prior follows the upper half"
+                y = torch.cat((y.expand_as(before), before.type_as(y)), dim=-1)
+            return self.readout(y).float()
 
 
 class Latent(nn.Module):
@@ -49,7 +58,7 @@ class Latent(nn.Module):
         self.design, bits = config.latent, config.latent_bits
         rows = bits if self.design.map == Map.linear else 1 << bits
         self.post_sampler = nn.Parameter(torch.empty(rows, config.d_model))
-        self.prior = LearnedPrior(config) if self.design.prior == Prior.learned else None
+        self.prior = None if self.design.prior == Prior.uniform else LearnedPrior(config)
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -81,17 +90,23 @@ class Latent(nn.Module):
             return binary_mapper(o, noise, self.post_sampler)
         return sampled_mapper(o, noise, self.post_sampler, self.design.gradient)
 
-    def prior_logits(self, x: Tensor) -> Tensor | None:
-        """Logits (…, H) of the prior's bits, given activations x (…, D) of the lower half; None for
-        the uniform prior, whose logits are 0.
-        """
-        return None if self.prior is None else self.prior(x)
+    @property
+    def recurrent(self) -> bool:
+        """Whether z_t of the prior needs the z before it."""
+        return self.prior is not None and self.prior.recurrent
 
-    def draw(self, noise: Tensor, x: Tensor) -> Tensor:
-        """z (…) of the prior given x (…, D): bits [noise_h < p_h] of ``noise`` (…, H), uniform on
-        [0, 1); −1 sets a bit and 1 clears it.
+    def prior_logits(self, x: Tensor, before: Tensor | None = None) -> Tensor | None:
+        """Logits (…, H) of the prior's bits, given activations x (…, D) of the lower half and, to a
+        recurrent prior, those of the upper half at the token ``before`` (…, D); None for the
+        uniform prior, whose logits are 0.
         """
-        logits = self.prior_logits(x)
+        return None if self.prior is None else self.prior(x, before)
+
+    def draw(self, noise: Tensor, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """z (…) of the prior, given what ``prior_logits`` reads: bits [noise_h < p_h] of ``noise``
+        (…, H), uniform on [0, 1); −1 sets a bit and 1 clears it.
+        """
+        logits = self.prior_logits(x, before)
         return pack_bits(noise < (0.5 if logits is None else logits.sigmoid()))
 
     def embed(self, codes: Tensor) -> Tensor:

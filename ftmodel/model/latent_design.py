@@ -36,9 +36,9 @@ class Prior(StrEnum):
     """What z is drawn from in generation, and what its KL is taken to."""
 
     uniform = "uniform"  # over the 2^H codes (the paper)
-    learned = (
-        "learned"  # given the tokens so far: each bit's logit is read from x_t below the latent
-    )
+    learned = "learned"  # each bit has a logit that is read from x_t, which the encoder reads too
+    # as learned, and read from the upper half's state at the token before, hence from earlier z
+    recurrent = "recurrent"
 
 
 class Gradient(StrEnum):

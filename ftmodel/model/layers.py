@@ -61,6 +61,11 @@ class Positions:
     causal: Tensor | None = None  # keys of the same document, not padding, and not later
     full: Tensor | None = None  # keys of the same document, not padding
 
+    def at(self, t: int, keys: int) -> "Positions":
+        """The t-th of these alone, which may read the first ``keys``."""
+        causal = None if self.causal is None else self.causal[..., t : t + 1, :keys]
+        return Positions(self.rope[t : t + 1], causal)
+
 
 def within_documents(rope: Tensor, documents: Tensor) -> Positions:
     """Positions for attention within documents, which ``documents`` (B, T) numbers."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent import Latent
@@ -32,6 +33,17 @@ class Output:
     codes: Tensor | None = None  # z (B, T)
     bit_logits: Tensor | None = None  # o (B, T, H)
     prior_logits: Tensor | None = None  # (B, T, H) with bit_logits, unless the prior is uniform
+
+
+def token_before(hidden: Tensor, documents: Tensor | None = None) -> Tensor:
+    """Activations (B, T, D) of the token before each of ``hidden`` (B, T, D); 0 where a row begins,
+    or a document of ``documents`` (B, T).
+    """
+    before = F.pad(hidden[:, :-1], (0, 0, 1, 0))
+    if documents is not None:
+        same = documents[:, 1:] == documents[:, :-1]
+        before = before * F.pad(same, (1, 0))[..., None]
+    return before
 
 
 class FreeTransformer(nn.Module):
@@ -115,6 +127,7 @@ class FreeTransformer(nn.Module):
         documents: Tensor | None = None,
         padding: Tensor | None = None,
         prior_noise: Tensor | None = None,
+        before: Tensor | None = None,
     ) -> Output:
         """Activations after tokens (B, T).
 
@@ -126,7 +139,8 @@ class FreeTransformer(nn.Module):
 
         The z of a Free Transformer is sampled from its encoder with ``noise`` (B, T, H), uniform on
         [0, 1) (training, prefill), or drawn from its prior with such ``prior_noise`` (generation),
-        or given as ``codes`` (B, T). A baseline takes none of them.
+        or given as ``codes`` (B, T). A baseline takes none of them. After a cache a recurrent prior
+        needs ``before`` (B, D), ``Output.hidden`` of the last token that was read.
 
         Raises ValueError if ``documents`` is given with ``cache`` or ``padding``: their rows are of
         one document.
@@ -143,15 +157,21 @@ class FreeTransformer(nn.Module):
         assert sum(given) == 1, (
             "z comes from the encoder, the prior, or codes, and from one of them"
         )
+        if padding is not None:  # the first token after it has none before
+            index = torch.arange(start, start + length, device=x.device)
+            documents = (index >= padding[:, None]).long()
         if prior_noise is not None:
-            codes = self.latent.draw(prior_noise, x)
+            return Output(
+                *self.upper_from_prior(x, prior_noise, positions, documents, cache, before)
+            )
         if codes is not None:
             return Output(self.upper(x, self.latent.embed(codes), positions, cache), codes)
         assert noise is not None
         o = self.encode(tokens, x, positions)
         r, codes = self.latent.sample(o, noise)
         hidden = self.upper(x, r, positions, cache)
-        return Output(hidden, codes, o, self.latent.prior_logits(x))
+        prior = self.latent.prior_logits(x, token_before(hidden, documents))
+        return Output(hidden, codes, o, prior)
 
     def encode(self, tokens: Tensor, x: Tensor, positions: Positions) -> Tensor:
         """Logits o (B, T, H) of the bits of z of tokens (B, T), of which the lower half's
@@ -203,6 +223,38 @@ class FreeTransformer(nn.Module):
             layer = cache[n] if cache else None
             x = self.blocks[n](x, kv, positions, cache=layer, memory=memory)
         return self.norm(x)
+
+    def upper_from_prior(
+        self,
+        x: Tensor,
+        noise: Tensor,
+        positions: Positions,
+        documents: Tensor | None = None,
+        cache: list[LayerCache] | None = None,
+        before: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """``upper`` with z drawn from the prior by ``noise`` (B, T, H), as in ``Latent.draw``:
+        activations (B, T, D) and z (B, T). ``documents`` and ``before`` as in ``forward``.
+
+        A recurrent prior makes it go token by token.
+        """
+        latent = self.latent
+        assert latent is not None
+        if not latent.recurrent:
+            codes = latent.draw(noise, x)
+            return self.upper(x, latent.embed(codes), positions, cache), codes
+        length = x.shape[1]
+        cache = cache or self.new_cache(length)
+        start, state = cache[-1].length, torch.zeros_like(x[:, 0]) if before is None else before
+        states, drawn = [], []
+        for t in range(length):
+            if documents is not None and t:
+                state = state * (documents[:, t] == documents[:, t - 1])[:, None]
+            now, here = slice(t, t + 1), positions.at(t, start + t + 1)
+            drawn.append(latent.draw(noise[:, now], x[:, now], state[:, None]))
+            state = self.upper(x[:, now], latent.embed(drawn[-1]), here, cache)[:, 0]
+            states.append(state)
+        return torch.stack(states, dim=1), torch.cat(drawn, dim=1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits (B, T, V) of ``Output.hidden``."""

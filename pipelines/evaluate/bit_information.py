@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from ftmodel.analysis.bit_information import Encoded, Excess, bit_information, most_certain
-from ftmodel.model.objective import LN2, kl_per_bit
+from ftmodel.inference.encoding import encode
+from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import BitContext, InformativeBit
-from pipelines.artifacts.packing import Chunk, held_out, packed
+from pipelines.artifacts.packing import Chunk, held_out, noise_of, packed
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import TextData
@@ -39,30 +40,26 @@ def measure(context: Context) -> None:
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.bit_tokens))
     rows = max(1, settings.batch_tokens // model.config.context)
-    encoded = encode(model, chunks, rows, context.device)
+    encoded = encode_chunks(model, chunks, rows, settings.seed, context.device)
     curve = persistence(encoded, settings.seed)
     context.details.persistence = curve
     context.evaluation.persistence = {lag: curve[lag] for lag in SUMMED_UP if lag < len(curve)}
     context.details.bits = informative_bits(encoded, chunks, context.shards, settings.seed)
 
 
-@torch.inference_mode()
-def encode(
-    model: FreeTransformer, chunks: Iterable[Chunk], rows: int, device: torch.device
+def encode_chunks(
+    model: FreeTransformer, chunks: Iterable[Chunk], rows: int, seed: int, device: torch.device
 ) -> Encoded:
-    """The logits of the bits of chunks, each read alone, ``rows`` rows at once."""
-    assert model.latent is not None
+    """The bits of chunks, each read alone, ``rows`` rows at once."""
     logits, kl, tokens, lengths, documents = [], [], [], [], []
     for batch in packed(chunks, model.config.context, rows):
+        draw = noise_of(batch, model.config.latent_bits, seed, Purpose.BITS, device)
         inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
-        positions = model.positions(0, inputs.shape[1], device, ids)
-        x = model.lower(inputs, positions)
-        o = model.encode(inputs, x, positions)
-        of_bits = kl_per_bit(o, model.latent.prior_logits(x)).cpu()
+        o, of_bits = encode(model, inputs, draw(), ids)
         for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
             here = row, slice(start, start + len(chunk))
             logits.append(o[here].cpu())
-            kl.append(of_bits[here])
+            kl.append(of_bits[here].cpu())
             tokens.append(torch.from_numpy(chunk.tokens))
             lengths.append(len(chunk))
             documents.append(chunk.document)

@@ -48,7 +48,7 @@ def coin_details(
     chosen = ranked[[0, len(ranked) // 4, len(ranked) // 2]]
     rng = generator(settings.seed, Purpose.COIN)
     context, width = model.config.context, model.config.latent_bits
-    prior = torch.randint(1 << width, (DRAWS, context), generator=rng).to(device)
+    of_prior = torch.rand(DRAWS, context, width, generator=rng).to(device)
     sequences = []
     for i in chosen.tolist():
         flips = rows[i, 1:] == coin_flip.ONE
@@ -66,7 +66,7 @@ def coin_details(
             copies = inputs.expand(DRAWS, -1)
             noise = torch.rand(DRAWS, context, width, generator=rng).to(device)
             sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))
-            sequence.prior_z = rounded(ones(model, model(copies, codes=prior).hidden))
+            sequence.prior_z = rounded(ones(model, model(copies, prior_noise=of_prior).hidden))
         sequences.append(sequence)
     return CoinDetails(coin_flip.EPSILON, sequences)
 

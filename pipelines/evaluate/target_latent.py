@@ -11,10 +11,11 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.analysis import latent_probe
+from ftmodel.inference.encoding import encode
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
 from ftmodel.model.latent_design import Prior
-from ftmodel.model.objective import LN2, kl_per_bit
+from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import is_valid, mean_position, noise_overlap
 from ftmodel.synthetic.target_task import LENGTH, PROMPT, STARTS, decode, sample_with_starts
@@ -45,23 +46,16 @@ def measure(context: Context) -> None:
     )
 
 
-@torch.inference_mode()
-def encode(
-    model: FreeTransformer, rows: Tensor, settings: Settings, device: torch.device
+def encoded(
+    model: FreeTransformer, rows: Tensor, noise: Tensor, settings: Settings, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """The encoder's logits o of sequences (n, T + 1), all but the last token read, and the KL of
-    each bit, nats; (n, T, H) both.
+    each bit, nats, after z sampled with ``noise``; (n, T, H) each.
     """
-    assert model.latent is not None
-    context, logits, kl = model.config.context, [], []
-    for part in rows[:, :-1].split(max(1, settings.batch_tokens // context)):
-        positions = model.positions(0, context, device)
-        inputs = part.to(device)
-        x = model.lower(inputs, positions)
-        o = model.encode(inputs, x, positions)
-        logits.append(o.cpu())
-        kl.append(kl_per_bit(o, model.latent.prior_logits(x)).cpu())
-    return torch.cat(logits), torch.cat(kl)
+    size = max(1, settings.batch_tokens // model.config.context)
+    parts = zip(rows[:, :-1].split(size), noise.split(size), strict=True)
+    logits, kl = zip(*(encode(model, *(x.to(device) for x in part)) for part in parts), strict=True)
+    return torch.cat(logits).cpu(), torch.cat(kl).cpu()
 
 
 def latent_figures(
@@ -72,11 +66,14 @@ def latent_figures(
     """
     rng = generator(settings.seed, Purpose.LATENT)
     rows, starts = sample_with_starts(settings.probe_sequences, rng)
-    probe = latent_probe.fit(encode(model, rows, settings, device)[0].sigmoid(), starts, STARTS)
+    shape = len(rows), model.config.context, model.config.latent_bits
+    o, _ = encoded(model, rows, torch.zeros(shape), settings, device)
+    probe = latent_probe.fit(o.sigmoid(), starts, STARTS)
 
     rows, starts = sample_with_starts(max(2, settings.probe_sequences // TRAINED), rng)
-    o, kl = encode(model, rows, settings, device)
-    bits = (torch.rand(o.shape, generator=rng) < o.sigmoid()).long()
+    noise = torch.rand(len(rows), *shape[1:], generator=rng)
+    o, kl = encoded(model, rows, noise, settings, device)
+    bits = (noise < o.sigmoid()).long()
     result = latent_probe.evaluate(probe, bits, starts)
     kl_bits = kl.sum(-1) / LN2
     # the token that the target begins with is predicted one position before it

@@ -138,6 +138,8 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
                 nn.init.normal_(module.zeta, std=0.02)
             std = self.config.architecture().post_sampler_std
             nn.init.normal_(module.post_sampler, std=std)
+            if module.prior is not None:
+                nn.init.zeros_(module.prior.readout.weight)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embedding
@@ -191,7 +193,10 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
             prior_noise=None if encode_prompt else noise,
             cache=None if cache is None else [CachedLayer(cache, i) for i in layers],
             padding=padding,
+            before=getattr(cache, "last_hidden", None),
         )
+        if cache is not None:
+            cache.last_hidden = out.hidden[:, -1]  # type: ignore[attr-defined]
         if encode_prompt and cache is not None:
             cache.prompt_encoded = True  # type: ignore[attr-defined]
         logits = self.model.logits(out.hidden[:, -logits_to_keep:])

@@ -11,7 +11,12 @@ from pipelines.artifacts.packing import Chunk, packed
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import bit_information
-from pipelines.evaluate.bit_information import contexts, encode, informative_bits, over_documents
+from pipelines.evaluate.bit_information import (
+    contexts,
+    encode_chunks,
+    informative_bits,
+    over_documents,
+)
 
 CPU = torch.device("cpu")
 LENGTHS = [(0, 16), (0, 5), (1, 16), (2, 9), (3, 3)]  # document and predicted tokens of chunks
@@ -33,7 +38,7 @@ def shards():
 @pytest.mark.parametrize("encoder", ["shared", "separate"])
 def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, encoder):
     model = make_model(latent={"encoder": encoder, "prior": "learned"}).eval()
-    encoded = encode(model, chunks, 2, CPU)
+    encoded = encode_chunks(model, chunks, 2, 0, CPU)
     assert len(list(packed(chunks, 16, 2))) > 1, "one batch would test little"
     start = 0
     for number, chunk in enumerate(chunks):
@@ -51,7 +56,7 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, encoder)
 
 def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
     """The context is cut at the ends of its chunk, and each document gives one at most."""
-    encoded = encode(make_model().eval(), chunks, 2, CPU)
+    encoded = encode_chunks(make_model().eval(), chunks, 2, 0, CPU)
     starts = np.cumsum([0, *map(len, chunks)])
     for sign in (1, -1):
         shown = contexts(encoded, chunks, shards, 1, sign)
@@ -73,7 +78,7 @@ def test_bits_are_ranked_by_kl_and_idle_ones_left_out(make_model, chunks, shards
     model = make_model().eval()
     with torch.no_grad():
         model.latent.readout.weight.mul_(torch.tensor([0.3, 0.0, 1.0])[:, None])
-    encoded = encode(model, chunks, 2, CPU)
+    encoded = encode_chunks(model, chunks, 2, 0, CPU)
     bits = informative_bits(encoded, chunks, shards, 0)
     assert [bit.bit for bit in bits] == [2, 0]
     kl = kl_per_bit(encoded.o.double()).mean(0) / LN2
@@ -112,9 +117,9 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkey
     tokens = torch.randint(8, (60, 17), generator=rng)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
     model = SimpleNamespace(
-        latent=SimpleNamespace(prior_logits=lambda x: None),
+        latent=SimpleNamespace(prior_logits=lambda x, before: None, recurrent=False),
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> BIT & 1) - 1),
-        config=SimpleNamespace(context=16),
+        config=SimpleNamespace(context=16, latent_bits=3),
         positions=lambda *_: None,
         lower=lambda tokens, _: tokens,
     )

@@ -201,9 +201,8 @@ class Tells(torch.nn.Module):
     def __init__(self, latent):
         super().__init__()
         self.post_sampler, self.embed = latent.post_sampler, latent.embed
-
-    def prior_logits(self, x):
-        return None
+        self.prior_logits, self.draw = latent.prior_logits, latent.draw
+        self.recurrent = latent.recurrent
 
     def encode(self, x, positions):
         lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()

@@ -22,7 +22,7 @@ from ftmodel.synthetic.target_task import (
 from pipelines.artifacts.result_files import plain
 from pipelines.artifacts.results import Between, Reconstruction
 from pipelines.config.schema import Evaluation
-from pipelines.evaluate.target_latent import encode, latent_figures, reconstruction
+from pipelines.evaluate.target_latent import encoded, latent_figures, reconstruction
 
 CPU = torch.device("cpu")
 SURE = 30.0  # a logit
@@ -124,8 +124,9 @@ def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng, encoder):
     model = tiny(3, latent={"encoder": encoder, "prior": "learned"})
     torch.nn.init.normal_(model.latent.prior.readout.weight)
     rows, _ = sample_with_starts(7, rng)
-    o, kl = encode(model, rows, Evaluation(batch_tokens=130), CPU)
-    expected = model(rows[:, :-1], noise=torch.rand(7, 65, 3))
+    noise = torch.rand(7, 65, 3, generator=rng)
+    o, kl = encoded(model, rows, noise, Evaluation(batch_tokens=130), CPU)
+    expected = model(rows[:, :-1], noise)
     torch.testing.assert_close(o, expected.bit_logits.detach())
     of_bits = kl_per_bit(expected.bit_logits, expected.prior_logits).detach()
     torch.testing.assert_close(kl, of_bits)

@@ -169,7 +169,7 @@ class Planted:
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
-        embed=lambda codes: codes[..., None].float(), prior_logits=lambda x: None
+        embed=lambda codes: codes[..., None].float(), prior_logits=lambda *_: None
     )
 
     def __init__(self, symbols, log_probs):
@@ -188,6 +188,10 @@ class Planted:
 
     def encode(self, tokens, x, positions):
         return torch.zeros_like(x)
+
+    def upper_from_prior(self, x, noise, positions, documents):
+        z = (noise[..., 0] < 0.5).long()
+        return self.upper(x, self.latent.embed(z), positions), z
 
     def upper(self, x, r, positions, cache=None):
         layer = cache[0] if cache else LayerCache(x.shape[1])

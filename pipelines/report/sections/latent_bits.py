@@ -24,7 +24,8 @@ def kl_per_bit(runs: Mapping[str, list[float]]) -> Figure:
     width = max(len(values) for values in runs.values())
     figure = Figure(figsize=(11, 2 + 0.36 * len(runs)))
     axes = figure.subplots()
-    shade = LogNorm(1e-3, 1, clip=True)
+    largest = max(value for values in runs.values() for value in values)
+    shade = LogNorm(1e-3, max(1, largest), clip=True)  # to a uniform prior 1 is the most
     size = min(9, 170 / width)  # points, so that 24 bits fit
     grid = full((len(runs), width), nan)
     for row, values in enumerate(runs.values()):

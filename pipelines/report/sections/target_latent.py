@@ -105,11 +105,14 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         known = by_position(arm, lambda z: z.start_bits)
         draw(start, known, colour)
         paid = {t: min(START_BITS, kappa * (t + 1)) for t in (known[0] if known else ())}
-        start.plot(list(paid), list(paid.values()), ":", lw=1.2, color=colour)
+        # of a learned prior the aggregate is not compared with fair bits
+        if uniform := over(arm, lambda z: z.aggregate_bits.at_least):
+            start.plot(list(paid), list(paid.values()), ":", lw=1.2, color=colour)
         draw(around, from_start(arm), colour)
         if kappa:
             around.axhline(kappa, ls=":", lw=1.2, color=colour)
-        draw(unfair, by_position(arm, lambda z: z.next_bits), colour)
+        if uniform:
+            draw(unfair, by_position(arm, lambda z: z.next_bits), colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
     words = f"all there is to know: {START_BITS:.2f} bits"
     start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right",

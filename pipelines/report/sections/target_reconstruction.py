@@ -136,10 +136,14 @@ def worse_sentence(arm: Arm, comparison: Comparison) -> str:
     least, most = aggregate(arm)
     if not most:
         return f"{said} How far the aggregate posterior is from the prior was not measured."
-    lowest = f"between {fmean(least):.1f} and" if least else "at most"
+    if not least:  # under a learned prior KL is no bound of it, either
+        return (
+            f"{said} The KL of the aggregate posterior from the prior is at most {fmean(most):.1f} "
+            "bits a sequence."
+        )
     return (
-        f"{said} The KL of the aggregate posterior from the prior is {lowest} "
-        f"{fmean(most):.1f} bits a sequence; the mean KL of a single sequence’s z, which "
+        f"{said} The KL of the aggregate posterior from the prior is between {fmean(least):.1f} "
+        f"and {fmean(most):.1f} bits a sequence; the mean KL of a single sequence’s z, which "
         f"contains it, is {sequence_kl(arm):.1f} bits."
     )
 
