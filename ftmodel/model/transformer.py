@@ -160,6 +160,7 @@ class FreeTransformer(nn.Module):
         if padding is not None:  # the first token after it has none before
             index = torch.arange(start, start + length, device=x.device)
             documents = (index >= padding[:, None]).long()
+            before = None if before is None else before * (padding < start)[:, None]
         if prior_noise is not None:
             return Output(
                 *self.upper_from_prior(x, prior_noise, positions, documents, cache, before)

@@ -61,7 +61,8 @@ DOCUMENTS = """
 - In training attention, the encoder's too, stayed within documents: give each row one document."""
 PRIORS = {
     Prior.uniform: "which is uniform over the 2^{bits} codes",
-    Prior.learned: "in which each bit has a probability that depends on the tokens before",
+    Prior.learned: "in which each bit has a probability that depends on the tokens so far",
+    Prior.recurrent: "in which each bit has a probability that depends on tokens and z so far",
 }
 BOUNDS = {
     "filtering": "filtering bound",

@@ -227,7 +227,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     assert untold.p_value > 0.01 and untold.whole.bits < 0.05
     model.latent = Tells(model.latent)
     monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
-    monkeypatch.setattr(model, "upper", lambda x, kv, positions: torch.zeros(*x.shape[:2], 16))
+    monkeypatch.setattr(model, "upper", lambda x, kv, *_: torch.zeros(*x.shape[:2], 16))
     monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
     filtering = lambda model, inputs, *_: torch.zeros(len(inputs), dtype=torch.float64)  # noqa: E731
     monkeypatch.setattr("pipelines.evaluate.bounds.filtering_bound", filtering)

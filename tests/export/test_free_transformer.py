@@ -53,12 +53,13 @@ def ours(make_ours):
 
 
 MEMORY = {"latent": {"inject": "memory"}}
+LEARNED, RECURRENT = ({"latent": {"prior": prior}} for prior in ("learned", "recurrent"))
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"qk_norm": True, "head_width": 6}, MEMORY, MEMORY | {"latent_block": 1}],
-    ids=["heads as Qwen 3 has them", "two keys a position", "in the first layer"],
+    [{"qk_norm": True, "head_width": 6}, MEMORY, MEMORY | {"latent_block": 1}, LEARNED, RECURRENT],
+    ids=["as Qwen 3", "two keys a position", "in the first layer", "learned", "recurrent"],
 )
 def test_what_a_cache_holds_may_differ(make_ours, prompts, tmp_path, rng, changes):
     """Their cache, filled by greedy search, and our decoder's."""
@@ -244,7 +245,7 @@ def test_z_without_noise_are_independent_and_uniform(theirs, ours, make_tokens, 
     assert not (seen[0] == seen[0][:1]).all()
 
 
-@pytest.mark.parametrize("changes", [{}, MEMORY | {"latent_block": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{}, MEMORY | {"latent_block": 1}, RECURRENT], ids=str)
 @torch.no_grad()
 def test_a_cache_of_forward_goes_on_where_it_ended(
     make_ours, prompts, make_tokens, tmp_path, rng, changes

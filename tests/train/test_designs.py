@@ -27,7 +27,7 @@ WORDS = {
 DESIGNS = {
     "other values": WORDS,
     "separate encoder": {"encoder": "separate", "encoder_layers": 3, "map": "linear"},
-    "memory": {"inject": "memory", "prior": "learned"},
+    "memory": {"inject": "memory", "prior": "recurrent"},
 }
 
 

@@ -160,8 +160,8 @@ WRONG = [
     Wrong(
         "z from the encoder said to be from the prior",
         START,
-        "latent.embed(latent.draw(noise[0], x))",
-        "latent.sample(o, noise[0])[0]",
+        "model.upper_from_prior(x, noise[0], positions, documents)[0]",
+        "model.upper(x, latent.sample(o, noise[0])[0], positions)",
         BEGINS + "test_losses_before_the_first_step",
     ),
     Wrong(

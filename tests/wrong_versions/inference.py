@@ -69,8 +69,8 @@ WRONG = [
     Wrong(
         "scores of answers with an embedding of their own",
         "inference/answers.py",
-        "model.latent.embed(codes)",
-        "model.latent.embed(codes) / 2",
+        "self.x_answer, noise[self.rows]",
+        "self.x_answer * 1.1, noise[self.rows]",
         "inference/test_injection.py::test_scores_of_answers_follow",
     ),
     Wrong(
@@ -162,9 +162,10 @@ WRONG = [
     Wrong(
         "z of an answer from the encoder",
         "inference/answers.py",
-        "model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer)",
-        "model.latent.sample(model.encode(answers[:, :-1], lower.x_answer, lower.answer_positions),"
-        " noise[:, p : p + a - 1][rows])[1]",
+        "hidden.append(lower.predict(r, noise[:, p : p + a - 1]))",
+        "e = model.encode(answers[:, :-1], lower.x_answer, lower.answer_positions);"
+        " model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1];"
+        " hidden.append(lower.predict(r, noise[:, p : p + a - 1]))",
         "inference/test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
     ),
     Wrong(
@@ -255,22 +256,43 @@ WRONG = [
     Wrong(
         "answers with z of the uniform prior, whatever the prior is",
         "inference/answers.py",
-        "model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer)",
-        "model.latent.draw(noise[:, p : p + a - 1][rows], lower.x_answer * 0)",
+        "noise[self.rows], positions, cache=copies",
+        "2 * (noise[self.rows] >= 0.5) - 1, positions, cache=copies",
         "inference/test_designs.py::test_answers_and_generation_follow",
+    ),
+    Wrong(
+        "answers whose first z does not follow the prompt",
+        "inference/answers.py",
+        "before=hidden[:, 0]",
+        "before=None",
+        "inference/test_designs.py::test_answers_and_generation_follow",
+    ),
+    Wrong(
+        "generation whose z does not follow the token before",
+        "inference/generate.py",
+        "rows.decoder.read(token, noise, hidden)",
+        "rows.decoder.read(token, noise, 0 * hidden)",
+        "inference/test_designs.py::test_answers_and_generation_follow",
+    ),
+    Wrong(
+        "bounds whose prior does not follow the z before",
+        "inference/bounds.py",
+        "token_before(hidden, segment_ids)",
+        "token_before(0 * hidden, segment_ids)",
+        "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
     ),
     Wrong(
         "generation from the uniform prior, whatever the prior is",
         "inference/fast_decoder.py",
-        "latent.draw(noise, self.x.x)",
-        "latent.draw(noise, 0 * self.x.x)",
+        "latent.draw(noise, self.x.x, before)",
+        "latent.draw(noise, 0 * self.x.x, before)",
         "inference/test_designs.py::test_answers_and_generation_follow",
     ),
     Wrong(
         "weights of a proposal against the uniform prior",
         "inference/filtering.py",
-        "p = q = prior_probability(model, x)",
-        "q = prior_probability(model, x); p = torch.full_like(q, 0.5)",
+        "p = q = prior_probability(prior, x)",
+        "q = prior_probability(prior, x); p = torch.full_like(q, 0.5)",
         "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
     ),
     Wrong(
@@ -290,9 +312,16 @@ WRONG = [
     Wrong(
         "particles resampled without their caches",
         "inference/filtering.py",
-        "cloud.move(poor, systematic(log_weights[poor].exp(), uniform[at[poor]]))",
+        "cloud.move(poor, ancestors)",
         "pass",
         "inference/test_filtering.py::test_the_probability_is_unbiased[H1T12-5-half]",
+    ),
+    Wrong(
+        "particles resampled without what their prior reads",
+        "inference/filtering.py",
+        "hidden[poor] = hidden[poor[:, None], ancestors]",
+        "pass",
+        "inference/test_recurrent_prior.py::test_the_filter_is_unbiased_when_it_resamples",
     ),
     Wrong(
         "values of a resampled particle without its keys",
@@ -325,8 +354,8 @@ WRONG = [
     Wrong(
         "particles of a prior that is not uniform",
         "inference/filtering.py",
-        "torch.stack([draw() < q for",
-        "torch.stack([draw() < 0.9 * q for",
+        "bits = noise < q",
+        "bits = noise < 0.9 * q",
         "inference/test_filtering.py::test_the_probability_is_unbiased[H1T12-5-half]",
     ),
     Wrong(
@@ -360,7 +389,7 @@ WRONG = [
     Wrong(
         "particles of the encoder that are not weighed by its density",
         "inference/filtering.py",
-        "log_weights[:n] + log_ratio[at] - token_nll",
+        "log_weights[:n] + log_ratio - token_nll",
         "log_weights[:n] - token_nll",
         "inference/test_filtering.py::test_a_proposal_of_the_encoder_is_unbiased_too",
     ),

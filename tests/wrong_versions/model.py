@@ -309,9 +309,30 @@ WRONG = [
     Wrong(
         "a prior that reads what its block adds",
         "model/transformer.py",
-        "return Output(hidden, codes, o, self.latent.prior_logits(x))",
-        "return Output(hidden, codes, o, self.latent.prior_logits(hidden))",
+        "prior = self.latent.prior_logits(x, ",
+        "prior = self.latent.prior_logits(hidden, ",
         "model/test_transformer.py::test_a_learned_prior_reads_the_tokens_so_far",
+    ),
+    Wrong(
+        "a recurrent prior that reads the state of the token itself",
+        "model/transformer.py",
+        "before = F.pad(hidden[:, :-1], (0, 0, 1, 0))",
+        "before = hidden.clone()",
+        "inference/test_recurrent_prior.py::test_the_token_before_is_of_the_same_document",
+    ),
+    Wrong(
+        "a recurrent prior that goes on from one document to the next",
+        "model/transformer.py",
+        "state = state * (documents[:, t] == documents[:, t - 1])[:, None]",
+        "pass",
+        "inference/test_recurrent_prior.py::test_documents_in_a_row_are_as_if_they_stood_alone",
+    ),
+    Wrong(
+        "a recurrent prior that begins with what padding left",
+        "model/transformer.py",
+        "documents = (index >= padding[:, None]).long()",
+        "documents = (index >= 0 * padding[:, None]).long()",
+        "inference/test_recurrent_prior.py::test_padding_is_no_token_before",
     ),
     Wrong(
         "κ taken as nats",
