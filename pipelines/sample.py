@@ -74,9 +74,11 @@ def main(
         raise UserError(str(error)) from None
 
     colour = colours()
-    kind = (
-        "no latent" if model.latent is None else "one z a group" if pinned else "one z a sequence"
-    )
+    kind = f"one z a {'group' if pinned else 'sequence'}"
+    if model.latent is None:
+        kind = "no latent"
+    elif pinned and model.latent.prior is not None:
+        kind = "the same random numbers for z in a group"
     for index, group in enumerate(sequences.split(size), 1):
         header = f"{run}, group {index}: {kind}"
         print(f"{GREEN if pinned else BLUE}{header}{END}" if colour else header)

@@ -103,17 +103,19 @@ class Particles:
 def propose(
     latent: Latent, x: Tensor, before: Tensor, noise: Tensor, o: Tensor | None, share: float
 ) -> tuple[Tensor, Tensor]:
-    """z (n, K), drawn with ``noise`` (n, K, H) from the proposal, and log p(z) / π(z), (n, K).
+    """z (n, K) of the proposal, drawn with ``noise`` (n, K, H), and log p(z) / π(z), (n, K), or ()
+    where that is 0.
 
     The prior reads x (n, D) of the lower half and the particles' activations (n, K, D) at the token
     ``before``. The proposal's logits are the prior's or, given the encoder's ``o`` (n, H), these
     with a ``share`` and the prior's with the rest.
     """
     prior = latent.prior_logits(x[:, None], before)
-    p = q = prior_probability(prior, x)
-    if o is not None:
-        rest = 0 if prior is None else (1 - share) * prior
-        q = sampled_probability(share * o[:, None] + rest)
+    p = prior_probability(prior, x)
+    if o is None:
+        return pack_bits(noise < p), p.new_zeros(())
+    rest = 0 if prior is None else (1 - share) * prior
+    q = sampled_probability(share * o[:, None] + rest)
     bits = noise < q
     return pack_bits(bits), log_density_ratio(bits, p, q)
 

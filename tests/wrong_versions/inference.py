@@ -291,8 +291,8 @@ WRONG = [
     Wrong(
         "weights of a proposal against the uniform prior",
         "inference/filtering.py",
-        "p = q = prior_probability(prior, x)",
-        "q = prior_probability(prior, x); p = torch.full_like(q, 0.5)",
+        "log_density_ratio(bits, p, q)",
+        "log_density_ratio(bits, torch.full_like(p, 0.5), q)",
         "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
     ),
     Wrong(
@@ -354,8 +354,8 @@ WRONG = [
     Wrong(
         "particles of a prior that is not uniform",
         "inference/filtering.py",
-        "bits = noise < q",
-        "bits = noise < 0.9 * q",
+        "pack_bits(noise < p)",
+        "pack_bits(noise < 0.9 * p)",
         "inference/test_filtering.py::test_the_probability_is_unbiased[H1T12-5-half]",
     ),
     Wrong(
