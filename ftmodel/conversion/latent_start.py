@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ftmodel.model.cross_entropy import linear_cross_entropy
 from ftmodel.model.objective import LN2, kl_per_bit
-from ftmodel.model.transformer import FreeTransformer, token_before
+from ftmodel.model.transformer import FreeTransformer
 
 HALVINGS = 50  # of the interval that the read-out's scale lies in
 
@@ -102,6 +102,6 @@ def start_losses(
         losses.prior = ce(model.upper_from_prior(x, noise[0], positions, documents)[0])
         hidden = model.upper(x, latent.sample(o, noise[1])[0], positions)
         losses.posterior = ce(hidden)
-        prior = latent.prior_logits(x, token_before(hidden, documents))
+        prior = model.prior_logits(x, hidden, documents)
         losses.kl = kl_per_bit(o, prior).sum(-1).mean().item()
     return losses

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.product import product
-from ftmodel.model.transformer import FreeTransformer, token_before
+from ftmodel.model.transformer import FreeTransformer
 
 LOGITS = 1 << 21  # computed at once: more do not stay in a CPU's cache
 NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
@@ -158,7 +158,7 @@ def latent_bounds(
     for _ in range(samples):
         bits = draw() < q
         hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
-        p = prior_probability(latent.prior_logits(x, token_before(hidden, segment_ids)), x)
+        p = prior_probability(model.prior_logits(x, hidden, segment_ids), x)
         ce.append(nll(hidden))
         kl.append(sums(kl_of_bits(q, p), ids))
         log_w.append(sums(log_density_ratio(bits, p, q), ids) - ce[-1])

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ftmodel.model.objective import kl_per_bit
-from ftmodel.model.transformer import FreeTransformer, token_before
+from ftmodel.model.transformer import FreeTransformer
 
 
 @torch.inference_mode()
@@ -22,8 +22,7 @@ def encode(
     positions = model.positions(0, tokens.shape[1], tokens.device, documents)
     x = model.lower(tokens, positions)
     o = model.encode(tokens, x, positions)
-    before = None
-    if latent.recurrent:
-        hidden = model.upper(x, latent.sample(o, noise)[0], positions)
-        before = token_before(hidden, documents)
-    return o, kl_per_bit(o, latent.prior_logits(x, before))
+    if not latent.recurrent:
+        return o, kl_per_bit(o, latent.prior_logits(x))
+    hidden = model.upper(x, latent.sample(o, noise)[0], positions)
+    return o, kl_per_bit(o, model.prior_logits(x, hidden, documents))

@@ -171,8 +171,7 @@ class FreeTransformer(nn.Module):
         o = self.encode(tokens, x, positions)
         r, codes = self.latent.sample(o, noise)
         hidden = self.upper(x, r, positions, cache)
-        prior = self.latent.prior_logits(x, token_before(hidden, documents))
-        return Output(hidden, codes, o, prior)
+        return Output(hidden, codes, o, self.prior_logits(x, hidden, documents))
 
     def encode(self, tokens: Tensor, x: Tensor, positions: Positions) -> Tensor:
         """Logits o (B, T, H) of the bits of z of tokens (B, T), of which the lower half's
@@ -184,6 +183,16 @@ class FreeTransformer(nn.Module):
         assert self.latent is not None, "a baseline has no encoder"
         separate = self.config.latent.encoder == Encoder.separate
         return self.latent.encode(self.embedding(tokens) if separate else x, positions)
+
+    def prior_logits(
+        self, x: Tensor, hidden: Tensor, documents: Tensor | None = None
+    ) -> Tensor | None:
+        """Logits (B, T, H) of the bits of z under the prior, None for the uniform one, given the
+        lower half's activations x and ``Output.hidden`` under the z before, both (B, T, D).
+        """
+        assert self.latent is not None
+        recurrent = self.latent.recurrent
+        return self.latent.prior_logits(x, token_before(hidden, documents) if recurrent else None)
 
     def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream; the input

@@ -117,7 +117,7 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkey
     tokens = torch.randint(8, (60, 17), generator=rng)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
     model = SimpleNamespace(
-        latent=SimpleNamespace(prior_logits=lambda x, before: None, recurrent=False),
+        latent=SimpleNamespace(prior_logits=lambda x: None, recurrent=False),
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> BIT & 1) - 1),
         config=SimpleNamespace(context=16, latent_bits=3),
         positions=lambda *_: None,

@@ -164,7 +164,8 @@ def test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate(o):
         lower=lambda tokens, positions: tokens[..., None].float(),
         upper=lambda x, r, positions: torch.zeros_like(x),
         encode=lambda tokens, x, positions: torch.full_like(x, o),
-        latent=SimpleNamespace(embed=lambda codes: codes, prior_logits=lambda *_: None),
+        latent=SimpleNamespace(embed=lambda codes: codes),
+        prior_logits=lambda *_: None,
         upper_from_prior=lambda x, *_: (torch.zeros_like(x), None),
     )
     noise = torch.tensor([0.0, 1 - 2.0**-24])[:, None, None]  # sets the bit, and does not
@@ -269,7 +270,7 @@ class KnowsTheCoin:
     readout = SimpleNamespace(weight=torch.eye(3))  # the hidden state is the log-probabilities
 
     def __init__(self):
-        self.latent = SimpleNamespace(embed=self.embed, prior_logits=lambda *_: None)
+        self.latent = SimpleNamespace(embed=self.embed)
 
     def positions(self, start, length, device, documents=None):
         return documents
@@ -286,6 +287,9 @@ class KnowsTheCoin:
 
     def embed(self, codes):
         return 2.0 * codes[..., None] - 1
+
+    def prior_logits(self, x, hidden, documents):
+        return None
 
     def upper_from_prior(self, x, noise, positions, documents):
         z = (noise[..., 0] < 0.5).long()

@@ -189,6 +189,9 @@ class Planted:
     def encode(self, tokens, x, positions):
         return torch.zeros_like(x)
 
+    def prior_logits(self, x, hidden, documents):
+        return None
+
     def upper_from_prior(self, x, noise, positions, documents):
         z = (noise[..., 0] < 0.5).long()
         return self.upper(x, self.latent.embed(z), positions), z

@@ -277,8 +277,8 @@ WRONG = [
     Wrong(
         "bounds whose prior does not follow the z before",
         "inference/bounds.py",
-        "token_before(hidden, segment_ids)",
-        "token_before(0 * hidden, segment_ids)",
+        "model.prior_logits(x, hidden, segment_ids)",
+        "model.prior_logits(x, 0 * hidden, segment_ids)",
         "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
     ),
     Wrong(

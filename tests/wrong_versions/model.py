@@ -309,8 +309,8 @@ WRONG = [
     Wrong(
         "a prior that reads what its block adds",
         "model/transformer.py",
-        "prior = self.latent.prior_logits(x, ",
-        "prior = self.latent.prior_logits(hidden, ",
+        "return self.latent.prior_logits(x, ",
+        "return self.latent.prior_logits(hidden, ",
         "model/test_transformer.py::test_a_learned_prior_reads_the_tokens_so_far",
     ),
     Wrong(
