@@ -255,7 +255,9 @@ class FreeTransformer(nn.Module):
             return self.upper(x, latent.embed(codes), positions, cache), codes
         length = x.shape[1]
         cache = cache or self.new_cache(length)
-        start, state = cache[-1].length, torch.zeros_like(x[:, 0]) if before is None else before
+        start = cache[-1].length
+        assert before is not None or not start, "a recurrent prior follows the last token read"
+        state = torch.zeros_like(x[:, 0]) if before is None else before
         states, drawn = [], []
         for t in range(length):
             if documents is not None and t:
