@@ -132,7 +132,9 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     plain(around, "KL around the target (dotted: κ)", "position, from the target’s start", "bits")
     plain(unfair, "z from fair bits, the z before it known", "position", "bits, at least")
     handles = [Line2D([], [], lw=2, color=style[arm.name]["color"], label=arm.name) for arm in arms]
-    handles.append(Line2D([], [], ls=":", color=GREY, label="κ (t + 1): free bits’ share"))
+    if unfair.lines:
+        handles.append(Line2D([], [], ls=":", color=GREY, label="κ (t + 1): free bits’ share"))
+    unfair.set_visible(bool(unfair.lines))
     below(figure, handles, 5)
     return figure
 

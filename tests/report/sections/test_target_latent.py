@@ -1,12 +1,13 @@
 """What is drawn of z and the target, read back from matplotlib's own objects."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
-from pipelines.artifacts.results import ByOffset, LatentDetails
+from pipelines.artifacts.results import Between, ByOffset, LatentDetails
 from pipelines.report.sections.target_latent import START_BITS, what_z_says
 from pipelines.report.style import styles
 from tests.support.results import arms_of, run, write_experiment, write_latent
@@ -82,3 +83,21 @@ def test_an_arm_of_which_nothing_could_be_measured_draws_nothing(tmp_path: Path)
     arms[0].first.details.latent = nothing
     figure = what_z_says(arms, styles(["one"]))
     assert [len(axes.lines) for axes in figure.axes] == [3, 2, 1]  # levels, and lines of no point
+
+
+def test_a_learned_prior_is_neither_fair_bits_nor_paid_for_by_position(tmp_path: Path) -> None:
+    runs = {"one": run(kappa=1.0), "two": run(kappa=2.0)}
+    write_experiment(tmp_path, runs, {})
+    for name in runs:
+        write_latent(tmp_path, name)
+    arms = arms_of(tmp_path)
+    learned = arms[0].first.evaluation.latent
+    assert learned
+    arms[0].first.evaluation.latent = replace(learned, aggregate_bits=Between(None, 2.0))
+    one_of_two = what_z_says(arms, styles(["one", "two"]))
+    start, _, unfair = one_of_two.axes
+    assert len(dotted(start)) == 1 and len(lines(unfair, 2)) == 1
+    alone = what_z_says(arms[:1], styles(["one"]))
+    assert not dotted(alone.axes[0]) and not alone.axes[2].get_visible()
+    (legend,) = alone.legends
+    assert [text.get_text() for text in legend.texts] == ["one"]
