@@ -41,6 +41,16 @@ def test_kl_to_a_prior_with_probabilities_of_its_own(rng):
     torch.testing.assert_close(prior.grad, prior.detach().sigmoid() - o.sigmoid())
 
 
+def test_kl_to_the_uniform_prior_is_ln_2_minus_entropy_to_the_bit(rng):
+    """Its gradient, too: a rounding that differs is another training."""
+    o = (torch.randn(1000, 8, generator=rng) * 3).requires_grad_()
+    written_out = LN2 - (F.softplus(o) - o * o.sigmoid())
+    (expected,) = torch.autograd.grad(written_out.sum(), o)
+    kl = kl_per_bit(o)
+    (gradient,) = torch.autograd.grad(kl.sum(), o)
+    assert torch.equal(kl, written_out) and torch.equal(gradient, expected)
+
+
 @pytest.mark.parametrize("o", [1e4, -1e4])
 @pytest.mark.parametrize("prior", [0.0, 20.0, -20.0])
 def test_kl_of_a_certain_bit_is_the_surprise_of_it(o, prior):
