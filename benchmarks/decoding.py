@@ -191,9 +191,8 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
         first.append(median(each[: new // 8]))
         last.append(median(each[-(new // 8) :]))
     c = model.config
-    weights = linear_elements(model) - linear_elements(
-        model.latent
-    )  # reads prompts, but for a learned prior
+    # the latent reads prompts alone, unless its prior is learned
+    weights = linear_elements(model) - linear_elements(model.latent)
     early, late = new / 16, new * 15 / 16  # positions half-way through each eighth
     scores = 4 * c.n_layers * c.d_model  # FLOPs for each position read
     cache = rows * 2 * c.n_layers * c.n_kv_heads * c.head_channels  # its elements

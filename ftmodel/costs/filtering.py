@@ -29,8 +29,8 @@ def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: i
 def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
     """Bytes in float32, with the parameters: keys and values of the upper half for S · K rows; the
     lower half's activations; logits and their log-softmax of a token of each row; the noise of z of
-    all tokens. Not counted: rows that are copied when particles are
-    resampled, at most the keys and values of one block.
+    all tokens. Not counted: rows that are copied when particles are resampled, at most the keys and
+    values of one block.
     """
     rows, upper = chunks * particles, config.n_layers - config.lower_blocks
     upper += memory_blocks(config)  # keys and values once more

@@ -18,6 +18,8 @@ from ftmodel.model.cross_entropy import chunk_rows
 from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Prior
 from ftmodel.model.transformer import FreeTransformer
 
+PRIOR_INPUTS = {Prior.uniform: 0, Prior.learned: 1, Prior.recurrent: 2}  # of width D each
+
 
 def meta_model(config: ModelConfig, vocab_size: int) -> FreeTransformer:
     """The model without storage; raises ValueError as FreeTransformer does."""
@@ -27,9 +29,6 @@ def meta_model(config: ModelConfig, vocab_size: int) -> FreeTransformer:
 
 def elements(module: nn.Module | None) -> int:
     return sum(p.numel() for p in module.parameters()) if module else 0
-
-
-PRIOR_INPUTS = {Prior.uniform: 0, Prior.learned: 1, Prior.recurrent: 2}  # of width D each
 
 
 def linear_elements(module: nn.Module | None) -> int:

@@ -34,11 +34,16 @@ def pack_bits(bits: Tensor) -> Tensor:
     return (bits.long() * weights).sum(-1)
 
 
+def signs(codes: Tensor, bits: int) -> Tensor:
+    """±1 (…, H), for bits 1 and 0, as integers, of codes (…)."""
+    return (codes[..., None] >> torch.arange(bits, device=codes.device) & 1) * 2 - 1
+
+
 def pinned_noise(codes: Tensor, bits: int) -> Tensor:
     """Noise (…, H) that samples the given codes (…) whatever the probabilities of their H bits are:
     −1 sets a bit and 1 clears it.
     """
-    return 1.0 - 2 * (codes[..., None] >> torch.arange(bits, device=codes.device) & 1)
+    return -signs(codes, bits).float()
 
 
 def code_probabilities(p: Tensor) -> Tensor:

@@ -10,12 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ftmodel.model.latent_design import Gradient
-from ftmodel.model.mapper import check_shapes, pack_bits
-
-
-def signs(codes: Tensor, bits: int) -> Tensor:
-    """±1 (…, H), for bits 1 and 0, as integers, of codes (…)."""
-    return (codes[..., None] >> torch.arange(bits, device=codes.device) & 1) * 2 - 1
+from ftmodel.model.mapper import check_shapes, pack_bits, signs
 
 
 class Mapper(torch.autograd.Function):

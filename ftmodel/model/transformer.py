@@ -154,9 +154,7 @@ class FreeTransformer(nn.Module):
             assert noise is None and codes is None and prior_noise is None, "a baseline has no z"
             return Output(self.upper(x, None, positions, cache))
         given = [z is not None for z in (noise, codes, prior_noise)]
-        assert sum(given) == 1, (
-            "z comes from the encoder, the prior, or codes, and from one of them"
-        )
+        assert sum(given) == 1, "z comes from one of the encoder, the prior, and given codes"
         if padding is not None:  # the first token after it has none before
             index = torch.arange(start, start + length, device=x.device)
             documents = (index >= padding[:, None]).long()
