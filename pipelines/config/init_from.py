@@ -14,7 +14,8 @@ class InitFrom:
     run: str | None = None  # of this experiment, on the same data
     copied_lr: float | None = None  # at the top of the schedule, of copied weights; null: optim.lr
     # RMS of the post-sampler's vectors, over that of the residual stream that they are added to;
-    # 0 computes what the parent does, but the encoder gets no gradient; no effect with inject: memory
+    # 0 computes what the parent does, but the encoder gets no gradient (no effect with inject:
+    # memory)
     latent_rms: float = 0.1
     copy_encoder: bool = True  # a shared one begins as a copy of the block that reads z
 
