@@ -18,7 +18,9 @@ from math import log, nan, sqrt
 import torch
 from torch import Tensor
 
+from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
 from ftmodel.model.layers import LayerCache
+from ftmodel.model.spans import at_starts
 from ftmodel.model.transformer import FreeTransformer
 
 READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, unless one answer has more
@@ -127,8 +129,11 @@ def score_answers(
         hidden = []
         for draw in draws:
             noise = draw.to(device)
-            r, _ = model.latent.sample(o, noise[:, :p])
-            hidden.append(lower.predict(r, noise[:, p : p + a - 1]))
+            of_prompt = settled_noise(model, prompts, noise[:, :p], padding, (lower.x, o))
+            r, codes = model.latent.sample(o, of_prompt)
+            codes = at_starts(codes, lower.positions.span_starts)
+            rest = noise_of_new_tokens(model, noise[:, p : p + a - 1], codes, padding)
+            hidden.append(lower.predict(r, rest))
     return read_out(model, hidden, answers[lower.mask], lengths)
 
 

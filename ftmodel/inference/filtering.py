@@ -23,6 +23,11 @@ importance-sampling estimate with z and ancestors as its variables. Its variance
 the length of a chunk, where that of importance sampling over a whole chunk, as in the bounds of
 bounds.py, grows exponentially.
 
+Where n tokens read one z, a particle draws it at the first of them and keeps it; what is resampled
+in between goes on with its ancestor's. One z for a whole sequence leaves nothing to filter: it is
+proposed by the encoder alone and never resampled, which is importance sampling, the IWAE bound with
+K samples.
+
 Shapes: B rows, T tokens, D model width, H latent bits, K particles, S chunks, T' tokens of the
 longest chunk, n chunks that have not ended yet.
 """
@@ -43,7 +48,9 @@ from ftmodel.inference.bounds import (
 )
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.model.latent import Latent
+from ftmodel.model.latent_design import Per
 from ftmodel.model.mapper import pack_bits
+from ftmodel.model.spans import is_start
 from ftmodel.model.transformer import FreeTransformer
 
 
@@ -145,12 +152,19 @@ def filtering_bound(
             of K; 0 never resamples, which leaves the prior-sample bound.
         proposal: the share of the encoder's logits in those that propose z, the rest being the
             prior's: 0 is the prior, 1 the posterior.
+
+    Of one z a sequence, neither ``resample_below`` nor ``proposal`` is used.
     """
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
+    if model.config.latent.per == Per.sequence:
+        resample_below, proposal = 0.0, 1.0
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
     x = model.lower(inputs, positions)
     o = model.encode(inputs, x, positions).flatten(0, 1) if proposal else None
     x = x.flatten(0, 1)  # (B · T, D)
+    starts, begins = positions.span_starts, None  # (B · T,): whether a token draws a z
+    if starts is not None:
+        begins = is_start(starts).expand_as(inputs).flatten()
     noise = torch.stack([draw() for _ in range(particles)], dim=2).flatten(0, 1)  # (B · T, K, H)
     uniform = draw()[..., 0].flatten().double()
     lengths, tokens = tokens_by_chunk(row_ids(inputs) if segment_ids is None else segment_ids)
@@ -162,10 +176,12 @@ def filtering_bound(
     log_weights = nll[:, None].expand(-1, particles) - log(particles)  # log W, (n, K)
     cloud = Particles(model, tokens.shape[1])
     hidden = x.new_zeros(len(lengths), particles, x.shape[-1])  # of the token before
+    z = torch.zeros(len(lengths), particles, dtype=torch.long, device=x.device)
     for t, n in enumerate(active.tolist()):
         at = tokens[:n, t]
         logits = None if o is None else o[at]
-        z, log_ratio = propose(model.latent, x[at], hidden[:n], noise[at], logits, proposal)
+        new, log_ratio = propose(model.latent, x[at], hidden[:n], noise[at], logits, proposal)
+        z = new if begins is None else torch.where(begins[at][:, None], new, z[:n])
         hidden = cloud.read(x[at], z)
         target = targets.flatten()[at][:, None].expand(-1, particles)
         log_weights = log_weights[:n] + log_ratio - token_nll(model, hidden, target)
@@ -178,5 +194,6 @@ def filtering_bound(
             ancestors = systematic(log_weights[poor].exp(), uniform[at[poor]])
             cloud.move(poor, ancestors)
             hidden[poor] = hidden[poor[:, None], ancestors]
+            z[poor] = z[poor[:, None], ancestors]
             log_weights[poor] = -log(particles)
     return torch.empty_like(nll).scatter_(0, longest, nll)

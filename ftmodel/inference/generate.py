@@ -11,9 +11,11 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
-from ftmodel.inference.latent_source import FromPrior, LatentSource
+from ftmodel.inference.latent_source import Codes, FromPrior, LatentSource
+from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
 from ftmodel.inference.sampling import check_tokens, sample_token, token_draws
 from ftmodel.inference.weights import RoundedWeights
+from ftmodel.model.latent_design import Per
 from ftmodel.model.layers import LayerCache
 from ftmodel.model.transformer import FreeTransformer
 
@@ -131,6 +133,8 @@ def check_arguments(
         raise ValueError(f"a temperature of {temperature} is negative")
     if model.latent is None and not isinstance(z, FromPrior):
         raise ValueError("a baseline has no z to pin")
+    if isinstance(z, Codes) and model.config.latent.per != Per.token:
+        raise ValueError("codes are of single tokens, but several read one z: pin it by noise")
     if not isinstance(generator, Generator) and len(generator) != rows:
         raise ValueError(f"{len(generator)} generators cannot draw the tokens of {rows} sequences")
 
@@ -153,10 +157,13 @@ def prefill(
     noise = later = draws = None
     if model.latent is not None:
         noise = z.noise((b, p + n_new, model.config.latent_bits), generator, padding).to(device)
-        later = z.of_new_tokens(noise[:, p:]).to(device).transpose(0, 1)
-        noise = noise[:, :p]
+        later = z.of_new_tokens(noise[:, p:]).to(device)
+        noise = settled_noise(model, prompt, noise[:, :p], padding)
     if temperature:
         draws = token_draws(generator, b, n_new).to(device)
     cache = model.new_cache(p + n_new)
-    hidden = model(prompt, noise=noise, cache=cache, padding=padding).hidden[:, -1]
-    return ActiveRows(model, slice(None), cache, padding, later, draws, rounded), hidden
+    out = model(prompt, noise=noise, cache=cache, padding=padding)
+    if later is not None and out.codes is not None:
+        later = noise_of_new_tokens(model, later, out.codes, padding).transpose(0, 1)
+    rows = ActiveRows(model, slice(None), cache, padding, later, draws, rounded)
+    return rows, out.hidden[:, -1]

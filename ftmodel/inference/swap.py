@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from ftmodel.inference.bounds import sampled_probability, token_nll
 from ftmodel.model.mapper import pack_bits
+from ftmodel.model.spans import at_starts
 from ftmodel.model.transformer import FreeTransformer
 
 
@@ -38,12 +39,17 @@ def another_document(document: Tensor, generator: Generator) -> Tensor:
 
 
 def codes_by_source(
-    q: Tensor, prior: Callable[[Tensor], Tensor], donor: Tensor, generator: Generator
+    q: Tensor,
+    starts: Tensor | None,
+    prior: Callable[[Tensor], Tensor],
+    donor: Tensor,
+    generator: Generator,
 ) -> SwappedCE:
     """Codes (S, T) of each source, given the probabilities (S, T, H) of the bits of the texts' own
-    posterior, and what draws codes of the ``prior`` with noise (S, T, H).
+    posterior, the ``starts`` of spans that read one z, and what draws codes of the ``prior`` with
+    noise (S, T, H).
     """
-    codes = pack_bits(torch.rand(q.shape, generator=generator) < q)
+    codes = at_starts(pack_bits(torch.rand(q.shape, generator=generator) < q), starts)
     order = torch.rand(codes.shape, generator=generator).argsort(1)
     return SwappedCE(
         own=codes,
@@ -82,7 +88,8 @@ def swapped_ce(
         parts = zip(below, noise.to(device).split(rows), strict=True)
         return torch.cat([model.upper_from_prior(*each, positions)[1].cpu() for each in parts])
 
-    drawn = [codes_by_source(q, prior, donor, generator) for _ in range(samples)]
+    starts = model.span_starts(length, q.device)
+    drawn = [codes_by_source(q, starts, prior, donor, generator) for _ in range(samples)]
     sums = {field.name: torch.zeros(len(texts)).double() for field in fields(SwappedCE)}
     for index, x in zip(torch.arange(len(texts)).split(rows), below, strict=True):
         part = texts[index.to(device)]

@@ -25,6 +25,14 @@ class Inject(StrEnum):
     memory = "memory"
 
 
+class Per(StrEnum):
+    """Which tokens read one z: all positions have one, of which a span's first is read."""
+
+    token = "token"  # each its own (the paper)
+    sequence = "sequence"  # all of a row, or of a document where rows have several
+    every = "every"  # so many, see LatentDesign.every, counted from where a sequence begins
+
+
 class Map(StrEnum):
     """How z becomes r."""
 
@@ -78,6 +86,8 @@ class LatentDesign:
     encoder: Encoder = Encoder.shared
     encoder_layers: int | None = None  # blocks of a separate encoder; null: 2
     inject: Inject = Inject.kv
+    per: Per = Per.token
+    every: int | None = None  # tokens that read one z
     map: Map = Map.table
     prior: Prior = Prior.uniform
     free_bits: FreeBits = FreeBits.token
@@ -95,6 +105,7 @@ class LatentDesign:
 
     def validate(self) -> None:
         """Raise ValueError, naming the setting, for one that contradicts another."""
+        self.validate_spans()
         layers, most = self.encoder_layers, MOST_ENCODER_LAYERS
         if layers is None:
             return
@@ -103,10 +114,24 @@ class LatentDesign:
         if not 1 <= layers <= most:
             raise ValueError(f"encoder_layers: {layers} is outside 1 … {most}")
 
+    def validate_spans(self) -> None:
+        """Raise ValueError, naming the setting, for spans of tokens that there are not."""
+        if self.per == Per.every and self.every is None:
+            raise ValueError("every: how many tokens read one z is missing")
+        if self.every is not None and self.per != Per.every:
+            raise ValueError(f"every: {self.every}, but there is one z per {self.per}")
+        if self.every is not None and self.every < 2:
+            raise ValueError(f"every: {self.every} must be at least 2; 1 is per: token")
+        if self.per != Per.token and self.prior != Prior.uniform:
+            raise ValueError(
+                f"prior: {self.prior}, but one z for several tokens has only the uniform prior"
+            )
+
 
 KINDS: dict[str, type[StrEnum]] = {
     "encoder": Encoder,
     "inject": Inject,
+    "per": Per,
     "map": Map,
     "prior": Prior,
     "free_bits": FreeBits,

@@ -60,6 +60,8 @@ class Positions:
     # are neither document boundaries nor padding
     causal: Tensor | None = None  # keys of the same document, not padding, and not later
     full: Tensor | None = None  # keys of the same document, not padding
+    # (B or 1, T) as in spans.py: whose z each token reads; None: its own, or that which it is given
+    span_starts: Tensor | None = None
 
     def at(self, t: int, keys: int) -> "Positions":
         """The t-th of these alone, which may read the first ``keys``."""

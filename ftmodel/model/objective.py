@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.cross_entropy import linear_cross_entropy
 from ftmodel.model.latent_design import FreeBits
+from ftmodel.model.spans import mean_over_spans
 from ftmodel.model.transformer import FreeTransformer
 
 LN2 = log(2.0)
@@ -83,6 +84,7 @@ def training_loss(
         return Loss(ce, ce)
     assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
     kl = kl_per_bit(out.bit_logits, out.prior_logits).sum(-1)  # (B, T)
+    kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents)
     return Loss(ce + hinge, ce, kl.mean(), hinge)
 

@@ -21,6 +21,7 @@ from ftmodel.model.layers import (
     within_documents,
 )
 from ftmodel.model.product import Linear
+from ftmodel.model.spans import at_starts, is_start, span_starts
 
 
 @dataclass
@@ -110,9 +111,26 @@ class FreeTransformer(nn.Module):
         if documents is not None and padding is not None:
             raise ValueError("rows of several documents are packed, not padded")
         rope = rope_table(self.config, start, length, device)
+        positions = Positions(rope)
         if documents is not None:
-            return within_documents(rope, documents)
-        return Positions(rope) if padding is None else after_padding(rope, start, padding)
+            positions = within_documents(rope, documents)
+        elif padding is not None:
+            positions = after_padding(rope, start, padding)
+        if not start:
+            positions.span_starts = self.span_starts(length, device, documents, padding)
+        return positions
+
+    def span_starts(
+        self,
+        length: int,
+        device: torch.device,
+        documents: Tensor | None = None,
+        padding: Tensor | None = None,
+    ) -> Tensor | None:
+        """As ``spans.span_starts`` of the design; None for a baseline."""
+        if self.latent is None:
+            return None
+        return span_starts(self.config.latent, length, device, documents, padding)
 
     def new_cache(self, capacity: int) -> list[LayerCache]:
         """An empty key-value cache for sequences of up to ``capacity`` positions."""
@@ -140,7 +158,8 @@ class FreeTransformer(nn.Module):
         The z of a Free Transformer is sampled from its encoder with ``noise`` (B, T, H), uniform on
         [0, 1) (training, prefill), or drawn from its prior with such ``prior_noise`` (generation),
         or given as ``codes`` (B, T). A baseline takes none of them. After a cache a recurrent prior
-        needs ``before`` (B, D), ``Output.hidden`` of the last token that was read.
+        needs ``before`` (B, D), ``Output.hidden`` of the last token that was read. Tokens that read
+        one z read the first one's; after a cache all of them must be given the same.
 
         Raises ValueError if ``documents`` is given with ``cache`` or ``padding``: their rows are of
         one document.
@@ -164,11 +183,13 @@ class FreeTransformer(nn.Module):
                 *self.upper_from_prior(x, prior_noise, positions, documents, cache, before)
             )
         if codes is not None:
+            codes = at_starts(codes, positions.span_starts)
             return Output(self.upper(x, self.latent.embed(codes), positions, cache), codes)
         assert noise is not None
         o = self.encode(tokens, x, positions)
         r, codes = self.latent.sample(o, noise)
         hidden = self.upper(x, r, positions, cache)
+        codes = at_starts(codes, positions.span_starts)
         return Output(hidden, codes, o, self.prior_logits(x, hidden, documents))
 
     def encode(self, tokens: Tensor, x: Tensor, positions: Positions) -> Tensor:
@@ -180,7 +201,9 @@ class FreeTransformer(nn.Module):
         """
         assert self.latent is not None, "a baseline has no encoder"
         separate = self.config.latent.encoder == Encoder.separate
-        return self.latent.encode(self.embedding(tokens) if separate else x, positions)
+        o = self.latent.encode(self.embedding(tokens) if separate else x, positions)
+        starts = positions.span_starts
+        return o if starts is None else o * is_start(starts)[..., None]
 
     def prior_logits(
         self, x: Tensor, hidden: Tensor, documents: Tensor | None = None
@@ -224,8 +247,9 @@ class FreeTransformer(nn.Module):
         cache: list[LayerCache] | None = None,
     ) -> Tensor:
         """Blocks L/2 + 1 … L, then RMSNorm, of x with the embedding r of z, both (B, T, D); r is
-        None for a baseline.
+        None for a baseline. Of a span of tokens that read one z, r is that at its first.
         """
+        r = None if r is None else at_starts(r, positions.span_starts)
         for n in range(self.config.lower_blocks, self.config.n_layers):
             x, kv, memory = (x, None, None) if r is None else self.inject(n, x, r)
             layer = cache[n] if cache else None
@@ -249,7 +273,7 @@ class FreeTransformer(nn.Module):
         latent = self.latent
         assert latent is not None
         if not latent.recurrent:
-            codes = latent.draw(noise, x)
+            codes = latent.draw(at_starts(noise, positions.span_starts), x)
             return self.upper(x, latent.embed(codes), positions, cache), codes
         length = x.shape[1]
         cache = cache or self.new_cache(length)

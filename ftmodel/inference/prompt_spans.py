@@ -1,0 +1,107 @@
+"""The z of a span that a prompt begins and new tokens go on with: where several tokens read one z.
+
+In the paper's design the z of a prompt is the encoder's and that of new tokens the prior's. Tokens
+after a prompt that read a z of the prompt would read one that an encoder has chosen which has seen
+only the beginning of its span, and which training has never shown such beginnings: what it says of
+them may be anything. So the z of a prompt's last span is drawn from the model's own posterior,
+
+    p(z | prompt) ∝ p(z) Π p(x_{t+1} | x_≤t, z) over the prompt's tokens in that span,
+
+by sampling importance resampling (Rubin 1988): half of C candidates are proposed by the prior, half
+by the encoder, z has weight p(z) Π p(x_{t+1} | x_≤t, z) / (p(z) / 2 + q(z) / 2), and one of them is
+drawn by weight. The z of earlier spans is the encoder's, as in the paper.
+
+Shapes: B rows, P prompt tokens, N new tokens, H latent bits, D model width, C candidates.
+"""
+
+import torch
+from torch import Tensor
+
+from ftmodel.inference.bounds import sampled_probability, token_nll
+from ftmodel.model.mapper import pack_bits, pinned_noise
+from ftmodel.model.spans import at_starts
+from ftmodel.model.transformer import FreeTransformer
+
+CANDIDATES = 16
+
+
+def log_probability(bits: Tensor, p: Tensor) -> Tensor:
+    """log probability (B,) of ``bits`` (B, H) that are 1 with probability p (B, H)."""
+    return torch.where(bits, p, 1 - p).log().sum(-1)
+
+
+def candidate_noise(noise: Tensor) -> Tensor:
+    """Noise (C, B, H) for candidates, of noise (B, H) for one: uniform on [0, 1) each, a fixed set
+    of points rotated by ``noise`` (Cranley & Patterson 1976), the first of which is ``noise``. What
+    is outside [0, 1) pins a bit and remains.
+    """
+    fixed = torch.Generator().manual_seed(0)
+    points = torch.rand(CANDIDATES, 1, noise.shape[-1], generator=fixed)
+    points[0] = 0
+    pinned = (noise < 0) | (noise >= 1)
+    return torch.where(pinned, noise, (noise + points.to(noise.device)) % 1)
+
+
+@torch.inference_mode()
+def settled_noise(
+    model: FreeTransformer,
+    prompt: Tensor,
+    noise: Tensor,
+    padding: Tensor | None,
+    encoded: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Noise (B, P, H) by which the encoder's z of prompts (B, P) is, in their last span, drawn from
+    p(z | prompt): ``noise`` (B, P, H), uniform on [0, 1), but for −1 and 1 at that span's start.
+    The same noise where each token reads its own z.
+
+    Args:
+        padding: (B,), leading positions that hold no token; None: there are none.
+        encoded: the lower half's activations (B, P, D) and the encoder's logits (B, P, H) of the
+            prompts, if they are known.
+    """
+    positions = model.positions(0, prompt.shape[1], prompt.device, padding=padding)
+    starts = positions.span_starts
+    if starts is None or model.latent is None:
+        return noise
+    if encoded is None:
+        x = model.lower(prompt, positions)
+        encoded = x, model.encode(prompt, x, positions)
+    x, o = encoded
+    rows = torch.arange(len(prompt), device=prompt.device)
+    last = starts[:, -1].expand(len(prompt))
+    inside = torch.arange(prompt.shape[1] - 1, device=prompt.device) >= last[:, None]  # (B, P − 1)
+    half = torch.full_like(noise[:, 0], 0.5, dtype=torch.float64)
+    # a span of which the prompt has one token predicts none yet: its z is the prior's
+    q = torch.where(inside.any(1, keepdim=True), sampled_probability(o[rows, last]), half)
+
+    candidates, log_weights = [], []
+    for c, uniform in enumerate(candidate_noise(noise[rows, last])):
+        bits = uniform < (q if c % 2 else half)
+        candidates.append(pinned_noise(pack_bits(bits), bits.shape[-1]))
+        given = noise.index_put((rows, last), candidates[-1])
+        hidden = model.upper(x, model.latent.sample(o, given)[0], positions)
+        nll = token_nll(model, hidden[:, :-1], prompt[:, 1:]).double()
+        p_z, q_z = log_probability(bits, half), log_probability(bits, q)
+        log_weights.append(p_z - torch.logaddexp(p_z, q_z) - (nll * inside).sum(1))
+    shares = torch.stack(log_weights, dim=1).softmax(1).cumsum(1)  # (B, C)
+    # the noise of the next token, which reads no z of its own; that of the first candidate if there
+    # is no such token and all weigh the same
+    after = (last + 1).clamp(max=prompt.shape[1] - 1)
+    point = torch.where(after > last, noise[rows, after, 0].clamp(0, 1), 0.0).double()
+    chosen = torch.searchsorted(shares, point[:, None], right=True)[:, 0]
+    chosen.clamp_(max=CANDIDATES - 1)
+    return noise.index_put((rows, last), torch.stack(candidates)[chosen, rows])
+
+
+def noise_of_new_tokens(
+    model: FreeTransformer, noise: Tensor, codes: Tensor, padding: Tensor | None
+) -> Tensor:
+    """Noise (B, N, H) by which all new tokens of a span have one z: that of the prompt, whose
+    ``codes`` are (B, P), if it begins there, else that which ``noise`` (B, N, H) gives its first.
+    """
+    length = codes.shape[1] + noise.shape[1]
+    starts = model.span_starts(length, codes.device, padding=padding)
+    if starts is None:
+        return noise
+    every = torch.cat((pinned_noise(codes, noise.shape[-1]), noise), dim=1)
+    return at_starts(every, starts)[:, codes.shape[1] :]

@@ -1,0 +1,62 @@
+"""Spans of tokens that read one z: a sequence, or every n tokens of it (``LatentDesign.per``).
+
+Each position has a z, as in the paper, but a span reads that of its first token alone. The others
+are read by nothing, and their posterior is the prior: they have no KL and weigh nothing. So a loss
+or a bound over all z is one over those that are read.
+
+``starts`` (B or 1, T) is the index of the first token of each token's span, None where each token
+reads its own z.
+
+Shapes: B batch, T positions, … any further dimensions.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ftmodel.model.latent_design import LatentDesign, Per
+
+
+def span_starts(
+    design: LatentDesign,
+    length: int,
+    device: torch.device,
+    documents: Tensor | None = None,
+    padding: Tensor | None = None,
+) -> Tensor | None:
+    """``starts`` of ``length`` = T tokens. Spans are counted from the beginning of a row, of each
+    of its ``documents`` (B, T), or from the end of its ``padding`` (B,).
+    """
+    if design.per == Per.token:
+        return None
+    index = torch.arange(length, device=device)[None]
+    begin = torch.zeros_like(index)
+    if documents is not None:
+        new = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
+        begin = (index * new).cummax(1).values
+    elif padding is not None:
+        begin = torch.minimum(index, padding[:, None])
+    return begin if design.every is None else index - (index - begin) % design.every
+
+
+def at_starts(values: Tensor, starts: Tensor | None) -> Tensor:
+    """``values`` (B, T, …) at the start of each token's span."""
+    if starts is None:
+        return values
+    return torch.take_along_dim(values, starts[(...,) + (None,) * (values.dim() - 2)], dim=1)
+
+
+def is_start(starts: Tensor) -> Tensor:
+    """Whether each token is the first of its span, (B or 1, T)."""
+    return starts == torch.arange(starts.shape[1], device=starts.device)
+
+
+def mean_over_spans(kl: Tensor, starts: Tensor | None) -> Tensor:
+    """The KL of each z that is read, in equal parts for the tokens that read it: (B, T) of KL_t
+    (B, T), which is 0 but at starts.
+    """
+    if starts is None:
+        return kl
+    starts = starts.expand_as(kl)
+    sizes = torch.zeros_like(kl).scatter_add_(1, starts, torch.ones_like(kl))
+    return at_starts(kl / sizes.clamp(min=1), starts)

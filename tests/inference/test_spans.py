@@ -1,0 +1,178 @@
+"""One z for several tokens in inference: against enumeration of the z of spans, and against the
+paper's design with the same weights, which is given each span's z at all of its tokens.
+"""
+
+from itertools import product
+
+import pytest
+import torch
+
+from ftmodel.inference import prompt_spans
+from ftmodel.inference.answers import score_answers
+from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
+from ftmodel.inference.prompt_spans import candidate_noise, settled_noise
+from ftmodel.model.mapper import pack_bits, pinned_noise
+from tests.model.test_spans import EVERY, SEQUENCE, per_token
+from tests.support.enumeration import assert_near
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+ROWS = 4000
+
+
+@pytest.fixture(params=[SEQUENCE, EVERY], ids=lambda design: design["per"])
+def design(request):
+    return request.param
+
+
+def log_p(model, tokens, codes):
+    """log p(x | z) of each token but the first, nats, (B, T − 1), by the paper's design."""
+    logits = per_token(model)(tokens[:, :-1], codes=codes[:, : tokens.shape[1] - 1]).hidden
+    log_p = model.logits(logits).double().log_softmax(-1)
+    return log_p.gather(-1, tokens[:, 1:, None])[..., 0]
+
+
+@torch.no_grad()
+def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, design, rng):
+    model = make_model(latent_bits=2, n_layers=2, latent=design)
+    one = make_tokens(1, 9)  # 8 inputs: one span, or 3, 3 and 2 tokens
+    width = design.get("every", 8)
+    z = torch.tensor([*product(range(4), repeat=-(-8 // width))])
+    codes = z.repeat_interleave(width, dim=1)[:, :8]
+    nll = len(z) ** -1 * log_p(model, one.expand(len(z), -1), codes).sum(1).exp().sum()
+    nll = -nll.log().item()
+    tokens = one.expand(ROWS, -1)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+
+    def draw():
+        return torch.rand(ROWS, 8, 2, generator=rng)
+
+    bounds = latent_bounds(model, inputs, targets, 1, draw)
+    assert_near((nll - bounds.iwae).exp(), 1.0)
+    assert_near((nll - bounds.prior).exp(), 1.0)
+    assert bounds.elbo.mean() > nll
+    spread = []
+    for proposal, below in ((0.0, 1.1), (0.0, 0.5), (0.7, 1.1)):
+        filtered = filtering_bound(model, inputs, targets, 4, draw, None, below, proposal)
+        assert_near((nll - filtered).exp(), 1.0)
+        spread.append(filtered.std().item())
+    alone = filtering_bound(model, inputs, targets, 1, draw)
+    assert max(spread) < alone.std(), "several particles are better than one"
+    if design is SEQUENCE:  # importance sampling with the encoder, whatever the filter's settings
+        assert_near(alone, bounds.iwae.mean().item())
+
+
+@torch.no_grad()
+def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
+    make_model, make_tokens, monkeypatch, design, rng
+):
+    """By enumeration; a prompt of one token says nothing, whatever the encoder makes of it."""
+    monkeypatch.setattr(prompt_spans, "CANDIDATES", 64)  # its bias goes with their number
+    model = make_model(latent_bits=2, n_layers=2, latent=design)
+    model.latent.readout.weight.mul_(2)
+    model.latent.post_sampler.mul_(5)
+    for length in (1, 5):
+        prompt = make_tokens(1, length).expand(ROWS, -1)
+        noise = torch.rand(ROWS, length, 2, generator=rng)
+        first = 0 if design is SEQUENCE else (length - 1) // 3 * 3
+        earlier = model(prompt, noise=noise).codes
+        codes = model(prompt, noise=settled_noise(model, prompt, noise, None)).codes
+        assert torch.equal(codes[:, :first], earlier[:, :first])
+        given = torch.stack([earlier.clone() for _ in range(4)])
+        given[..., first:] = torch.arange(4)[:, None, None]
+        weights = [log_p(model, prompt, z)[:, first:].sum(1) for z in given]
+        expected = torch.stack(weights, dim=1).softmax(1)  # (ROWS, 4)
+        assert length == 1 or expected[0].max() > 0.35, "a flat posterior would test nothing"
+        for z in range(4):
+            assert_near((codes[:, first] == z).double() - expected[:, z], 0.0)
+
+
+def test_candidates_are_uniform_and_pins_remain(rng):
+    noise = torch.rand(5000, 3, generator=rng)
+    noise[:, 1] = -1
+    candidates = candidate_noise(noise)
+    assert torch.equal(candidates[0], noise) and (candidates[..., 1] == -1).all()
+    free = candidates[1:, :, ::2]
+    assert free.min() >= 0 and free.max() < 1
+    deviation = (free.mean(1) - 0.5) / (5000 * 12) ** -0.5
+    assert deviation.abs().max() < 4.5
+    assert free.std(0).min() > 0.1, "candidates differ"
+
+
+@torch.no_grad()
+def test_generation_goes_on_with_the_z_of_the_prompts_span(make_model, make_tokens, design, rng):
+    """The z of the prompt is pinned; padded rows, too, and rows that end at a span's end."""
+    model, prompt = make_model(latent=design), make_tokens(24, 6)
+    model.latent.post_sampler.mul_(5)
+    padding = torch.tensor([0, 1, 2]).repeat(8)
+    begin = padding[:, None]
+    starts = begin + (torch.arange(10) - begin) // design.get("every", 10) * design.get("every", 10)
+    noise = torch.rand(24, 10, 3, generator=rng)
+    noise[:, :6] = noise[:, :6].round() * 2 - 1
+    z = pack_bits(noise < 0.5)
+    codes = z.gather(1, starts.clamp(min=0))
+    for pad in (None, padding):
+        if pad is None:
+            first = torch.arange(10) // design.get("every", 10) * design.get("every", 10)
+            codes_here = z[:, first]
+        else:
+            codes_here = codes
+        written = generate(
+            model, prompt, 4, generator=rng, z=Noise(noise), temperature=0, padding=pad
+        )
+        out = per_token(model)(written[:, :-1], codes=codes_here[:, :9], padding=pad)
+        assert torch.equal(model.logits(out.hidden)[:, 5:].argmax(-1), written[:, 6:])
+        rows, lengths = torch.arange(24), torch.full((24,), 4)
+        scores = score_answers(model, prompt, pad, written[:, 6:], lengths, rows, [noise[:, :9]])
+        log_p = model.logits(out.hidden)[:, 5:].double().log_softmax(-1)
+        expected = log_p.gather(-1, written[:, 6:, None]).sum((1, 2))
+        torch.testing.assert_close(scores.log_probs[0], expected, **CLOSE)
+    assert not torch.equal(codes, z), "z that are not shared would be others"
+
+
+@torch.no_grad()
+def test_rows_that_share_noise_share_z_and_codes_of_new_tokens_are_refused(
+    make_model, make_tokens, design, rng
+):
+    model, prompt = make_model(latent=design), make_tokens(1, 4).expand(6, -1)
+    model.latent.post_sampler.mul_(5)
+    for source in (Pinned(3), FromPrior(6)):
+        written = generate(model, prompt, 9, generator=rng, z=source, temperature=0)
+        assert (written == written[0]).all()
+    with pytest.raises(ValueError, match="several read one z: pin it by noise"):
+        generate(model, prompt, 3, generator=rng, z=Codes(torch.zeros(3, dtype=torch.long)))
+
+
+@torch.no_grad()
+def test_neither_answers_nor_new_tokens_reach_the_encoder(make_model, make_tokens, design, rng):
+    """What the encoder's read-out is given has the prompt's 5 positions, and the probability of an
+    answer's first token is that of the prompt's z alone.
+    """
+    model, prompts = make_model(latent=design), make_tokens(3, 5)
+    seen = []
+    model.latent.readout.register_forward_hook(lambda *call: seen.append(call[-1].shape[1]))
+    noise, lengths = torch.rand(3, 8, 3, generator=rng), torch.full((3,), 4)
+    answers = make_tokens(3, 4)
+    generate(model, prompts, 4, generator=rng)
+    scores = score_answers(model, prompts, None, answers, lengths, torch.arange(3), [noise])
+    first = score_answers(
+        model, prompts, None, answers[:, :1], torch.ones(3).long(), torch.arange(3), [noise]
+    )
+    assert set(seen) == {5}
+    codes = model(prompts, noise=settled_noise(model, prompts, noise[:, :5], None)).codes
+    predicted = model.logits(per_token(model)(prompts, codes=codes).hidden[:, -1]).log_softmax(-1)
+    expected = predicted.gather(-1, answers[:, :1])[:, 0].double()
+    torch.testing.assert_close(first.log_probs[0], expected, **CLOSE)
+    assert (scores.log_probs < first.log_probs).all()
+
+
+def test_pins_of_a_span_are_those_of_its_first_token(make_model, make_tokens, rng):
+    model, prompts = make_model(latent=SEQUENCE), make_tokens(5, 6)
+    z = torch.arange(5)
+    noise = torch.rand(5, 6, 3, generator=rng)
+    noise[:, 0] = pinned_noise(z, 3)
+    settled = settled_noise(model, prompts, noise, None)
+    assert torch.equal(settled, noise)
+    assert torch.equal(model(prompts, noise=settled).codes, z[:, None].expand(-1, 6))
