@@ -73,7 +73,7 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
     model = make_model(latent_bits=2, n_layers=2, latent=design)
     model.latent.readout.weight.mul_(2)
     model.latent.post_sampler.mul_(5)
-    for length in (1, 5):
+    for length in (1, 6):
         prompt = make_tokens(1, length).expand(ROWS, -1)
         noise = torch.rand(ROWS, length, 2, generator=rng)
         first = 0 if design is SEQUENCE else (length - 1) // 3 * 3
@@ -84,7 +84,8 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
         given[..., first:] = torch.arange(4)[:, None, None]
         weights = [log_p(model, prompt, z)[:, first:].sum(1) for z in given]
         expected = torch.stack(weights, dim=1).softmax(1)  # (ROWS, 4)
-        assert length == 1 or expected[0].max() > 0.35, "a flat posterior would test nothing"
+        apart = expected[0].max() - expected[0].min()
+        assert length == 1 or apart > 0.1, "a flat posterior would test nothing"
         for z in range(4):
             assert_near((codes[:, first] == z).double() - expected[:, z], 0.0)
 
