@@ -69,6 +69,8 @@ SHAPES = [
     {"latent_bits": 8, "latent": {"inject": "kv_all", "gradient": "score"}},
     {"latent_bits": 32, "latent": {"inject": "kv_all", "map": "linear", "free_bits": "sequence"}},
     {"latent_bits": 8, "latent": {"map": "linear", "gradient": "score"}},
+    {"latent_bits": 8, "latent": {"per": "sequence"}},
+    {"latent_bits": 8, "latent": {"per": "every", "every": 8, "inject": "kv_all"}},
     {"latent_bits": 8, "latent": {"prior": "learned"}},
     {"latent_bits": 8, "latent": {"prior": "learned", "inject": "residual"}},
     {"latent_bits": 8, "latent": {"prior": "recurrent"}},

@@ -15,7 +15,7 @@ from torch import nn
 from ftmodel.costs.latent_memory import memory_blocks, memory_mask, memory_projection
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.cross_entropy import chunk_rows
-from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Prior
+from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
 from ftmodel.model.transformer import FreeTransformer
 
 PRIOR_INPUTS = {Prior.uniform: 0, Prior.learned: 1, Prior.recurrent: 2}  # of width D each
@@ -168,11 +168,10 @@ def activations(config: ModelConfig, half: bool) -> Activations:
     if not bits:
         return Activations(attention + ffn, 0, 0, last)
     reader = norm + (0 if half else w * d)  # x + r, normalised apart from x
-    encoder = 4 + w * d + key_norm + heads + ffn  # ζ's query is no token's; its layout costs a copy
+    # ζ's query is no token's; its layout costs a copy
+    encoder = (4 + w * d + key_norm + heads + ffn) * (config.latent.encoder == Encoder.shared)
     if config.latent.inject == Inject.residual:
         reader = 4 * d  # x, which the encoder alone reads
-    if config.latent.encoder == Encoder.separate:
-        encoder = 0
     if config.latent.inject == Inject.memory:  # r, normalised; its k and v, apart from x's
         unturned = ((4 if half else 16) * k + 4 * config.n_kv_heads) * config.qk_norm
         reader = norm + w * d + w * k + unturned
@@ -185,6 +184,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         + (norm + 4 * d)
         + 12 * bits
         + (12 if config.latent.free_bits == FreeBits.token else 8)
+        + (config.latent.per != Per.token) * 20  # the index of each one's r and KL; sizes of spans
         + (config.latent.prior != Prior.uniform) * (4 + 4 * bits)  # its norm, logits
         + 4 * d * PRIOR_INPUTS[config.latent.prior],
     )

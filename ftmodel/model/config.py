@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isclose, sqrt
 
-from ftmodel.model.latent_design import MOST_BITS, LatentDesign, Map
+from ftmodel.model.latent_design import MOST_BITS, LatentDesign, Map, Per
 
 MOST_LAYERS = 1 << 10
 DECODER = (
@@ -129,6 +129,14 @@ class ModelConfig:
         """
         vectors = self.latent_bits if self.latent.map == Map.linear else 1
         return self.latent_std / sqrt(vectors)
+
+    @property
+    def latent_capacity(self) -> float:
+        """The most that z can tell, bits per token of a whole context: H, or its share where
+        several tokens read one z.
+        """
+        tokens = {Per.token: 1, Per.sequence: self.context, Per.every: self.latent.every}
+        return self.latent_bits / (tokens[self.latent.per] or 1)
 
     @property
     def encoder_blocks(self) -> int:

@@ -43,7 +43,9 @@ def at_starts(values: Tensor, starts: Tensor | None) -> Tensor:
     """``values`` (B, T, …) at the start of each token's span."""
     if starts is None:
         return values
-    return torch.take_along_dim(values, starts[(...,) + (None,) * (values.dim() - 2)], dim=1)
+    rows, length = values.shape[:2]
+    index = starts + length * torch.arange(rows, device=starts.device)[:, None]
+    return values.flatten(0, 1).index_select(0, index.flatten()).unflatten(0, (rows, length))
 
 
 def is_start(starts: Tensor) -> Tensor:

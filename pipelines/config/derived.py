@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Encoder, LatentDesign
+from ftmodel.model.latent_design import Encoder, LatentDesign, Per
 
 if TYPE_CHECKING:
     from pipelines.config.schema import Arm, Experiment
@@ -34,6 +34,8 @@ def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
     changes = run.latent.settings
     if changes.get("encoder") == Encoder.shared:  # the preset's may have layers
         changes = {"encoder_layers": None} | changes
+    if changes.get("per", Per.every) != Per.every:  # nor go on with its preset's number of tokens
+        changes = {"every": None} | changes
     design = replace(architecture.latent, **changes)
     return replace(architecture, latent_bits=bits, latent=design)
 

@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Prior
+from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
 from pipelines.config import derived
 from pipelines.config.derived import Budget
 from pipelines.config.init_from import InitFrom
@@ -75,6 +75,8 @@ class DesignChanges:
     encoder: Encoder | None = None
     encoder_layers: int | None = None
     inject: Inject | None = None
+    per: Per | None = None
+    every: int | None = None
     map: Map | None = None
     prior: Prior | None = None
     free_bits: FreeBits | None = None

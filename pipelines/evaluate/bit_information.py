@@ -11,6 +11,7 @@ from torch import Tensor
 from ftmodel.analysis.bit_information import Encoded, Excess, bit_information, most_certain
 from ftmodel.inference.encoding import encode
 from ftmodel.model.objective import LN2
+from ftmodel.model.spans import at_starts
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import BitContext, InformativeBit
@@ -56,6 +57,7 @@ def encode_chunks(
         draw = noise_of(batch, model.config.latent_bits, seed, Purpose.BITS, device)
         inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
         o, of_bits = encode(model, inputs, draw(), ids)
+        o = at_starts(o, model.span_starts(inputs.shape[1], device, ids))  # of what each reads
         for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
             here = row, slice(start, start + len(chunk))
             logits.append(o[here].cpu())

@@ -164,7 +164,8 @@ def measure_all(
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
         kl = [row.kl_bits for row in curve if row.kl_bits is not None]
-        evaluation.collapsed = collapsed(kl, run.kappa_bits, of=len(kl))
+        kappa = min(run.kappa_bits, model.config.latent_capacity)
+        evaluation.collapsed = collapsed(kl, kappa, of=len(kl))
     return evaluation, details
 
 

@@ -7,6 +7,7 @@ from ftmodel.analysis.label_information import permutation_test
 from ftmodel.analysis.steering import distances, mean_distance, steered
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
+from ftmodel.model.latent_design import Per
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
@@ -50,13 +51,15 @@ def continuations(
 ) -> Tensor:
     """The prompt (P,) continued with a pinned code z (R,) in each row: the tokens (R, N) that it
     can change. The first new token is not among them: it is predicted where the prompt ends, whose
-    z is the encoder's, the same in all rows.
+    z is the encoder's, the same in all rows; but the pinned one where several tokens read one z.
     """
     new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()
     if bits := model.config.latent_bits:
         of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
-        pinned = pinned_noise(z, bits)[:, None].expand(-1, new, -1)
+        if model.config.latent.per != Per.token:
+            of_prompt = of_prompt[:, :0]
+        pinned = pinned_noise(z, bits)[:, None].expand(-1, len(prompt) + new, -1)
         source = Noise(torch.cat((of_prompt, pinned), dim=1))
     sequences = generate(
         model,

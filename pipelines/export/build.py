@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ftmodel.conversion.llama import llama_config
+from ftmodel.model.latent_design import Per
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
@@ -80,6 +81,10 @@ def writer(
     shards: Shards,
 ) -> Callable[[Path], None]:
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
+    if model.latent is not None and model.config.latent.per != Per.token:
+        raise ValueError(
+            f"latent.per: {model.config.latent.per} is not exported: only one z a token is"
+        )
     if to == "gguf":
         if model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1:
             raise ValueError("qkv_bias, qk_norm and rope_factor are exported by --to hf alone")

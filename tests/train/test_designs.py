@@ -27,6 +27,7 @@ WORDS = {
 DESIGNS = {
     "other values": WORDS,
     "separate encoder": {"encoder": "separate", "encoder_layers": 3, "map": "linear"},
+    "spans": {"per": "every", "every": 4},
     "memory": {"inject": "memory", "prior": "recurrent"},
 }
 

@@ -148,7 +148,9 @@ class SegmentTraining:
         if self.tracking:
             if run.kappa_bits is not None:
                 rows = -(-steps // every)
-                callbacks.append(CollapseWarning(self.tracking, curve, run.kappa_bits, rows))
+                capacity = self.experiment.model_config(run).latent_capacity
+                kappa = min(run.kappa_bits, capacity)
+                callbacks.append(CollapseWarning(self.tracking, curve, kappa, rows))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
             if compiled:
                 callbacks.append(CompileTime(self.tracking, self.title, compiled))
