@@ -89,6 +89,15 @@ def test_a_run_may_have_the_shared_encoder_where_its_preset_has_a_separate_one()
     assert experiment.models["target_small"].architecture.latent.encoder_layers == 4
 
 
+def test_a_run_may_have_a_z_a_token_where_its_preset_has_one_for_several():
+    preset = [f"{ARCHITECTURE}.latent.per=every", f"{ARCHITECTURE}.latent.every=8"]
+    changes = [f"{RUN}.latent.per=token", "runs.free_k1.latent.every=4"]
+    experiment = parse(compose_config(["experiment=smoke", *preset, *changes]), "conf")
+    designs = {name: experiment.model_config(run).latent for name, run in experiment.runs.items()}
+    assert designs["free_k1_8"] == designs["baseline"] == LatentDesign()
+    assert designs["free_k1"] == LatentDesign(per="every", every=4)
+
+
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     changes = ["experiment=smoke", f"{RUN}.kappa_bits=0"]

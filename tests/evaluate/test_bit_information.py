@@ -54,6 +54,21 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, encoder)
     assert encoded.tokens.tolist() == np.concatenate([c.tokens for c in chunks]).tolist()
 
 
+def test_bits_of_a_token_are_those_that_it_reads_and_cost_where_they_are_drawn(make_model, chunks):
+    model = make_model(latent={"per": "every", "every": 3}).eval()
+    encoded = encode_chunks(model, chunks, 2, 0, CPU)
+    start = 0
+    for chunk in chunks:
+        inputs = torch.from_numpy(chunk.tokens[None, :-1])
+        o = model(inputs, noise=torch.zeros(1, len(chunk), 3)).bit_logits.detach()[0]
+        first = torch.arange(len(chunk)) // 3 * 3
+        part = slice(start, start + len(chunk))
+        torch.testing.assert_close(encoded.o[part], o[first], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(encoded.kl[part], kl_per_bit(o), atol=1e-5, rtol=1e-4)
+        assert not encoded.kl[part][torch.arange(len(chunk)) != first].any()
+        start += len(chunk)
+
+
 def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
     """The context is cut at the ends of its chunk, and each document gives one at most."""
     encoded = encode_chunks(make_model().eval(), chunks, 2, 0, CPU)
@@ -122,6 +137,7 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkey
         config=SimpleNamespace(context=16, latent_bits=3),
         positions=lambda *_: None,
         lower=lambda tokens, _: tokens,
+        span_starts=lambda *_: None,
     )
     evaluation, details = measured(model, chunks, shards, monkeypatch)
     at_0, at_1 = evaluation.persistence[0], evaluation.persistence[1]

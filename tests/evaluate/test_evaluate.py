@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 from scipy.stats import binom
 
 from ftmodel.analysis.label_information import observation_information
@@ -361,6 +362,24 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
         measure(experiment, RUN)
         evaluation = json.loads(path.with_name("evaluation.json").read_text())
         assert evaluation["collapsed"] == (last == 2)
+
+
+def test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token(workspace):
+    """5 bits in 65 tokens are under a tenth of κ = 1, and all that it can tell."""
+    params = OmegaConf.load("params.yaml")
+    params.runs[RUN].update({"kappa_bits": 1.0, "latent_bits": 5})
+    params.runs[RUN].latent.per = "sequence"
+    OmegaConf.save(params, "params.yaml")
+    train_run()
+    path = Path("results/smoke") / RUN / "curve.csv"
+    curve = read_curve(path)
+    for bits, collapsed in ((5 / 65, False), (0.4 / 65, True)):
+        for row in curve:
+            row.kl_bits = bits
+        write_curve(path, curve)
+        measure(load_experiment(), RUN)
+        evaluation = json.loads(path.with_name("evaluation.json").read_text())
+        assert evaluation["collapsed"] is collapsed
 
 
 def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():

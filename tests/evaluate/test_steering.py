@@ -55,6 +55,17 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     assert len(codes) == 1, "all prompts have the same z"
 
 
+def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
+    make_model, memory_text, monkeypatch, noises  # noqa: F811
+):  # fmt: skip
+    """Else new tokens would go on with the prompt's z."""
+    model = make_model(vocab_size=256, latent={"per": "sequence"})
+    measured(model, memory_text, monkeypatch, steering_prompts=2)
+    for noise in noises:
+        assert (noise == noise[:, :1]).all() and noise.abs().min() == 1
+        assert len({tuple(row.tolist()) for row in noise[:, 0]}) == 4
+
+
 def test_a_model_whose_tokens_follow_from_z_has_no_distance_within(
     decided, memory_text, monkeypatch  # noqa: F811
 ):  # fmt: skip

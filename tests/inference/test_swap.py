@@ -70,13 +70,24 @@ def test_samples_are_averaged(make_model, texts):
 def test_where_the_codes_of_each_source_come_from(rng):
     codes = torch.randint(1 << 4, (6, 50), generator=rng)
     certain = (pinned_noise(codes, 4) < 0).double()
-    by_source = codes_by_source(certain, lambda noise: pack_bits(noise < 0.5), DONOR, rng)
+    by_source = codes_by_source(certain, None, lambda noise: pack_bits(noise < 0.5), DONOR, rng)
     assert torch.equal(by_source.own, codes) and torch.equal(by_source.other, codes[DONOR])
     assert torch.equal(by_source.permuted.sort(1).values, codes.sort(1).values)
     moved = (by_source.permuted != codes).double().mean(1)
     assert (moved > 0.7).all()
     assert by_source.prior.shape == codes.shape
     assert set(by_source.prior.flatten().tolist()) == set(range(16))
+
+
+def test_z_of_several_tokens_are_permuted_whole(rng):
+    """Every z that is read after it is one that was read before."""
+    q, starts = torch.full((6, 48, 4), 0.5), (torch.arange(48) // 4 * 4)[None]
+    by_source = codes_by_source(q, starts, lambda noise: pack_bits(noise < 0.5), DONOR, rng)
+    own, permuted = by_source.own[:, ::4], by_source.permuted[:, ::4]
+    assert torch.equal(by_source.own, own.repeat_interleave(4, dim=1))
+    for before, after in zip(own, permuted, strict=True):
+        assert set(after.tolist()) <= set(before.tolist())
+    assert ((permuted != own).double().mean(1) > 0.6).all()
 
 
 def test_a_donor_is_of_another_document_and_each_of_them_may_be_one(rng):

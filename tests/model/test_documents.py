@@ -14,6 +14,8 @@ SHAPES = [
     {"latent_block": 1, "n_kv_heads": 1},
     {"latent": {"encoder": "separate"}},
     {"latent": {"inject": "memory"}},
+    {"latent": {"per": "sequence"}},
+    {"latent": {"per": "every", "every": 3}},
 ]
 
 

@@ -123,6 +123,15 @@ def test_the_hinge_gives_a_z_the_budget_of_its_tokens():
 
 
 @pytest.mark.parametrize(
+    ("latent", "bits"),
+    [({}, 6), (SEQUENCE, 6 / 16), (EVERY, 2)],
+    ids=["token", "sequence", "every"],
+)
+def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits):
+    assert make_model(latent_bits=6, latent=latent).config.latent_capacity == bits
+
+
+@pytest.mark.parametrize(
     ("latent", "message"),
     [
         ({"per": "every"}, "latent.every: how many tokens read one z is missing"),

@@ -37,6 +37,7 @@ CONFIGS = {
     "shared": SHAPE,
     "separate": SEPARATE,
     "memory": MEMORY,
+    "spans": replace(SHAPE, latent=LatentDesign(per="every", every=5)),
     "recurrent": replace(SHAPE, latent=LatentDesign(prior="recurrent")),
 }
 CHECKPOINTING = Compute(activation_checkpointing=True)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from ftmodel.model.latent_design import Encoder, Inject, LatentDesign, Prior
+from ftmodel.model.latent_design import Encoder, Inject, LatentDesign, Per, Prior
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
+from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import DesignChanges
 from pipelines.evaluate.stage import measure
@@ -54,6 +55,10 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
     assert said == {key: str(value) for key, value in words.items()}
     assert tracked.data.metrics["bound/bits_per_token"] > 0
 
+    if design.per != Per.token:
+        with pytest.raises(UserError, match=r"latent\.per: every is not exported"):
+            export(RUN, "hf", None, None)
+        return
     export(RUN, "hf", None, None)
     tokens, noise = torch.randint(10, (2, 7)), torch.rand(2, 7, bits)
     expected = model.logits(model(tokens, prior_noise=noise).hidden)
