@@ -70,9 +70,8 @@ def settled_noise(
     rows = torch.arange(len(prompt), device=prompt.device)
     last = starts[:, -1].expand(len(prompt))
     inside = torch.arange(prompt.shape[1] - 1, device=prompt.device) >= last[:, None]  # (B, P − 1)
-    half = torch.full_like(noise[:, 0], 0.5, dtype=torch.float64)
-    # a span of which the prompt has one token predicts none yet: its z is the prior's
-    q = torch.where(inside.any(1, keepdim=True), sampled_probability(o[rows, last]), half)
+    q = sampled_probability(o[rows, last])
+    half = torch.full_like(q, 0.5)
 
     candidates, log_weights = [], []
     for c, uniform in enumerate(candidate_noise(noise[rows, last])):
@@ -84,8 +83,8 @@ def settled_noise(
         p_z, q_z = log_probability(bits, half), log_probability(bits, q)
         log_weights.append(p_z - torch.logaddexp(p_z, q_z) - (nll * inside).sum(1))
     shares = torch.stack(log_weights, dim=1).softmax(1).cumsum(1)  # (B, C)
-    # the noise of the next token, which reads no z of its own; that of the first candidate if there
-    # is no such token and all weigh the same
+    # by the noise of the next token, which reads no z of its own; without one, no token weighs the
+    # candidates, and z is the first, which is the prior's
     after = (last + 1).clamp(max=prompt.shape[1] - 1)
     point = torch.where(after > last, noise[rows, after, 0].clamp(0, 1), 0.0).double()
     chosen = torch.searchsorted(shares, point[:, None], right=True)[:, 0]

@@ -283,4 +283,28 @@ WRONG = [
         "evaluate/test_bit_information.py::test_contexts_are_where_the_bit_is_most_certain",
         "pipelines",
     ),
+    Wrong(
+        "pins that the z of the prompt overrides",
+        "evaluate/steering.py",
+        "of_prompt = of_prompt[:, :0]",
+        "pass",
+        "evaluate/test_steering.py::test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on",
+        package="pipelines",
+    ),
+    Wrong(
+        "bits of z that a token does not read",
+        "evaluate/bit_information.py",
+        "at_starts(o, model.span_starts(inputs.shape[1], device, ids))",
+        "o",
+        "evaluate/test_bit_information.py::test_bits_of_a_token_are_those_that_it_reads_and_cost_where_they_are_drawn",
+        package="pipelines",
+    ),
+    Wrong(
+        "a z of a whole sequence taken for collapsed",
+        "evaluate/stage.py",
+        "min(run.kappa_bits, model.config.latent_capacity)",
+        "run.kappa_bits",
+        "evaluate/test_evaluate.py::test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token",
+        package="pipelines",
+    ),
 ]
