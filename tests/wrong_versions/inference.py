@@ -162,10 +162,10 @@ WRONG = [
     Wrong(
         "z of an answer from the encoder",
         "inference/answers.py",
-        "hidden.append(lower.predict(r, noise[:, p : p + a - 1]))",
+        "hidden.append(lower.predict(r, rest))",
         "e = model.encode(answers[:, :-1], lower.x_answer, lower.answer_positions);"
         " model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1];"
-        " hidden.append(lower.predict(r, noise[:, p : p + a - 1]))",
+        " hidden.append(lower.predict(r, rest))",
         "inference/test_answers.py::test_an_encoder_that_leaks_the_future_does_not_move_the_score",
     ),
     Wrong(
@@ -178,9 +178,9 @@ WRONG = [
     Wrong(
         "noise of padding given to a prompt's first tokens",
         "inference/answers.py",
-        "model.latent.sample(o, noise[:, :p])",
-        "model.latent.sample(o, noise[:, :p] if padding is None else "
-        "torch.stack([n.roll(-k, 0) for n, k in zip(noise[:, :p], padding.tolist())]))",
+        "model.latent.sample(o, of_prompt)",
+        "model.latent.sample(o, of_prompt if padding is None else "
+        "torch.stack([n.roll(-k, 0) for n, k in zip(of_prompt, padding.tolist())]))",
         "inference/test_answers.py::test_scores_equal_those_of_full_passes_over_each_request_alone",
     ),
     Wrong(

@@ -500,7 +500,7 @@ WRONG = [
     ),
     Wrong(
         "the last of 64 bits lost",
-        "model/mapper_variants.py",
+        "model/mapper.py",
         "torch.arange(bits, device=codes.device)",
         "torch.arange(bits, device=codes.device).clamp(max=62)",
         "inference/test_designs.py::test_a_linear_map_takes_64_bits",
