@@ -52,3 +52,35 @@ class Swap:
     prior_minus_own: Estimate
     other_minus_own: Estimate
     permuted_minus_own: Estimate
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """How often a bit of z is the same in two texts, between 0 and 1; over documents."""
+
+    same: Estimate  # two texts of one document
+    different: Estimate  # of two
+    null_95: float  # 95 % quantile of the difference, texts permuted among documents
+    p_value: float  # (1 + permutations that reach the difference) / (1 + permutations)
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """Reconstruction cross-entropy, bits per token, on the way from the z of a text to that of
+    another; no language-model loss.
+    """
+
+    share: float  # of the bits in which these differ that are the other's
+    start: Estimate  # of the text that the path begins at
+    end: Estimate  # of the other
+    random: Estimate  # of the first, with as many bits changed that are chosen at random
+
+
+@dataclass(frozen=True)
+class SequenceZ:
+    """Of one z a sequence."""
+
+    texts: int
+    path: list[PathStep]
+    half: Estimate | None = None  # what half of the bits bring the other text, over what all do
+    clusters: Clusters | None = None  # None if no document has two texts

@@ -16,7 +16,7 @@ from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.estimate import Estimate
-from pipelines.artifacts.latent_results import InformativeBit, Steering, Swap
+from pipelines.artifacts.latent_results import InformativeBit, SequenceZ, Steering, Swap
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.result_files import flat, plain, read, write
 from pipelines.artifacts.suite_results import (
@@ -166,6 +166,7 @@ class Evaluation:
     persistence: dict[int, Excess] | None = None  # of z of text: by lag, summed over bits
     steering: Steering | None = None
     swap: Swap | None = None
+    sequence_z: SequenceZ | None = None
     budgets: list[BudgetFigures] = field(default_factory=list)
     last_third: LastThird | None = None
     trained_tokens: int = 0

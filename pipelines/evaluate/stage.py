@@ -48,6 +48,7 @@ from pipelines.evaluate import (
     coin,
     generations,
     label,
+    sequence_z,
     steering,
     swap,
     target_generations,
@@ -68,6 +69,7 @@ MEASUREMENTS: list[Measurement] = [
     coin,
     bit_information,
     swap,
+    sequence_z,
     steering,
 ]
 

@@ -164,4 +164,18 @@ WRONG = [
         "chosen",
         "analysis/test_steering.py::test_means_are_over_pairs_of_different_continuations",
     ),
+    Wrong(
+        "a text paired with itself",
+        "analysis/code_clusters.py",
+        "alike.fill_diagonal_(False) if same else ~alike",
+        "alike if same else ~alike",
+        "analysis/test_code_clusters.py::test_pairs_are_counted_with_others_of_the_same_document_or_of_another",
+    ),
+    Wrong(
+        "agreement of set bits alone",
+        "analysis/code_clusters.py",
+        "(q @ q.T + (1 - q) @ (1 - q).T)",
+        "(q @ q.T)",
+        "analysis/test_code_clusters.py::test_agreement_is_the_share_of_bits_that_two_draws_have_in_common",
+    ),
 ]

@@ -307,4 +307,12 @@ WRONG = [
         "evaluate/test_evaluate.py::test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token",
         package="pipelines",
     ),
+    Wrong(
+        "text at the end of a path in the document of that at the start",
+        "evaluate/sequence_z.py",
+        "per_token(ce.end[i], documents[donor], length)",
+        "per_token(ce.end[i], documents, length)",
+        "evaluate/test_sequence_z.py::test_figures_are_of_the_document_of_the_text_that_is_read",
+        package="pipelines",
+    ),
 ]

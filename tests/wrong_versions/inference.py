@@ -484,4 +484,18 @@ WRONG = [
         "pack_bits(torch.rand(q.shape, generator=generator) < q)",
         "inference/test_swap.py::test_z_of_several_tokens_are_permuted_whole",
     ),
+    Wrong(
+        "interpolation that changes bits that agree",
+        "inference/interpolation.py",
+        "torch.where(differ, draws[0], 1.0).argsort(1)",
+        "draws[0].argsort(1)",
+        "inference/test_interpolation.py::test_a_path_changes_the_differing_bits_in_steps_and_random_ones_as_many",
+    ),
+    Wrong(
+        "the text at the start taken for that at the end of a path",
+        "inference/interpolation.py",
+        "ce(texts[donor], toward)",
+        "ce(texts, toward)",
+        "inference/test_interpolation.py::test_both_texts_are_read_with_each_z_of_the_path",
+    ),
 ]

@@ -18,6 +18,7 @@ from pipelines.report.sections import (
     label,
     ladder,
     latent_bits,
+    sequence_z,
     steering,
     swap,
     target_latent,
@@ -46,6 +47,7 @@ SECTIONS: tuple[Callable[[Analysis], Section | None], ...] = (
     latent_bits.section,
     bit_information.section,
     swap.section,
+    sequence_z.section,
     steering.section,
     text_samples.section,
 )

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from ftmodel.analysis.bit_information import Excess
-from pipelines.artifacts.latent_results import Steering
+from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.artifacts.results import Estimate
-from pipelines.report.sections import bit_information, steering, swap
+from pipelines.report.sections import bit_information, sequence_z, steering, swap
 from pipelines.report.sections.bit_information import cell, persistence
 from pipelines.report.style import styles
 from tests.support.results import analysis_of, change, make_report, run, write_experiment
 
 EXCESS = {"bits": 0.125, "se": 0.01, "null_mean": 0.02, "null_sd": 0.003}
 ESTIMATE = {"mean": 1.25, "se": 0.5}
+PATH = [{"share": i / 2, "start": {"mean": 1 + i, "se": 0.1}, "end": {"mean": 3 - i, "se": 0.1},
+         "random": ESTIMATE} for i in range(3)]  # fmt: skip
 CONTEXT = {"before": "if a <b", "token": "\n", "after": "a | b_c", "probability": 0.75}
 
 
@@ -30,6 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     change(folder, "base", "evaluation.json", steering={"same": {"mean": 0.65, "se": 0.01}})
     change(
         folder, "free", "evaluation.json", swap=texts | {"permuted": ESTIMATE} | differences,
+        sequence_z={"texts": 12, "half": {"mean": 0.25, "se": 0.03}, "path": PATH, "clusters": {
+            "same": {"mean": 0.7, "se": 0.01}, "different": {"mean": 0.5, "se": 0.01},
+            "null_95": 0.02, "p_value": 0.001}},
         steering=steered, persistence={"0": EXCESS, "1": EXCESS | {"bits": -0.5}},
     )  # fmt: skip
     bit = {"bit": 2, "kl": ESTIMATE, "read": EXCESS, "predicted": EXCESS | {"se": None},
@@ -57,6 +62,32 @@ def test_runs_that_were_measured_are_in_the_tables(folder: Path) -> None:
     ]  # fmt: skip
 
 
+def test_one_z_a_sequence_is_in_a_table_and_in_words(folder: Path) -> None:
+    z = sequence_z.section(analysis_of(folder))
+    assert z
+    assert z.table == [
+        ["run", "κ", "cross-entropy of", "0 % of bits", "50 % of bits", "100 % of bits"],
+        ["free", "1", "text at the start", *(f"{i}.0000 ± 0.1000" for i in (1, 2, 3))],
+        ["free", "1", "text at the end", *(f"{i}.0000 ± 0.1000" for i in (3, 2, 1))],
+        ["free", "1", "random bits", *["1.2500 ± 0.5000"] * 3],
+    ]
+    assert z.sentences == [
+        "free: z tells files apart: bits agree in 70.0 % of pairs of texts of one file and 50.0 % "
+        "of two (p = 0.001).",
+        "free: half of the bits of another text’s z bring that text 25 ± 3 % of what all of them "
+        "bring.",
+    ]
+    assert (
+        "no language-model loss, and not to be" in (make_report(folder) / "report.md").read_text()
+    )
+
+
+@pytest.mark.parametrize(("same", "p"), [(0.7, 0.06), (0.4, 0.01)])
+def test_z_is_not_shown_to_tell_files_apart(same: float, p: float) -> None:
+    figures = Clusters(Estimate(same, 0.1), Estimate(0.5, 0.1), null_95=0.02, p_value=p)
+    assert sequence_z.clusters_in_words(figures).startswith("z is not shown to tell files apart")
+
+
 def test_the_pages_show_contexts_as_text(folder: Path) -> None:
     report = make_report(folder)
     page, markdown = ((report / name).read_text() for name in ("index.html", "report.md"))
@@ -72,7 +103,9 @@ def test_of_baselines_alone_there_is_no_section(tmp_path: Path) -> None:
     write_experiment(tmp_path, {"base": run("text")}, {})
     change(tmp_path, "base", "evaluation.json", steering={"same": {"mean": 0.65, "se": 0.01}})
     analysis = analysis_of(tmp_path)
-    assert [s.section(analysis) for s in (bit_information, swap, steering)] == [None] * 3
+    assert [s.section(analysis) for s in (bit_information, swap, sequence_z, steering)] == [
+        None
+    ] * 4
 
 
 @pytest.mark.parametrize(

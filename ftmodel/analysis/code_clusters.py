@@ -1,0 +1,48 @@
+"""Whether texts of one document have z alike: how often bits agree, beside texts of different ones.
+
+Shapes: S texts with one z each, H latent bits, D documents, P permutations.
+"""
+
+import torch
+from torch import Generator, Tensor
+
+PERMUTATIONS = 1000
+
+
+def agreement(q: Tensor) -> Tensor:
+    """Probability (S, S), mean over bits, that a bit drawn for one text is that drawn for another,
+    of probabilities q (S, H).
+    """
+    return (q @ q.T + (1 - q) @ (1 - q).T) / q.shape[1]
+
+
+def sums_by_document(agreement: Tensor, document: Tensor, same: bool) -> tuple[Tensor, Tensor]:
+    """Sums of agreement (S, S) over pairs of a document's texts with others of the ``same``, or
+    else with those of other documents, and the number of these pairs: (D,) each. ``document`` (S,):
+    0 … D − 1.
+    """
+    alike = document[:, None] == document
+    chosen = alike.fill_diagonal_(False) if same else ~alike
+    zeros = agreement.new_zeros(int(document.max()) + 1)
+    sums, pairs = (agreement * chosen).sum(1), chosen.sum(1).type_as(agreement)
+    return zeros.index_add(0, document, sums), zeros.index_add(0, document, pairs)
+
+
+def excess_agreement(agreement: Tensor, document: Tensor) -> Tensor:
+    """Mean agreement () of pairs of one document minus that of pairs of two."""
+    means = []
+    for same in (True, False):
+        sums, pairs = sums_by_document(agreement, document, same)
+        means.append(sums.sum() / pairs.sum())
+    return means[0] - means[1]
+
+
+def with_permutations(
+    agreement: Tensor, document: Tensor, generator: Generator, permutations: int = PERMUTATIONS
+) -> Tensor:
+    """Excess agreement (1 + P,): the true one, then with texts permuted among documents. Under the
+    null, that z does not tell documents apart, texts are exchangeable.
+    """
+    orders = [torch.randperm(len(document), generator=generator) for _ in range(permutations)]
+    labels = [document, *(document[order] for order in orders)]
+    return torch.stack([excess_agreement(agreement, each) for each in labels])

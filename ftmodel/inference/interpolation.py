@@ -1,0 +1,86 @@
+"""From the z of one text to that of another, a few bits at a time: cross-entropy of both.
+
+Like the swap of z it is reconstruction, and no language-model loss. For one z a sequence.
+
+Shapes: S texts, T tokens, H latent bits, F steps.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from ftmodel.inference.bounds import sampled_probability, token_nll
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.transformer import FreeTransformer
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the bits in which two z differ
+
+
+@dataclass(frozen=True)
+class PathCE:
+    """−log p(text | z), nats, by how many of the differing bits are the other text's: (F, S)."""
+
+    start: Tensor  # of the text that the path begins at
+    end: Tensor  # of the other
+    random: Tensor  # of the first, with as many bits changed that are chosen at random
+
+
+@torch.inference_mode()
+def posterior(model: FreeTransformer, texts: Tensor, rows: int) -> Tensor:
+    """P(bit = 1) of the z that texts (S, T + 1) are given, all but their last token read: (S, H)
+    in float64, on the CPU.
+    """
+    positions = model.positions(0, texts.shape[1] - 1, texts.device)
+    parts = texts[:, :-1].split(rows)
+    o = [model.encode(part, model.lower(part, positions), positions)[:, 0] for part in parts]
+    return sampled_probability(torch.cat(o)).cpu()
+
+
+def paths(bits: Tensor, other: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Bits (F, S, H) from ``bits`` (S, H) to ``other`` (S, H) in a random order; and with as many
+    changed that are chosen at random.
+    """
+    differ = bits != other
+    draws = torch.rand(2, *bits.shape, generator=generator)
+    ranks = torch.where(differ, draws[0], 1.0).argsort(1).argsort(1), draws[1].argsort(1).argsort(1)
+    shares = torch.tensor(SHARES, dtype=torch.float64)[:, None, None]
+    counts = (shares * differ.sum(1, keepdim=True)).round()
+    toward, at_random = (bits ^ (rank < counts) for rank in ranks)
+    return toward, at_random
+
+
+@torch.inference_mode()
+def interpolated_ce(
+    model: FreeTransformer,
+    texts: Tensor,
+    q: Tensor,
+    donor: Tensor,
+    rows: int,
+    generator: Generator,
+) -> PathCE:
+    """Cross-entropy of all but the first token of texts (S, T + 1) and of their donors on the path
+    between a z of each, drawn once with ``q`` (S, H), as ``posterior`` gives it.
+
+    Args:
+        donor: (S,), the index of the text that each path leads to.
+        rows: texts that are computed at once.
+    """
+    latent = model.latent
+    assert latent is not None, "a baseline has no z"
+    bits = torch.rand(q.shape, generator=generator) < q
+    toward, at_random = paths(bits, bits[donor], generator)
+    positions = model.positions(0, texts.shape[1] - 1, texts.device)
+
+    def ce(of: Tensor, path: Tensor) -> Tensor:
+        """Of texts (S, T + 1) along bits (F, S, H): (F, S)."""
+        parts = []
+        for text, z in zip(of.split(rows), path.split(rows, dim=1), strict=True):
+            x = model.lower(text[:, :-1], positions)
+            codes = pack_bits(z).to(text.device)[..., None].expand(-1, -1, x.shape[1])
+            hidden = [model.upper(x, latent.embed(each), positions) for each in codes]
+            nll = [token_nll(model, each, text[:, 1:]).double().sum(1) for each in hidden]
+            parts.append(torch.stack(nll).cpu())
+        return torch.cat(parts, dim=1)
+
+    return PathCE(ce(texts, toward), ce(texts[donor], toward), ce(texts, at_random))

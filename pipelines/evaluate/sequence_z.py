@@ -1,0 +1,81 @@
+"""What one z a sequence tells of held-out text: of its document, and on the way to another's."""
+
+import torch
+from torch import Generator, Tensor
+
+from ftmodel.analysis.code_clusters import agreement, sums_by_document, with_permutations
+from ftmodel.analysis.label_information import permutation_test
+from ftmodel.inference.interpolation import SHARES, PathCE, interpolated_ce, posterior
+from ftmodel.inference.swap import another_document
+from ftmodel.model.latent_design import Per
+from ftmodel.model.objective import LN2
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.latent_results import Clusters, PathStep, SequenceZ
+from pipelines.artifacts.packing import held_out
+from pipelines.common.rng_streams import Purpose, generator
+from pipelines.evaluate import swap
+from pipelines.evaluate.measurement import Context
+
+
+def applies(context: Context) -> bool:
+    return swap.applies(context) and context.model.config.latent.per == Per.sequence
+
+
+def measure(context: Context) -> None:
+    model, settings = context.model, context.settings
+    chunks = list(held_out(context.shards, model.config.context, settings.swap_tokens))
+    texts, documents = swap.of_one_length(chunks)
+    if len(documents.unique()) < 2:
+        return
+    rng = generator(settings.seed, Purpose.SEQUENCE_Z)
+    rows = max(1, settings.batch_tokens // model.config.context)
+    texts = texts.to(context.device)
+    q = posterior(model, texts, rows)
+    donor = another_document(documents, rng)
+    ce = interpolated_ce(model, texts, q, donor.to(texts.device), rows, rng)
+    context.evaluation.sequence_z = SequenceZ(
+        texts=len(texts),
+        clusters=clusters(q, documents, rng),
+        half=half_of_the_way(ce, documents),
+        path=path(ce, documents, donor, texts.shape[1] - 1),
+    )
+
+
+def clusters(q: Tensor, documents: Tensor, rng: Generator) -> Clusters | None:
+    """None if no document has two texts."""
+    _, document, sizes = documents.unique(return_inverse=True, return_counts=True)
+    if sizes.max() < 2:
+        return None
+    agree = agreement(q)
+    some = [sums_by_document(agree, document, same) for same in (True, False)]
+    same, different = (Estimate.over_documents(s[n > 0], n[n > 0]) for s, n in some)
+    chance = permutation_test(with_permutations(agree, document, rng))
+    return Clusters(same, different, chance.null_95, chance.p_value)
+
+
+def path(ce: PathCE, documents: Tensor, donor: Tensor, length: int) -> list[PathStep]:
+    steps = []
+    for i, share in enumerate(SHARES):
+        start, random = (per_token(nats[i], documents, length) for nats in (ce.start, ce.random))
+        end = per_token(ce.end[i], documents[donor], length)
+        steps.append(PathStep(share=share, start=start, end=end, random=random))
+    return steps
+
+
+def per_token(nats: Tensor, documents: Tensor, length: int) -> Estimate:
+    """Bits per token of texts of ``length`` tokens with ``nats`` (S,) each."""
+    _, index, counts = documents.unique(return_inverse=True, return_counts=True)
+    totals = nats.new_zeros(len(counts)).index_add_(0, index, nats)
+    return Estimate.over_documents(totals / LN2, counts * length)
+
+
+def half_of_the_way(ce: PathCE, documents: Tensor) -> Estimate | None:
+    """What half of the bits bring the other text, over what all of them do; None if they bring it
+    nothing.
+    """
+    _, index, counts = documents.unique(return_inverse=True, return_counts=True)
+    half, whole = (
+        torch.zeros(len(counts), dtype=torch.float64).index_add_(0, index, ce.end[0] - ce.end[i])
+        for i in (len(SHARES) // 2, -1)
+    )
+    return Estimate.over_documents(half, whole) if whole.sum() > 0 else None

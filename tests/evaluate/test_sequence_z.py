@@ -1,0 +1,101 @@
+"""One z a sequence, measured on held-out chunks: of which models, and the figures that are kept."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ftmodel.inference.interpolation import SHARES, PathCE
+from ftmodel.model.objective import LN2
+from pipelines.artifacts.packing import Chunk
+from pipelines.config.data import ProcessData, TextData
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate import sequence_z
+from pipelines.evaluate.sequence_z import clusters, half_of_the_way, path
+
+CPU = torch.device("cpu")
+SEQUENCE = {"per": "sequence"}
+
+
+def chunk(document, length, seed=0):
+    return Chunk(document, seed, np.random.default_rng(seed).integers(11, size=length + 1))
+
+
+def measured(model, chunks, monkeypatch, **settings):
+    monkeypatch.setattr(sequence_z, "held_out", lambda *_: iter(chunks))
+    context = SimpleNamespace(
+        model=model, shards=None, data=TextData(), settings=Evaluation(**settings), device=CPU,
+        evaluation=SimpleNamespace(sequence_z=None),
+    )  # fmt: skip
+    assert sequence_z.applies(context)
+    sequence_z.measure(context)
+    return context.evaluation.sequence_z
+
+
+def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, monkeypatch):
+    chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 2, 3))]
+    first = measured(make_model(latent=SEQUENCE), chunks, monkeypatch)
+    assert first.texts == 6 and [step.share for step in first.path] == list(SHARES)
+    assert first.path[0].start == first.path[0].random != first.path[-1].start
+    assert 0 < first.clusters.same.mean < 1 and 0 < first.clusters.p_value <= 1
+    assert measured(make_model(latent=SEQUENCE), chunks, monkeypatch) == first
+    again = measured(make_model(latent=SEQUENCE), chunks, monkeypatch, batch_tokens=32)
+    assert again.path[2].end.mean == pytest.approx(first.path[2].end.mean, rel=1e-6)
+
+
+def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lead_to(
+    make_model, monkeypatch
+):
+    alone = [chunk(d, 16, d) for d in range(4)]
+    assert measured(make_model(latent=SEQUENCE), alone, monkeypatch).clusters is None
+    together = [chunk(4, 16, i) for i in range(3)]
+    assert measured(make_model(latent=SEQUENCE), together, monkeypatch) is None
+
+
+def test_figures_are_of_the_document_of_the_text_that_is_read():
+    """Two texts of document 5 and one of 6, of 4 tokens each; paths lead to one of 6 and two of 5,
+    whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.
+    """
+    nats = LN2 * torch.tensor([4.0, 8.0, 20.0]).double()
+    ce = PathCE(nats.expand(5, -1), (2 * nats).expand(5, -1), nats.expand(5, -1))
+    documents, donor = torch.tensor([5, 5, 6]), torch.tensor([2, 0, 1])
+    first = path(ce, documents, donor, length=4)[0]
+    assert first.start.mean == pytest.approx(32 / 12)
+    assert first.end.mean == pytest.approx(64 / 12)
+    assert first.end.se == pytest.approx(2 * (40 / 3) / 12)
+
+
+def test_half_of_the_bits_bring_their_share():
+    end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 4]]).double()
+    ce = PathCE(end, end, end)
+    half = half_of_the_way(ce, torch.tensor([0, 1]))
+    assert half.mean == pytest.approx((3 + 2) / (6 + 2)) and half.se > 0
+    assert half_of_the_way(PathCE(end, end.flip(0), end), torch.tensor([0, 1])) is None
+
+
+def test_z_of_their_own_tell_documents_apart(rng):
+    documents = torch.tensor([3, 3, 3, 8, 8, 8, 9])
+    z = (torch.rand(10, 12, generator=rng) < 0.5).double()[documents]
+    figures = clusters(z, documents, rng)
+    assert figures.same.mean == 1 and figures.different.mean < 0.8
+    assert figures.p_value < 0.05 and figures.null_95 < 1 - figures.different.mean
+
+
+def test_it_is_left_out_where_each_token_has_a_z_of_processes_and_where_it_is_turned_off(
+    make_model,
+):
+    def applies(latent=SEQUENCE, data=None, bits=3, **settings):
+        return sequence_z.applies(
+            SimpleNamespace(
+                model=make_model(latent=latent, latent_bits=bits),
+                data=data or TextData(),
+                settings=Evaluation(**settings),
+            )
+        )
+
+    assert applies()
+    assert not applies(latent={})
+    assert not applies(latent={}, bits=0)
+    assert not applies(data=ProcessData("target"))
+    assert not applies(swap_tokens=0)
