@@ -9,8 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
+from ftmodel.inference.bounds import (
+    enumerable,
+    enumerated_nll,
+    exact_nll,
+    importance_bound,
+    latent_bounds,
+)
 from ftmodel.inference.filtering import filtering_bound
+from ftmodel.model.latent_design import LatentDesign, Per
 from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
@@ -25,12 +32,14 @@ from pipelines.config.schema import Evaluation as Settings
 from pipelines.config.schema import Run
 
 
-def with_proposal(settings: Settings, run: Run) -> Settings:
-    """The settings with the proposal for a run's κ, if they leave it open; measured in
+def with_proposal(settings: Settings, run: Run, design: LatentDesign) -> Settings:
+    """The settings with the proposal for a run's κ and design, if they leave it open; measured in
     docs/measurement.md.
     """
     if settings.proposal is not None:
         return settings
+    if design.per == Per.every:
+        return replace(settings, proposal=0.25)
     return replace(settings, proposal=0.125 if (run.kappa_bits or 0) > 1 else 0.0)
 
 
@@ -46,7 +55,7 @@ class Sums:
     elbo: Tensor | None = None
     iwae: Tensor | None = None
     prior: Tensor | None = None
-    filtering: Tensor | None = None  # mean over independent filters
+    filtering: Tensor | None = None  # mean over independent filters, or exact: see enumerable
     filtering_variance: Tensor | None = None  # of a single filter, nats²
     use: Tensor | None = None  # what the decoder gains from the encoder's z over z of the prior
     waste: Tensor | None = None  # the rest of the KL
@@ -146,22 +155,25 @@ def bounds_of(
     bits = model.config.latent_bits
     draw = noise_of(batch, bits, settings.seed, Purpose.BOUNDS, device)
     bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
-    draw = noise_of(batch, bits, settings.seed, Purpose.FILTER, device)
-    filters = torch.stack(
-        [
-            filtering_bound(
-                model,
-                inputs,
-                targets,
-                settings.particles,
-                draw,
-                ids,
-                settings.resample_below,
-                settings.proposal or 0.0,
-            )
-            for _ in range(settings.filters)
-        ]
-    ).cpu()  # (filters, chunks)
+    if enumerable(model.config):
+        filters = enumerated_nll(model, inputs, targets, ids).expand(2, -1).cpu()  # no error
+    else:
+        draw = noise_of(batch, bits, settings.seed, Purpose.FILTER, device)
+        filters = torch.stack(
+            [
+                filtering_bound(
+                    model,
+                    inputs,
+                    targets,
+                    settings.particles,
+                    draw,
+                    ids,
+                    settings.resample_below,
+                    settings.proposal or 0.0,
+                )
+                for _ in range(settings.filters)
+            ]
+        ).cpu()  # (filters, chunks)
     filtering = filters.mean(0)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
     log_weights = bounds.log_weights

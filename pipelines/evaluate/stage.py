@@ -107,7 +107,7 @@ def smaller_budgets(
         model, manifest = load_model(path)
         check_card(path, manifest, experiment, name)
         check_vocabulary(path, manifest, shards)
-        settings = with_proposal(experiment.evaluation, run)
+        settings = with_proposal(experiment.evaluation, run, model.config.latent)
         scores = score(model.to(device), shards, experiment.data[run.data], settings, device)
         measured.append(at_budget(experiment, run, budget, scores))
     return measured
@@ -153,7 +153,7 @@ def measure_all(
     data, shards = experiment.data[run.data], Shards(tokens_folder(run.data))
     check_vocabulary(checkpoint_path(experiment.name, name), manifest, shards)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = with_proposal(experiment.evaluation, run)
+    settings = with_proposal(experiment.evaluation, run, model.config.latent)
     evaluation, details = evaluate(model.to(device), shards, data, settings, device)
     if run.budgets:
         final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)

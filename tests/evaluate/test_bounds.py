@@ -5,9 +5,11 @@ from math import log
 import pytest
 import torch
 
+from ftmodel.inference import bounds
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import chunks, held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
@@ -26,9 +28,9 @@ def shards():
     return memory_shards()
 
 
-def model(bits):
+def model(bits, **design):
     torch.manual_seed(0)
-    config = ModelConfig(2, 16, 2, 1, 32, CONTEXT, latent_bits=bits, latent_std=0.3)
+    config = ModelConfig(2, 16, 2, 1, 32, CONTEXT, latent_bits=bits, latent_std=0.3, **design)
     model = FreeTransformer(config, VOCABULARY).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -137,4 +139,20 @@ def test_sample_counts():
 )
 def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, expected):
     run = Run(data="text", model="small", kappa_bits=kappa, tokens=1)
-    assert with_proposal(Evaluation(proposal=proposal), run).proposal == expected
+    settings = Evaluation(proposal=proposal)
+    assert with_proposal(settings, run, LatentDesign()).proposal == expected
+    every = LatentDesign(per="every", every=8)
+    assert with_proposal(settings, run, every).proposal == (0.25 if proposal is None else proposal)
+
+
+def test_one_z_a_sequence_of_few_bits_is_summed_over_and_of_more_sampled(shards):
+    """The NLL itself has no error, and lies below the bound of few samples."""
+    figures = {}
+    for most in (8, 2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bounds, "MOST_ENUMERATED", most)
+            changed = model(3, latent=LatentDesign(per="sequence"))
+            settings = Evaluation(tokens=200, particles=2, iwae_samples=2)
+            figures[most] = score(changed, shards, TEXT, settings, CPU).bits_per_token.filtering
+    assert figures[8].monte_carlo == figures[8].looseness == 0 < figures[2].monte_carlo
+    assert figures[8].mean < figures[2].mean

@@ -9,7 +9,7 @@ import torch
 
 from ftmodel.inference import prompt_spans
 from ftmodel.inference.answers import score_answers
-from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.bounds import enumerable, enumerated_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
@@ -49,6 +49,10 @@ def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, 
     def draw():
         return torch.rand(ROWS, 8, 2, generator=rng)
 
+    if enumerable(model.config):
+        exact = enumerated_nll(model, inputs[:3], targets[:3])
+        torch.testing.assert_close(exact, torch.full_like(exact, nll), **CLOSE)
+    assert enumerable(model.config) == (design is SEQUENCE)
     bounds = latent_bounds(model, inputs, targets, 1, draw)
     assert_near((nll - bounds.iwae).exp(), 1.0)
     assert_near((nll - bounds.prior).exp(), 1.0)

@@ -498,4 +498,11 @@ WRONG = [
         "ce(texts, toward)",
         "inference/test_interpolation.py::test_both_texts_are_read_with_each_z_of_the_path",
     ),
+    Wrong(
+        "every z of a sequence summed over as if it were certain",
+        "inference/bounds.py",
+        "return log(len(codes)) - torch.stack(log_p).logsumexp(0)",
+        "return -torch.stack(log_p).logsumexp(0)",
+        "inference/test_spans.py::test_bounds_and_filter_are_those_of_the_z_of_spans",
+    ),
 ]
