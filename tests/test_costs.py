@@ -69,6 +69,7 @@ SHAPES = [
     {"latent_bits": 8, "latent": {"inject": "kv_all", "gradient": "score"}},
     {"latent_bits": 32, "latent": {"inject": "kv_all", "map": "linear", "free_bits": "sequence"}},
     {"latent_bits": 8, "latent": {"map": "linear", "gradient": "score"}},
+    {"latent_bits": 8, "n_layers": 3, "latent": {"inject": "embedding"}},
     {"latent_bits": 8, "latent": {"per": "sequence"}},
     {"latent_bits": 8, "latent": {"per": "every", "every": 8, "inject": "kv_all"}},
     {"latent_bits": 8, "latent": {"prior": "learned"}},
@@ -106,10 +107,10 @@ def test_flops_are_those_that_torch_counts(changes, monkeypatch):
 def normalised_inputs(config, checkpointing=False):
     """Bytes of what RMSNorm keeps on a CPU, where it is no fused kernel, beside what we count."""
     bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
-    of_kv = {"kv": 1, "residual": 0, "kv_all": config.n_layers - config.lower_blocks, "memory": 1}
+    of_kv = {"residual": 0, "embedding": 0, "kv_all": config.n_layers - config.lower_blocks}
     shared = config.latent.encoder == "shared"
     encoder = config.encoder_blocks * (not checkpointing)
-    latent = 1 if checkpointing else 1 + 2 * encoder + of_kv[config.latent.inject]
+    latent = 1 if checkpointing else 1 + 2 * encoder + of_kv.get(config.latent.inject, 1)
     latent += config.latent.prior != "uniform"
     channels = (2 * layers + 1 + bits * latent) * config.d_model
     if config.qk_norm:
@@ -168,7 +169,7 @@ def test_a_block_computed_again_keeps_what_is_counted(changes, half):
     """The block that reads z, or any of a baseline's; within 0.1 %, but for inputs and RoPE."""
     config = shape(**changes)
     model = new_model(config, 29)
-    bits = config.latent_bits and config.latent.inject != "residual"
+    bits = config.latent_bits and config.latent.inject not in ("residual", "embedding")
     x = torch.randn(B, config.context, config.d_model, requires_grad=True)
     other = torch.randn_like(x, requires_grad=True) if bits else None
     kv, memory = (None, other) if memory_blocks(config) else (other, None)

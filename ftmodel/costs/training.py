@@ -15,7 +15,7 @@ from torch import nn
 from ftmodel.costs.latent_memory import memory_blocks, memory_mask, memory_projection
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.cross_entropy import chunk_rows
-from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
+from ftmodel.model.latent_design import STREAM, Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
 from ftmodel.model.transformer import FreeTransformer
 
 PRIOR_INPUTS = {Prior.uniform: 0, Prior.learned: 1, Prior.recurrent: 2}  # of width D each
@@ -170,7 +170,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
     reader = norm + (0 if half else w * d)  # x + r, normalised apart from x
     # ζ's query is no token's; its layout costs a copy
     encoder = (4 + w * d + key_norm + heads + ffn) * (config.latent.encoder == Encoder.shared)
-    if config.latent.inject == Inject.residual:
+    if config.latent.inject in STREAM:
         reader = 4 * d  # x, which the encoder alone reads
     if config.latent.inject == Inject.memory:  # r, normalised; its k and v, apart from x's
         unturned = ((4 if half else 16) * k + 4 * config.n_kv_heads) * config.qk_norm
@@ -194,7 +194,7 @@ def readers(config: ModelConfig) -> int:
     """Blocks with an input of keys and values, or of a shared encoder, of their own."""
     if not config.latent_bits:
         return 0
-    if config.latent.inject == Inject.residual:
+    if config.latent.inject in STREAM:
         design = config.latent
         return int(design.encoder == Encoder.shared or design.prior != Prior.uniform)
     return config.n_layers - config.lower_blocks if config.latent.inject == Inject.kv_all else 1

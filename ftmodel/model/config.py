@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isclose, sqrt
 
-from ftmodel.model.latent_design import MOST_BITS, LatentDesign, Map, Per
+from ftmodel.model.latent_design import MOST_BITS, Inject, LatentDesign, Map, Per
 
 MOST_LAYERS = 1 << 10
 DECODER = (
@@ -102,7 +102,12 @@ class ModelConfig:
             )
         if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:
             raise ValueError(f"latent_block: {self.latent_block} is outside 1 … {self.n_layers}")
-        if self.latent_bits and self.latent_block is None and self.n_layers % 2:
+        embedded = self.latent.inject == Inject.embedding
+        if self.latent_bits and embedded and self.latent_block not in (None, 1):
+            raise ValueError(
+                f"latent_block: {self.latent_block}, but latent.inject: embedding is before block 1"
+            )
+        if self.latent_bits and self.latent_block is None and self.n_layers % 2 and not embedded:
             raise ValueError(
                 f"n_layers: {self.n_layers} is odd, and a Free Transformer injects its latent "
                 "half-way; name another block by latent_block"
@@ -146,4 +151,6 @@ class ModelConfig:
     @property
     def lower_blocks(self) -> int:
         """Number of blocks before the one that reads z; a shared encoder reads their output."""
+        if self.latent_bits and self.latent.inject == Inject.embedding:
+            return 0
         return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1

@@ -20,8 +20,9 @@ class Inject(StrEnum):
     kv = "kv"  # input of the first block's keys and values (the paper)
     residual = "residual"  # the residual stream before the first block, hence its queries too
     kv_all = "kv_all"  # input of the keys and values of every block, as in Fang et al. 2021
+    embedding = "embedding"  # the token embeddings, before all blocks (OPTIMUS, Li et al. 2020)
     # nothing: in the first block each position has a second key and value, of the block's norm of
-    # r alone, so that r's scale changes nothing (the scheme "memory" of OPTIMUS, Li et al. 2020)
+    # r alone, so that r's scale changes nothing (the scheme "memory" of OPTIMUS)
     memory = "memory"
 
 
@@ -72,6 +73,7 @@ class FreeBits(StrEnum):
         return self in (FreeBits.position, FreeBits.batch)
 
 
+STREAM = (Inject.residual, Inject.embedding)  # r is added to the residual stream itself
 ENCODER_LAYERS = 2  # of a separate encoder, unless its design says otherwise
 MOST_ENCODER_LAYERS = 1 << 10
 MOST_BITS = {Map.table: 24, Map.linear: 64}

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent import Latent
-from ftmodel.model.latent_design import Encoder, Inject
+from ftmodel.model.latent_design import STREAM, Encoder, Inject
 from ftmodel.model.layers import (
     Block,
     LayerCache,
@@ -224,7 +224,7 @@ class FreeTransformer(nn.Module):
         latent is a change of this method alone.
         """
         design, first = self.config.latent.inject, n == self.config.lower_blocks
-        if design == Inject.residual:
+        if design in STREAM:
             return (x + r if first else x), None, None
         if design == Inject.memory:
             return x, None, r if first else None

@@ -119,7 +119,7 @@ def test_the_code_is_ours_and_imports_nothing_of_ours(ours, tmp_path):
                 continue
             assert packages <= {"torch", "transformers", *sys.stdlib_module_names}, name
     copied = {"config.py", "layers.py", "mapper.py", "product.py", "transformer.py"}
-    copied |= {"latent.py", "latent_design.py", "mapper_variants.py"}
+    copied |= {"latent.py", "latent_design.py", "mapper_variants.py", "spans.py"}
     adapter = {"configuration_free_transformer.py", "modeling_free_transformer.py"}
     assert files.keys() == copied | adapter
     for name in copied:

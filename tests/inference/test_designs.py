@@ -19,6 +19,7 @@ from tests.support.enumeration import Exact, assert_near
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 DESIGNS = [
     {"inject": "residual"},
+    {"inject": "embedding"},
     {"inject": "kv_all"},
     {"inject": "memory"},
     {"map": "linear", "inject": "kv_all"},
@@ -152,8 +153,12 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
             "latent.encoder_layers: 0 is outside 1 … 1024",
         ),
         ({"latent": {"encoder_layers": 2}}, "latent.encoder_layers: 2, but a shared encoder is"),
+        (
+            {"latent": {"inject": "embedding"}, "latent_block": 2},
+            "latent_block: 2, but latent.inject: embedding is before block 1",
+        ),
         ({"latent": {"encoder": "own"}}, "encoder: 'own' is not one of shared, separate"),
-        ({"latent": {"inject": "queries"}}, "'queries' is not one of kv, residual, kv_all, memory"),
+        ({"latent": {"inject": "queries"}}, "'queries' is not one of kv, residual, kv_all, "),
     ],
 )
 def test_designs_that_there_are_not(make_model, changes, message):

@@ -32,6 +32,7 @@ SHAPES = [
     {"latent_bits": 0, "head_width": 2},
     {"n_layers": 3, "latent_block": 2, "rope_theta": 50.0, "norm_eps": 0.3, "tied": False},
     {"latent": {"inject": "residual", "map": "linear"}},
+    {"latent": {"inject": "embedding"}},
     {"latent": {"inject": "kv_all"}},
     {"latent": {"inject": "kv_all"}, "latent_block": 1},
     *MEMORY,

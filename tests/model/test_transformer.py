@@ -16,6 +16,8 @@ class Reference:
     def __init__(self, model):
         self.c = model.config
         self.reader = self.c.latent_block or self.c.n_layers // 2 + 1  # of r
+        if self.c.latent.inject == "embedding":
+            self.reader = 1
         self.w = {n: w.double().requires_grad_() for n, w in model.state_dict().items()}
 
     def norm(self, x, name):
@@ -112,9 +114,9 @@ class Reference:
         o = self.encode(self.w["embedding.weight"][tokens] if separate else x)
         z, one_hot = self.map_bits(o, noise)
         r, inject = one_hot @ self.post_sampler(), self.c.latent.inject
-        if inject == "residual":
+        if inject in ("residual", "embedding"):
             x = x + r
-        kv = x if inject in ("residual", "memory") else x + r
+        kv = x if inject in ("residual", "embedding", "memory") else x + r
         memory = r if inject == "memory" else None
         x = self.block(f"blocks.{self.reader - 1}", x, kv, memory=memory)
         for n in range(self.reader + 1, self.c.n_layers + 1):
@@ -124,6 +126,7 @@ class Reference:
 
 DESIGNS = [
     {"inject": "residual"},
+    {"inject": "embedding"},
     {"inject": "kv_all"},
     {"inject": "memory"},
     {"map": "linear"},
