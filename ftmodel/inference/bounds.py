@@ -100,9 +100,10 @@ def enumerated_nll(
     """NLL (S,) in nats, −log 2^-H Σ_z p(x | z), exact: of a model with one z a sequence. Arguments
     as in ``latent_bounds``; the upper half runs 2^H times.
     """
-    latent, codes = model.latent, torch.arange(1 << model.config.latent_bits, device=inputs.device)
+    latent, (_, length) = model.latent, inputs.shape
     assert latent is not None and enumerable(model.config)
-    positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
+    codes = torch.arange(1 << model.config.latent_bits, device=inputs.device)
+    positions = model.positions(0, length, inputs.device, segment_ids)
     ids = row_ids(inputs) if segment_ids is None else segment_ids
     x = model.lower(inputs, positions)
     log_p = []

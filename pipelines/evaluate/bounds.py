@@ -1,5 +1,6 @@
 """Bounds on the NLL of held-out documents, in a stream: only sums per document are kept."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt
 from time import perf_counter
@@ -155,25 +156,8 @@ def bounds_of(
     bits = model.config.latent_bits
     draw = noise_of(batch, bits, settings.seed, Purpose.BOUNDS, device)
     bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
-    if enumerable(model.config):
-        filters = enumerated_nll(model, inputs, targets, ids).expand(2, -1).cpu()  # no error
-    else:
-        draw = noise_of(batch, bits, settings.seed, Purpose.FILTER, device)
-        filters = torch.stack(
-            [
-                filtering_bound(
-                    model,
-                    inputs,
-                    targets,
-                    settings.particles,
-                    draw,
-                    ids,
-                    settings.resample_below,
-                    settings.proposal or 0.0,
-                )
-                for _ in range(settings.filters)
-            ]
-        ).cpu()  # (filters, chunks)
+    draw = noise_of(batch, bits, settings.seed, Purpose.FILTER, device)
+    filters = nll_estimates(model, inputs, targets, ids, settings, draw).cpu()
     filtering = filters.mean(0)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
     log_weights = bounds.log_weights
@@ -187,6 +171,26 @@ def bounds_of(
         use=filtering - sums["ce"],
         waste=sums["elbo"] - filtering,
         iwae_by_samples=by_samples.cpu(),
+    )
+
+
+def nll_estimates(
+    model: FreeTransformer,
+    inputs: Tensor,
+    targets: Tensor,
+    ids: Tensor,
+    settings: Settings,
+    draw: Callable[[], Tensor],
+) -> Tensor:
+    """Of independent filters (filters, chunks); or twice the NLL itself, where it can be had."""
+    if enumerable(model.config):
+        return enumerated_nll(model, inputs, targets, ids).expand(2, -1)
+    share, proposal = settings.resample_below, settings.proposal or 0.0
+    return torch.stack(
+        [
+            filtering_bound(model, inputs, targets, settings.particles, draw, ids, share, proposal)
+            for _ in range(settings.filters)
+        ]
     )
 
 

@@ -80,9 +80,9 @@ WRONG = [
     Wrong(
         "every filter with the same z",
         "evaluate/bounds.py",
-        "                draw,\n                ids,\n",
-        "                noise_of(batch, bits, settings.seed, Purpose.FILTER, device),\n"
-        "                ids,\n",
+        "nll_estimates(model, inputs, targets, ids, settings, draw)",
+        "torch.cat([nll_estimates(model, inputs, targets, ids, settings,"
+        " noise_of(batch, bits, settings.seed, Purpose.FILTER, device))[:1]] * settings.filters)",
         "evaluate/test_bounds.py::"
         "test_scores_are_those_of_each_chunk_alone_summed_over_its_document",
         "pipelines",
