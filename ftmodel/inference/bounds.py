@@ -12,8 +12,7 @@ A learned prior p(z_t | x_≤t), or p(z_t | x_≤t, z_<t) if it is recurrent, ma
 these: the joint p(x, z) goes from left to right. The KL is then that of each q(z_t | x) to them.
 
 All three treat the z of a whole chunk as one sample; filtering.py has the bound that goes token by
-token, and by which models are compared. One z a sequence of few bits needs none: all its values are
-summed over.
+token, and by which models are compared, and sequence_bound.py that of one z a sequence.
 
 Several chunks may lie in one row; attention and all sums then stay within each chunk.
 
@@ -28,14 +27,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Per
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.product import product
 from ftmodel.model.transformer import FreeTransformer
 
 LOGITS = 1 << 21  # computed at once: more do not stay in a CPU's cache
-MOST_ENUMERATED = 8  # bits of a z of which every value is taken
 NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
 
 
@@ -85,32 +81,6 @@ def exact_nll(
     return sums(
         token_nll(model, hidden, targets), row_ids(inputs) if segment_ids is None else segment_ids
     )
-
-
-def enumerable(config: ModelConfig) -> bool:
-    """Whether there is one z a sequence, of so few bits that all its values can be summed over."""
-    few = 0 < config.latent_bits <= MOST_ENUMERATED
-    return few and config.latent.per == Per.sequence
-
-
-@torch.inference_mode()
-def enumerated_nll(
-    model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
-) -> Tensor:
-    """NLL (S,) in nats, −log 2^-H Σ_z p(x | z), exact: of a model with one z a sequence. Arguments
-    as in ``latent_bounds``; the upper half runs 2^H times.
-    """
-    latent, (_, length) = model.latent, inputs.shape
-    assert latent is not None and enumerable(model.config)
-    codes = torch.arange(1 << model.config.latent_bits, device=inputs.device)
-    positions = model.positions(0, length, inputs.device, segment_ids)
-    ids = row_ids(inputs) if segment_ids is None else segment_ids
-    x = model.lower(inputs, positions)
-    log_p = []
-    for r in latent.embed(codes):
-        hidden = model.upper(x, r.expand_as(x), positions)
-        log_p.append(-sums(token_nll(model, hidden, targets), ids))
-    return log(len(codes)) - torch.stack(log_p).logsumexp(0)
 
 
 def row_ids(inputs: Tensor) -> Tensor:

@@ -24,9 +24,8 @@ the length of a chunk, where that of importance sampling over a whole chunk, as 
 bounds.py, grows exponentially.
 
 Where n tokens read one z, a particle draws it at the first of them and keeps it; what is resampled
-in between goes on with its ancestor's. One z for a whole sequence leaves nothing to filter: it is
-proposed by the encoder alone and never resampled, which is importance sampling, the IWAE bound with
-K samples.
+in between goes on with its ancestor's. One z for a whole sequence leaves nothing to filter:
+sequence_bound.py.
 
 Shapes: B rows, T tokens, D model width, H latent bits, K particles, S chunks, T' tokens of the
 longest chunk, n chunks that have not ended yet.
@@ -152,12 +151,9 @@ def filtering_bound(
             of K; 0 never resamples, which leaves the prior-sample bound.
         proposal: the share of the encoder's logits in those that propose z, the rest being the
             prior's: 0 is the prior, 1 the posterior.
-
-    Of one z a sequence, neither ``resample_below`` nor ``proposal`` is used.
     """
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
-    if model.config.latent.per == Per.sequence:
-        resample_below, proposal = 0.0, 1.0
+    assert model.config.latent.per != Per.sequence, "one z a sequence leaves nothing to filter"
     positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
     x = model.lower(inputs, positions)
     o = model.encode(inputs, x, positions).flatten(0, 1) if proposal else None

@@ -10,14 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ftmodel.inference.bounds import (
-    enumerable,
-    enumerated_nll,
-    exact_nll,
-    importance_bound,
-    latent_bounds,
-)
-from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
+from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
 from ftmodel.model.latent_design import LatentDesign, Per
 from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
@@ -188,7 +182,7 @@ def nll_estimates(
     share, proposal = settings.resample_below, settings.proposal or 0.0
     return torch.stack(
         [
-            filtering_bound(model, inputs, targets, settings.particles, draw, ids, share, proposal)
+            nll_bound(model, inputs, targets, settings.particles, draw, ids, share, proposal)
             for _ in range(settings.filters)
         ]
     )

@@ -17,9 +17,9 @@ from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_answers
-from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
+from ftmodel.inference.sequence_bound import nll_bound
 from ftmodel.inference.weights import RoundedWeights
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
@@ -243,9 +243,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                     t.to(self.device) for t in (batch.inputs, batch.targets, batch.segment_ids)
                 )
                 draw = noise_of(batch, bits, self.seed, Purpose.ANSWERS, self.device)
-                bounds = filtering_bound(
-                    self.model, inputs, targets, self.samples, draw, segment_ids
-                )
+                bounds = nll_bound(self.model, inputs, targets, self.samples, draw, segment_ids)
                 for value in bounds.tolist():
                     totals[next(scored)] -= value
                 progress.update(len(batch.chunks))

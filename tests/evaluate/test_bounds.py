@@ -5,7 +5,7 @@ from math import log
 import pytest
 import torch
 
-from ftmodel.inference import bounds
+from ftmodel.inference import sequence_bound
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
@@ -150,7 +150,7 @@ def test_one_z_a_sequence_of_few_bits_is_summed_over_and_of_more_sampled(shards)
     figures = {}
     for most in (8, 2):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bounds, "MOST_ENUMERATED", most)
+            patch.setattr(sequence_bound, "MOST_ENUMERATED", most)
             changed = model(3, latent=LatentDesign(per="sequence"))
             settings = Evaluation(tokens=200, particles=2, iwae_samples=2)
             figures[most] = score(changed, shards, TEXT, settings, CPU).bits_per_token.filtering

@@ -9,11 +9,16 @@ import torch
 
 from ftmodel.inference import prompt_spans
 from ftmodel.inference.answers import score_answers
-from ftmodel.inference.bounds import enumerable, enumerated_nll, latent_bounds
-from ftmodel.inference.filtering import filtering_bound
+from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
 from ftmodel.inference.prompt_spans import candidate_noise, settled_noise
+from ftmodel.inference.sequence_bound import (
+    enumerable,
+    enumerated_nll,
+    nll_bound,
+    sequence_bound,
+)
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from tests.model.test_spans import EVERY, SEQUENCE, per_token
 from tests.support.enumeration import assert_near
@@ -59,13 +64,30 @@ def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, 
     assert bounds.elbo.mean() > nll
     spread = []
     for proposal, below in ((0.0, 1.1), (0.0, 0.5), (0.7, 1.1)):
-        filtered = filtering_bound(model, inputs, targets, 4, draw, None, below, proposal)
+        filtered = nll_bound(model, inputs, targets, 4, draw, None, below, proposal)
         assert_near((nll - filtered).exp(), 1.0)
         spread.append(filtered.std().item())
-    alone = filtering_bound(model, inputs, targets, 1, draw)
+    alone = nll_bound(model, inputs, targets, 1, draw)
     assert max(spread) < alone.std(), "several particles are better than one"
-    if design is SEQUENCE:  # importance sampling with the encoder, whatever the filter's settings
-        assert_near(alone, bounds.iwae.mean().item())
+
+
+@torch.no_grad()
+def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model, make_tokens, rng):
+    """Half of the samples are the prior's: no weight is more than twice its p(x | z)."""
+    model = make_model(latent_bits=6, n_layers=2, latent=SEQUENCE)
+    model.latent.readout.weight.mul_(30)
+    tokens = make_tokens(1, 7).expand(ROWS, -1)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+
+    def draw():
+        return torch.rand(ROWS, 6, 6, generator=rng)
+
+    nll = enumerated_nll(model, inputs[:1], targets[:1]).item()
+    for k in (1, 7, 8):
+        bound = sequence_bound(model, inputs, targets, k, draw)
+        assert_near((nll - bound).exp(), 1.0)
+    surely = latent_bounds(model, inputs, targets, 8, draw).iwae
+    assert bound.mean() < surely.mean() - 0.01
 
 
 @torch.no_grad()

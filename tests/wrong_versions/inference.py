@@ -471,10 +471,10 @@ WRONG = [
         "inference/test_spans.py::test_bounds_and_filter_are_those_of_the_z_of_spans",
     ),
     Wrong(
-        "one z a sequence filtered from the prior",
-        "inference/filtering.py",
-        "resample_below, proposal = 0.0, 1.0",
-        "pass",
+        "z of one sequence weighed by the encoder alone",
+        "inference/sequence_bound.py",
+        "mixture = (share * log_q.exp() + 1 - share).log()",
+        "mixture = log_q",
         "inference/test_spans.py::test_bounds_and_filter_are_those_of_the_z_of_spans",
     ),
     Wrong(
@@ -500,7 +500,7 @@ WRONG = [
     ),
     Wrong(
         "every z of a sequence summed over as if it were certain",
-        "inference/bounds.py",
+        "inference/sequence_bound.py",
         "return log(len(codes)) - torch.stack(log_p).logsumexp(0)",
         "return -torch.stack(log_p).logsumexp(0)",
         "inference/test_spans.py::test_bounds_and_filter_are_those_of_the_z_of_spans",

@@ -1,0 +1,108 @@
+"""The NLL of a model with one z a sequence, exact or bounded from above, per chunk, in nats.
+
+p(x) = 2^-H Σ_z p(x | z) is summed as it is written where H is small. Else it is estimated by
+importance sampling, every second z proposed by the encoder and the others by the prior, and all of
+them weighed by the mixture of both,
+
+    −log (1/K) Σ_k p(x | z_k) p(z_k) / π(z_k),    π = s q(z | x) + (1 − s) p(z),
+
+where s is the share of the encoder's. It is unbiased for p(x), as each proposal has its fixed share
+of the samples, and no weight exceeds p(x | z) / (1 − s) (Owen & Zhou 2000, Safe and effective
+importance sampling): an encoder that is surer than it should be does little harm.
+
+Shapes: B rows, T tokens, H latent bits, K samples, S chunks.
+"""
+
+from collections.abc import Callable
+from math import log
+
+import torch
+from torch import Tensor
+
+from ftmodel.inference.bounds import (
+    importance_bound,
+    log_density_ratio,
+    row_ids,
+    sampled_probability,
+    sums,
+    token_nll,
+)
+from ftmodel.inference.filtering import filtering_bound
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import Per
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.transformer import FreeTransformer
+
+MOST_ENUMERATED = 8  # bits of a z of which every value is taken
+
+
+def enumerable(config: ModelConfig) -> bool:
+    """Whether there is one z a sequence, of so few bits that all its values can be summed over."""
+    few = 0 < config.latent_bits <= MOST_ENUMERATED
+    return few and config.latent.per == Per.sequence
+
+
+@torch.inference_mode()
+def enumerated_nll(
+    model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
+) -> Tensor:
+    """NLL (S,), exact; arguments as in ``latent_bounds``. The upper half runs 2^H times."""
+    latent, (_, length) = model.latent, inputs.shape
+    assert latent is not None and enumerable(model.config)
+    codes = torch.arange(1 << model.config.latent_bits, device=inputs.device)
+    positions = model.positions(0, length, inputs.device, segment_ids)
+    ids = row_ids(inputs) if segment_ids is None else segment_ids
+    x = model.lower(inputs, positions)
+    log_p = []
+    for r in latent.embed(codes):
+        hidden = model.upper(x, r.expand_as(x), positions)
+        log_p.append(-sums(token_nll(model, hidden, targets), ids))
+    return log(len(codes)) - torch.stack(log_p).logsumexp(0)
+
+
+@torch.inference_mode()
+def sequence_bound(
+    model: FreeTransformer,
+    inputs: Tensor,
+    targets: Tensor,
+    samples: int,
+    draw: Callable[[], Tensor],
+    segment_ids: Tensor | None = None,
+) -> Tensor:
+    """An upper bound, in expectation, on the NLL: (S,) nats, float64, with K = ``samples``, each of
+    which runs the upper half once; arguments as in ``latent_bounds``. A single one is the prior's.
+    """
+    latent, (_, length) = model.latent, inputs.shape
+    assert latent is not None and model.config.latent.per == Per.sequence
+    positions = model.positions(0, length, inputs.device, segment_ids)
+    ids = row_ids(inputs) if segment_ids is None else segment_ids
+    x = model.lower(inputs, positions)
+    q = sampled_probability(model.encode(inputs, x, positions))
+    half, share = torch.full_like(q, 0.5), samples // 2 / samples
+    log_weights = []
+    for k in range(samples):
+        bits = draw() < (q if k % 2 else half)
+        hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
+        log_q = -sums(log_density_ratio(bits, half, q), ids)  # log q(z | x) / p(z)
+        mixture = (share * log_q.exp() + 1 - share).log()
+        log_weights.append(-mixture - sums(token_nll(model, hidden, targets), ids))
+    return importance_bound(torch.stack(log_weights), samples)
+
+
+def nll_bound(
+    model: FreeTransformer,
+    inputs: Tensor,
+    targets: Tensor,
+    samples: int,
+    draw: Callable[[], Tensor],
+    segment_ids: Tensor | None = None,
+    resample_below: float = 0.5,
+    proposal: float = 0.0,
+) -> Tensor:
+    """The bound that a model is compared by, (S,): by a filter, of which the arguments are, or by
+    ``sequence_bound`` where there is one z a sequence.
+    """
+    common = model, inputs, targets, samples, draw, segment_ids
+    if model.config.latent.per == Per.sequence:
+        return sequence_bound(*common)
+    return filtering_bound(*common, resample_below, proposal)
