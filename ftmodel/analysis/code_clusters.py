@@ -6,6 +6,8 @@ Shapes: S texts with one z each, H latent bits, D documents, P permutations.
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.analysis.bit_information import jackknife
+
 PERMUTATIONS = 1000
 
 
@@ -26,6 +28,17 @@ def sums_by_document(agreement: Tensor, document: Tensor, same: bool) -> tuple[T
     zeros = agreement.new_zeros(int(document.max()) + 1)
     sums, pairs = (agreement * chosen).sum(1), chosen.sum(1).type_as(agreement)
     return zeros.index_add(0, document, sums), zeros.index_add(0, document, pairs)
+
+
+def mean_over_pairs(agreement: Tensor, document: Tensor, same: bool) -> tuple[float, float]:
+    """Mean agreement of such pairs, and its jackknife standard error over documents. A pair of two
+    documents is left out with either.
+    """
+    sums, pairs = sums_by_document(agreement, document, same)
+    times = 1 if same else 2
+    left_out = (sums.sum() - times * sums) / (pairs.sum() - times * pairs)
+    left_out = left_out[left_out.isfinite() & (pairs > 0)]
+    return (sums.sum() / pairs.sum()).item(), jackknife(left_out).item()
 
 
 def excess_agreement(agreement: Tensor, document: Tensor) -> Tensor:

@@ -3,13 +3,16 @@
 In the paper's design the z of a prompt is the encoder's and that of new tokens the prior's. Tokens
 after a prompt that read a z of the prompt would read one that an encoder has chosen which has seen
 only the beginning of its span, and which training has never shown such beginnings: what it says of
-them may be anything. So the z of a prompt's last span is drawn from the model's own posterior,
+them may be anything. So the z of a prompt's last span is drawn, approximately, from the model's own
+posterior,
 
     p(z | prompt) ∝ p(z) Π p(x_{t+1} | x_≤t, z) over the prompt's tokens in that span,
 
 by sampling importance resampling (Rubin 1988): half of C candidates are proposed by the prior, half
 by the encoder, z has weight p(z) Π p(x_{t+1} | x_≤t, z) / (p(z) / 2 + q(z) / 2), and one of them is
-drawn by weight. The z of earlier spans is the encoder's, as in the paper.
+drawn by weight. It is approximate where few of the candidates suit the prompt: where a long prompt
+settles more bits of z than log2 C, and the encoder does not know them. The z of earlier spans is
+the encoder's, as in the paper.
 
 Shapes: B rows, P prompt tokens, N new tokens, H latent bits, D model width, C candidates.
 """
@@ -17,7 +20,7 @@ Shapes: B rows, P prompt tokens, N new tokens, H latent bits, D model width, C c
 import torch
 from torch import Tensor
 
-from ftmodel.inference.bounds import sampled_probability, token_nll
+from ftmodel.inference.bounds import log_density_ratio, sampled_probability, token_nll
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from ftmodel.model.spans import at_starts
 from ftmodel.model.transformer import FreeTransformer
@@ -25,9 +28,9 @@ from ftmodel.model.transformer import FreeTransformer
 CANDIDATES = 16
 
 
-def log_probability(bits: Tensor, p: Tensor) -> Tensor:
-    """log probability (B,) of ``bits`` (B, H) that are 1 with probability p (B, H)."""
-    return torch.where(bits, p, 1 - p).log().sum(-1)
+def is_pinned(noise: Tensor) -> Tensor:
+    """Whether noise sets or clears a bit whatever its probability is, same shape."""
+    return (noise < 0) | (noise >= 1)
 
 
 def candidate_noise(noise: Tensor) -> Tensor:
@@ -38,8 +41,7 @@ def candidate_noise(noise: Tensor) -> Tensor:
     fixed = torch.Generator().manual_seed(0)
     points = torch.rand(CANDIDATES, 1, noise.shape[-1], generator=fixed)
     points[0] = 0
-    pinned = (noise < 0) | (noise >= 1)
-    return torch.where(pinned, noise, (noise + points.to(noise.device)) % 1)
+    return torch.where(is_pinned(noise), noise, (noise + points.to(noise.device)) % 1)
 
 
 @torch.inference_mode()
@@ -70,18 +72,23 @@ def settled_noise(
     rows = torch.arange(len(prompt), device=prompt.device)
     last = starts[:, -1].expand(len(prompt))
     inside = torch.arange(prompt.shape[1] - 1, device=prompt.device) >= last[:, None]  # (B, P − 1)
-    q = sampled_probability(o[rows, last])
-    half = torch.full_like(q, 0.5)
+    own = noise[rows, last]
+    pinned = is_pinned(own)
+    if pinned.all():
+        return noise
+    half = torch.full_like(own, 0.5, dtype=torch.float64)
+    q = torch.where(pinned, half, sampled_probability(o[rows, last]))  # no choice, no weight
+    first = int(last.min())
 
     candidates, log_weights = [], []
-    for c, uniform in enumerate(candidate_noise(noise[rows, last])):
+    for c, uniform in enumerate(candidate_noise(own)):
         bits = uniform < (q if c % 2 else half)
         candidates.append(pinned_noise(pack_bits(bits), bits.shape[-1]))
         given = noise.index_put((rows, last), candidates[-1])
         hidden = model.upper(x, model.latent.sample(o, given)[0], positions)
-        nll = token_nll(model, hidden[:, :-1], prompt[:, 1:]).double()
-        p_z, q_z = log_probability(bits, half), log_probability(bits, q)
-        log_weights.append(p_z - torch.logaddexp(p_z, q_z) - (nll * inside).sum(1))
+        nll = token_nll(model, hidden[:, first:-1], prompt[:, first + 1 :]).double()
+        mixture = (1 + log_density_ratio(bits, q, half).exp()).log()  # (p + q) / p
+        log_weights.append(-mixture - (nll * inside[:, first:]).sum(1))
     shares = torch.stack(log_weights, dim=1).softmax(1).cumsum(1)  # (B, C)
     # by the noise of the next token, which reads no z of its own; without one, no token weighs the
     # candidates, and z is the first, which is the prior's

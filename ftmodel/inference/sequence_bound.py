@@ -34,6 +34,7 @@ from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
 MOST_ENUMERATED = 8  # bits of a z of which every value is taken
+PROPOSAL_OF_SPANS = 0.25  # share of the encoder's logits in proposals of a z of several tokens
 
 
 def enumerable(config: ModelConfig) -> bool:
@@ -97,12 +98,15 @@ def nll_bound(
     draw: Callable[[], Tensor],
     segment_ids: Tensor | None = None,
     resample_below: float = 0.5,
-    proposal: float = 0.0,
+    proposal: float | None = None,
 ) -> Tensor:
     """The bound that a model is compared by, (S,): by a filter, of which the arguments are, or by
-    ``sequence_bound`` where there is one z a sequence.
+    ``sequence_bound`` where there is one z a sequence. By default z are proposed by the prior, but
+    where several tokens read one z: measured in docs/measurement.md.
     """
     common = model, inputs, targets, samples, draw, segment_ids
     if model.config.latent.per == Per.sequence:
         return sequence_bound(*common)
+    if proposal is None:
+        proposal = PROPOSAL_OF_SPANS if model.config.latent.per == Per.every else 0.0
     return filtering_bound(*common, resample_below, proposal)

@@ -46,16 +46,18 @@ def codes_by_source(
     generator: Generator,
 ) -> SwappedCE:
     """Codes (S, T) of each source, given the probabilities (S, T, H) of the bits of the texts' own
-    posterior, the ``starts`` of spans that read one z, and what draws codes of the ``prior`` with
-    noise (S, T, H).
+    posterior, the ``starts`` (1, T) of spans that read one z, and what draws codes of the ``prior``
+    with noise (S, T, H).
     """
     codes = at_starts(pack_bits(torch.rand(q.shape, generator=generator) < q), starts)
-    order = torch.rand(codes.shape, generator=generator).argsort(1)
+    first = torch.arange(codes.shape[1]) if starts is None else starts[0]
+    first, span = first.unique(return_inverse=True)
+    order = torch.rand(len(codes), len(first), generator=generator).argsort(1)
     return SwappedCE(
         own=codes,
         prior=prior(torch.rand(q.shape, generator=generator)),
         other=codes[donor],
-        permuted=codes.gather(1, order),
+        permuted=codes[:, first].gather(1, order)[:, span],
     )
 
 

@@ -59,7 +59,7 @@ class Clusters:
     """How often a bit of z is the same in two texts, between 0 and 1; over documents."""
 
     same: Estimate  # two texts of one document
-    different: Estimate  # of two
+    different: Estimate  # two texts of different documents
     null_95: float  # 95 % quantile of the difference, texts permuted among documents
     p_value: float  # (1 + permutations that reach the difference) / (1 + permutations)
 

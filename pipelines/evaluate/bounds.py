@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
-from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
+from ftmodel.inference.sequence_bound import (
+    PROPOSAL_OF_SPANS,
+    enumerable,
+    enumerated_nll,
+    nll_bound,
+)
 from ftmodel.model.latent_design import LatentDesign, Per
 from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
@@ -34,7 +39,7 @@ def with_proposal(settings: Settings, run: Run, design: LatentDesign) -> Setting
     if settings.proposal is not None:
         return settings
     if design.per == Per.every:
-        return replace(settings, proposal=0.25)
+        return replace(settings, proposal=PROPOSAL_OF_SPANS)
     return replace(settings, proposal=0.125 if (run.kappa_bits or 0) > 1 else 0.0)
 
 
@@ -179,7 +184,7 @@ def nll_estimates(
     """Of independent filters (filters, chunks); or twice the NLL itself, where it can be had."""
     if enumerable(model.config):
         return enumerated_nll(model, inputs, targets, ids).expand(2, -1)
-    share, proposal = settings.resample_below, settings.proposal or 0.0
+    share, proposal = settings.resample_below, settings.proposal
     return torch.stack(
         [
             nll_bound(model, inputs, targets, settings.particles, draw, ids, share, proposal)

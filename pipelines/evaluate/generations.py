@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
+from ftmodel.model.latent_design import Per
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import target_task
 from pipelines.artifacts.packing import held_out
@@ -96,6 +97,8 @@ def continuations(
         length, bits = len(prompt) + new, model.config.latent_bits
         fresh = torch.rand(sampling.draws, length, bits, generator=rng)
         same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)
+        if model.config.latent.per != Per.token:  # the prompt's z, too, which depends on its tokens
+            same = torch.where(same < 0.5, -1.0, 1.0)
         source = Noise(torch.cat((fresh, same)))
         rows += len(same)
     sequences = generate(

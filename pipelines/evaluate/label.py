@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ftmodel.analysis.label_information import label_information, observation_information
+from ftmodel.model.spans import at_starts
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import held_out, noise_of, packed
@@ -74,7 +75,8 @@ def label_figures(
         inputs = batch.inputs.to(device)
         positions = model.positions(0, context, device)
         o = model.encode(inputs, model.lower(inputs, positions), positions)
-        bits.append((draw() < o.sigmoid()).cpu().long())
+        drawn = (draw() < o.sigmoid()).long()
+        bits.append(at_starts(drawn, positions.span_starts).cpu())
         scored += [chunk.document for chunk in batch.chunks]
     information = label_information(
         torch.cat(bits), labels[scored], generator(settings.seed, Purpose.PERMUTATIONS)

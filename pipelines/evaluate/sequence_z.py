@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.analysis.code_clusters import agreement, sums_by_document, with_permutations
+from ftmodel.analysis.code_clusters import agreement, mean_over_pairs, with_permutations
 from ftmodel.analysis.label_information import permutation_test
 from ftmodel.inference.interpolation import SHARES, PathCE, interpolated_ce, posterior
 from ftmodel.inference.swap import another_document
@@ -36,7 +36,7 @@ def measure(context: Context) -> None:
     context.evaluation.sequence_z = SequenceZ(
         texts=len(texts),
         clusters=clusters(q, documents, rng),
-        half=half_of_the_way(ce, documents),
+        half=half_of_the_way(ce, documents[donor]),
         path=path(ce, documents, donor, texts.shape[1] - 1),
     )
 
@@ -47,8 +47,9 @@ def clusters(q: Tensor, documents: Tensor, rng: Generator) -> Clusters | None:
     if sizes.max() < 2:
         return None
     agree = agreement(q)
-    some = [sums_by_document(agree, document, same) for same in (True, False)]
-    same, different = (Estimate.over_documents(s[n > 0], n[n > 0]) for s, n in some)
+    same, different = (
+        Estimate(*mean_over_pairs(agree, document, alike)) for alike in (True, False)
+    )
     chance = permutation_test(with_permutations(agree, document, rng))
     return Clusters(same, different, chance.null_95, chance.p_value)
 
@@ -70,12 +71,13 @@ def per_token(nats: Tensor, documents: Tensor, length: int) -> Estimate:
 
 
 def half_of_the_way(ce: PathCE, documents: Tensor) -> Estimate | None:
-    """What half of the bits bring the other text, over what all of them do; None if they bring it
-    nothing.
+    """What half of the bits bring the texts at the end, which are of ``documents`` (S,), over what
+    all of them do; None unless these bring more than two standard errors.
     """
     _, index, counts = documents.unique(return_inverse=True, return_counts=True)
     half, whole = (
         torch.zeros(len(counts), dtype=torch.float64).index_add_(0, index, ce.end[0] - ce.end[i])
         for i in (len(SHARES) // 2, -1)
     )
-    return Estimate.over_documents(half, whole) if whole.sum() > 0 else None
+    gain = Estimate.over_documents(whole)
+    return Estimate.over_documents(half, whole) if gain.mean > 2 * gain.se else None

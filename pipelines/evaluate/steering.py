@@ -51,7 +51,8 @@ def continuations(
 ) -> Tensor:
     """The prompt (P,) continued with a pinned code z (R,) in each row: the tokens (R, N) that it
     can change. The first new token is not among them: it is predicted where the prompt ends, whose
-    z is the encoder's, the same in all rows; but the pinned one where several tokens read one z.
+    z is the encoder's, the same in all rows. Where several tokens read one z it is left out, too,
+    though the prompt is then read with the pinned z.
     """
     new = min(1 + settings.steering_length, model.config.context - len(prompt) + 1)
     source: LatentSource = FromPrior()

@@ -8,6 +8,7 @@ import torch
 from ftmodel.analysis.code_clusters import (
     agreement,
     excess_agreement,
+    mean_over_pairs,
     sums_by_document,
     with_permutations,
 )
@@ -39,6 +40,23 @@ def test_pairs_are_counted_with_others_of_the_same_document_or_of_another(rng):
             assert sums[d].item() == pytest.approx(float(sum(of_d)))
         means.append(torch.stack([agree[i, j] for i, j in chosen]).mean())
     torch.testing.assert_close(excess_agreement(agree, DOCUMENT), means[0] - means[1])
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_error_is_that_of_leaving_each_document_out(rng, same):
+    document = torch.tensor([0, 0, 1, 1, 1, 2, 2, 3])
+    agree = agreement(torch.rand(8, 4, generator=rng).double())
+
+    def mean(chosen):
+        pairs = [(i, j) for i, j in permutations(chosen, 2)
+                 if (document[i] == document[j]).item() == same]  # fmt: skip
+        return sum(agree[i, j].item() for i, j in pairs) / len(pairs)
+
+    kept = range(3) if same else range(4)  # the last has no pair of its own
+    left = [mean([i for i in range(8) if document[i] != d]) for d in kept]
+    centre = sum(left) / len(left)
+    error = ((len(left) - 1) / len(left) * sum((v - centre) ** 2 for v in left)) ** 0.5
+    assert mean_over_pairs(agree, document, same) == pytest.approx((mean(range(8)), error))
 
 
 @pytest.mark.parametrize("alike", [True, False])

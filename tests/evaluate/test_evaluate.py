@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 from scipy.stats import binom
 
-from ftmodel.analysis.label_information import observation_information
+from ftmodel.analysis.label_information import label_information, observation_information
 from ftmodel.costs import parameters
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
@@ -31,6 +31,7 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import stage
+from pipelines.evaluate.label import label_figures
 from pipelines.evaluate.stage import evaluate, headline, last_third, measure
 from tests.support.corpora import write_shards
 from tests.support.training import RUN, tracked_runs, train_run
@@ -43,9 +44,9 @@ TARGET = ProcessData("target", train_sequences=2000, validation_sequences=64)
 TEXT = TextData()
 
 
-def tiny(shards, latent_bits, context):
+def tiny(shards, latent_bits, context, **design):
     torch.manual_seed(0)
-    config = ModelConfig(2, 16, 2, 1, 32, context, latent_bits=latent_bits)
+    config = ModelConfig(2, 16, 2, 1, 32, context, latent_bits=latent_bits, **design)
     return FreeTransformer(config, shards.metadata.vocab_size).eval()
 
 
@@ -231,7 +232,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "upper", lambda x, kv, *_: torch.zeros(*x.shape[:2], 16))
     monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
     filtering = lambda model, inputs, *_: torch.zeros(len(inputs), dtype=torch.float64)  # noqa: E731
-    monkeypatch.setattr("pipelines.evaluate.bounds.filtering_bound", filtering)
+    monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", filtering)
     told = figures(model, shards, data, settings)[0].label
     error = binom.cdf(31, 64, 1 / (1 + math.exp(-LEAN)))
     assert told.bits == max(told.per_bit) == told.per_bit[1]
@@ -242,6 +243,24 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     assert capped.bits == pytest.approx(1 - binary_entropy(error), abs=0.2)
     scored = PROCESSES["coin"].label_posterior(rows[::2])  # a cap takes evenly spaced rows
     assert capped.text == observation_information(scored) != told.text
+
+
+def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
+    rows, _ = labelled("coin")
+    shards = process_shards(tmp_path, "coin", rows)
+    data = ProcessData("coin", train_sequences=1, validation_sequences=40)
+    seen = []
+
+    def information(bits, *arguments):
+        seen.append(bits)
+        return label_information(bits, *arguments)
+
+    monkeypatch.setattr("pipelines.evaluate.label.label_information", information)
+    model = tiny(shards, 3, 64, latent={"per": "every", "every": 16})
+    label_figures(model, shards, data, SETTINGS, CPU)
+    (bits,) = seen
+    spans = bits.unflatten(1, (4, 16))
+    assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
 
 
 @pytest.mark.parametrize("name", ["target", "coin"])
@@ -315,7 +334,7 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
         proposals.append(args[-1])
         return filtering_bound(*args)
 
-    monkeypatch.setattr("pipelines.evaluate.bounds.filtering_bound", spy)
+    monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", spy)
     train_run()
     measure(experiment := load_experiment(), RUN)
     assert set(proposals) == {0.125}

@@ -67,11 +67,13 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
 
 
 def test_half_of_the_bits_bring_their_share():
-    end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 4]]).double()
+    end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
     ce = PathCE(end, end, end)
     half = half_of_the_way(ce, torch.tensor([0, 1]))
-    assert half.mean == pytest.approx((3 + 2) / (6 + 2)) and half.se > 0
+    assert half.mean == pytest.approx((3 + 2) / (6 + 5)) and half.se > 0
     assert half_of_the_way(PathCE(end, end.flip(0), end), torch.tensor([0, 1])) is None
+    noisy = torch.tensor([[8.0, 4], [7, 6], [5, 4], [4, 4], [2, 6]]).double()
+    assert half_of_the_way(PathCE(end, noisy, end), torch.tensor([0, 1])) is None, "4 ± 8"
 
 
 def test_z_of_their_own_tell_documents_apart(rng):

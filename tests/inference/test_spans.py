@@ -116,6 +116,23 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
             assert_near((codes[:, first] == z).double() - expected[:, z], 0.0)
 
 
+@torch.no_grad()
+def test_bits_that_are_not_pinned_are_drawn_given_those_that_are(
+    make_model, make_tokens, monkeypatch, rng
+):
+    monkeypatch.setattr(prompt_spans, "CANDIDATES", 64)
+    model = make_model(latent_bits=2, n_layers=2, latent=SEQUENCE)
+    model.latent.readout.weight.mul_(4)
+    prompt = make_tokens(1, 6).expand(ROWS, -1)
+    noise = torch.rand(ROWS, 6, 2, generator=rng)
+    noise[:, 0, 1] = -1
+    codes = model(prompt, noise=settled_noise(model, prompt, noise, None)).codes[:, 0]
+    given = torch.tensor([2, 3])[:, None].expand(-1, 6)
+    expected = log_p(model, prompt[:2], given).sum(1).softmax(0)
+    assert set(codes.tolist()) == {2, 3}
+    assert_near((codes == 3).double(), expected[1].item())
+
+
 def test_candidates_are_uniform_and_pins_remain(rng):
     noise = torch.rand(5000, 3, generator=rng)
     noise[:, 1] = -1

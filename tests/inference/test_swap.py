@@ -80,13 +80,12 @@ def test_where_the_codes_of_each_source_come_from(rng):
 
 
 def test_z_of_several_tokens_are_permuted_whole(rng):
-    """Every z that is read after it is one that was read before."""
+    """The z that are read after it are those that were read before, in another order."""
     q, starts = torch.full((6, 48, 4), 0.5), (torch.arange(48) // 4 * 4)[None]
     by_source = codes_by_source(q, starts, lambda noise: pack_bits(noise < 0.5), DONOR, rng)
     own, permuted = by_source.own[:, ::4], by_source.permuted[:, ::4]
     assert torch.equal(by_source.own, own.repeat_interleave(4, dim=1))
-    for before, after in zip(own, permuted, strict=True):
-        assert set(after.tolist()) <= set(before.tolist())
+    assert torch.equal(own.sort(1).values, permuted.sort(1).values)
     assert ((permuted != own).double().mean(1) > 0.6).all()
 
 

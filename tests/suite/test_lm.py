@@ -287,7 +287,7 @@ def test_each_window_of_a_text_has_noise_of_its_own(make_lm, monkeypatch):
         return torch.zeros(len(windows), dtype=torch.float64)
 
     drawn = []
-    monkeypatch.setattr("pipelines.suite.lm.filtering_bound", record)
+    monkeypatch.setattr("pipelines.suite.lm.nll_bound", record)
     rolling(make_lm(), [TEXT * 5, "Another text.", "And one more, "])
     assert len(set(drawn)) == len(drawn) > 4
 

@@ -178,4 +178,11 @@ WRONG = [
         "(q @ q.T)",
         "analysis/test_code_clusters.py::test_agreement_is_the_share_of_bits_that_two_draws_have_in_common",
     ),
+    Wrong(
+        "a pair of two documents left out with one of them",
+        "analysis/code_clusters.py",
+        "times = 1 if same else 2",
+        "times = 1",
+        "analysis/test_code_clusters.py::test_the_error_is_that_of_leaving_each_document_out",
+    ),
 ]

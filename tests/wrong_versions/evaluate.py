@@ -315,4 +315,12 @@ WRONG = [
         "evaluate/test_sequence_z.py::test_figures_are_of_the_document_of_the_text_that_is_read",
         package="pipelines",
     ),
+    Wrong(
+        "a label told by bits that nothing reads",
+        "evaluate/label.py",
+        "at_starts(drawn, positions.span_starts).cpu()",
+        "drawn.cpu()",
+        "evaluate/test_evaluate.py::test_bits_that_tell_of_a_label_are_those_that_tokens_read",
+        package="pipelines",
+    ),
 ]

@@ -424,15 +424,15 @@ WRONG = [
     Wrong(
         "z of a prompt's span that its tokens do not weigh",
         "inference/prompt_spans.py",
-        " - (nll * inside).sum(1))",
-        ")",
+        "-mixture - (nll * inside[:, first:]).sum(1)",
+        "-mixture",
         "inference/test_spans.py::test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior",
     ),
     Wrong(
         "candidates of the encoder weighed as if the prior had proposed them",
         "inference/prompt_spans.py",
-        "p_z - torch.logaddexp(p_z, q_z) - ",
-        "-",
+        "-mixture - (nll",
+        "-(nll",
         "inference/test_spans.py::test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior",
     ),
     Wrong(
@@ -504,5 +504,19 @@ WRONG = [
         "return log(len(codes)) - torch.stack(log_p).logsumexp(0)",
         "return -torch.stack(log_p).logsumexp(0)",
         "inference/test_spans.py::test_bounds_and_filter_are_those_of_the_z_of_spans",
+    ),
+    Wrong(
+        "pinned bits weighed as if they had been drawn",
+        "inference/prompt_spans.py",
+        "torch.where(pinned, half, sampled_probability(o[rows, last]))",
+        "sampled_probability(o[rows, last])",
+        "inference/test_spans.py::test_bits_that_are_not_pinned_are_drawn_given_those_that_are",
+    ),
+    Wrong(
+        "a z read by several spans of a permuted text",
+        "inference/swap.py",
+        "permuted=codes[:, first].gather(1, order)[:, span],",
+        "permuted=codes.gather(1, torch.rand(codes.shape, generator=generator).argsort(1)),",
+        "inference/test_swap.py::test_z_of_several_tokens_are_permuted_whole",
     ),
 ]
