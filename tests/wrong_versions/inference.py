@@ -410,7 +410,7 @@ WRONG = [
     Wrong(
         "z permuted over texts in place of positions",
         "inference/swap.py",
-        "codes.gather(1, order)",
+        "codes[:, first].gather(1, order)[:, span]",
         "codes.gather(0, torch.rand(codes.shape, generator=generator).argsort(0))",
         "inference/test_swap.py::test_where_the_codes_of_each_source_come_from",
     ),
@@ -515,8 +515,8 @@ WRONG = [
     Wrong(
         "a z read by several spans of a permuted text",
         "inference/swap.py",
-        "permuted=codes[:, first].gather(1, order)[:, span],",
-        "permuted=codes.gather(1, torch.rand(codes.shape, generator=generator).argsort(1)),",
+        "codes[:, first].gather(1, order)[:, span]",
+        "codes.gather(1, torch.rand(codes.shape, generator=generator).argsort(1))",
         "inference/test_swap.py::test_z_of_several_tokens_are_permuted_whole",
     ),
 ]
