@@ -73,8 +73,16 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
     assert (encoded - expected).abs().max() < 1e-5 * expected.std()
 
 
-def test_a_killed_run_of_another_design_resumes_to_the_bit(workspace, monkeypatch):
-    design = DesignChanges(encoder=Encoder.separate, inject=Inject.memory, prior=Prior.learned)
+KILLED = {
+    "others": DesignChanges(encoder=Encoder.separate, inject=Inject.memory, prior=Prior.learned),
+    "spans": DesignChanges(
+        encoder=Encoder.separate, inject=Inject.embedding, per=Per.every, every=4
+    ),
+}
+
+
+@pytest.mark.parametrize("design", KILLED.values(), ids=[*KILLED])
+def test_a_killed_run_of_another_design_resumes_to_the_bit(workspace, monkeypatch, design):
     weights, rows = train_run(latent=design)
     assert "model.latent.encoder_blocks.1.ffn.down.weight" in weights
     shutil.rmtree("resume")
