@@ -4,10 +4,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ftmodel.model.latent_design import Per
 from pipelines.report.arms import Arm, families
 from pipelines.report.comparison import Comparison, contrast_bounds
 
-NAMES = {"latent_bits": "H", "latent.encoder_layers": "encoder blocks"}
+NAMES = {
+    "latent_bits": "H",
+    "latent.encoder_layers": "encoder blocks",
+    "latent.per": "a z per",
+    "latent.every": "a z every",
+}
 
 
 @dataclass(frozen=True)
@@ -23,9 +29,13 @@ class Designs:
 
 
 def in_words(arm: Arm) -> str:
-    """map linear, H 16"""
+    """map linear, H 16; a z every 8"""
     changes = arm.run.design_changes
-    words = [f"{NAMES.get(key, key.removeprefix('latent.'))} {changes[key]}" for key in changes]
+    words = [
+        f"{NAMES.get(key, key.removeprefix('latent.'))} {value}"
+        for key, value in changes.items()
+        if value != Per.every  # `every` says it
+    ]
     return ", ".join(words) or "its model's"
 
 

@@ -45,11 +45,21 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
     assert [c.verdict for c in group.others] == ["lower", "no difference"]
 
 
-def test_a_separate_encoder_in_words(tmp_path: Path) -> None:
-    design = {"encoder": "separate", "encoder_layers": 3}
-    arms = {"free": ARMS["free"], "separate": run(kappa=0.5, latent=design)}
+@pytest.mark.parametrize(
+    ("design", "words"),
+    [
+        (
+            {"encoder": "separate", "encoder_layers": 3},
+            "encoder separate, encoder blocks 3",
+        ),
+        ({"per": "sequence"}, "a z per sequence"),
+        ({"per": "every", "every": 8}, "a z every 8"),
+    ],
+)
+def test_designs_in_words(tmp_path: Path, design: dict[str, Any], words: str) -> None:
+    arms = {"free": ARMS["free"], "other": run(kappa=0.5, latent=design)}
     (group,) = seeded(tmp_path, arms, {name: BOUNDS["free"] for name in arms}).designs
-    assert in_words(group.others[0].arm) == "encoder separate, encoder blocks 3"
+    assert in_words(group.others[0].arm) == words
 
 
 def test_the_table_has_a_row_for_each(analysis: Analysis) -> None:
