@@ -12,6 +12,7 @@ from ftmodel.inference import filtering
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.fast_decoder import PlainDecoder
 from ftmodel.inference.filtering import filtering_bound, systematic, tokens_by_chunk
+from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.layers import LayerCache
 from ftmodel.model.objective import LN2
 from ftmodel.synthetic import coin_flip
@@ -165,7 +166,7 @@ class Planted:
     tokens so far, which it reads from its cache. Its encoder says nothing.
     """
 
-    config = SimpleNamespace(latent_bits=1, lower_blocks=0)
+    config = SimpleNamespace(latent_bits=1, lower_blocks=0, latent=LatentDesign())
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
@@ -178,7 +179,7 @@ class Planted:
         self.readout = SimpleNamespace(weight=torch.eye(symbols))
 
     def positions(self, start, length, device, documents=None, padding=None):
-        return None
+        return SimpleNamespace(span_starts=None)
 
     def new_cache(self, capacity):
         return [LayerCache(capacity)]
