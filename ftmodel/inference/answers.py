@@ -20,7 +20,6 @@ from torch import Tensor
 
 from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
 from ftmodel.model.layers import LayerCache
-from ftmodel.model.spans import at_starts
 from ftmodel.model.transformer import FreeTransformer
 
 READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, unless one answer has more
@@ -131,7 +130,6 @@ def score_answers(
             noise = draw.to(device)
             of_prompt = settled_noise(model, prompts, noise[:, :p], padding, (lower.x, o))
             r, codes = model.latent.sample(o, of_prompt)
-            codes = at_starts(codes, lower.positions.span_starts)
             rest = noise_of_new_tokens(model, noise[:, p : p + a - 1], codes, padding)
             hidden.append(lower.predict(r, rest))
     return read_out(model, hidden, answers[lower.mask], lengths)

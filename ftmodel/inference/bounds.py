@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftmodel.model.layers import Positions
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.product import product
 from ftmodel.model.transformer import FreeTransformer
@@ -88,6 +89,15 @@ def row_ids(inputs: Tensor) -> Tensor:
     return torch.arange(1, len(inputs) + 1, device=inputs.device)[:, None].expand_as(inputs)
 
 
+def lower_half(
+    model: FreeTransformer, inputs: Tensor, segment_ids: Tensor | None
+) -> tuple[Tensor, Positions, Tensor]:
+    """The lower half's activations (B, T, D), positions, and segment ids (B, T)."""
+    positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
+    ids = row_ids(inputs) if segment_ids is None else segment_ids
+    return model.lower(inputs, positions), positions, ids
+
+
 def sampled_probability(o: Tensor) -> Tensor:
     """q = sigmoid(o) as float32 noise can draw it, in float64, same shape as o: rounded up to a
     multiple of 2^-24, and never 0 or 1, so that P(noise < q) is exactly q and every z has a
@@ -145,9 +155,7 @@ def latent_bounds(
     """
     latent = model.latent
     assert latent is not None, "a baseline has no bound: its NLL is exact"
-    positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
-    ids = row_ids(inputs) if segment_ids is None else segment_ids
-    x = model.lower(inputs, positions)
+    x, positions, ids = lower_half(model, inputs, segment_ids)
     q = sampled_probability(model.encode(inputs, x, positions))  # P(bit = 1), (B, T, H)
 
     def nll(hidden: Tensor) -> Tensor:

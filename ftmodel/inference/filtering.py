@@ -40,8 +40,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ftmodel.inference.bounds import (
     log_density_ratio,
+    lower_half,
     prior_probability,
-    row_ids,
     sampled_probability,
     token_nll,
 )
@@ -154,8 +154,7 @@ def filtering_bound(
     """
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
     assert model.config.latent.per != Per.sequence, "one z a sequence leaves nothing to filter"
-    positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
-    x = model.lower(inputs, positions)
+    x, positions, ids = lower_half(model, inputs, segment_ids)
     o = model.encode(inputs, x, positions).flatten(0, 1) if proposal else None
     x = x.flatten(0, 1)  # (B · T, D)
     starts, begins = positions.span_starts, None  # (B · T,): whether a token draws a z
@@ -163,7 +162,7 @@ def filtering_bound(
         begins = is_start(starts).expand_as(inputs).flatten()
     noise = torch.stack([draw() for _ in range(particles)], dim=2).flatten(0, 1)  # (B · T, K, H)
     uniform = draw()[..., 0].flatten().double()
-    lengths, tokens = tokens_by_chunk(row_ids(inputs) if segment_ids is None else segment_ids)
+    lengths, tokens = tokens_by_chunk(ids)
     longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows
     tokens, index = tokens[longest], torch.arange(tokens.shape[1], device=x.device)
     active = (lengths[:, None] > index).sum(0)  # chunks that have a token there, (T',)

@@ -102,8 +102,8 @@ def settled_noise(
 def noise_of_new_tokens(
     model: FreeTransformer, noise: Tensor, codes: Tensor, padding: Tensor | None
 ) -> Tensor:
-    """Noise (B, N, H) by which all new tokens of a span have one z: that of the prompt, whose
-    ``codes`` are (B, P), if it begins there, else that which ``noise`` (B, N, H) gives its first.
+    """Noise (B, N, H) by which all new tokens of a span have one z: the one at the span's start, of
+    the prompt's ``codes`` (B, P), if it begins there, else that which ``noise`` (B, N, H) gives.
     """
     length = codes.shape[1] + noise.shape[1]
     starts = model.span_starts(length, codes.device, padding=padding)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ftmodel.inference.bounds import (
     importance_bound,
     log_density_ratio,
-    row_ids,
+    lower_half,
     sampled_probability,
     sums,
     token_nll,
@@ -48,12 +48,10 @@ def enumerated_nll(
     model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
 ) -> Tensor:
     """NLL (S,), exact; arguments as in ``latent_bounds``. The upper half runs 2^H times."""
-    latent, (_, length) = model.latent, inputs.shape
+    latent = model.latent
     assert latent is not None and enumerable(model.config)
     codes = torch.arange(1 << model.config.latent_bits, device=inputs.device)
-    positions = model.positions(0, length, inputs.device, segment_ids)
-    ids = row_ids(inputs) if segment_ids is None else segment_ids
-    x = model.lower(inputs, positions)
+    x, positions, ids = lower_half(model, inputs, segment_ids)
     log_p = []
     for r in latent.embed(codes):
         hidden = model.upper(x, r.expand_as(x), positions)
@@ -73,11 +71,9 @@ def sequence_bound(
     """An upper bound, in expectation, on the NLL: (S,) nats, float64, with K = ``samples``, each of
     which runs the upper half once; arguments as in ``latent_bounds``. A single one is the prior's.
     """
-    latent, (_, length) = model.latent, inputs.shape
+    latent = model.latent
     assert latent is not None and model.config.latent.per == Per.sequence
-    positions = model.positions(0, length, inputs.device, segment_ids)
-    ids = row_ids(inputs) if segment_ids is None else segment_ids
-    x = model.lower(inputs, positions)
+    x, positions, ids = lower_half(model, inputs, segment_ids)
     q = sampled_probability(model.encode(inputs, x, positions))
     half, share = torch.full_like(q, 0.5), samples // 2 / samples
     log_weights = []
@@ -100,9 +96,10 @@ def nll_bound(
     resample_below: float = 0.5,
     proposal: float | None = None,
 ) -> Tensor:
-    """The bound that a model is compared by, (S,): by a filter, of which the arguments are, or by
-    ``sequence_bound`` where there is one z a sequence. By default z are proposed by the prior, but
-    where several tokens read one z: measured in docs/measurement.md.
+    """The bound that a model is compared by, (S,): ``sequence_bound`` where there is one z a
+    sequence, else ``filtering_bound``, of which the arguments are. By default the prior proposes z;
+    where several tokens read one z, the encoder has a share of ``PROPOSAL_OF_SPANS``, which was
+    measured (docs/measurement.md).
     """
     common = model, inputs, targets, samples, draw, segment_ids
     if model.config.latent.per == Per.sequence:

@@ -24,6 +24,7 @@ def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
 
     The bits of z are independent, so the sum over H is the KL of z to its prior.
     """
+    # the order of terms is that in which autograd adds up the gradient of o, to the bit
     entropy = F.softplus(o) - o * (q := o.sigmoid())
     return (LN2 if prior is None else F.softplus(prior) - prior * q) - entropy
 

@@ -184,13 +184,12 @@ def nll_estimates(
     """Of independent filters (filters, chunks); or twice the NLL itself, where it can be had."""
     if enumerable(model.config):
         return enumerated_nll(model, inputs, targets, ids).expand(2, -1)
-    share, proposal = settings.resample_below, settings.proposal
-    return torch.stack(
-        [
-            nll_bound(model, inputs, targets, settings.particles, draw, ids, share, proposal)
-            for _ in range(settings.filters)
-        ]
-    )
+    common = model, inputs, targets, settings.particles, draw, ids
+    filters = [
+        nll_bound(*common, settings.resample_below, settings.proposal)
+        for _ in range(settings.filters)
+    ]
+    return torch.stack(filters)
 
 
 def per_document(parts: list[Sums], documents: list[int]) -> DocumentScores:

@@ -58,10 +58,10 @@ def continuations(
     source: LatentSource = FromPrior()
     if bits := model.config.latent_bits:
         of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
-        if model.config.latent.per != Per.token:
-            of_prompt = of_prompt[:, :0]
-        pinned = pinned_noise(z, bits)[:, None].expand(-1, len(prompt) + new, -1)
-        source = Noise(torch.cat((of_prompt, pinned), dim=1))
+        noise = pinned_noise(z, bits)[:, None].repeat(1, len(prompt) + new, 1)
+        if model.config.latent.per == Per.token:
+            noise[:, : len(prompt)] = of_prompt
+        source = Noise(noise)
     sequences = generate(
         model,
         prompt.expand(len(z), -1),

@@ -286,8 +286,8 @@ WRONG = [
     Wrong(
         "pins that the z of the prompt overrides",
         "evaluate/steering.py",
-        "of_prompt = of_prompt[:, :0]",
-        "pass",
+        "if model.config.latent.per == Per.token:",
+        "if True:",
         "evaluate/test_steering.py::test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on",
         package="pipelines",
     ),
