@@ -1,8 +1,8 @@
 """Path-star graphs (Bachmann & Nagarajan 2024, arXiv 2403.06963) with room to choose the arm first.
 
-A star has a start node and 3 arms of 3 nodes. A sequence is a countdown of 6 blanks, the 9 edges
-("source target |"), start, goal (the end of a uniformly chosen arm) and the arm's 3 nodes from the
-start to the goal:
+A star has a start node and arms of equal length, here 3 arms of 3 nodes. A sequence is a countdown
+of 6 blanks, the 9 edges ("source target |"), start, goal (the end of a uniformly chosen arm) and
+the arm's 3 nodes from the start to the goal:
 
     654321ab|fg|bc|hi|cd|ae|ij|ah|ef|agefg
 
@@ -23,7 +23,9 @@ Each blank is a symbol of its own: attention over equal tokens gives equal state
 neither say different things nor tell how many blanks are left.
 """
 
+from dataclasses import dataclass
 from math import lgamma, log
+from string import ascii_lowercase
 
 import torch
 from torch import Generator, Tensor
@@ -31,71 +33,90 @@ from torch.nn.functional import one_hot
 
 from ftmodel.synthetic.process import Process
 
-BLANKS = 6
-DEGREE = 3  # arms
-ARM = 3  # nodes of an arm, without the start
-LABELS = 12
-SYMBOLS = "abcdefghijkl654321|"  # a token id is an index into this string; labels are first
-BLANK, BAR = (SYMBOLS.index(c) for c in "6|")  # the first blank; the others follow it
-ROW = BLANKS + 3 * DEGREE * ARM + 2 + ARM
 
+@dataclass(frozen=True)
+class PathStar:
+    """Graphs of one size."""
 
-def sample_sequences(n: int, generator: Generator) -> Tensor:
-    """n sequences (n, 38) of token ids."""
-    edges = DEGREE * ARM
-    labels = torch.rand(n, LABELS, generator=generator).argsort(1)[:, : 1 + edges]
-    start, arms = labels[:, :1], labels[:, 1:].unflatten(1, (DEGREE, ARM))
-    sources = torch.cat((start[:, None].expand(-1, DEGREE, -1), arms[:, :, :-1]), dim=2)
-    order = torch.rand(n, edges, generator=generator).argsort(1)
-    pairs = torch.stack((sources, arms, torch.full_like(arms, BAR)), dim=-1).flatten(1, 2)
-    shuffled = pairs.gather(1, order[:, :, None].expand(-1, -1, 3)).flatten(1)
-    path = arms[torch.arange(n), torch.randint(DEGREE, (n,), generator=generator)]
-    blanks = BLANK + torch.arange(BLANKS)
-    return torch.cat((blanks.expand(n, -1), shuffled, start, path[:, -1:], path), dim=1)
+    degree: int  # arms
+    arm: int  # nodes of an arm, without the start
+    labels: int  # that nodes are drawn from, at most 26
+    blanks: int = 6  # at most 9
 
+    @property
+    def edges(self) -> int:
+        return self.degree * self.arm
 
-def exact_log_probability(sequences: Tensor) -> Tensor:
-    """log P(sequence) in nats, (n,), of sequences (n, 38); −inf for what is none of a path-star.
+    @property
+    def symbols(self) -> str:
+        """A token id is an index into this string; labels are first, blanks and '|' follow."""
+        countdown = "".join(str(left) for left in range(self.blanks, 0, -1))
+        return ascii_lowercase[: self.labels] + countdown + "|"
 
-    All sequences are equally probable. Of the equally likely ways to draw labels, order and goal,
-    as many give one sequence as there are orders of the arms, DEGREE!.
-    """
-    edges = DEGREE * ARM
-    draws = lgamma(LABELS + 1) - lgamma(LABELS - edges) + lgamma(edges + 1) + log(DEGREE)
-    log_p = torch.tensor(lgamma(DEGREE + 1) - draws, dtype=torch.float64)
-    return torch.where(is_path_star(sequences), log_p, -torch.inf)
+    @property
+    def row(self) -> int:
+        return self.blanks + 3 * self.edges + 2 + self.arm
 
+    def opening(self) -> Tensor:
+        """The blanks (blanks,)."""
+        return self.labels + torch.arange(self.blanks)
 
-def is_path_star(sequences: Tensor) -> Tensor:
-    """Whether a star's edges, its start, an arm's end and that arm stand there, (n,) booleans."""
-    n = len(sequences)
-    blanks, edges, query, path = sequences.split((BLANKS, 3 * DEGREE * ARM, 2, ARM), dim=1)
-    source, target, bar = edges.unflatten(1, (-1, 3)).unbind(2)  # (n, edges) each
-    nodes = torch.cat((source, target, query, path), dim=1)
-    fits = (blanks == BLANK + torch.arange(BLANKS)).all(1) & (bar == BAR).all(1)
-    fits &= (nodes < LABELS).all(1)
-    source, target, query, path = (t.clamp(max=LABELS - 1) for t in (source, target, query, path))
-    rows = torch.arange(n)
-    links = torch.zeros(n, LABELS, LABELS, dtype=torch.long)  # how often each edge stands there
-    links.index_put_((rows[:, None], source, target), torch.tensor(1), accumulate=True)
-    start, goal = query.unbind(1)
-    inner = links.sum(2).scatter(1, start[:, None], 0)  # edges that leave each other node
-    fits &= (inner <= 1).all(1)
-    depth = one_hot(start, LABELS)  # in how many ways each node is reached in k steps
-    reached = depth.clone()
-    for _ in range(ARM):
-        depth = (depth[:, :, None] * links).sum(1)
-        reached += depth
-        fits &= depth.sum(1) == DEGREE
-    walk = torch.cat((start[:, None], path), dim=1)
-    fits &= (links[rows[:, None], walk[:, :-1], walk[:, 1:]] == 1).all(1) & (path[:, -1] == goal)
-    return fits & (reached <= 1).all(1)
+    def sample(self, n: int, generator: Generator) -> Tensor:
+        """n sequences (n, row) of token ids."""
+        labels = torch.rand(n, self.labels, generator=generator).argsort(1)[:, : 1 + self.edges]
+        start, arms = labels[:, :1], labels[:, 1:].unflatten(1, (self.degree, self.arm))
+        sources = torch.cat((start[:, None].expand(-1, self.degree, -1), arms[:, :, :-1]), dim=2)
+        order = torch.rand(n, self.edges, generator=generator).argsort(1)
+        bars = torch.full_like(arms, self.labels + self.blanks)
+        pairs = torch.stack((sources, arms, bars), dim=-1).flatten(1, 2)
+        shuffled = pairs.gather(1, order[:, :, None].expand(-1, -1, 3)).flatten(1)
+        path = arms[torch.arange(n), torch.randint(self.degree, (n,), generator=generator)]
+        return torch.cat((self.opening().expand(n, -1), shuffled, start, path[:, -1:], path), dim=1)
 
+    def log_probability(self, sequences: Tensor) -> Tensor:
+        """log P(sequence) in nats, (n,), of sequences (n, row); −inf for what is none of these.
 
-PROCESS = Process(
-    symbols=tuple(SYMBOLS),
-    separator="",
-    row=ROW,
-    sample=sample_sequences,
-    log_probability=exact_log_probability,
-)
+        All sequences are equally probable. Of the equally likely ways to draw labels, order and
+        goal, as many give one sequence as there are orders of the arms, degree!.
+        """
+        draws = lgamma(self.labels + 1) - lgamma(self.labels - self.edges)
+        draws += lgamma(self.edges + 1) + log(self.degree)
+        log_p = torch.tensor(lgamma(self.degree + 1) - draws, dtype=torch.float64)
+        return torch.where(self.is_path_star(sequences), log_p, -torch.inf)
+
+    def is_path_star(self, sequences: Tensor) -> Tensor:
+        """Whether a star, its start, an arm's end and that arm stand there, (n,) booleans."""
+        n, bar_id = len(sequences), self.labels + self.blanks
+        parts = (self.blanks, 3 * self.edges, 2, self.arm)
+        blanks, edges, query, path = sequences.split(parts, dim=1)
+        source, target, bar = edges.unflatten(1, (-1, 3)).unbind(2)  # (n, edges) each
+        nodes = torch.cat((source, target, query, path), dim=1)
+        fits = (blanks == self.opening()).all(1) & (bar == bar_id).all(1)
+        fits &= (nodes < self.labels).all(1)
+        last = self.labels - 1
+        source, target, query, path = (t.clamp(max=last) for t in (source, target, query, path))
+        rows = torch.arange(n)
+        links = torch.zeros(n, self.labels, self.labels, dtype=torch.long)  # how often each edge
+        links.index_put_((rows[:, None], source, target), torch.tensor(1), accumulate=True)
+        start, goal = query.unbind(1)
+        inner = links.sum(2).scatter(1, start[:, None], 0)  # edges that leave each other node
+        fits &= (inner <= 1).all(1)
+        depth = one_hot(start, self.labels)  # in how many ways each node is reached in k steps
+        reached = depth.clone()
+        for _ in range(self.arm):
+            depth = (depth[:, :, None] * links).sum(1)
+            reached += depth
+            fits &= depth.sum(1) == self.degree
+        walk = torch.cat((start[:, None], path), dim=1)
+        steps = links[rows[:, None], walk[:, :-1], walk[:, 1:]]
+        fits &= (steps == 1).all(1) & (path[:, -1] == goal)
+        return fits & (reached <= 1).all(1)
+
+    def process(self) -> Process:
+        return Process(
+            symbols=tuple(self.symbols),
+            separator="",
+            row=self.row,
+            sample=self.sample,
+            log_probability=self.log_probability,
+        )

@@ -1,14 +1,17 @@
 """The synthetic processes by name, as a data file's ``source`` gives it.
 
-A new process is a module with a ``PROCESS``, and its line here.
+A new process is a module with a ``PROCESS``, and its line here; one of several sizes has a line for
+each.
 """
 
-from ftmodel.synthetic import coin_flip, factors, path_star, reviews, target_task
+from ftmodel.synthetic import coin_flip, factors, reviews, target_task
+from ftmodel.synthetic.path_star import PathStar
 
 PROCESSES = {
     "target": target_task.PROCESS,
     "coin": coin_flip.PROCESS,
     "reviews": reviews.PROCESS,
-    "path_star": path_star.PROCESS,
+    "path_star": PathStar(degree=3, arm=3, labels=12).process(),
+    "path_star_2": PathStar(degree=2, arm=3, labels=8).process(),
     "factors": factors.PROCESS,
 }

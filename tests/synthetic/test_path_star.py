@@ -7,9 +7,9 @@ from math import factorial, log2
 import pytest
 import torch
 
-from ftmodel.synthetic import path_star
-from ftmodel.synthetic.path_star import ROW, SYMBOLS, exact_log_probability, sample_sequences
+from ftmodel.synthetic.path_star import PathStar
 
+FULL = PathStar(degree=3, arm=3, labels=12)
 STAR = ["ab", "bc", "cd", "ae", "ef", "fg", "ah", "hi", "ij"]
 
 
@@ -18,15 +18,7 @@ def text(edges=STAR, end="adbcd"):
 
 
 def tokens(*texts):
-    return torch.tensor([[SYMBOLS.index(c) for c in t] for t in texts])
-
-
-def shrink(monkeypatch, degree, arm, labels):
-    """The process with other sizes, one blank and no further symbol."""
-    sizes = {"BLANKS": 1, "DEGREE": degree, "ARM": arm, "LABELS": labels}
-    symbols = {"BLANK": labels, "BAR": labels + 1}
-    for name, value in (sizes | symbols).items():
-        monkeypatch.setattr(path_star, name, value)
+    return torch.tensor([[FULL.symbols.index(c) for c in t] for t in texts])
 
 
 def all_draws(degree, arm, labels):
@@ -43,12 +35,13 @@ def all_draws(degree, arm, labels):
 
 
 def test_sampled_sequences_are_stars_with_their_paths(rng):
-    for row in sample_sequences(200, rng):
-        line = path_star.PROCESS.text(row)
+    process = FULL.process()
+    for row in process.sample(200, rng):
+        line = process.text(row)
         edges, end = line[6:].split("|")[:-1], line[-5:]
         parent = {target: source for source, target in edges}
         start, goal = end[:2]
-        assert len(line) == ROW and line[:6] == "654321"
+        assert len(line) == process.row == 38 and line[:6] == "654321"
         assert len(edges) == len(parent) == 9 and len({*parent, *parent.values()}) == 10
         assert Counter(parent.values())[start] == 3 and max(Counter(parent.values()).values()) == 3
         assert goal == end[4] and goal not in parent.values()
@@ -58,43 +51,41 @@ def test_sampled_sequences_are_stars_with_their_paths(rng):
 def test_a_sequence_has_45_bits():
     """10 of 12 labels, 9 edges in any order, arms that have none, and one of 3 goals."""
     count = factorial(12) // factorial(2) * factorial(9) // factorial(3) * 3
-    assert exact_log_probability(tokens(text())).exp().item() == pytest.approx(1 / count, rel=1e-9)
+    assert FULL.log_probability(tokens(text())).exp().item() == pytest.approx(1 / count, rel=1e-9)
     assert log2(count) == pytest.approx(45.31, abs=0.01)
 
 
 @pytest.mark.parametrize("sizes", [(2, 1, 3), (2, 2, 5), (1, 3, 4), (3, 1, 5)])
-def test_log_probability_counts_the_draws_of_a_sequence(sizes, monkeypatch):
-    shrink(monkeypatch, *sizes)
+def test_log_probability_counts_the_draws_of_a_sequence(sizes):
     draws = Counter(all_draws(*sizes))
     expected = [count / draws.total() for count in draws.values()]
-    actual = exact_log_probability(torch.tensor(list(draws))).exp()
+    actual = PathStar(*sizes, blanks=1).log_probability(torch.tensor(list(draws))).exp()
     assert actual.tolist() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("sizes", "nodes"), [((2, 1, 3), 7), ((1, 2, 3), 8)])
-def test_probabilities_of_all_sequences_sum_to_one(sizes, nodes, monkeypatch):
+def test_probabilities_of_all_sequences_sum_to_one(sizes, nodes):
     """Every string over all symbols: the first is given, the bars are left in place but tried."""
-    shrink(monkeypatch, *sizes)
+    star = PathStar(*sizes, blanks=1)
     blank, bar = sizes[2], sizes[2] + 1
     rows = torch.tensor(list(product(range(sizes[2] + 2), repeat=nodes)))
     fixed = torch.full((len(rows), 1), bar)
     parts = (torch.full_like(fixed, blank), rows[:, :2], fixed, rows[:, 2:4], fixed, rows[:, 4:])
     rows = torch.cat(parts, dim=1)
-    assert exact_log_probability(rows).exp().sum().item() == pytest.approx(1, rel=1e-9)
+    assert star.log_probability(rows).exp().sum().item() == pytest.approx(1, rel=1e-9)
     for place in (0, 3, 6):
         other = rows[::7].clone()
         other[:, place] = 0
-        assert exact_log_probability(other).exp().sum() == 0
+        assert star.log_probability(other).exp().sum() == 0
 
 
-def test_samples_are_as_frequent_as_probable(rng, monkeypatch):
+def test_samples_are_as_frequent_as_probable(rng):
     """χ² over the 12 sequences of a star with two arms of one node; 31.3 is the 0.999 quantile at
     11 degrees.
     """
-    shrink(monkeypatch, 2, 1, 3)
-    n = 4800
-    counts = Counter(map(tuple, sample_sequences(n, rng).tolist()))
-    expected = n * exact_log_probability(torch.tensor(list(counts))).exp()
+    n, star = 4800, PathStar(2, 1, 3, blanks=1)
+    counts = Counter(map(tuple, star.sample(n, rng).tolist()))
+    expected = n * star.log_probability(torch.tensor(list(counts))).exp()
     observed = torch.tensor(list(counts.values()))
     assert len(counts) == 12 and expected.sum().item() == pytest.approx(n)
     assert ((observed - expected) ** 2 / expected).sum() < 31.3
@@ -103,7 +94,7 @@ def test_samples_are_as_frequent_as_probable(rng, monkeypatch):
 def test_the_goal_is_the_end_of_any_arm(rng, monkeypatch):
     """Left in the order of the draw, the edges show which arm it is: within 4 standard errors."""
     monkeypatch.setattr(torch.Tensor, "argsort", lambda x, _: torch.arange(x.shape[1]).expand_as(x))
-    goals = sample_sequences(3000, rng)[:, -4]
+    goals = FULL.sample(3000, rng)[:, -4]
     shares = goals.bincount(minlength=12)[[3, 6, 9]] / 3000
     assert shares.tolist() == pytest.approx([1 / 3] * 3, abs=4 * (2 / 9 / 3000) ** 0.5)
 
@@ -111,7 +102,7 @@ def test_the_goal_is_the_end_of_any_arm(rng, monkeypatch):
 def test_labels_goals_and_places_of_edges_are_uniform(rng):
     """χ² of the full process; 31.3 and 26.1 are 0.999 quantiles at 11 and 8 degrees."""
     n = 4800
-    rows = sample_sequences(n, rng)
+    rows = FULL.sample(n, rng)
     edges = rows[:, 6:33].unflatten(1, (9, 3))[:, :, 1]
     place = (edges == rows[:, -4:-3]).long().argmax(1)  # of the edge to the goal
     for values, kinds, most in ((rows[:, -5], 12, 31.3), (rows[:, -4], 12, 31.3), (place, 9, 26.1)):
@@ -165,4 +156,4 @@ def test_labels_goals_and_places_of_edges_are_uniform(rng):
     ],
 )
 def test_impossible_sequences_have_no_probability(wrong):
-    assert exact_log_probability(tokens(wrong)).item() == -torch.inf
+    assert FULL.log_probability(tokens(wrong)).item() == -torch.inf

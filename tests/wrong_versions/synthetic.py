@@ -20,14 +20,14 @@ WRONG = [
     Wrong(
         "the goal of a path-star always at the end of the first arm",
         "synthetic/path_star.py",
-        "torch.randint(DEGREE, (n,), generator=generator)",
+        "torch.randint(self.degree, (n,), generator=generator)",
         "torch.zeros(n, dtype=torch.long)",
         "synthetic/test_path_star.py::test_the_goal_is_the_end_of_any_arm",
     ),
     Wrong(
         "arms of a path-star counted as if they had an order",
         "synthetic/path_star.py",
-        "torch.tensor(lgamma(DEGREE + 1) - draws",
+        "torch.tensor(lgamma(self.degree + 1) - draws",
         "torch.tensor(-draws",
         "synthetic/test_path_star.py::test_log_probability_counts_the_draws_of_a_sequence",
     ),
@@ -35,7 +35,7 @@ WRONG = [
         "forked arms of a path-star admitted",
         "synthetic/path_star.py",
         "fits &= (inner <= 1).all(1)",
-        "fits &= (inner <= ARM).all(1)",
+        "fits &= (inner <= self.arm).all(1)",
         "synthetic/test_path_star.py::test_impossible_sequences_have_no_probability",
     ),
     Wrong(
