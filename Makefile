@@ -1,9 +1,10 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
 #              JOBS=2 runs two stages side by side (by default as many as pay), JOBS=ray on Ray;
 #              another one in this folder is waited for, unless WAIT=0
-# make check   make lint: formatter, linter, types; and fast tests
+# make check   make lint: formatter, linter, types; and make test
 # make doctor  what this machine lacks, and what that costs
-# make test    all tests but those of make test-cluster, on Ray
+# make test    all tests but those of make test-slow, which train, start servers or try wrong versions
+#              of our code, and of make test-cluster, on Ray
 # make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
 #              some of them: MUTANTS='KL encoder'
 # make ui      MLflow, on this machine only  make format  apply the formatter
@@ -27,7 +28,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro doctor check lint test test-fast test-cluster mutants format ui plots experiments \
+.PHONY: repro doctor check lint test test-slow test-cluster mutants format ui plots experiments \
 	bench gpu
 
 repro: .venv/installed
@@ -38,7 +39,7 @@ doctor: .venv/installed
 	@python -m pipelines.doctor
 
 check:
-	@$(MAKE) --jobs=2 lint test-fast # mypy has one process
+	@$(MAKE) --jobs=2 lint test # mypy has one process
 
 lint: .venv/installed-dev
 	ruff format --check .
@@ -46,10 +47,10 @@ lint: .venv/installed-dev
 	mypy
 
 test: .venv/installed-dev
-	$(TESTS) -m "not cluster"
-
-test-fast: .venv/installed-dev
 	$(TESTS) -m "not slow and not cluster"
+
+test-slow: .venv/installed-dev
+	$(TESTS) -m "slow and not cluster"
 
 test-cluster: .venv/installed-dev # in one process, which has one cluster for all of them
 	pytest -m cluster

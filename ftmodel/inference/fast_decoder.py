@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ftmodel.inference.weights import RoundedWeights, matrix
+from ftmodel.model.latent_design import Per
 from ftmodel.model.layers import Block, LayerCache, one_by_one, rope_table
+from ftmodel.model.spans import kept
 from ftmodel.model.transformer import FreeTransformer
 
 BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's attention, on a CPU
@@ -133,10 +135,12 @@ class FastDecoder:
         cache: Sequence[LayerCache],
         padding: Tensor | None = None,
         rounded: RoundedWeights | None = None,
+        codes: Tensor | None = None,
     ) -> None:
         """``cache``: filled by a forward pass over the first tokens of B rows, at least from the
         injection on, if ``read`` is not called; ``padding`` (B,) as in ``FreeTransformer.forward``;
-        ``rounded``: this model's weights.
+        ``rounded``: this model's weights; ``codes`` (B,): z of the last of these tokens, for a next
+        one that keeps it.
         """
         assert cache[-1].keys is not None, "an empty cache: the first tokens go through the model"
         rows, _, capacity, _ = cache[-1].keys.shape
@@ -149,6 +153,7 @@ class FastDecoder:
             zeros = torch.zeros_like(unread, dtype=embedding.dtype)
             self.mask = zeros.masked_fill_(unread, -torch.inf)[:, None, None]
         self.model, self.embedding = model, embedding
+        self.codes = codes
         self.gain = model.norm.weight * sqrt(config.d_model)
         # the residual stream, and below it, for the block that reads z, the same with r injected,
         # or r alone as memory
@@ -166,16 +171,15 @@ class FastDecoder:
 
     def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
         """Read tokens (B,) with z of the prior, drawn with ``noise`` (B, H) as by ``Latent.draw``,
-        None for a baseline; returns hidden (B, D), as in ``Output``. A recurrent prior needs that
-        of the token ``before``.
+        or kept where it is NaN; None for a baseline; returns hidden (B, D), as in ``Output``. A
+        recurrent prior needs that of the token ``before``.
         """
         rope, mask = self.rope[self.position], self.readable()
         torch.index_select(self.embedding, 0, tokens, out=self.x.x)
         for block in self.lower:
             block.read(self.x, self.x, rope, mask)
-        latent = self.model.latent
-        codes = None if latent is None or noise is None else latent.draw(noise, self.x.x, before)
-        return self.upper(self.x.x, codes)
+        self.codes = next_codes(self.model, noise, self.x.x, before, self.codes)
+        return self.upper(self.x.x, self.codes)
 
     def readable(self) -> Tensor | None:
         """The mask of the keys up to the next position."""
@@ -217,19 +221,20 @@ class PlainDecoder:
     """
 
     def __init__(
-        self, model: FreeTransformer, cache: list[LayerCache], padding: Tensor | None = None
+        self,
+        model: FreeTransformer,
+        cache: list[LayerCache],
+        padding: Tensor | None = None,
+        codes: Tensor | None = None,
     ) -> None:
-        self.model, self.cache, self.padding = model, cache, padding
+        self.model, self.cache, self.padding, self.codes = model, cache, padding, codes
 
     def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
-        out = self.model(
-            tokens[:, None],
-            cache=self.cache,
-            padding=self.padding,
-            prior_noise=None if noise is None else noise[:, None],
-            before=before,
-        )
-        return out.hidden[:, 0]
+        start = self.cache[-1].length
+        positions = self.model.positions(start, 1, tokens.device, padding=self.padding)
+        x = self.model.lower(tokens[:, None], positions, self.cache)[:, 0]
+        self.codes = next_codes(self.model, noise, x, before, self.codes)
+        return self.upper(x, self.codes)
 
     def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
         start = self.cache[-1].length
@@ -245,11 +250,30 @@ class PlainDecoder:
         return self.model.logits(hidden)
 
 
+def next_codes(
+    model: FreeTransformer,
+    noise: Tensor | None,
+    x: Tensor,
+    before: Tensor | None,
+    codes: Tensor | None,
+) -> Tensor | None:
+    """z (B,) of the next token, of which the lower half's activations are x (B, D), after one with
+    z = ``codes`` (B,); ``noise`` and ``before`` as in ``FastDecoder.read``.
+    """
+    if model.latent is None or noise is None:
+        return None
+    drawn = model.latent.draw(noise, x, before)
+    if model.config.latent.per == Per.token:
+        return drawn
+    return kept(drawn[:, None], noise[:, None], codes)[:, 0]
+
+
 def decoder(
     model: FreeTransformer,
     cache: list[LayerCache],
     padding: Tensor | None = None,
     rounded: RoundedWeights | None = None,
+    codes: Tensor | None = None,
 ) -> FastDecoder | PlainDecoder:
     """The fastest decoder that can run the model: see FastDecoder's needs.
 
@@ -262,5 +286,7 @@ def decoder(
     if rounded and not (fast and rounded.model is model):
         raise ValueError("rounded weights need a decoder in float32 of the model that they are of")
     return (
-        FastDecoder(model, cache, padding, rounded) if fast else PlainDecoder(model, cache, padding)
+        FastDecoder(model, cache, padding, rounded, codes)
+        if fast
+        else PlainDecoder(model, cache, padding, codes)
     )

@@ -176,7 +176,11 @@ def filtering_bound(
         at = tokens[:n, t]
         logits = None if o is None else o[at]
         new, log_ratio = propose(model.latent, x[at], hidden[:n], noise[at], logits, proposal)
-        z = new if begins is None else torch.where(begins[at][:, None], new, z[:n])
+        if begins is None:
+            z = new
+        else:
+            here = begins[at][:, None]
+            z, log_ratio = torch.where(here, new, z[:n]), log_ratio * here
         hidden = cloud.read(x[at], z)
         target = targets.flatten()[at][:, None].expand(-1, particles)
         log_weights = log_weights[:n] + log_ratio - token_nll(model, hidden, target)

@@ -5,7 +5,7 @@ Shapes: B sequences, P prompt tokens, N new tokens, H latent bits.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import torch
 from torch import Generator, Tensor
@@ -33,10 +33,11 @@ class ActiveRows:
     noise: Tensor | None  # (N, b, H), of z
     draws: Tensor | None  # (N, b), of tokens
     rounded: RoundedWeights | None
+    codes: InitVar[Tensor | None] = None  # (b,), z of the last token read
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, codes: Tensor | None) -> None:
         self.decoder: FastDecoder | PlainDecoder = decoder(
-            self.model, self.cache, self.padding, self.rounded
+            self.model, self.cache, self.padding, self.rounded, codes
         )
 
     def select(self, rows: Tensor, index: Tensor) -> "ActiveRows":
@@ -44,7 +45,8 @@ class ActiveRows:
         noise, draws = (None if x is None else x[:, rows] for x in (self.noise, self.draws))
         padding = None if self.padding is None else self.padding[rows]
         cache = [layer.select(rows, layer.capacity) for layer in self.cache]
-        return ActiveRows(self.model, index, cache, padding, noise, draws, self.rounded)
+        codes = None if self.decoder.codes is None else self.decoder.codes[rows]
+        return ActiveRows(self.model, index, cache, padding, noise, draws, self.rounded, codes)
 
 
 @torch.inference_mode()

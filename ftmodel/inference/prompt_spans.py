@@ -20,9 +20,14 @@ Shapes: B rows, P prompt tokens, N new tokens, H latent bits, D model width, C c
 import torch
 from torch import Tensor
 
-from ftmodel.inference.bounds import log_density_ratio, sampled_probability, token_nll
+from ftmodel.inference.bounds import (
+    log_density_ratio,
+    prior_probability,
+    sampled_probability,
+    token_nll,
+)
 from ftmodel.model.mapper import pack_bits, pinned_noise
-from ftmodel.model.spans import at_starts
+from ftmodel.model.spans import at_starts, noise_at_starts
 from ftmodel.model.transformer import FreeTransformer
 
 CANDIDATES = 16
@@ -69,25 +74,29 @@ def settled_noise(
         x = model.lower(prompt, positions)
         encoded = x, model.encode(prompt, x, positions)
     x, o = encoded
-    rows = torch.arange(len(prompt), device=prompt.device)
+    rows, index = (torch.arange(n, device=prompt.device) for n in prompt.shape)
     last = starts[:, -1].expand(len(prompt))
-    inside = torch.arange(prompt.shape[1] - 1, device=prompt.device) >= last[:, None]  # (B, P − 1)
+    inside = index[:-1] >= last[:, None]  # (B, P − 1)
     own = noise[rows, last]
     pinned = is_pinned(own)
     if pinned.all():
         return noise
-    half = torch.full_like(own, 0.5, dtype=torch.float64)
-    q = torch.where(pinned, half, sampled_probability(o[rows, last]))  # no choice, no weight
     first = int(last.min())
+    hidden = x  # of the decoder, which only a recurrent prior reads
+    if model.latent.recurrent:
+        hidden = model.upper(x, model.latent.sample(o, noise)[0], positions)
+    real = None if padding is None else (index >= padding[:, None]).long()
+    p = prior_probability(model.prior_logits(x, hidden, real), x).expand_as(o)[rows, last]
+    q = torch.where(pinned, p, sampled_probability(o[rows, last]))  # no choice, no weight
 
     candidates, log_weights = [], []
     for c, uniform in enumerate(candidate_noise(own)):
-        bits = uniform < (q if c % 2 else half)
+        bits = uniform < (q if c % 2 else p)
         candidates.append(pinned_noise(pack_bits(bits), bits.shape[-1]))
         given = noise.index_put((rows, last), candidates[-1])
         hidden = model.upper(x, model.latent.sample(o, given)[0], positions)
         nll = token_nll(model, hidden[:, first:-1], prompt[:, first + 1 :]).double()
-        mixture = (1 + log_density_ratio(bits, q, half).exp()).log()  # (p + q) / p
+        mixture = (1 + log_density_ratio(bits, q, p).exp()).log()  # (p + q) / p
         log_weights.append(-mixture - (nll * inside[:, first:]).sum(1))
     shares = torch.stack(log_weights, dim=1).softmax(1).cumsum(1)  # (B, C)
     # by the noise of the next token, which reads no z of its own; without one, no token weighs the
@@ -102,12 +111,15 @@ def settled_noise(
 def noise_of_new_tokens(
     model: FreeTransformer, noise: Tensor, codes: Tensor, padding: Tensor | None
 ) -> Tensor:
-    """Noise (B, N, H) by which all new tokens of a span have one z: the one at the span's start, of
-    the prompt's ``codes`` (B, P), if it begins there, else that which ``noise`` (B, N, H) gives.
+    """Noise (B, N, H) by which all new tokens of a span have one z: that of the prompt's ``codes``
+    (B, P), if the span begins there, else the one that ``noise`` (B, N, H) draws at its start, and
+    NaN for the others.
     """
     length = codes.shape[1] + noise.shape[1]
     starts = model.span_starts(length, codes.device, padding=padding)
     if starts is None:
         return noise
     every = torch.cat((pinned_noise(codes, noise.shape[-1]), noise), dim=1)
-    return at_starts(every, starts)[:, codes.shape[1] :]
+    in_prompt = (starts < codes.shape[1])[..., None]
+    of_spans = torch.where(in_prompt, at_starts(every, starts), noise_at_starts(every, starts))
+    return of_spans[:, codes.shape[1] :]

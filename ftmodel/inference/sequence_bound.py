@@ -1,6 +1,6 @@
 """The NLL of a model with one z a sequence, exact or bounded from above, per chunk, in nats.
 
-p(x) = 2^-H Σ_z p(x | z) is summed as it is written where H is small. Else it is estimated by
+p(x) = Σ_z p(x | z) p(z) is summed as it is written where H is small. Else it is estimated by
 importance sampling, every second z proposed by the encoder and the others by the prior, and all of
 them weighed by the mixture of both,
 
@@ -23,6 +23,7 @@ from ftmodel.inference.bounds import (
     importance_bound,
     log_density_ratio,
     lower_half,
+    prior_probability,
     sampled_probability,
     sums,
     token_nll,
@@ -30,7 +31,7 @@ from ftmodel.inference.bounds import (
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent_design import Per
-from ftmodel.model.mapper import pack_bits
+from ftmodel.model.mapper import bit_table, pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
 MOST_ENUMERATED = 8  # bits of a z of which every value is taken
@@ -50,13 +51,23 @@ def enumerated_nll(
     """NLL (S,), exact; arguments as in ``latent_bounds``. The upper half runs 2^H times."""
     latent = model.latent
     assert latent is not None and enumerable(model.config)
-    codes = torch.arange(1 << model.config.latent_bits, device=inputs.device)
+    bits = bit_table(model.config.latent_bits, inputs.device).bool()
     x, positions, ids = lower_half(model, inputs, segment_ids)
-    log_p = []
-    for r in latent.embed(codes):
+    p = prior_of_sequences(model, x, segment_ids)
+    half, log_p = torch.full_like(p, 0.5), []
+    for z, r in zip(bits, latent.embed(pack_bits(bits)), strict=True):
         hidden = model.upper(x, r.expand_as(x), positions)
-        log_p.append(-sums(token_nll(model, hidden, targets), ids))
-    return log(len(codes)) - torch.stack(log_p).logsumexp(0)
+        ratio = sums(log_density_ratio(z, p, half).expand_as(ids), ids)  # log p(z) 2^H
+        log_p.append(ratio - sums(token_nll(model, hidden, targets), ids))
+    return log(len(bits)) - torch.stack(log_p).logsumexp(0)
+
+
+def prior_of_sequences(model: FreeTransformer, x: Tensor, segment_ids: Tensor | None) -> Tensor:
+    """P(bit = 1) under the prior in float64, (B, T, H) or (1,), given the lower half's x (B, T, D);
+    no prior of one z a sequence reads an earlier z.
+    """
+    assert model.latent is not None and not model.latent.recurrent
+    return prior_probability(model.prior_logits(x, x, segment_ids), x)
 
 
 @torch.inference_mode()
@@ -75,12 +86,12 @@ def sequence_bound(
     assert latent is not None and model.config.latent.per == Per.sequence
     x, positions, ids = lower_half(model, inputs, segment_ids)
     q = sampled_probability(model.encode(inputs, x, positions))
-    half, share = torch.full_like(q, 0.5), samples // 2 / samples
-    log_weights = []
+    p = prior_of_sequences(model, x, segment_ids)
+    share, log_weights = samples // 2 / samples, []
     for k in range(samples):
-        bits = draw() < (q if k % 2 else half)
+        bits = draw() < (q if k % 2 else p)
         hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
-        log_q = -sums(log_density_ratio(bits, half, q), ids)  # log q(z | x) / p(z)
+        log_q = -sums(log_density_ratio(bits, p, q), ids)  # log q(z | x) / p(z)
         mixture = (share * log_q.exp() + 1 - share).log()
         log_weights.append(-mixture - sums(token_nll(model, hidden, targets), ids))
     return importance_bound(torch.stack(log_weights), samples)

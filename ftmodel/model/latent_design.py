@@ -124,10 +124,8 @@ class LatentDesign:
             raise ValueError(f"every: {self.every}, but there is one z per {self.per}")
         if self.every is not None and self.every < 2:
             raise ValueError(f"every: {self.every} must be at least 2; 1 is per: token")
-        if self.per != Per.token and self.prior != Prior.uniform:
-            raise ValueError(
-                f"prior: {self.prior}, but one z for several tokens has only the uniform prior"
-            )
+        if self.per == Per.sequence and self.prior == Prior.recurrent:
+            raise ValueError("prior: recurrent, but one z a sequence has none before it")
 
 
 KINDS: dict[str, type[StrEnum]] = {

@@ -5,7 +5,8 @@ are read by nothing, and their posterior is the prior: they have no KL and weigh
 or a bound over all z is one over those that are read.
 
 ``starts`` (B or 1, T) is the index of the first token of each token's span, None where each token
-reads its own z.
+reads its own z. Where z is drawn from the prior token by token, noise that is NaN draws none: the
+token keeps the z of the one before it.
 
 Shapes: B batch, T positions, … any further dimensions.
 """
@@ -51,6 +52,21 @@ def at_starts(values: Tensor, starts: Tensor | None) -> Tensor:
 def is_start(starts: Tensor) -> Tensor:
     """Whether each token is the first of its span, (B or 1, T)."""
     return starts == torch.arange(starts.shape[1], device=starts.device)
+
+
+def noise_at_starts(noise: Tensor, starts: Tensor | None) -> Tensor:
+    """``noise`` (B, T, H), NaN but at the start of each span."""
+    return noise if starts is None else noise.masked_fill(~is_start(starts)[..., None], torch.nan)
+
+
+def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
+    """z (B, T) of tokens for which ``noise`` (B, T, H) drew ``codes`` (B, T), or none where it is
+    NaN; ``last`` (B,) is the z of the token before the first, which needs it if it draws none.
+    """
+    keeps = noise[..., 0].isnan()
+    index = torch.arange(codes.shape[1], device=codes.device) * ~keeps
+    z = codes.gather(1, index.cummax(1).values)
+    return z if last is None else torch.where(keeps.cumprod(1).bool(), last[:, None], z)
 
 
 def mean_over_spans(kl: Tensor, starts: Tensor | None) -> Tensor:

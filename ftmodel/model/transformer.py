@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent import Latent
-from ftmodel.model.latent_design import STREAM, Encoder, Inject
+from ftmodel.model.latent_design import STREAM, Encoder, Inject, Per
 from ftmodel.model.layers import (
     Block,
     LayerCache,
@@ -21,7 +21,7 @@ from ftmodel.model.layers import (
     within_documents,
 )
 from ftmodel.model.product import Linear
-from ftmodel.model.spans import at_starts, is_start, span_starts
+from ftmodel.model.spans import at_starts, is_start, kept, noise_at_starts, span_starts
 
 
 @dataclass
@@ -159,7 +159,8 @@ class FreeTransformer(nn.Module):
         [0, 1) (training, prefill), or drawn from its prior with such ``prior_noise`` (generation),
         or given as ``codes`` (B, T). A baseline takes none of them. After a cache a recurrent prior
         needs ``before`` (B, D), ``Output.hidden`` of the last token that was read. Tokens that read
-        one z read the first one's; after a cache all of them must be given the same.
+        one z read the first one's; after a cache ``codes`` must be the same for all of them, and
+        ``prior_noise`` NaN for those that keep the z before.
 
         Raises ValueError if ``documents`` is given with ``cache`` or ``padding``: their rows are of
         one document.
@@ -209,11 +210,16 @@ class FreeTransformer(nn.Module):
         self, x: Tensor, hidden: Tensor, documents: Tensor | None = None
     ) -> Tensor | None:
         """Logits (B, T, H) of the bits of z under the prior, None for the uniform one, given the
-        lower half's activations x and ``Output.hidden`` under the z before, both (B, T, D).
+        lower half's activations x and ``Output.hidden`` under the z before, both (B, T, D). As
+        those of the encoder they are 0 for z that nothing reads.
         """
         assert self.latent is not None
-        recurrent = self.latent.recurrent
-        return self.latent.prior_logits(x, token_before(hidden, documents) if recurrent else None)
+        before = token_before(hidden, documents) if self.latent.recurrent else None
+        logits = self.latent.prior_logits(x, before)
+        starts = self.span_starts(x.shape[1], x.device, documents)
+        if logits is None or starts is None:
+            return logits
+        return logits * is_start(starts)[..., None]
 
     def inject(self, n: int, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """What block ``n``, counted from 0, reads of x and r (…, D): the residual stream; the input
@@ -265,27 +271,35 @@ class FreeTransformer(nn.Module):
         cache: list[LayerCache] | None = None,
         before: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """``upper`` with z drawn from the prior by ``noise`` (B, T, H), as in ``Latent.draw``:
-        activations (B, T, D) and z (B, T). ``documents`` and ``before`` as in ``forward``.
+        """``upper`` with z drawn from the prior by ``noise`` (B, T, H), as in ``Latent.draw``, or
+        kept where it is NaN: activations (B, T, D) and z (B, T). ``documents`` and ``before`` as in
+        ``forward``.
 
         A recurrent prior makes it go token by token.
         """
         latent = self.latent
         assert latent is not None
+        spans = self.config.latent.per != Per.token
+        noise = noise_at_starts(noise, positions.span_starts)
         if not latent.recurrent:
-            codes = latent.draw(at_starts(noise, positions.span_starts), x)
+            codes = latent.draw(noise, x)
+            codes = kept(codes, noise) if spans else codes
             return self.upper(x, latent.embed(codes), positions, cache), codes
         length = x.shape[1]
         cache = cache or self.new_cache(length)
         start = cache[-1].length
         assert before is not None or not start, "a recurrent prior follows the last token read"
         state = torch.zeros_like(x[:, 0]) if before is None else before
-        states, drawn = [], []
+        states: list[Tensor] = []
+        drawn: list[Tensor] = []
         for t in range(length):
             if documents is not None and t:
                 state = state * (documents[:, t] == documents[:, t - 1])[:, None]
             now, here = slice(t, t + 1), positions.at(t, start + t + 1)
-            drawn.append(latent.draw(noise[:, now], x[:, now], state[:, None]))
+            z = latent.draw(noise[:, now], x[:, now], state[:, None])
+            if spans and t:
+                z = kept(z, noise[:, now], drawn[-1][:, 0])
+            drawn.append(z)
             state = self.upper(x[:, now], latent.embed(drawn[-1]), here, cache)[:, 0]
             states.append(state)
         return torch.stack(states, dim=1), torch.cat(drawn, dim=1)

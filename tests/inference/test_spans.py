@@ -3,6 +3,7 @@ paper's design with the same weights, which is given each span's z at all of its
 """
 
 from itertools import product
+from math import log
 
 import pytest
 import torch
@@ -19,15 +20,15 @@ from ftmodel.inference.sequence_bound import (
     nll_bound,
     sequence_bound,
 )
-from ftmodel.model.mapper import pack_bits, pinned_noise
-from tests.model.test_spans import EVERY, SEQUENCE, per_token
+from ftmodel.model.mapper import pinned_noise
+from tests.model.test_spans import DESIGNS, SEQUENCE, drawn_at_starts, per_token
 from tests.support.enumeration import assert_near
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 ROWS = 4000
 
 
-@pytest.fixture(params=[SEQUENCE, EVERY], ids=lambda design: design["per"])
+@pytest.fixture(params=DESIGNS.values(), ids=DESIGNS)
 def design(request):
     return request.param
 
@@ -39,6 +40,18 @@ def log_p(model, tokens, codes):
     return log_p.gather(-1, tokens[:, 1:, None])[..., 0]
 
 
+def log_prior(model, tokens, codes, starts):
+    """log p(z) of the ``codes`` (B, T) at ``starts``, given the z before, nats, (B, starts)."""
+    twin, before = per_token(model), torch.zeros(len(tokens), 1, model.config.d_model)
+    x = twin.lower(tokens, twin.positions(0, tokens.shape[1], tokens.device))
+    hidden = torch.cat((before, twin(tokens, codes=codes).hidden), dim=1)
+    logits = twin.latent.prior_logits(x[:, starts], hidden[:, starts])
+    if logits is None:
+        return torch.full((len(tokens), len(starts)), -log(2) * model.config.latent_bits)
+    signs = pinned_noise(codes[:, starts], model.config.latent_bits)  # −1 for bits that are set
+    return torch.nn.functional.logsigmoid(-signs * logits).sum(-1).double()
+
+
 @torch.no_grad()
 def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, design, rng):
     model = make_model(latent_bits=2, n_layers=2, latent=design)
@@ -46,8 +59,9 @@ def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, 
     width = design.get("every", 8)
     z = torch.tensor([*product(range(4), repeat=-(-8 // width))])
     codes = z.repeat_interleave(width, dim=1)[:, :8]
-    nll = len(z) ** -1 * log_p(model, one.expand(len(z), -1), codes).sum(1).exp().sum()
-    nll = -nll.log().item()
+    every = one.expand(len(z), -1)
+    prior = log_prior(model, every[:, :-1], codes, [*range(0, 8, width)]).sum(1)
+    nll = -(prior + log_p(model, every, codes).sum(1)).logsumexp(0).item()
     tokens = one.expand(ROWS, -1)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
 
@@ -57,7 +71,7 @@ def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, 
     if enumerable(model.config):
         exact = enumerated_nll(model, inputs[:3], targets[:3])
         torch.testing.assert_close(exact, torch.full_like(exact, nll), **CLOSE)
-    assert enumerable(model.config) == (design is SEQUENCE)
+    assert enumerable(model.config) == (design["per"] == "sequence")
     bounds = latent_bounds(model, inputs, targets, 1, draw)
     assert_near((nll - bounds.iwae).exp(), 1.0)
     assert_near((nll - bounds.prior).exp(), 1.0)
@@ -102,13 +116,16 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
     for length in (1, 6):
         prompt = make_tokens(1, length).expand(ROWS, -1)
         noise = torch.rand(ROWS, length, 2, generator=rng)
-        first = 0 if design is SEQUENCE else (length - 1) // 3 * 3
+        first = 0 if design["per"] == "sequence" else (length - 1) // 3 * 3
         earlier = model(prompt, noise=noise).codes
         codes = model(prompt, noise=settled_noise(model, prompt, noise, None)).codes
         assert torch.equal(codes[:, :first], earlier[:, :first])
         given = torch.stack([earlier.clone() for _ in range(4)])
         given[..., first:] = torch.arange(4)[:, None, None]
-        weights = [log_p(model, prompt, z)[:, first:].sum(1) for z in given]
+        weights = [
+            log_p(model, prompt, z)[:, first:].sum(1) + log_prior(model, prompt, z, [first])[:, 0]
+            for z in given
+        ]
         expected = torch.stack(weights, dim=1).softmax(1)  # (ROWS, 4)
         apart = expected[0].max() - expected[0].min()
         assert length == 1 or apart > 0.1, "a flat posterior would test nothing"
@@ -158,25 +175,34 @@ def test_generation_goes_on_with_the_z_of_the_prompts_span(make_model, make_toke
     starts = begin + (torch.arange(10) - begin) // design.get("every", 10) * design.get("every", 10)
     noise = torch.rand(24, 10, 3, generator=rng)
     noise[:, :6] = noise[:, :6].round() * 2 - 1
-    z = pack_bits(noise < 0.5)
-    codes = z.gather(1, starts.clamp(min=0))
-    for pad in (None, padding):
-        if pad is None:
-            first = torch.arange(10) // design.get("every", 10) * design.get("every", 10)
-            codes_here = z[:, first]
-        else:
-            codes_here = codes
+    starts = starts.maximum(torch.arange(10).minimum(begin))  # padding reads its own
+    width, twin = design.get("every", 10), per_token(model)
+    unpadded = (torch.arange(10) // width * width).expand(24, -1)
+    for pad, of in ((None, unpadded), (padding, starts)):
         written = generate(
             model, prompt, 4, generator=rng, z=Noise(noise), temperature=0, padding=pad
         )
-        out = per_token(model)(written[:, :-1], codes=codes_here[:, :9], padding=pad)
+        codes = drawn_at_starts(twin, written, noise, of, padding=pad)
+        stopped = generate(
+            model,
+            prompt,
+            4,
+            generator=rng,
+            z=Noise(noise),
+            temperature=0,
+            padding=pad,
+            until=lambda new: torch.arange(24) % 2 * new.shape[1] == 2,
+        )
+        assert torch.equal(stopped[::2], written[::2])  # the others end after their second token
+        out = twin(written[:, :-1], codes=codes[:, :9], padding=pad)
         assert torch.equal(model.logits(out.hidden)[:, 5:].argmax(-1), written[:, 6:])
         rows, lengths = torch.arange(24), torch.full((24,), 4)
         scores = score_answers(model, prompt, pad, written[:, 6:], lengths, rows, [noise[:, :9]])
         log_p = model.logits(out.hidden)[:, 5:].double().log_softmax(-1)
         expected = log_p.gather(-1, written[:, 6:, None]).sum((1, 2))
         torch.testing.assert_close(scores.log_probs[0], expected, **CLOSE)
-    assert not torch.equal(codes, z), "z that are not shared would be others"
+        alone = drawn_at_starts(twin, written, noise, torch.arange(10).expand(24, -1), padding=pad)
+        assert not torch.equal(codes, alone), "z that are not shared would be others"
 
 
 @torch.no_grad()

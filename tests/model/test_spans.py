@@ -8,12 +8,19 @@ import pytest
 import torch
 
 from ftmodel.model.latent_design import LatentDesign
-from ftmodel.model.mapper import code_probabilities
-from ftmodel.model.objective import LN2, free_bits, kl_per_bit, training_loss
+from ftmodel.model.mapper import code_probabilities, pack_bits
+from ftmodel.model.objective import LN2, free_bits, training_loss
 from ftmodel.model.spans import mean_over_spans, span_starts
 from ftmodel.model.transformer import FreeTransformer
 
 SEQUENCE, EVERY = {"per": "sequence"}, {"per": "every", "every": 3}
+DESIGNS = {
+    "sequence": SEQUENCE,
+    "every": EVERY,
+    "sequence, learned prior": SEQUENCE | {"prior": "learned"},
+    "every, learned prior": EVERY | {"prior": "learned"},
+    "every, recurrent prior": EVERY | {"prior": "recurrent"},
+}
 DOCUMENTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 3, 3, 3, 3, 3, 3]])
 STARTS = {  # of rows of two to three documents, by hand
     "sequence": [[0, 0, 0, 0, 4, 4, 4, 4, 4], [0, 1, 1, 3, 3, 3, 3, 3, 3]],
@@ -21,25 +28,47 @@ STARTS = {  # of rows of two to three documents, by hand
 }
 
 
-@pytest.fixture(params=[SEQUENCE, EVERY], ids=lambda design: design["per"])
+@pytest.fixture(params=DESIGNS.values(), ids=DESIGNS)
 def design(request):
     return request.param
 
 
 def per_token(model):
-    """The paper's design with the weights of ``model``."""
-    twin = FreeTransformer(replace(model.config, latent=LatentDesign()), 11)
+    """One z for each token, else the design of ``model``, and its weights."""
+    design = LatentDesign(prior=model.config.latent.prior)
+    twin = FreeTransformer(replace(model.config, latent=design), 11)
     twin.load_state_dict(model.state_dict())
     return twin
+
+
+def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
+    """z (B, T) of the prior, token by token: ``twin`` reads all of them again for each, without a
+    cache.
+    """
+    x = twin.lower(tokens, twin.positions(0, tokens.shape[1], tokens.device, documents, padding))
+    codes = torch.zeros_like(tokens)
+    for t in range(tokens.shape[1]):
+        hidden = twin(tokens, codes=codes, documents=documents, padding=padding).hidden
+        before = hidden[:, t - 1] if t else torch.zeros_like(x[:, 0])
+        if documents is not None and t:
+            before = before * (documents[:, t] == documents[:, t - 1])[:, None]
+        if padding is not None:
+            before = before * (padding < t)[:, None]
+        logits = twin.latent.prior_logits(x[:, t], before)
+        p = torch.tensor(0.5) if logits is None else logits.sigmoid()
+        codes[:, t] = pack_bits(noise[:, t] < p)
+        codes[:, t] = codes.gather(1, starts[:, t : t + 1])[:, 0]
+    return codes
 
 
 def test_where_spans_begin(design):
     where = LatentDesign(**design), 9, torch.device("cpu")
     assert span_starts(*where, documents=DOCUMENTS).tolist() == STARTS[design["per"]]
-    row = [0] * 9 if design is SEQUENCE else [0, 0, 0, 3, 3, 3, 6, 6, 6]
+    sequence = design["per"] == "sequence"
+    row = [0] * 9 if sequence else [0, 0, 0, 3, 3, 3, 6, 6, 6]
     assert span_starts(*where).tolist() == [row]
     padded = span_starts(*where, padding=torch.tensor([0, 2]))
-    after = [2] * 7 if design is SEQUENCE else [2, 2, 2, 5, 5, 5, 8]
+    after = [2] * 7 if sequence else [2, 2, 2, 5, 5, 5, 8]
     assert padded.tolist() == [row, [0, 1, *after]]
     assert span_starts(LatentDesign(), *where[1:], documents=DOCUMENTS) is None
 
@@ -65,7 +94,7 @@ def test_each_token_reads_the_z_of_the_first_of_its_span(
     assert not out.bit_logits[~begin].any()
 
     drawn = model(tokens, prior_noise=noise, documents=documents)
-    z = twin(tokens, prior_noise=noise, documents=documents).codes.gather(1, starts)
+    z = drawn_at_starts(twin, tokens, noise, starts, documents)
     assert torch.equal(drawn.codes, z)
     torch.testing.assert_close(drawn.hidden, twin(tokens, codes=z, documents=documents).hidden)
 
@@ -89,20 +118,29 @@ def test_loss_and_gradients_are_those_of_the_dense_form(
     o = twin.encode(inputs, x, positions)
     ids = torch.ones(2, 9) if documents is None else documents
     r, kl, hinge = torch.zeros_like(x), 0.0, 0.0
-    for row in range(2):
-        for document in ids[row].unique():
-            where = (ids[row] == document).nonzero()[:, 0]
-            for span in where.split(design.get("every", 9)):
-                here = o[row, span[0]]
-                q = here.sigmoid()
-                g = code_probabilities(q)
-                code = ((noise[row, span[0]] < q).long() * torch.tensor([1, 2, 4])).sum()
-                y = torch.nn.functional.one_hot(code, 8) + g - g.detach()
-                r = r.index_put((torch.tensor(row), span), y @ twin.latent.post_sampler)
-                of_z = kl_per_bit(here).sum()
-                kl = kl + of_z
-                hinge = hinge + (of_z - len(span) * kappa * LN2).clamp(min=0)
-    logits = twin.logits(twin.upper(x, r, positions))
+    spans = [
+        (row, span)
+        for row in range(2)
+        for document in ids[row].unique()
+        for span in (ids[row] == document).nonzero()[:, 0].split(design.get("every", 9))
+    ]
+    for row, span in spans:
+        q = o[row, span[0]].sigmoid()
+        g = code_probabilities(q)
+        code = ((noise[row, span[0]] < q).long() * torch.tensor([1, 2, 4])).sum()
+        y = torch.nn.functional.one_hot(code, 8) + g - g.detach()
+        r = r.index_put((torch.tensor(row), span), y @ twin.latent.post_sampler)
+    hidden = twin.upper(x, r, positions)
+    for row, span in spans:
+        at = int(span[0])
+        follows = at > 0 and ids[row, at - 1] == ids[row, at]
+        before = hidden[row, at - 1] if follows else torch.zeros_like(x[0, 0])
+        prior = twin.latent.prior_logits(x[row, at], before)
+        q, p = o[row, at].sigmoid(), 0.5 if prior is None else prior.sigmoid()
+        of_z = (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum()
+        kl = kl + of_z
+        hinge = hinge + (of_z - len(span) * kappa * LN2).clamp(min=0)
+    logits = twin.logits(hidden)
     ce = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
     total = ce + hinge / 18
     assert hinge > 0, "a hinge that is never open would test nothing"
@@ -139,7 +177,7 @@ def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits):
         ({"per": "sequence", "every": 4}, "latent.every: 4, but there is one z per sequence"),
         ({"per": "every", "every": 1}, "latent.every: 1 must be at least 2"),
         ({"per": "every", "every": 17}, "latent.every: 17 is more than the context of 16"),
-        ({"per": "sequence", "prior": "learned"}, "latent.prior: learned, but one z for several"),
+        ({"per": "sequence", "prior": "recurrent"}, "latent.prior: recurrent, but one z a seq"),
         ({"per": "text"}, "per: 'text' is not one of token, sequence, every"),
     ],
 )

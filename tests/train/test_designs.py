@@ -28,7 +28,7 @@ WORDS = {
 DESIGNS = {
     "other values": WORDS,
     "separate encoder": {"encoder": "separate", "encoder_layers": 3, "map": "linear"},
-    "spans": {"per": "every", "every": 4},
+    "spans": {"per": "every", "every": 4, "prior": "recurrent"},
     "memory": {"inject": "memory", "prior": "recurrent"},
 }
 

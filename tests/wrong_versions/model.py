@@ -309,8 +309,8 @@ WRONG = [
     Wrong(
         "a prior that reads what its block adds",
         "model/transformer.py",
-        "return self.latent.prior_logits(x, ",
-        "return self.latent.prior_logits(hidden, ",
+        "logits = self.latent.prior_logits(x, before)",
+        "logits = self.latent.prior_logits(hidden, before)",
         "model/test_transformer.py::test_a_learned_prior_reads_the_tokens_so_far",
     ),
     Wrong(
@@ -522,9 +522,23 @@ WRONG = [
     Wrong(
         "a z of the prior for each token of a span",
         "model/transformer.py",
-        "latent.draw(at_starts(noise, positions.span_starts), x)",
-        "latent.draw(noise, x)",
+        "codes = kept(codes, noise) if spans else codes",
+        "pass",
         "model/test_spans.py::test_each_token_reads_the_z_of_the_first_of_its_span",
+    ),
+    Wrong(
+        "a z of a recurrent prior for each token of a span",
+        "model/transformer.py",
+        "if spans and t:",
+        "if False:",
+        "model/test_spans.py::test_each_token_reads_the_z_of_the_first_of_its_span",
+    ),
+    Wrong(
+        "KL of z that nothing reads to the prior of their tokens",
+        "model/transformer.py",
+        "return logits * is_start(starts)[..., None]",
+        "return logits",
+        "inference/test_spans.py::test_bounds_and_filter_are_those_of_the_z_of_spans",
     ),
     Wrong(
         "the hinge of a span's z at its first token alone",
