@@ -95,9 +95,9 @@ class ModelConfig:
         if not 0 <= self.latent_bits <= most:
             which = "" if self.latent.map == Map.table else f" of latent.map {self.latent.map}"
             raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … {most}{which}")
-        if self.latent_bits and (self.latent.every or 0) > self.context:
+        if self.latent_bits and (self.latent.every or 0) >= self.context:
             raise ValueError(
-                f"latent.every: {self.latent.every} is more than the context of {self.context}; "
+                f"latent.every: {self.latent.every} is not below the context of {self.context}; "
                 "one z for all of it is latent.per: sequence"
             )
         if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:

@@ -222,7 +222,7 @@ class LatentDetails:
 
     start_bits: list[float | None]
     next_bits: list[float | None]
-    from_start: ByOffset
+    from_start: ByOffset | None = None  # where each token reads its own z
 
 
 @dataclass

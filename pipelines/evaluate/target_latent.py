@@ -14,7 +14,7 @@ from ftmodel.analysis import latent_probe
 from ftmodel.inference.encoding import encode
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
-from ftmodel.model.latent_design import Prior
+from ftmodel.model.latent_design import Per, Prior
 from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import is_valid, mean_position, noise_overlap
@@ -76,10 +76,11 @@ def latent_figures(
     bits = (noise < o.sigmoid()).long()
     result = latent_probe.evaluate(probe, bits, starts)
     kl_bits = kl.sum(-1) / LN2
-    # the token that the target begins with is predicted one position before it
     # the probe compares with fair bits
     uniform = model.config.latent.prior == Prior.uniform
-    from_start = ByOffset(*latent_probe.mean_by_offset(kl_bits, PROMPT - 1 + starts))
+    # the token that the target begins with is predicted one position before it
+    offsets = latent_probe.mean_by_offset(kl_bits, PROMPT - 1 + starts)
+    own = model.config.latent.per == Per.token  # else KL is where spans begin
     some = slice(RECONSTRUCTED)
     figures = LatentFigures(
         start_bits=result.label_bits[-1],
@@ -87,6 +88,7 @@ def latent_figures(
         aggregate_bits=Between(result.aggregate_bits if uniform else None, elbo_gap),
         reconstruction=reconstruction(model, rows[some], bits[some], rng, device),
     )
+    from_start = ByOffset(*offsets) if own else None
     return figures, LatentDetails([*result.label_bits], [*result.next_bits], from_start)
 
 

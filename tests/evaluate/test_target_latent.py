@@ -65,6 +65,12 @@ def encoded_by(monkeypatch):
     return make
 
 
+def test_spans_have_no_kl_by_offset():
+    model = tiny(latent={"per": "every", "every": 5})
+    figures, details = latent_figures(model, Evaluation(probe_sequences=64), CPU, 7.0)
+    assert details.from_start is None and figures.start_bits is not None
+
+
 def marks_the_start(tokens):
     """A bit that is set where the target's first character is next, and fair at all other places;
     of tokens without '!'.

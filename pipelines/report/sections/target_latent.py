@@ -108,9 +108,10 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         # of a learned prior the aggregate is not compared with fair bits
         if uniform := over(arm, lambda z: z.aggregate_bits.at_least):
             start.plot(list(paid), list(paid.values()), ":", lw=1.2, color=colour)
-        draw(around, from_start(arm), colour)
-        if kappa:
-            around.axhline(kappa, ls=":", lw=1.2, color=colour)
+        if offsets := from_start(arm):
+            draw(around, offsets, colour)
+            if kappa:
+                around.axhline(kappa, ls=":", lw=1.2, color=colour)
         if uniform:
             draw(unfair, by_position(arm, lambda z: z.next_bits), colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
@@ -134,7 +135,8 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     handles = [Line2D([], [], lw=2, color=style[arm.name]["color"], label=arm.name) for arm in arms]
     if unfair.lines:
         handles.append(Line2D([], [], ls=":", color=GREY, label="κ (t + 1): free bits’ share"))
-    unfair.set_visible(bool(unfair.lines))
+    for axes in (around, unfair):
+        axes.set_visible(bool(axes.lines))
     below(figure, handles, 5)
     return figure
 
@@ -154,7 +156,7 @@ def by_position(arm: Arm, pick: Callable[[LatentDetails], list[float | None]]) -
 
 def from_start(arm: Arm) -> list[Line]:
     """KL by offset, of each seed, where enough sequences have the offset."""
-    offsets = [latent.from_start for latent in details(arm)]
+    offsets = [by for latent in details(arm) if (by := latent.from_start)]
     return [
         {offset: kl for offset, kl, n in zip(by.offset, by.kl_bits, by.n, strict=True)
          if n >= ENOUGH}

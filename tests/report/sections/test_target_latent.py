@@ -85,6 +85,20 @@ def test_an_arm_of_which_nothing_could_be_measured_draws_nothing(tmp_path: Path)
     assert [len(axes.lines) for axes in figure.axes] == [3, 2, 1]  # levels, and lines of no point
 
 
+def test_kl_around_the_target_is_that_of_tokens_with_a_z_of_their_own(tmp_path: Path) -> None:
+    write_experiment(tmp_path, {"one": run(kappa=1.0), "two": run(kappa=2.0)}, {})
+    for name in ("one", "two"):
+        write_latent(tmp_path, name)
+    arms = arms_of(tmp_path)
+    latent = arms[0].first.details.latent
+    assert latent
+    arms[0].first.details.latent = replace(latent, from_start=None)
+    _, around, _ = what_z_says(arms, styles(["one", "two"])).axes
+    assert len(lines(around, 2)) == 1 and len(dotted(around)) == 1
+    _, around, _ = what_z_says(arms[:1], styles(["one"])).axes
+    assert not around.get_visible()
+
+
 def test_a_learned_prior_is_neither_fair_bits_nor_paid_for_by_position(tmp_path: Path) -> None:
     runs = {"one": run(kappa=1.0), "two": run(kappa=2.0)}
     write_experiment(tmp_path, runs, {})
