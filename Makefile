@@ -3,8 +3,8 @@
 #              another one in this folder is waited for, unless WAIT=0
 # make check   make lint: formatter, linter, types; and make test
 # make doctor  what this machine lacks, and what that costs
-# make test    all tests but those of make test-slow, which train, start servers or try wrong versions
-#              of our code, and of make test-cluster, on Ray
+# make test    all tests but those of make test-slow, which take long: whole trainings, servers, wrong
+#              versions of our code; and those of make test-cluster, on Ray
 # make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
 #              some of them: MUTANTS='KL encoder'
 # make ui      MLflow, on this machine only  make format  apply the formatter

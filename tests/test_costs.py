@@ -71,10 +71,8 @@ SHAPES = [
     {"latent_bits": 8, "latent": {"map": "linear", "gradient": "score"}},
     {"latent_bits": 8, "n_layers": 3, "latent": {"inject": "embedding"}},
     {"latent_bits": 8, "latent": {"per": "sequence"}},
-    {
-        "latent_bits": 8,
-        "latent": {"per": "every", "every": 8, "inject": "kv_all", "prior": "recurrent"},
-    },
+    {"latent_bits": 8, "latent": {"per": "every", "every": 8, "inject": "kv_all"}},
+    {"latent_bits": 8, "latent": {"per": "every", "every": 8, "prior": "recurrent"}},
     {"latent_bits": 8, "latent": {"prior": "learned"}},
     {"latent_bits": 8, "latent": {"prior": "learned", "inject": "residual"}},
     {"latent_bits": 8, "latent": {"prior": "recurrent"}},

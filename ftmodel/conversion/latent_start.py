@@ -102,6 +102,6 @@ def start_losses(
         losses.prior = ce(model.upper_from_prior(x, noise[0], positions, documents)[0])
         hidden = model.upper(x, latent.sample(o, noise[1])[0], positions)
         losses.posterior = ce(hidden)
-        prior = model.prior_logits(x, hidden, documents)
+        prior = model.prior_logits(x, positions, hidden, documents)
         losses.kl = kl_per_bit(o, prior).sum(-1).mean().item()
     return losses

@@ -166,7 +166,7 @@ def latent_bounds(
     for _ in range(samples):
         bits = draw() < q
         hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
-        p = prior_probability(model.prior_logits(x, hidden, segment_ids), x)
+        p = prior_probability(model.prior_logits(x, positions, hidden, segment_ids), x)
         ce.append(nll(hidden))
         kl.append(sums(kl_of_bits(q, p), ids))
         log_w.append(sums(log_density_ratio(bits, p, q), ids) - ce[-1])

@@ -17,12 +17,11 @@ def encode(
     A recurrent prior depends on z: it is that after z sampled with ``noise`` (B, T, H), uniform on
     [0, 1). Without one the upper half does not run.
     """
-    latent = model.latent
+    latent, hidden = model.latent, None
     assert latent is not None, "a baseline has no encoder"
     positions = model.positions(0, tokens.shape[1], tokens.device, documents)
     x = model.lower(tokens, positions)
     o = model.encode(tokens, x, positions)
-    if not latent.recurrent:
-        return o, kl_per_bit(o, latent.prior_logits(x))
-    hidden = model.upper(x, latent.sample(o, noise)[0], positions)
-    return o, kl_per_bit(o, model.prior_logits(x, hidden, documents))
+    if latent.recurrent:
+        hidden = model.upper(x, latent.sample(o, noise)[0], positions)
+    return o, kl_per_bit(o, model.prior_logits(x, positions, hidden, documents))

@@ -257,8 +257,8 @@ def next_codes(
     before: Tensor | None,
     codes: Tensor | None,
 ) -> Tensor | None:
-    """z (B,) of the next token, of which the lower half's activations are x (B, D), after one with
-    z = ``codes`` (B,); ``noise`` and ``before`` as in ``FastDecoder.read``.
+    """z (B,) of a token whose lower half's activations are x (B, D): drawn with ``noise``, or
+    ``codes`` (B,), the z of the token before; ``noise`` and ``before`` as in ``FastDecoder.read``.
     """
     if model.latent is None or noise is None:
         return None

@@ -5,7 +5,7 @@ Shapes: B sequences, P prompt tokens, N new tokens, H latent bits.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
@@ -33,11 +33,11 @@ class ActiveRows:
     noise: Tensor | None  # (N, b, H), of z
     draws: Tensor | None  # (N, b), of tokens
     rounded: RoundedWeights | None
-    codes: InitVar[Tensor | None] = None  # (b,), z of the last token read
+    codes: Tensor | None = None  # (b,), z of the token before the decoder's first
 
-    def __post_init__(self, codes: Tensor | None) -> None:
+    def __post_init__(self) -> None:
         self.decoder: FastDecoder | PlainDecoder = decoder(
-            self.model, self.cache, self.padding, self.rounded, codes
+            self.model, self.cache, self.padding, self.rounded, self.codes
         )
 
     def select(self, rows: Tensor, index: Tensor) -> "ActiveRows":

@@ -8,6 +8,8 @@ posterior,
 
     p(z | prompt) ∝ p(z) Π p(x_{t+1} | x_≤t, z) over the prompt's tokens in that span,
 
+where p(z) is the prior at its first token, given the tokens up to there and the z before,
+
 by sampling importance resampling (Rubin 1988): half of C candidates are proposed by the prior, half
 by the encoder, z has weight p(z) Π p(x_{t+1} | x_≤t, z) / (p(z) / 2 + q(z) / 2), and one of them is
 drawn by weight. It is approximate where few of the candidates suit the prompt: where a long prompt
@@ -82,11 +84,12 @@ def settled_noise(
     if pinned.all():
         return noise
     first = int(last.min())
-    hidden = x  # of the decoder, which only a recurrent prior reads
+    hidden = real = None
     if model.latent.recurrent:
         hidden = model.upper(x, model.latent.sample(o, noise)[0], positions)
-    real = None if padding is None else (index >= padding[:, None]).long()
-    p = prior_probability(model.prior_logits(x, hidden, real), x).expand_as(o)[rows, last]
+        real = None if padding is None else (index >= padding[:, None]).long()
+    prior = model.prior_logits(x, positions, hidden, real)
+    p = prior_probability(prior, x).expand_as(o)[rows, last]
     q = torch.where(pinned, p, sampled_probability(o[rows, last]))  # no choice, no weight
 
     candidates, log_weights = [], []

@@ -53,21 +53,13 @@ def enumerated_nll(
     assert latent is not None and enumerable(model.config)
     bits = bit_table(model.config.latent_bits, inputs.device).bool()
     x, positions, ids = lower_half(model, inputs, segment_ids)
-    p = prior_of_sequences(model, x, segment_ids)
+    p = prior_probability(model.prior_logits(x, positions), x)  # no earlier z, hence not recurrent
     half, log_p = torch.full_like(p, 0.5), []
     for z, r in zip(bits, latent.embed(pack_bits(bits)), strict=True):
         hidden = model.upper(x, r.expand_as(x), positions)
         ratio = sums(log_density_ratio(z, p, half).expand_as(ids), ids)  # log p(z) 2^H
         log_p.append(ratio - sums(token_nll(model, hidden, targets), ids))
     return log(len(bits)) - torch.stack(log_p).logsumexp(0)
-
-
-def prior_of_sequences(model: FreeTransformer, x: Tensor, segment_ids: Tensor | None) -> Tensor:
-    """P(bit = 1) under the prior in float64, (B, T, H) or (1,), given the lower half's x (B, T, D);
-    no prior of one z a sequence reads an earlier z.
-    """
-    assert model.latent is not None and not model.latent.recurrent
-    return prior_probability(model.prior_logits(x, x, segment_ids), x)
 
 
 @torch.inference_mode()
@@ -86,7 +78,7 @@ def sequence_bound(
     assert latent is not None and model.config.latent.per == Per.sequence
     x, positions, ids = lower_half(model, inputs, segment_ids)
     q = sampled_probability(model.encode(inputs, x, positions))
-    p = prior_of_sequences(model, x, segment_ids)
+    p = prior_probability(model.prior_logits(x, positions), x)
     share, log_weights = samples // 2 / samples, []
     for k in range(samples):
         bits = draw() < (q if k % 2 else p)

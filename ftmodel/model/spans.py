@@ -55,13 +55,13 @@ def is_start(starts: Tensor) -> Tensor:
 
 
 def noise_at_starts(noise: Tensor, starts: Tensor | None) -> Tensor:
-    """``noise`` (B, T, H), NaN but at the start of each span."""
+    """``noise`` (B, T, H), NaN except at the start of each span."""
     return noise if starts is None else noise.masked_fill(~is_start(starts)[..., None], torch.nan)
 
 
 def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
-    """z (B, T) of tokens for which ``noise`` (B, T, H) drew ``codes`` (B, T), or none where it is
-    NaN; ``last`` (B,) is the z of the token before the first, which needs it if it draws none.
+    """``codes`` (B, T); where ``noise`` (B, T, H) is NaN, that of the last token where it is not, or
+    ``last`` (B,), the z of the token before the first.
     """
     keeps = noise[..., 0].isnan()
     index = torch.arange(codes.shape[1], device=codes.device) * ~keeps

@@ -160,7 +160,7 @@ class FreeTransformer(nn.Module):
         or given as ``codes`` (B, T). A baseline takes none of them. After a cache a recurrent prior
         needs ``before`` (B, D), ``Output.hidden`` of the last token that was read. Tokens that read
         one z read the first one's; after a cache ``codes`` must be the same for all of them, and
-        ``prior_noise`` NaN for those that keep the z before.
+        ``prior_noise`` NaN for those that keep the z of the token before, but not for the first.
 
         Raises ValueError if ``documents`` is given with ``cache`` or ``padding``: their rows are of
         one document.
@@ -191,7 +191,7 @@ class FreeTransformer(nn.Module):
         r, codes = self.latent.sample(o, noise)
         hidden = self.upper(x, r, positions, cache)
         codes = at_starts(codes, positions.span_starts)
-        return Output(hidden, codes, o, self.prior_logits(x, hidden, documents))
+        return Output(hidden, codes, o, self.prior_logits(x, positions, hidden, documents))
 
     def encode(self, tokens: Tensor, x: Tensor, positions: Positions) -> Tensor:
         """Logits o (B, T, H) of the bits of z of tokens (B, T), of which the lower half's
@@ -207,16 +207,23 @@ class FreeTransformer(nn.Module):
         return o if starts is None else o * is_start(starts)[..., None]
 
     def prior_logits(
-        self, x: Tensor, hidden: Tensor, documents: Tensor | None = None
+        self,
+        x: Tensor,
+        positions: Positions,
+        hidden: Tensor | None = None,
+        documents: Tensor | None = None,
     ) -> Tensor | None:
         """Logits (B, T, H) of the bits of z under the prior, None for the uniform one, given the
-        lower half's activations x and ``Output.hidden`` under the z before, both (B, T, D). As
-        those of the encoder they are 0 for z that nothing reads.
+        lower half's activations x (B, T, D). As those of the encoder they are 0 for z that nothing
+        reads. A recurrent prior needs ``Output.hidden`` (B, T, D) under the z before, and
+        ``documents`` (B, T) where rows have several.
         """
         assert self.latent is not None
-        before = token_before(hidden, documents) if self.latent.recurrent else None
-        logits = self.latent.prior_logits(x, before)
-        starts = self.span_starts(x.shape[1], x.device, documents)
+        before = None
+        if self.latent.recurrent:
+            assert hidden is not None, "a recurrent prior follows the upper half"
+            before = token_before(hidden, documents)
+        logits, starts = self.latent.prior_logits(x, before), positions.span_starts
         if logits is None or starts is None:
             return logits
         return logits * is_start(starts)[..., None]

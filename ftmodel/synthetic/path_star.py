@@ -43,6 +43,13 @@ class PathStar:
     labels: int  # that nodes are drawn from, at most 26
     blanks: int = 6  # at most 9
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for more nodes than labels, or labels or blanks without a symbol."""
+        if not 1 + self.edges <= self.labels <= 26:
+            raise ValueError(f"labels: {self.labels} is outside {1 + self.edges} … 26")
+        if not 1 <= self.blanks <= 9:
+            raise ValueError(f"blanks: {self.blanks} is outside 1 … 9")
+
     @property
     def edges(self) -> int:
         return self.degree * self.arm
@@ -74,7 +81,7 @@ class PathStar:
         return torch.cat((self.opening().expand(n, -1), shuffled, start, path[:, -1:], path), dim=1)
 
     def log_probability(self, sequences: Tensor) -> Tensor:
-        """log P(sequence) in nats, (n,), of sequences (n, row); −inf for what is none of these.
+        """log P(sequence) in nats, (n,), of sequences (n, row); −inf for any other.
 
         All sequences are equally probable. Of the equally likely ways to draw labels, order and
         goal, as many give one sequence as there are orders of the arms, degree!.
@@ -96,7 +103,9 @@ class PathStar:
         last = self.labels - 1
         source, target, query, path = (t.clamp(max=last) for t in (source, target, query, path))
         rows = torch.arange(n)
-        links = torch.zeros(n, self.labels, self.labels, dtype=torch.long)  # how often each edge
+        links = torch.zeros(
+            n, self.labels, self.labels, dtype=torch.long
+        )  # edges by source, target
         links.index_put_((rows[:, None], source, target), torch.tensor(1), accumulate=True)
         start, goal = query.unbind(1)
         inner = links.sum(2).scatter(1, start[:, None], 0)  # edges that leave each other node

@@ -1,7 +1,7 @@
 """The synthetic processes by name, as a data file's ``source`` gives it.
 
-A new process is a module with a ``PROCESS``, and its line here; one of several sizes has a line for
-each.
+A new process is a module with a ``PROCESS``, and its line here; a process in several sizes has a
+line for each size.
 """
 
 from ftmodel.synthetic import coin_flip, factors, reviews, target_task

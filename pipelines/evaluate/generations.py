@@ -97,7 +97,8 @@ def continuations(
         length, bits = len(prompt) + new, model.config.latent_bits
         fresh = torch.rand(sampling.draws, length, bits, generator=rng)
         same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)
-        if model.config.latent.per != Per.token:  # the prompt's z, too, which depends on its tokens
+        # the prompt's z, too, which depends on its tokens
+        if model.config.latent.per != Per.token and model.latent.prior is None:
             same = torch.where(same < 0.5, -1.0, 1.0)
         source = Noise(torch.cat((fresh, same)))
         rows += len(same)

@@ -54,17 +54,22 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, encoder)
     assert encoded.tokens.tolist() == np.concatenate([c.tokens for c in chunks]).tolist()
 
 
-def test_bits_of_a_token_are_those_that_it_reads_and_cost_where_they_are_drawn(make_model, chunks):
-    model = make_model(latent={"per": "every", "every": 3}).eval()
+@pytest.mark.parametrize("prior", ["uniform", "learned"])
+def test_bits_of_a_token_are_those_that_it_reads_and_cost_where_they_are_drawn(
+    make_model, chunks, prior
+):
+    model = make_model(latent={"per": "every", "every": 3, "prior": prior}).eval()
     encoded = encode_chunks(model, chunks, 2, 0, CPU)
     start = 0
     for chunk in chunks:
         inputs = torch.from_numpy(chunk.tokens[None, :-1])
-        o = model(inputs, noise=torch.zeros(1, len(chunk), 3)).bit_logits.detach()[0]
+        with torch.no_grad():
+            out = model(inputs, noise=torch.zeros(1, len(chunk), 3))
+        o, kl = out.bit_logits[0], kl_per_bit(out.bit_logits, out.prior_logits)[0]
         first = torch.arange(len(chunk)) // 3 * 3
         part = slice(start, start + len(chunk))
         torch.testing.assert_close(encoded.o[part], o[first], atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(encoded.kl[part], kl_per_bit(o), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(encoded.kl[part], kl, atol=1e-5, rtol=1e-4)
         assert not encoded.kl[part][torch.arange(len(chunk)) != first].any()
         start += len(chunk)
 
@@ -132,7 +137,8 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkey
     tokens = torch.randint(8, (60, 17), generator=rng)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
     model = SimpleNamespace(
-        latent=SimpleNamespace(prior_logits=lambda x: None, recurrent=False),
+        latent=SimpleNamespace(recurrent=False),
+        prior_logits=lambda *_: None,
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> BIT & 1) - 1),
         config=SimpleNamespace(context=16, latent_bits=3),
         positions=lambda *_: None,

@@ -288,7 +288,7 @@ class KnowsTheCoin:
     def embed(self, codes):
         return 2.0 * codes[..., None] - 1
 
-    def prior_logits(self, x, hidden, documents):
+    def prior_logits(self, x, positions, hidden, documents):
         return None
 
     def upper_from_prior(self, x, noise, positions, documents):

@@ -14,6 +14,10 @@ from ftmodel.model.mapper import pinned_noise
 
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
+SPANS = [
+    {"latent": {"per": "every", "every": 3, "prior": "learned"}},
+    {"latent": {"per": "every", "every": 5, "prior": "recurrent"}},
+]
 MEMORY = [
     {"latent": {"inject": "memory"}},
     {"latent": {"inject": "memory"}, "latent_block": 1, "qkv_bias": True, "n_kv_heads": 1},
@@ -145,18 +149,29 @@ def test_wrapped_blocks_are_decoded_by_the_model_itself(make_model, make_tokens)
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"latent_bits": 0}, {"qk_norm": True, "head_width": 6}, *MEMORY], ids=str
+    "changes",
+    [{}, {"latent_bits": 0}, {"qk_norm": True, "head_width": 6}, *MEMORY, *SPANS],
+    ids=str,
 )
 def test_generation_is_the_same_by_either(make_model, make_tokens, monkeypatch, changes):
-    """Also in float64, which is decoded by the model: the same weights, z and draws."""
+    """Also in float64, which is decoded by the model: the same weights, z and draws. Of the
+    rows two end early, one of them amid a span.
+    """
     model, prompt = make_model(**changes), make_tokens(3, 4)
 
     def continued():
-        return generate(model, prompt, 12, generator=torch.Generator().manual_seed(5))
+        return generate(
+            model,
+            prompt,
+            12,
+            generator=torch.Generator().manual_seed(5),
+            until=lambda new: torch.arange(3) * new.shape[1] == 8,
+        )
 
     fast = continued()
     monkeypatch.setattr(
-        "ftmodel.inference.generate.decoder", lambda *arguments: PlainDecoder(*arguments[:3])
+        "ftmodel.inference.generate.decoder",
+        lambda model, cache, padding, _, codes: PlainDecoder(model, cache, padding, codes),
     )
     assert torch.equal(continued(), fast)
     monkeypatch.undo()

@@ -190,7 +190,7 @@ class Planted:
     def encode(self, tokens, x, positions):
         return torch.zeros_like(x)
 
-    def prior_logits(self, x, hidden, documents):
+    def prior_logits(self, x, positions, hidden, documents):
         return None
 
     def upper_from_prior(self, x, noise, positions, documents):

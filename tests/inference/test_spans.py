@@ -86,6 +86,30 @@ def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, 
 
 
 @torch.no_grad()
+def test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone(
+    make_model, make_tokens, design, rng
+):
+    model, tokens = make_model(latent=design), make_tokens(1, 10)
+    inputs, targets, noise = tokens[:, :-1], tokens[:, 1:], torch.rand(9, 1, 9, 3, generator=rng)
+    ids = torch.tensor([[1, 1, 1, 1, 1, 2, 2, 2, 2]])
+    parts = slice(0, 5), slice(5, 9)
+
+    def by(measure, part, segments=None):
+        draws = iter(noise[:, :, part])
+        return measure(model, inputs[:, part], targets[:, part], lambda: next(draws), segments)
+
+    def bound(model, inputs, targets, draw, segments):
+        return nll_bound(model, inputs, targets, 4, draw, segments, 0.9, 0.3)
+
+    def exact(model, inputs, targets, draw, segments):
+        return enumerated_nll(model, inputs, targets, segments)
+
+    for measure in (bound, exact) if enumerable(model.config) else (bound,):
+        alone = torch.cat([by(measure, part) for part in parts])
+        torch.testing.assert_close(by(measure, slice(0, 9), ids), alone, **CLOSE)
+
+
+@torch.no_grad()
 def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model, make_tokens, rng):
     """Half of the samples are the prior's: no weight is more than twice its p(x | z)."""
     model = make_model(latent_bits=6, n_layers=2, latent=SEQUENCE)
@@ -131,6 +155,17 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
         assert length == 1 or apart > 0.1, "a flat posterior would test nothing"
         for z in range(4):
             assert_near((codes[:, first] == z).double() - expected[:, z], 0.0)
+
+
+@torch.no_grad()
+def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
+    make_model, make_tokens, design, rng
+):
+    model, prompt, noise = make_model(latent=design), make_tokens(40, 7), torch.rand(40, 7, 3)
+    model.latent.post_sampler.mul_(5)
+    padded = settled_noise(model, prompt, noise, torch.full((40,), 2))
+    alone = settled_noise(model, prompt[:, 2:], noise[:, 2:], None)
+    torch.testing.assert_close(padded[:, 2:], alone)
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ SHAPES = [
     {"latent": {"encoder": "separate"}},
     {"latent": {"inject": "memory"}},
     {"latent": {"per": "sequence"}},
+    {"latent": {"per": "every", "every": 3}},
     {"latent": {"per": "every", "every": 3, "prior": "learned"}},
 ]
 

@@ -61,14 +61,14 @@ def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
     return codes
 
 
+@pytest.mark.parametrize("design", [SEQUENCE, EVERY], ids=["sequence", "every"])
 def test_where_spans_begin(design):
     where = LatentDesign(**design), 9, torch.device("cpu")
     assert span_starts(*where, documents=DOCUMENTS).tolist() == STARTS[design["per"]]
-    sequence = design["per"] == "sequence"
-    row = [0] * 9 if sequence else [0, 0, 0, 3, 3, 3, 6, 6, 6]
+    row = [0] * 9 if design is SEQUENCE else [0, 0, 0, 3, 3, 3, 6, 6, 6]
     assert span_starts(*where).tolist() == [row]
     padded = span_starts(*where, padding=torch.tensor([0, 2]))
-    after = [2] * 7 if sequence else [2, 2, 2, 5, 5, 5, 8]
+    after = [2] * 7 if design is SEQUENCE else [2, 2, 2, 5, 5, 5, 8]
     assert padded.tolist() == [row, [0, 1, *after]]
     assert span_starts(LatentDesign(), *where[1:], documents=DOCUMENTS) is None
 

@@ -34,6 +34,15 @@ def all_draws(degree, arm, labels):
                 yield (blank, *flat, start, path[-1], *path)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [((3, 3, 9), "labels: 9 is outside 10"), ((3, 3, 27), "labels: 27"), ((1, 1, 3, 10), "blanks")],
+)
+def test_sizes_without_labels_or_symbols_are_refused(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        PathStar(*sizes)
+
+
 def test_sampled_sequences_are_stars_with_their_paths(rng):
     process = FULL.process()
     for row in process.sample(200, rng):

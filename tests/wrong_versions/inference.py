@@ -277,8 +277,8 @@ WRONG = [
     Wrong(
         "bounds whose prior does not follow the z before",
         "inference/bounds.py",
-        "model.prior_logits(x, hidden, segment_ids)",
-        "model.prior_logits(x, 0 * hidden, segment_ids)",
+        "model.prior_logits(x, positions, hidden, segment_ids)",
+        "model.prior_logits(x, positions, 0 * hidden, segment_ids)",
         "inference/test_designs.py::test_bounds_are_unbiased_and_above_the_nll",
     ),
     Wrong(
@@ -289,7 +289,7 @@ WRONG = [
         "inference/test_designs.py::test_answers_and_generation_follow",
     ),
     Wrong(
-        "new tokens of a span with a z of their own",
+        "new tokens of a span that do not keep its z",
         "inference/fast_decoder.py",
         "return kept(drawn[:, None], noise[:, None], codes)[:, 0]",
         "return drawn",
@@ -310,9 +310,31 @@ WRONG = [
         "inference/test_spans.py::test_generation_goes_on_with_the_z_of_the_prompts_span",
     ),
     Wrong(
+        "a decoder in another precision that does not keep the z of a span",
+        "inference/fast_decoder.py",
+        "else PlainDecoder(model, cache, padding, codes)",
+        "else PlainDecoder(model, cache, padding)",
+        "inference/test_fast_decoder.py::test_generation_is_the_same_by_either",
+    ),
+    Wrong(
+        "a learned prior of padded prompts by their padding",
+        "model/transformer.py",
+        "positions.span_starts = self.span_starts(length, device, documents, padding)",
+        "positions.span_starts = self.span_starts(length, device, documents)",
+        "inference/test_spans.py::test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open",
+    ),
+    Wrong(
+        "KL of a learned prior at tokens that draw no z, where bits are ranked",
+        "inference/encoding.py",
+        "kl_per_bit(o, model.prior_logits(x, positions, hidden, documents))",
+        "kl_per_bit(o, latent.prior_logits(x, None if hidden is None else hidden))",
+        "evaluate/test_bit_information.py::"
+        "test_bits_of_a_token_are_those_that_it_reads_and_cost_where_they_are_drawn",
+    ),
+    Wrong(
         "a prompt's last z weighed by the uniform prior, whatever the prior is",
         "inference/prompt_spans.py",
-        "prior_probability(model.prior_logits(x, hidden, real), x).expand_as(o)[rows, last]",
+        "prior_probability(prior, x).expand_as(o)[rows, last]",
         "torch.full_like(own, 0.5, dtype=torch.float64)",
         "inference/test_spans.py::"
         "test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior",

@@ -309,8 +309,8 @@ WRONG = [
     Wrong(
         "a prior that reads what its block adds",
         "model/transformer.py",
-        "logits = self.latent.prior_logits(x, before)",
-        "logits = self.latent.prior_logits(hidden, before)",
+        "logits, starts = self.latent.prior_logits(x, before),",
+        "logits, starts = self.latent.prior_logits(hidden, before),",
         "model/test_transformer.py::test_a_learned_prior_reads_the_tokens_so_far",
     ),
     Wrong(
@@ -520,7 +520,7 @@ WRONG = [
         "model/test_spans.py::test_each_token_reads_the_z_of_the_first_of_its_span",
     ),
     Wrong(
-        "a z of the prior for each token of a span",
+        "no z of the prior for the later tokens of a span",
         "model/transformer.py",
         "codes = kept(codes, noise) if spans else codes",
         "pass",
