@@ -60,8 +60,8 @@ def noise_at_starts(noise: Tensor, starts: Tensor | None) -> Tensor:
 
 
 def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
-    """``codes`` (B, T); where ``noise`` (B, T, H) is NaN, that of the last token where it is not, or
-    ``last`` (B,), the z of the token before the first.
+    """``codes`` (B, T); where ``noise`` (B, T, H) is NaN, that of the last token where it is not,
+    or ``last`` (B,), the z of the token before the first.
     """
     keeps = noise[..., 0].isnan()
     index = torch.arange(codes.shape[1], device=codes.device) * ~keeps
