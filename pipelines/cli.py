@@ -139,10 +139,18 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
                 default="fresh",
                 help="A z for each sequence, or one for each group.",
             ),
-            option("--prompt", help="By default 'K>' on the target task, else 'def '."),
+            option(
+                "--prompt",
+                help="By default 'def ' on text, 'K>' on the target task, on another process the "
+                "first symbol of a held-out sequence.",
+            ),
             option("--groups", type=COUNT, default=2, help="Groups of sequences."),
             option("--size", type=COUNT, default=5, help="Sequences in a group."),
-            option("--new", type=COUNT, help="New tokens; by default what the context holds."),
+            option(
+                "--new",
+                type=COUNT,
+                help="New tokens; by default what the context holds, on text at most 128.",
+            ),
             option(
                 "--temperature",
                 type=not_negative,

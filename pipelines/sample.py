@@ -12,7 +12,7 @@ import torch
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
-from ftmodel.synthetic.target_task import LENGTH, PROMPT
+from ftmodel.synthetic.target_task import PROMPT
 from pipelines import cli
 from pipelines.artifacts.checkpoint import check_vocabulary, load_model
 from pipelines.artifacts.paths import checkpoint_path, tokens_folder
@@ -33,6 +33,12 @@ def colour_target(sequence: str) -> str:
     return sequence[:PROMPT] + "".join(f"{colour}{run}{END}" for colour, run in runs)
 
 
+def opening(shards: Shards) -> str:
+    """The first symbol of a held-out sequence of a process."""
+    row = next(iter(shards.documents("validation")))
+    return shards.tokenizer().decode(row[:1].tolist())
+
+
 def main(
     run: str,
     z: str,
@@ -48,17 +54,22 @@ def main(
     model, manifest = load_model(path)
     shards = Shards(tokens_folder(manifest.run["data"]))
     check_vocabulary(path, manifest, shards)
-    is_target = shards.metadata.row_length is not None
+    source = experiment.data[experiment.runs[run].data].source
+    is_target, is_process = source == "target", shards.metadata.row_length is not None
     if model.latent is None and z == "pinned":
         raise UserError(f"{run} is a baseline: it has no z to pin")
 
-    text = prompt or ("K>" if is_target else "def ")
     tokenizer = shards.tokenizer()
+    first = "K>" if is_target else opening(shards) if is_process else "def "
+    text = first if prompt is None else prompt
     ids = tokenizer.encode(text).ids
     if not ids or tokenizer.decode(ids) != text:
         raise UserError(f"--prompt: {text!r} cannot be written in the tokens of {shards.folder}")
-    room = model.config.context - len(ids) + 1
-    new = new or min(room, LENGTH if is_target else 128)
+    context = model.config.context
+    room = context - len(ids) + 1
+    if room < 1:
+        raise UserError(f"--prompt: {len(ids)} tokens leave no room in a context of {context}")
+    new = new or (room if is_process else min(room, 128))
     prompts = torch.tensor(ids).expand(groups * size, -1)
     pinned = z == "pinned"
     try:

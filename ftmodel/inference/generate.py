@@ -126,6 +126,8 @@ def check_arguments(
     rows, longest = prompt.shape
     if padding is not None:
         longest -= int(padding.min())
+    if n_new < 0:
+        raise ValueError(f"{n_new} new tokens are less than none")
     if longest + n_new - 1 > model.config.context:
         raise ValueError(
             f"{longest} prompt tokens and {n_new} new ones exceed the context of "

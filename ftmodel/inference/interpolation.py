@@ -63,7 +63,7 @@ def interpolated_ce(
     between a z of each, drawn once with ``q`` (S, H), as ``posterior`` gives it.
 
     Args:
-        donor: (S,), the index of the text that each path leads to.
+        donor: (S,), the index of the text that each path leads to; on the CPU, as ``q`` is.
         rows: texts that are computed at once.
     """
     latent = model.latent

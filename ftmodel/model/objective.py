@@ -60,7 +60,7 @@ def free_bits(
 class Loss:
     """Scalars in nats per token; for a baseline kl and hinge are None and total is ce."""
 
-    total: Tensor
+    total: Tensor  # ce + hinge, with a gradient of its own for a learned prior
     ce: Tensor
     kl: Tensor | None = None  # full KL, not the hinge
     hinge: Tensor | None = None
@@ -78,16 +78,25 @@ def training_loss(
 
     A Free Transformer needs ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits``, κ in bits
     per token. ``documents`` (B, T) as in ``FreeTransformer.forward``.
+
+    Free bits are for the posterior. A learned prior is fitted to all of the KL, also below κ, where
+    the hinge has no gradient.
     """
     out = model(inputs, noise, documents=documents)
     ce = linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
     if out.bit_logits is None:
         return Loss(ce, ce)
     assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
-    kl = kl_per_bit(out.bit_logits, out.prior_logits).sum(-1)  # (B, T)
-    kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))
+    o, prior = out.bit_logits, out.prior_logits
+    starts = model.span_starts(o.shape[1], o.device, documents)
+    kl = kl_per_bit(o, None if prior is None else prior.detach()).sum(-1)  # (B, T)
+    kl = mean_over_spans(kl, starts)
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents)
-    return Loss(ce + hinge, ce, kl.mean(), hinge)
+    total = ce + hinge
+    if prior is not None:
+        fit = mean_over_spans(kl_per_bit(o.detach(), prior).sum(-1), starts).mean()
+        total = total + (fit - fit.detach())
+    return Loss(total, ce, kl.mean(), hinge)
 
 
 def collapsed(kl_bits: list[float], kappa_bits: float, of: int) -> bool:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ftmodel.model.objective import LN2
+from pipelines.common.errors import UserError
 
 
 @dataclass
@@ -58,6 +59,20 @@ def write_curve(path: Path, curve: Curve) -> None:
 
 
 def read_curve(path: Path) -> Curve:
+    """Raises UserError without the file, or for one that is no curve."""
+    run = path.parent.name
+    if not path.exists():
+        raise UserError(f"{path} is missing: `dvc repro train@{run}` makes it")
+    try:
+        curve = read_rows(path)
+    except (KeyError, TypeError, ValueError):
+        curve = []
+    if not curve:
+        raise UserError(f"{path}: damaged; `dvc repro --force train@{run}` makes it again")
+    return curve
+
+
+def read_rows(path: Path) -> Curve:
     with open(path, encoding="utf-8", newline="") as file:
         return [row_of({k: float(v) for k, v in r.items() if v}) for r in csv.DictReader(file)]
 

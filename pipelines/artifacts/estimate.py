@@ -26,6 +26,15 @@ class Estimate:
         """Σ totals / Σ sizes over n documents, (n,) each."""
         return cls(**mean_and_error(totals, sizes))
 
+    @classmethod
+    def by_document(cls, totals: Tensor, document: Tensor, size: int = 1) -> "Estimate":
+        """Σ totals / Σ sizes over the documents of totals (n,), each of ``size``, whose documents
+        ``document`` (n,) names.
+        """
+        _, index, counts = document.unique(return_inverse=True, return_counts=True)
+        sums = totals.new_zeros(len(counts)).index_add_(0, index, totals)
+        return cls.over_documents(sums, counts * size)
+
     def __str__(self) -> str:
         error = "" if isnan(self.se) else f" ± {self.se:.4f}"
         return f"{self.mean:.4f}{error}".replace("-", "−")

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ftmodel.model.latent_design import LatentDesign
 from pipelines.artifacts import results
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.curve import Curve, read_curve
@@ -28,6 +29,7 @@ class RunResults:
     curve: Curve
     suite: SuiteResults | None = None  # its benchmarks, if it was scored on any
     suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
+    design: LatentDesign = field(default_factory=LatentDesign)
 
     @property
     def baseline(self) -> bool:
@@ -75,18 +77,18 @@ def read_runs(experiment: Experiment) -> list[RunResults]:
 
 def read_run(experiment: Experiment, name: str) -> RunResults:
     run, folder = experiment.runs[name], results_folder(experiment.name, name)
+    config = experiment.model_config(run)
     result = RunResults(
         name=name,
         run=run,
-        latent_bits=experiment.model_config(run).latent_bits,
+        latent_bits=config.latent_bits,
+        design=config.latent,
         source=experiment.data[run.data].source,
         evaluation=results.read(folder / "evaluation.json", Evaluation, "evaluate"),
         details=results.read(folder / "details.json", Details, "evaluate"),
         curve=[],
     )
-    if not (curve := folder / "curve.csv").exists():
-        raise UserError(f"{curve} is missing: `dvc repro train@{name}` makes it")
-    result.curve = read_curve(curve)
+    result.curve = read_curve(folder / "curve.csv")
     check_made(folder / "details.json", result.details, experiment, name, "evaluate")
     if name in experiment.suite_runs:  # files of a suite may be left of an earlier one
         result.suite = results.read(folder / "suite.json", SuiteResults, "suite")

@@ -130,8 +130,9 @@ def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.kappa_bits is not None:
+    if run.kappa_bits is not None or run.extra_blocks > 0:
         check_part(key, experiment.model_config(run))
+    if run.kappa_bits is not None:
         return
     for name, value in run.design_changes.items():
         raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
@@ -153,15 +154,23 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
         return
     preset = experiment.models[run.model].architecture
     bits = preset.latent_bits if run.latent_bits is None else run.latent_bits
+    where = key if run.latent_bits is not None else f"models.{run.model}.architecture"
     if not bits:
         raise ValueError(
-            f"{key}.kappa_bits: a Free Transformer needs latent bits, but "
-            f"models.{run.model}.architecture.latent_bits is 0; null makes a baseline"
+            f"{key}.kappa_bits: a Free Transformer needs latent bits, but {where}.latent_bits is "
+            "0; null makes a baseline"
         )
     if not 0 <= run.kappa_bits <= bits:
         raise ValueError(
-            f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, the latent bits of "
-            f"models.{run.model}"
+            f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, {where}.latent_bits"
+        )
+    config = experiment.model_config(run)
+    # a document that is shorter than the context holds more bits a token
+    if run.kappa_bits > config.latent_capacity and not config.document_mask:
+        raise ValueError(
+            f"{key}.kappa_bits: {run.kappa_bits} bits a token limit nothing: with latent.per "
+            f"{config.latent.per}, {bits} bits for all tokens that read a z are "
+            f"{config.latent_capacity:.4g} a token"
         )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ftmodel.analysis.bit_information import Encoded, Excess, bit_information, most_certain
 from ftmodel.inference.encoding import encode
@@ -24,7 +23,7 @@ from pipelines.evaluate.measurement import Context
 LAGS = range(33)
 SUMMED_UP = (0, 1, 2, 4, 8, 16, 32)  # lags of evaluation.json; details.json has all
 BITS = 4  # that are shown with contexts
-LEAST = 1e-3  # bits per token: a bit with less KL is idle
+LEAST = 1e-3  # bits per token that has a z of its own: a bit with less KL is idle
 CONTEXTS = 5  # in which a bit is set, and in which not
 BEFORE, AFTER = 12, 8  # tokens of a context
 # indices of the streams of BITS: a lag's own, and this one for single bits
@@ -45,7 +44,9 @@ def measure(context: Context) -> None:
     curve = persistence(encoded, settings.seed)
     context.details.persistence = curve
     context.evaluation.persistence = {lag: curve[lag] for lag in SUMMED_UP if lag < len(curve)}
-    context.details.bits = informative_bits(encoded, chunks, context.shards, settings.seed)
+    config = model.config
+    least = LEAST * config.latent_capacity / config.latent_bits  # the KL is its tokens' in parts
+    context.details.bits = informative_bits(encoded, chunks, context.shards, settings.seed, least)
 
 
 def encode_chunks(
@@ -87,9 +88,9 @@ def persistence(encoded: Encoded, seed: int) -> list[Excess]:
 
 
 def informative_bits(
-    encoded: Encoded, chunks: list[Chunk], shards: Shards, seed: int
+    encoded: Encoded, chunks: list[Chunk], shards: Shards, seed: int, least: float
 ) -> list[InformativeBit]:
-    """The bits with the largest KL, but for idle ones."""
+    """The bits with the largest KL, but for idle ones, of less than ``least`` bits per token."""
     kl = encoded.kl.double() / LN2  # (n, H)
     ranked = kl.mean(0).argsort(descending=True, stable=True)[:BITS].tolist()
     single = []
@@ -101,21 +102,15 @@ def informative_bits(
     return [
         InformativeBit(
             bit=h,
-            kl=over_documents(kl[:, h], encoded.document),
+            kl=Estimate.by_document(kl[:, h], encoded.document),
             read=read[h],
             predicted=predicted[h],
             set=contexts(encoded, chunks, shards, h, sign=1),
             unset=contexts(encoded, chunks, shards, h, sign=-1),
         )
         for h in ranked
-        if kl[:, h].mean() >= LEAST
+        if kl[:, h].mean() >= least
     ]
-
-
-def over_documents(values: Tensor, document: Tensor) -> Estimate:
-    """The mean of values (n,) at positions of documents (n,)."""
-    _, index, sizes = document.unique(return_inverse=True, return_counts=True)
-    return Estimate.over_documents(values.new_zeros(len(sizes)).index_add_(0, index, values), sizes)
 
 
 def contexts(

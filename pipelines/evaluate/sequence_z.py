@@ -32,7 +32,7 @@ def measure(context: Context) -> None:
     texts = texts.to(context.device)
     q = posterior(model, texts, rows)
     donor = another_document(documents, rng)
-    ce = interpolated_ce(model, texts, q, donor.to(texts.device), rows, rng)
+    ce = interpolated_ce(model, texts, q, donor, rows, rng)
     context.evaluation.sequence_z = SequenceZ(
         texts=len(texts),
         clusters=clusters(q, documents, rng),
@@ -57,17 +57,12 @@ def clusters(q: Tensor, documents: Tensor, rng: Generator) -> Clusters | None:
 def path(ce: PathCE, documents: Tensor, donor: Tensor, length: int) -> list[PathStep]:
     steps = []
     for i, share in enumerate(SHARES):
-        start, random = (per_token(nats[i], documents, length) for nats in (ce.start, ce.random))
-        end = per_token(ce.end[i], documents[donor], length)
+        start, random = (
+            Estimate.by_document(nats[i] / LN2, documents, length) for nats in (ce.start, ce.random)
+        )
+        end = Estimate.by_document(ce.end[i] / LN2, documents[donor], length)
         steps.append(PathStep(share=share, start=start, end=end, random=random))
     return steps
-
-
-def per_token(nats: Tensor, documents: Tensor, length: int) -> Estimate:
-    """Bits per token of texts of ``length`` tokens with ``nats`` (S,) each."""
-    _, index, counts = documents.unique(return_inverse=True, return_counts=True)
-    totals = nats.new_zeros(len(counts)).index_add_(0, index, nats)
-    return Estimate.over_documents(totals / LN2, counts * length)
 
 
 def half_of_the_way(ce: PathCE, documents: Tensor) -> Estimate | None:

@@ -7,6 +7,7 @@ bit, the bound of each document) and metrics.json (the few that `dvc metrics sho
 them to the MLflow run of the training.
 """
 
+import os
 from dataclasses import asdict
 from functools import partial
 from math import isnan
@@ -38,6 +39,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.allocator import keep_freed_memory
 from pipelines.common.errors import UserError
+from pipelines.common.gpu_memory import full_memory
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
@@ -171,9 +173,13 @@ def measure_all(
     return evaluation, details
 
 
-def measure(experiment: Experiment, name: str, frozen: Frozen | None = None) -> None:
+def measure(
+    experiment: Experiment, name: str, frozen: Frozen | None = None, clean_up: bool = True
+) -> None:
     """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError, also if
     its stage was ``frozen`` and params.yaml says something else in the end.
+
+    ``clean_up`` deletes what the training could be resumed from.
     """
     keep_freed_memory()
     path, folder = checkpoint_path(experiment.name, name), results_folder(experiment.name, name)
@@ -181,7 +187,10 @@ def measure(experiment: Experiment, name: str, frozen: Frozen | None = None) -> 
     check_card(path, manifest, experiment, name)
     curve = read_curve(folder / "curve.csv")
     unrecorded = Unrecorded(experiment, name, manifest)
-    evaluation, details = unrecorded.read() or measure_all(experiment, name, model, manifest, curve)
+    with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
+        evaluation, details = unrecorded.read() or measure_all(
+            experiment, name, model, manifest, curve
+        )
     if frozen:
         try:
             frozen.check(f"its figures are kept in {unrecorded.folder} for when that is undone")
@@ -189,12 +198,12 @@ def measure(experiment: Experiment, name: str, frozen: Frozen | None = None) -> 
             unrecorded.write(evaluation, details)
             raise
 
-    # DVC has the finished checkpoint by now: the one to resume from is not needed any more
-    preregistration.remove_waiting(experiment.name, name, manifest.spec_hash)
-    remove_finished(experiment.name, name, manifest.spec_hash)
     results.write(folder / "evaluation.json", evaluation)
     results.write(folder / "details.json", details)
     results.write(folder / "metrics.json", headline(evaluation))
+    if clean_up:
+        preregistration.remove_waiting(experiment.name, name, manifest.spec_hash)
+        remove_finished(experiment.name, name, manifest.spec_hash)
     track(experiment, name, manifest, evaluation)
     unrecorded.remove()
     bounds = vars(evaluation.bits_per_token).items()
@@ -213,4 +222,6 @@ def track(experiment: Experiment, name: str, manifest: Manifest, evaluation: Eva
 def main(name: str) -> None:
     frozen = freeze("evaluate", name)
     experiment = frozen.experiment
-    here_or_on_a_worker(experiment, partial(measure, experiment, name, frozen))
+    # of a run that was trained by hand DVC does not have the checkpoint yet, and trains it again
+    by_dvc = "DVC_STAGE" in os.environ
+    here_or_on_a_worker(experiment, partial(measure, experiment, name, frozen, clean_up=by_dvc))

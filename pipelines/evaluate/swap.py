@@ -49,11 +49,9 @@ def of_one_length(chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
 
 def swap_figures(nats: dict[str, Tensor], document: Tensor, length: int) -> Swap:
     """Of the cross-entropy of S texts of ``length`` tokens by the source of z, (S,) each."""
-    _, index, counts = document.unique(return_inverse=True, return_counts=True)
 
     def figure(values: Tensor) -> Estimate:
-        totals = values.new_zeros(len(counts)).index_add_(0, index, values)
-        return Estimate.over_documents(totals / LN2, counts * length)
+        return Estimate.by_document(values / LN2, document, length)
 
     figures = {source: figure(values) for source, values in nats.items()}
     own = nats.pop("own")

@@ -73,6 +73,11 @@ class Arm:
         return self.baseline and not self.run.extra_blocks
 
     @property
+    def models_design(self) -> bool:
+        """Whether it is a Free Transformer whose latent is the one of its model's file."""
+        return not self.baseline and not self.run.design_changes
+
+    @property
     def kind(self) -> str:
         if not self.baseline:
             return "Free Transformer"

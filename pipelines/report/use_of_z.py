@@ -6,7 +6,7 @@ from pipelines.artifacts.results import Figures
 from pipelines.report.arms import Arm, OverSeeds, baselines, families
 
 NEGLIGIBLE = 0.05  # share of the KL
-NO_KL = 0.005  # bits per token
+NO_KL = 0.005  # bits per token, for a κ of 1 and more
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class UseOfZ:
     @property
     def recovery(self) -> float | None:
         """(NLL of the baseline − reconstruction CE) / KL; None without a baseline or a KL."""
-        if self.baseline is None or self.kl.mean < NO_KL:
+        least = NO_KL * min(1, self.arm.run.kappa_bits or 1)
+        if self.baseline is None or self.kl.mean < least:
             return None
         nll = self.baseline.bound("bits_per_token").mean
         return (nll - required(self.figures.ce).mean) / self.kl.mean

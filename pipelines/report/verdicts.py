@@ -25,7 +25,8 @@ def introduction(analysis: Analysis) -> str:
              for data, arms in analysis.by_data.items()]  # fmt: skip
     return (
         f"{'; '.join(parts)}. Arms are compared by an upper bound on the negative log-likelihood "
-        "of held-out documents: exact for a baseline, by a particle filter for a Free Transformer. "
+        "of held-out documents: exact for a baseline, for a Free Transformer by a particle filter "
+        "or, with one z a sequence, by a sum over its values or by importance sampling. "
         "Lower is better."
     )
 
@@ -139,7 +140,7 @@ def further(blocks: int) -> str:
 
 
 def machinery(comparisons: list[Comparison]) -> list[str]:
-    """What a Free Transformer costs that may carry no information."""
+    """What a Free Transformer costs that pays for every bit of information."""
     words = {
         "lower": "and is lower all the same, which z cannot explain",
         "no difference": "and no cost of the machinery was measured",
@@ -147,8 +148,8 @@ def machinery(comparisons: list[Comparison]) -> list[str]:
         "not known": "but its error is not known",
     }
     return [
-        f"{c.arm.name} may carry no information (κ = 0): {in_words(c)} {UNITS[c.unit]} from "
-        f"{c.other.name}, {words[c.verdict]}."
+        f"{c.arm.name} pays for every bit of information in z (κ = 0). Its bound differs from that "
+        f"of {c.other.name} by {in_words(c)} {UNITS[c.unit]}, {words[c.verdict]}."
         for c in comparisons
         if c.arm.run.kappa_bits == 0 and c.other.plain
     ]
@@ -159,7 +160,7 @@ def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) ->
 
     Reconstruction gets ever better there, while the bound gets worse.
     """
-    free = sorted((arm for arm in family if not arm.baseline), key=kappa_of)
+    free = sorted((arm for arm in family if arm.models_design), key=kappa_of)
     steps = {kappa_of(arm): arm for arm in free}  # of arms of one κ, the last
     plain = {k: c for k, arm in steps.items() if (c := find(comparisons, arm, plain=True))}
     if len(steps) < 2 or len(plain) < len(steps):
@@ -169,18 +170,22 @@ def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) ->
     above = [k for k, c in plain.items() if c.worse]
     onset = [k for k in steps if all(later in above for later in steps if later >= k)]
     baseline = next(iter(plain.values())).other.name
+    worse = f"the arms are worse than {baseline}, by more than their bounds may be loose"
     if onset:
-        bound = f"the bound lies above that of {baseline} from κ = {steps[onset[0]].first.kappa} on"
+        bound = f"from κ = {steps[onset[0]].first.kappa} on {worse}"
     elif above:
         values = listed(steps[k].first.kappa for k in above)
-        bound = f"the bound lies above that of {baseline} at κ = {values}, but not at the largest κ"
+        bound = f"at κ = {values} {worse}, but this is not shown at the largest κ"
     else:
-        bound = f"at no κ does the bound lie above that of {baseline}"
-    seen = bool(onset) and ce[-1] < ce[0]
+        bound = (
+            f"at no κ is an arm shown to be worse than {baseline}, by more than its bound may be "
+            "loose"
+        )
+    shown = bool(onset) and ce[-1] < ce[0]
     return [
         f"From κ = {first.first.kappa} to {last.first.kappa}, reconstruction cross-entropy (no "
         f"language-model loss) {trend(ce)}, and {bound}: the collapse of the paper’s § 4.4 at "
-        f"large κ is {'seen' if seen else 'not seen'}."
+        f"large κ is {'shown' if shown else 'not shown'}."
     ]
 
 
@@ -223,9 +228,9 @@ def loose(arms: list[Arm]) -> list[str]:
     return [
         "The filtering bound is not tight, by more than a tenth of its error over documents: the "
         f"true NLL lies further below for {', '.join(each)}. Half the variance of a filter’s log "
-        "estimate says roughly how far, and too much where it is large; more particles "
-        "(evaluation.particles) or a proposal of z nearer to the encoder’s (evaluation.proposal) "
-        "lower it."
+        "estimate says roughly how far, and too much where it is large. More particles "
+        "(evaluation.particles) lower it, and another proposal of z (evaluation.proposal; not with "
+        "one z a sequence) may."
     ]
 
 

@@ -40,6 +40,7 @@ from pipelines.artifacts.suite_results import (
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_folder
+from pipelines.common.gpu_memory import full_memory
 from pipelines.common.printable import printable
 from pipelines.common.source_code import code_version
 from pipelines.common.strict_json import dumps
@@ -129,7 +130,8 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
     for task, spec in suite.tasks.items():
         try:
             make = partial(run_task, lm, task, spec, suite)
-            outcome = progress.outcome(task, spec, Outcome, make)
+            with full_memory(f"{name}: {task}", "suite.batch_tokens or suite.samples"):
+                outcome = progress.outcome(task, spec, Outcome, make)
         except Skipped as reason:
             scored.skipped[task] = str(reason)
             if whole:

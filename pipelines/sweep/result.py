@@ -38,10 +38,12 @@ class Result:
         """The trial as a run of a comparison; it must be done."""
         assert self.evaluation and self.details, f"{self.trial}: {self.status}"
         run = experiment.runs[self.trial]
+        config = experiment.model_config(run)
         return RunResults(
             name=self.trial,
             run=run,
-            latent_bits=experiment.model_config(run).latent_bits,
+            latent_bits=config.latent_bits,
+            design=config.latent,
             source=experiment.data[run.data].source,
             evaluation=self.evaluation,
             details=self.details,

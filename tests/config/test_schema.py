@@ -157,6 +157,7 @@ def expected(change: str) -> str:
     return f"expectation=[{{{', '.join(f'{k}: {v}' for k, v in entries.items())}}}]"
 
 
+OPTIM = "models.target_small.optim"
 MISTAKES = [
     ("evaluation.particles=0", "evaluation.particles", "must be at least 1"),
     ("evaluation.filters=1", "evaluation.filters", "must be at least 2"),
@@ -318,10 +319,14 @@ MISTAKES = [
     ("experiment=null", "experiment", "null is not one of designs"),
     ("data=null", "data", "null is not one of coin"),
     (f"{RUN}.kappa_warmup_steps=21", f"{RUN}.kappa_warmup_steps", "the steps of 10400 tokens"),
+    (f"+{RUN}.latent_bits=0", f"{RUN}.kappa_bits", f"but {RUN}.latent_bits is 0; null makes"),
+    (
+        f"{ARCHITECTURE}.latent.per=sequence",
+        f"{RUN}.kappa_bits",
+        "limit nothing: with latent.per s",
+    ),
+    ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "more than 1024"),
 ]
-
-
-OPTIM = "models.target_small.optim"
 
 
 @pytest.mark.parametrize(

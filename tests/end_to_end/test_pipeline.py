@@ -172,6 +172,7 @@ def test_sampling_text_continues_the_prompt(warm):
         (["baseline", "--z", "pinned"], "has no z to pin"),
         (["free_k1", "--prompt", "é>"], "cannot be written"),
         (["free_k1", "--new", "65"], "exceed the context of 65"),
+        (["free_k1", "--prompt", "K>" + "_" * 65], "67 tokens leave no room in a context of 65"),
         (["free_k1", "--groups", "0"], "0 is not in the range x>=1"),
         (["free_k1", "--temperature", "-1"], "'--temperature': -1 is not a number of 0 or more"),
     ],

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ftmodel.model.objective import LN2, kl_per_bit
+from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.packing import Chunk, packed
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
@@ -15,7 +16,6 @@ from pipelines.evaluate.bit_information import (
     contexts,
     encode_chunks,
     informative_bits,
-    over_documents,
 )
 
 CPU = torch.device("cpu")
@@ -99,7 +99,8 @@ def test_bits_are_ranked_by_kl_and_idle_ones_left_out(make_model, chunks, shards
     with torch.no_grad():
         model.latent.readout.weight.mul_(torch.tensor([0.3, 0.0, 1.0])[:, None])
     encoded = encode_chunks(model, chunks, 2, 0, CPU)
-    bits = informative_bits(encoded, chunks, shards, 0)
+    assert not informative_bits(encoded, chunks, shards, 0, least=1.0)
+    bits = informative_bits(encoded, chunks, shards, 0, least=1e-3)
     assert [bit.bit for bit in bits] == [2, 0]
     kl = kl_per_bit(encoded.o.double()).mean(0) / LN2
     assert [bit.kl.mean for bit in bits] == pytest.approx([kl[2].item(), kl[0].item()])
@@ -107,8 +108,9 @@ def test_bits_are_ranked_by_kl_and_idle_ones_left_out(make_model, chunks, shards
 
 def test_means_over_documents_weigh_their_positions():
     values = torch.tensor([1.0, 2.0, 6.0]).double()
-    estimate = over_documents(values, torch.tensor([4, 4, 7]))
+    estimate = Estimate.by_document(values, torch.tensor([4, 4, 7]))
     assert estimate.mean == pytest.approx(3) and estimate.se > 0
+    assert Estimate.by_document(values, torch.tensor([4, 4, 7]), 2).mean == pytest.approx(1.5)
 
 
 def measured(model, chunks, shards, monkeypatch, **settings):
@@ -132,6 +134,21 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, sha
     assert list(evaluation.persistence) == [0, 1, 2, 4, 8, 16]
 
 
+def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
+    make_model, chunks, shards, monkeypatch
+):
+    """A z for 16 tokens may tell as much as sixteen of one token each, a 16th of it a token."""
+    monkeypatch.setattr(bit_information, "LEAST", 0.1)
+    for per, shown in (("token", 3), ("sequence", 3)):
+        model = make_model(latent={"per": per}, context=16).eval()
+        with torch.no_grad():
+            model.latent.readout.weight.mul_(100)
+        _, details = measured(model, chunks, shards, monkeypatch)
+        assert len(details.bits) == shown, per
+    monkeypatch.setattr(bit_information, "LEAST", 10.0)
+    assert not measured(model, chunks, shards, monkeypatch)[1].bits
+
+
 def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkeypatch):
     """Bit h of z is bit h of the token that is read: of 8 equally likely ones, 3 bits at lag 0."""
     tokens = torch.randint(8, (60, 17), generator=rng)
@@ -140,7 +157,7 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, shards, monkey
         latent=SimpleNamespace(recurrent=False),
         prior_logits=lambda *_: None,
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> BIT & 1) - 1),
-        config=SimpleNamespace(context=16, latent_bits=3),
+        config=SimpleNamespace(context=16, latent_bits=3, latent_capacity=3),
         positions=lambda *_: None,
         lower=lambda tokens, _: tokens,
         span_starts=lambda *_: None,

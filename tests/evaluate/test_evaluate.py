@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,6 +28,7 @@ from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastTh
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import device_name
+from pipelines.config import checks
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation
@@ -383,12 +385,16 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
         assert evaluation["collapsed"] == (last == 2)
 
 
-def test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token(workspace):
+def test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token(workspace, monkeypatch):
     """5 bits in 65 tokens are under a tenth of κ = 1, and all that it can tell."""
     params = OmegaConf.load("params.yaml")
     params.runs[RUN].update({"kappa_bits": 1.0, "latent_bits": 5})
     params.runs[RUN].latent.per = "sequence"
     OmegaConf.save(params, "params.yaml")
+    # such a κ is for documents that are shorter than the context
+    monkeypatch.setattr(
+        checks, "RULES", [r for r in checks.RULES if r is not checks.kappa_fits_the_latent]
+    )
     train_run()
     path = Path("results/smoke") / RUN / "curve.csv"
     curve = read_curve(path)
@@ -399,6 +405,46 @@ def test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token(work
         measure(load_experiment(), RUN)
         evaluation = json.loads(path.with_name("evaluation.json").read_text())
         assert evaluation["collapsed"] is collapsed
+
+
+@pytest.mark.parametrize("clean_up", [False, True])
+def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch, clean_up):
+    """By DVC or a sweep; a run that was evaluated by hand is one that DVC trains again."""
+    train_run()
+    kept = [*Path("resume").rglob("*.ckpt")]
+    assert kept
+
+    def full(*_):
+        raise OSError(ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(stage.results, "write", full)
+        measure(load_experiment(), RUN, clean_up=clean_up)
+    assert all(path.exists() for path in kept)
+    measure(load_experiment(), RUN, clean_up=clean_up)
+    assert any(path.exists() for path in kept) != clean_up
+
+
+def test_a_full_gpu_is_one_line_that_names_what_to_lower(workspace, monkeypatch):
+    train_run()
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has …")
+
+    monkeypatch.setattr(stage, "evaluate", full)
+    with pytest.raises(UserError, match=r"lower evaluation\.batch_tokens or .* \(CUDA out"):
+        measure(load_experiment(), RUN)
+
+
+@pytest.mark.parametrize("content", ["", "step,tokens\\n1,x\\n", "loss_nats\\n1\\n"])
+def test_a_damaged_curve_is_one_line(tmp_path, content):
+    (tmp_path / RUN).mkdir()
+    path = tmp_path / RUN / "curve.csv"
+    with pytest.raises(UserError, match=rf"curve\.csv is missing: `dvc repro train@{RUN}`"):
+        read_curve(path)
+    path.write_text(content)
+    with pytest.raises(UserError, match=rf"damaged; `dvc repro --force train@{RUN}`"):
+        read_curve(path)
 
 
 def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():

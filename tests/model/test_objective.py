@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.latent_design import FreeBits
 from ftmodel.model.objective import collapsed, free_bits, kl_per_bit, training_loss
+from ftmodel.model.spans import mean_over_spans
 
 LN2 = log(2)
 
@@ -69,11 +70,39 @@ def test_the_loss_takes_the_kl_to_the_learned_prior(make_model, batch):
     loss = training_loss(model, inputs, targets, noise, 0.0)
     kl = kl_per_bit(out.bit_logits.double(), out.prior_logits.double()).sum(-1).mean()
     assert loss.kl.item() == loss.hinge.item() == pytest.approx(kl.item(), rel=1e-5)
+    assert loss.total.item() == pytest.approx((loss.ce + loss.hinge).item(), rel=1e-6)
     loss.hinge.backward()
     for name, parameter in model.named_parameters():
         below = name.startswith(("embedding", "blocks.0", "blocks.1", "latent"))
+        prior = name.startswith("latent.prior") or name.endswith("post_sampler")
         reached = parameter.grad is not None and parameter.grad.abs().max() > 0
-        assert reached == (below and not name.endswith("post_sampler")), name
+        assert reached == (below and not prior), name
+
+
+@pytest.mark.parametrize("per", ["token", "every"])
+def test_a_learned_prior_is_fitted_below_the_threshold_too(make_model, batch, per):
+    """The loss's gradient is that of ce + hinge for the posterior's logits, of the KL for the
+    prior's, at a κ that no token, some tokens and all tokens exceed.
+    """
+    inputs, targets, noise = batch
+    latent = {"prior": "learned", "per": per, "every": 3 if per == "every" else None}
+    model = make_model(latent=latent)
+    starts = model.span_starts(inputs.shape[1], inputs.device, None)
+    outputs = []
+    forward = model.forward
+    model.forward = lambda *args, **of: outputs.append(forward(*args, **of)) or outputs[-1]
+    for kappa in (0.0, 0.2, 3.0):
+        loss = training_loss(model, inputs, targets, noise, kappa)
+        o, prior = outputs[-1].bit_logits, outputs[-1].prior_logits
+        kl = mean_over_spans(kl_per_bit(o, prior).sum(-1), starts)
+        (of_prior,) = torch.autograd.grad(kl.mean(), prior, retain_graph=True)
+        (of_posterior,) = torch.autograd.grad(loss.ce + free_bits(kl, kappa), o)
+        loss = training_loss(model, inputs, targets, noise, kappa)
+        o, prior = outputs[-1].bit_logits, outputs[-1].prior_logits
+        gradients = torch.autograd.grad(loss.total, (o, prior))
+        expected = (of_posterior, of_prior)
+        torch.testing.assert_close(gradients, expected, atol=1e-8, rtol=1e-4)
+        assert of_prior.abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_introduction_counts_arms(small: Path) -> None:
         "1 baseline and 2 Free Transformers (κ = 1/8, 3/10 bits per token) on target, 6,500 "
         "training tokens each; 1 baseline and 1 Free Transformer (κ = 1/2 bits per token) on text"
     )
-    assert "by a particle filter for a Free Transformer" in text
+    assert "for a Free Transformer by a particle filter" in text
 
 
 def test_collapse_is_tagged(tmp_path: Path) -> None:

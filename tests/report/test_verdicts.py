@@ -118,12 +118,13 @@ def test_kappa_zero_shows_what_the_machinery_costs(
         tmp_path, {"base": run(), "none": run(kappa=0.0)}, {"base": [0.5], "none": [bound]}
     )
     (sentence,) = [s for s in findings(analysis)["target"] if "κ = 0" in s]
-    assert sentence.startswith("none may carry no information") and sentence.endswith(f"{words}.")
+    assert sentence.startswith("none pays for every bit of information in z (κ = 0)")
+    assert sentence.endswith(f"{words}.")
 
 
 KAPPAS = {"base": run()} | {f"free_{k}": run(kappa=float(k)) for k in (0, 1, 2, 3)}
 COLLAPSE = {
-    "seen": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1]),
+    "shown": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1]),
     "CE no better": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.6, 0.5]),
     "bound fine": ([0.5, 0.49, 0.48, 0.4], [0.5, 0.3, 0.2, 0.1]),
     "in between": ([0.5, 0.60, 0.48, 0.4], [0.5, 0.6, 0.2, 0.1]),
@@ -140,20 +141,39 @@ def against_kappa(folder: Path, case: str, looseness: float = 0.0) -> str:
 
 
 def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None:
-    seen = against_kappa(tmp_path / "a", "seen")
-    assert "reconstruction cross-entropy (no language-model loss) falls, and the bound" in seen
-    assert "lies above that of base from κ = 2 on: the collapse of" in seen
-    assert seen.endswith(" is seen.")
-    assert against_kappa(tmp_path / "b", "CE no better").endswith("not seen.")
+    shown = against_kappa(tmp_path / "a", "shown")
+    assert "reconstruction cross-entropy (no language-model loss) falls, and from κ = 2 on" in shown
+    assert "worse than base, by more than their bounds may be loose: the collapse of" in shown
+    assert shown.endswith(" is shown.")
+    assert against_kappa(tmp_path / "b", "CE no better").endswith("not shown.")
     fine = against_kappa(tmp_path / "c", "bound fine")
-    assert "at no κ does the bound lie above that of base" in fine and fine.endswith("not seen.")
-    loose = against_kappa(tmp_path / "e", "seen", looseness=0.15)
-    assert "from κ = 3 on: the collapse" in loose, "at κ = 2 the bound is 0.1 above, and that loose"
-    loose = against_kappa(tmp_path / "f", "seen", looseness=0.25)
-    assert "at no κ does the bound lie above that of base" in loose
+    assert "at no κ is an arm shown to be worse than base" in fine and fine.endswith("not shown.")
+    loose = against_kappa(tmp_path / "e", "shown", looseness=0.15)
+    assert "from κ = 3 on" in loose, "at κ = 2 the bound is 0.1 above, and that loose"
+    loose = against_kappa(tmp_path / "f", "shown", looseness=0.25)
+    assert "at no κ is an arm shown to be worse than base" in loose
     between = against_kappa(tmp_path / "d", "in between")
-    assert "above that of base at κ = 1, but not at the largest κ" in between
-    assert "falls, though not at every step, and the bound" in between
+    assert "at κ = 1 the arms are worse than base" in between
+    assert "but this is not shown at the largest κ" in between
+    assert "falls, though not at every step, and at κ" in between
+
+
+def test_what_kappa_does_is_not_read_off_other_designs(tmp_path: Path) -> None:
+    """Arms of another design, first and last of their κ, change no word."""
+    bounds, ces = COLLAPSE["shown"]
+    designs = {
+        name: run(kappa=kappa, latent={"free_bits": "batch"})
+        for name, kappa in (("a", 0.5), ("b", 2.0), ("c", 3.0))
+    }
+    others = {f"free_{k}_s0": {"ce": ce} for k, ce in enumerate(ces)}
+    others |= {f"{name}_s0": {"ce": 0.9} for name in designs}
+    each = {f"free_{k}": [bound] for k, bound in enumerate(bounds)}
+    each |= {name: [0.3] for name in designs}
+    first, *rest = KAPPAS.items()
+    arms = dict([first, ("a", designs["a"]), *rest, ("b", designs["b"]), ("c", designs["c"])])
+    analysis = seeded(tmp_path / "a", arms, {"base": [0.5], **each}, others=others)
+    (sentence,) = [s for s in findings(analysis)["target"] if s.startswith("From κ")]
+    assert sentence == against_kappa(tmp_path / "b", "shown")
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,11 @@ def test_a_foreign_checkpoint_is_named(tmp_path):
 )
 def test_auto_precision_is_bf16_where_a_gpu_has_it(monkeypatch, wanted, gpu, named):
     monkeypatch.setattr(fit_module.torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(fit_module.torch.cuda, "is_bf16_supported", lambda: gpu)
+    monkeypatch.setattr(
+        fit_module.torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation: gpu or including_emulation,
+    )
     assert lightning_precision(wanted) == named
 
 

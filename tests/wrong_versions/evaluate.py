@@ -310,8 +310,8 @@ WRONG = [
     Wrong(
         "text at the end of a path in the document of that at the start",
         "evaluate/sequence_z.py",
-        "per_token(ce.end[i], documents[donor], length)",
-        "per_token(ce.end[i], documents, length)",
+        "ce.end[i] / LN2, documents[donor], length",
+        "ce.end[i] / LN2, documents, length",
         "evaluate/test_sequence_z.py::test_figures_are_of_the_document_of_the_text_that_is_read",
         package="pipelines",
     ),

@@ -258,8 +258,8 @@ WRONG = [
     Wrong(
         "KL summed in bf16",
         "model/objective.py",
-        "kl_per_bit(out.bit_logits, out.prior_logits).sum(-1)",
-        "kl_per_bit(out.bit_logits, out.prior_logits).bfloat16().sum(-1).float()",
+        "prior.detach()).sum(-1)",
+        "prior.detach()).bfloat16().sum(-1).float()",
         "model/test_precision.py::test_kl_and_hinge_are_float32",
     ),
     Wrong(
@@ -293,18 +293,37 @@ WRONG = [
     Wrong(
         "KL of the prior from the encoder",
         "model/objective.py",
-        "kl_per_bit(out.bit_logits, out.prior_logits)",
-        "kl_per_bit(out.bit_logits if out.prior_logits is None else out.prior_logits,"
-        " None if out.prior_logits is None else out.bit_logits)",
+        "kl_per_bit(o, None if prior is None else prior.detach())",
+        "kl_per_bit(o if prior is None else prior.detach(), None if prior is None else o)",
         "model/test_objective.py::test_the_loss_takes_the_kl_to_the_learned_prior",
     ),
     Wrong(
         "a prior that the KL does not train",
         "model/objective.py",
-        "kl_per_bit(out.bit_logits, out.prior_logits)",
-        "kl_per_bit(out.bit_logits, out.prior_logits if out.prior_logits is None"
-        " else out.prior_logits.detach())",
-        "model/test_objective.py::test_the_loss_takes_the_kl_to_the_learned_prior",
+        "total = total + (fit - fit.detach())",
+        "total = total + 0 * fit",
+        "model/test_objective.py::test_a_learned_prior_is_fitted_below_the_threshold_too",
+    ),
+    Wrong(
+        "a prior that free bits leave alone",
+        "model/objective.py",
+        "total = total + (fit - fit.detach())",
+        "total = total + (fit - fit.detach()) * (hinge > 0)",
+        "model/test_objective.py::test_a_learned_prior_is_fitted_below_the_threshold_too",
+    ),
+    Wrong(
+        "a posterior without free bits",
+        "model/objective.py",
+        "kl_per_bit(o.detach(), prior)",
+        "kl_per_bit(o, prior)",
+        "model/test_objective.py::test_a_learned_prior_is_fitted_below_the_threshold_too",
+    ),
+    Wrong(
+        "a prior trained by the hinge a second time",
+        "model/objective.py",
+        "None if prior is None else prior.detach()",
+        "prior",
+        "model/test_objective.py::test_a_learned_prior_is_fitted_below_the_threshold_too",
     ),
     Wrong(
         "a prior that reads what its block adds",
@@ -543,7 +562,7 @@ WRONG = [
     Wrong(
         "the hinge of a span's z at its first token alone",
         "model/objective.py",
-        "kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))",
+        "kl = mean_over_spans(kl, starts)",
         "pass",
         "model/test_spans.py::test_loss_and_gradients_are_those_of_the_dense_form",
     ),

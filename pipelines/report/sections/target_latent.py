@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from ftmodel.model.latent_design import FreeBits, LatentDesign, Per
 from ftmodel.synthetic.target_task import STARTS, TARGET
 from pipelines.artifacts.results import LatentDetails, LatentFigures
 from pipelines.artifacts.run_results import RunResults
@@ -91,6 +92,11 @@ def half_known(arm: Arm) -> int | None:
     return next((t for t, bits in enumerate(means) if bits >= means[-1] / 2), None)
 
 
+def kappa_at_each_token(design: LatentDesign) -> bool:
+    """Whether free bits are no more than κ at any position, at least in the mean over rows."""
+    return design.per == Per.token and design.free_bits in (FreeBits.token, FreeBits.position)
+
+
 def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     """Of Free Transformers that were asked: the start known from z, bits against
     positions; KL against the place relative to the target; how far z is from fair bits,
@@ -106,7 +112,8 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         draw(start, known, colour)
         paid = {t: min(START_BITS, kappa * (t + 1)) for t in (known[0] if known else ())}
         # of a learned prior the aggregate is not compared with fair bits
-        if uniform := over(arm, lambda z: z.aggregate_bits.at_least):
+        uniform = over(arm, lambda z: z.aggregate_bits.at_least)
+        if uniform and kappa_at_each_token(arm.first.design):
             start.plot(list(paid), list(paid.values()), ":", lw=1.2, color=colour)
         if offsets := from_start(arm):
             draw(around, offsets, colour)

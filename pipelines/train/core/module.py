@@ -52,7 +52,7 @@ class TrainingModule(L.LightningModule):
         self.end_of_text, self.kappa_warmup = end_of_text, kappa_warmup
         self.copied, self.copied_lr = frozenset(copied), copied_lr
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
-        self.windows: list[int] = []  # ids of those in the current optimizer step
+        self.windows: list[Tensor] = []  # ids of those in the current optimizer step
         self.logged: dict[str, list[Tensor]] = {}  # since the last row of the curve
 
     def configure_model(self) -> None:
@@ -73,7 +73,7 @@ class TrainingModule(L.LightningModule):
         self.logged.setdefault(name, []).append(number)
 
     def training_step(self, batch: dict[str, Tensor], _index: int) -> Tensor:
-        self.windows += batch["windows"].tolist()
+        self.windows.append(batch["windows"])
         inputs, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
         documents = None
         if self.model.config.document_mask:
@@ -103,7 +103,7 @@ class TrainingModule(L.LightningModule):
         if isinstance(norm, DTensor):
             norm = norm.full_tensor()
         if not norm.isfinite():  # on all workers alike
-            windows = self.all_gather(torch.tensor(self.windows, device=self.device))
+            windows = self.all_gather(torch.cat(self.windows))
             assert isinstance(windows, Tensor)
             raise NonFinite(self.global_step + 1, windows.flatten().tolist())
         self.windows = []

@@ -103,7 +103,9 @@ def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> None:
 def spelling(tokenizer: Tokenizer) -> tuple[dict[str, int], Any]:
     """What fixes the ids of a text, but for how it is split into words."""
     model = json.loads(tokenizer.to_str())["model"]
-    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    merges = [
+        " ".join(pair) if isinstance(pair, list) else pair for pair in model.get("merges", [])
+    ]
     return tokenizer.get_vocab(), merges
 
 

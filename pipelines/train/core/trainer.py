@@ -218,7 +218,7 @@ class SegmentTraining:
 
 def lightning_precision(wanted: Precision) -> str:
     """Lightning's name for the precision; auto is bf16 on a GPU that has it."""
-    gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     bf16 = wanted is Precision.bf16 or (wanted is Precision.auto and gpu)
     return "bf16-mixed" if bf16 else "32-true"
 

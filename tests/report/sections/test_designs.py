@@ -57,7 +57,7 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
     ],
 )
 def test_designs_in_words(tmp_path: Path, design: dict[str, Any], words: str) -> None:
-    arms = {"free": ARMS["free"], "other": run(kappa=0.5, latent=design)}
+    arms = {"free": run(kappa=0.03), "other": run(kappa=0.03, latent=design)}
     (group,) = seeded(tmp_path, arms, {name: BOUNDS["free"] for name in arms}).designs
     assert in_words(group.others[0].arm) == words
 

@@ -19,6 +19,7 @@ def family(tmp_path: Path) -> list[Arm]:
             "plus": run(extra_blocks=1),
             "zero": run(kappa=0.0),
             "half": run(kappa=0.5),
+            "another_design": run(kappa=0.5, latent={"inject": "residual"}),
             "two": run(kappa=2.0),
         }.items()
         for seed in (0, 1)

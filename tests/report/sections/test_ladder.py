@@ -29,8 +29,10 @@ def write(folder: Path, sizes: dict[str, int] = SIZES, **changes: Any) -> Path:
     for number, (name, size) in enumerate(sizes.items(), 1):
         spec = run("text", model=name, tokens=4 * size) | changes.get(name, {})
         arms |= {f"base_{name}": spec, f"plus_{name}": spec | {"extra_blocks": 1}}
+        # of another design, which no figure here is of
+        arms[f"design_{name}"] = spec | {"kappa_bits": 1.0, "latent": {"inject": "residual"}}
         arms |= {f"k{k}_{name}": spec | {"kappa_bits": float(k)} for k in (0, 1)}
-        means = {"base": 2.0, "plus": 1.9, "k0": 2.05, "k1": 2 + number / 100}
+        means = {"base": 2.0, "plus": 1.9, "k0": 2.05, "k1": 2 + number / 100, "design": 3}
         for seed, off in enumerate((-0.002, 0.002)):
             bounds |= {f"{a}_{name}_s{seed}": mean + off for a, mean in means.items()}
     runs = with_seeds(arms)

@@ -55,6 +55,24 @@ def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn: Figure) -> None
     assert "5.83 bits" in start.texts[0].get_text()
 
 
+@pytest.mark.parametrize(
+    ("latent", "lines_of_kappa"),
+    [
+        ({"free_bits": "position"}, 1),
+        ({"free_bits": "sequence"}, 0),
+        ({"free_bits": "batch"}, 0),
+        ({"per": "every", "every": 2}, 0),
+    ],
+)
+def test_free_bits_of_many_tokens_may_all_be_spent_on_the_first(
+    tmp_path: Path, latent: dict[str, Any], lines_of_kappa: int
+) -> None:
+    write_experiment(tmp_path, {"one": run(kappa=1.0, latent=latent)}, {})
+    write_latent(tmp_path, "one")
+    start = what_z_says(arms_of(tmp_path), styles(["one"])).axes[0]
+    assert len(dotted(start)) == lines_of_kappa
+
+
 def test_offsets_with_few_sequences_are_left_out(drawn: Figure) -> None:
     line = next(line for line in drawn.axes[1].lines if line.get_linewidth() == 2)
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([-1, 0], [0.1, 0.4])
