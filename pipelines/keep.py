@@ -41,7 +41,7 @@ README = """\
 
 [The numbers, a row a run](figure4.csv){drawn}
 
-- Command: `{command}`, then `python -m pipelines.keep`, on {day}
+- Command: `{command}`, then `python -m pipelines.keep {folder}`, on {day}
 - Commit of the trainings: {commits}
 - Device: {devices}
 - Time: {total} of training steps in {count} runs (h:mm:ss)
@@ -105,7 +105,7 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str]) -> str:
+def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str], folder: str) -> str:
     seconds = [training_seconds(run.curve) for run in runs]
     rows = [
         f"| {run.name} | {run.run.seed} | {run.run.tokens:,} | {hours(took)} |"
@@ -115,6 +115,7 @@ def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str]) -> 
         name=experiment.name,
         drawn="".join(f" · [what z says of the target]({name})" for name in drawn),
         command=command(experiment.name),
+        folder=folder,
         day=datetime.now(UTC).date(),
         commits=origins(runs, lambda training: training.git_revision),
         devices=origins(runs, lambda training: training.device),
@@ -173,7 +174,9 @@ def keep_report(target: Path) -> None:
     for path in files:
         shutil.copyfile(path, target / path.name)
     drawn = [path.name for path in files[len(FILES) :]]
-    (target / "README.md").write_text(readme(experiment, runs, drawn), encoding="utf-8")
+    (target / "README.md").write_text(
+        readme(experiment, runs, drawn, str(target)), encoding="utf-8"
+    )
     print(target / "README.md")
 
 

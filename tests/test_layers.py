@@ -32,6 +32,7 @@ DECIDES_NO_RESULT = (
     "pipelines/common/atomic_files.py",
     "pipelines/common/console.py",
     "pipelines/common/errors.py",
+    "pipelines/common/gpu_memory.py",
     "pipelines/common/printable.py",
     "pipelines/common/provenance.py",
     "pipelines/common/shell_paths.py",

@@ -1,10 +1,10 @@
 """Hand a trained model over to other programs: a baseline as a Llama, a Free Transformer with code.
 
-    python -m pipelines.export baseline --to hf
-    python -m pipelines.export baseline --to hf --tokens 1000000 --out llama
-    python -m pipelines.export free_k1_2 --to hf
-    python -m pipelines.export baseline --to gguf
-    python -m pipelines.export baseline --to hf --mlflow
+    python -m pipelines.export text_baseline --to hf
+    python -m pipelines.export text_free_k1_2 --to hf
+    python -m pipelines.export text_baseline --to gguf
+    python -m pipelines.export text_baseline --to hf --mlflow
+    python -m pipelines.export baseline_s0 --to hf --tokens 1024000 --out llama
 
 hf makes a folder for AutoModelForCausalLM, vLLM and lm_eval's own backend: config.json,
 model.safetensors, generation_config.json, tokenizer and model card; that of a Free Transformer has

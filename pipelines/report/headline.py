@@ -4,6 +4,7 @@ and one picture.
 
 from collections import defaultdict
 from math import ceil, isnan, log10
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -144,7 +145,9 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     plain(
         axes,
-        f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {UNITS[unit]})",
+        fill(
+            f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {UNITS[unit]})", 80
+        ),
         f"← lower is better; difference in {UNITS[unit]}{scale}",
         "",
     )

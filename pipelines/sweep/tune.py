@@ -1,6 +1,6 @@
 """A sweep: one run of an experiment with its settings varied, on Ray Tune.
 
-    python -m pipelines.sweep sweep=kappa samples=20 runs.free_k1_8.tokens=5_200_000
+    python -m pipelines.sweep sweep=kappa samples=4 'space.optim.lr.loguniform=[1.0e-3,1.0e-2]'
 
 The same command continues an interrupted sweep: finished trials are not run again, an unfinished
 one goes on from its last checkpoint. Writes sweeps/<sweep>/report/ and an MLflow run ``sweep``, the

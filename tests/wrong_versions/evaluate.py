@@ -323,4 +323,20 @@ WRONG = [
         "evaluate/test_evaluate.py::test_bits_that_tell_of_a_label_are_those_that_tokens_read",
         package="pipelines",
     ),
+    Wrong(
+        "a run by hand that cannot be resumed",
+        "evaluate/stage.py",
+        "    if clean_up:\n",
+        "    if experiment:\n",
+        "evaluate/test_evaluate.py::test_a_run_can_be_resumed_until_its_figures_are_written",
+        package="pipelines",
+    ),
+    Wrong(
+        "bits of a shared z idle by the measure of one a token",
+        "evaluate/bit_information.py",
+        "least = LEAST * config.latent_capacity / config.latent_bits",
+        "least = LEAST",
+        "evaluate/test_bit_information.py::test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token",
+        package="pipelines",
+    ),
 ]
