@@ -22,7 +22,7 @@ def section(analysis: Analysis) -> Section | None:
             sentences += prior_sentences(asked)
     if not arms:
         return None
-    title = "z from the prior, z from a text"
+    title = "Generations with z of the prior beside reconstructions with z of a text"
     return Section("target_reconstruction", title, sentences, target_table(arms))
 
 
