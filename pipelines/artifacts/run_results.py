@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.model.config import ModelConfig
 from pipelines.artifacts import results
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.curve import Curve, read_curve
@@ -29,7 +29,7 @@ class RunResults:
     curve: Curve
     suite: SuiteResults | None = None  # its benchmarks, if it was scored on any
     suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
-    design: LatentDesign = field(default_factory=LatentDesign)
+    config: ModelConfig | None = None
 
     @property
     def baseline(self) -> bool:
@@ -82,7 +82,7 @@ def read_run(experiment: Experiment, name: str) -> RunResults:
         name=name,
         run=run,
         latent_bits=config.latent_bits,
-        design=config.latent,
+        config=config,
         source=experiment.data[run.data].source,
         evaluation=results.read(folder / "evaluation.json", Evaluation, "evaluate"),
         details=results.read(folder / "details.json", Details, "evaluate"),

@@ -43,7 +43,7 @@ class Result:
             name=self.trial,
             run=run,
             latent_bits=config.latent_bits,
-            design=config.latent,
+            config=config,
             source=experiment.data[run.data].source,
             evaluation=self.evaluation,
             details=self.details,

@@ -5,8 +5,11 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
+from ftmodel.costs import flops_per_token
 from pipelines.artifacts.curve import training_seconds
+from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.results import UNITS
+from pipelines.artifacts.tokens.shards import read_metadata
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
 from pipelines.report.comparison import Comparison
@@ -20,7 +23,7 @@ from pipelines.report.wording import number, signed
 HEAD = [
     *("arm", "data", "κ", "design", "bound", "− its model's design", "− baseline"),
     *("− larger baseline", "use of z", "recovery", "waste", "valid", "spread", "noise"),
-    *("parameters", "tokens/s in training"),
+    *("parameters", "FLOPs/token", "tokens/s in training"),
 ]
 ROW = 0.34  # inches of a design in the picture
 
@@ -59,8 +62,17 @@ def row(arm: Arm, group: Designs, use: UseOfZ, against: Iterable[Comparison]) ->
         f"{use.waste.mean:.4f}".replace("-", "−"),
         *of_generations(arm),
         f"{arm.parameters:,}",
+        training_flops(arm),
         f"{fmean(arm.trained_tokens / training_seconds(r.curve) for r in arm.runs):,.0f}",
     ]
+
+
+def training_flops(arm: Arm) -> str:
+    """Of training, per token of a full context; unknown without the data's vocabulary."""
+    folder, config = tokens_folder(arm.run.data), arm.first.config
+    if config is None or not (folder / "metadata.json").exists():
+        return "–"
+    return f"{flops_per_token(config, read_metadata(folder).vocab_size).total / 1e6:.2f} M"
 
 
 def verdict(comparisons: Iterable[Comparison]) -> list[str]:

@@ -113,7 +113,8 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
         paid = {t: min(START_BITS, kappa * (t + 1)) for t in (known[0] if known else ())}
         # of a learned prior the aggregate is not compared with fair bits
         uniform = over(arm, lambda z: z.aggregate_bits.at_least)
-        if uniform and kappa_at_each_token(arm.first.design):
+        config = arm.first.config
+        if uniform and config and kappa_at_each_token(config.latent):
             start.plot(list(paid), list(paid.values()), ":", lw=1.2, color=colour)
         if offsets := from_start(arm):
             draw(around, offsets, colour)

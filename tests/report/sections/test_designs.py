@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from ftmodel.costs import flops_per_token
 from pipelines.report.analysis import Analysis
 from pipelines.report.designs import in_words
 from pipelines.report.sections.designs import HEAD, drawn, section
+from tests.support.corpora import write_shards
 from tests.support.results import make_report, run, seeded, with_seeds, write_experiment
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -74,6 +76,22 @@ def test_the_table_has_a_row_for_each(analysis: Analysis) -> None:
     assert linear["− larger baseline"] == "−0.0400, lower"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
     assert linear["tokens/s in training"].replace(",", "").isdigit()
+
+
+def test_flops_are_those_of_the_design_and_the_datas_vocabulary(
+    analysis: Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_shards(Path("data/tokens/target"), [[0, 1]], vocab_size=29)
+    made = section(analysis)
+    assert made is not None
+    column = HEAD.index("FLOPs/token")
+    arms = {arm.name: arm.first.config for arm in analysis.arms}
+    for name, *cells in made.table[1:]:
+        assert (config := arms[name]) is not None
+        assert cells[column - 1] == f"{flops_per_token(config, 29).total / 1e6:.2f} M"
+    linear = arms["linear"]
+    assert linear is not None and linear.latent_bits == 40
 
 
 def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis: Analysis) -> None:
