@@ -178,6 +178,12 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
         [
             argument("folder", "Where it is kept.", type=click.Path(), required=False),
             option("--register", is_flag=True, help="The best arm, in MLflow's model registry."),
+            option(
+                "--section",
+                multiple=True,
+                metavar="NAME",
+                help="A section of the report, in place of Figure 4; may be repeated.",
+            ),
         ],
     ),
     "pretrained": (

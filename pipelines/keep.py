@@ -1,15 +1,18 @@
 """Keep what an experiment has come to.
 
-    python -m pipelines.keep docs/figure4     a finished report on the target task, for git
+    python -m pipelines.keep docs/figure4     Figure 4 of a finished report, for git
+    python -m pipelines.keep docs/designs --section designs     sections of a finished report
     python -m pipelines.keep --register       the best arm, in MLflow's model registry
 
-The first reads params.yaml, results/<experiment>/ and report/<experiment>/, and writes into the
-folder figure4.png and the plots of z, figure4.csv, and README.md: the command, the commit, the
-device and the time that made them. The report itself, a page with all pictures in it, is too large.
+The first two read params.yaml, results/<experiment>/ and report/<experiment>/, and write pictures
+into the folder (of Figure 4 also the plots of z and figure4.csv) and README.md: what they show, and
+the command, the commit, the device and the time that made them. The report itself, a page with all
+pictures in it, is too large.
 """
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from json import dumps
@@ -33,13 +36,17 @@ from pipelines.report.comparison import contrast_bounds
 from pipelines.tracking.registry import register_model
 
 FILES = ("figure4.csv", "figures/figure4.png")  # of a report, and plots of z
-UNKNOWN = "not recorded"
-README = """\
-# Figure 4, experiment `{name}`
-
+FIGURE_4 = """\
 ![Generated sequences, fresh z in blue and pinned z in green, beside the paper's](figure4.png)
 
-[The numbers, a row a run](figure4.csv){drawn}
+[The numbers, a row a run](figure4.csv)"""
+# of report.md: its title, the name behind it in a comment, and what follows until the next
+SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n|\Z)"
+UNKNOWN = "not recorded"
+README = """\
+# {title}, experiment `{name}`
+
+{content}
 
 - Command: `{command}`, then `python -m pipelines.keep {folder}`, on {day}
 - Commit of the trainings: {commits}
@@ -105,7 +112,34 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str], folder: str) -> str:
+def figure_4(report: Path) -> tuple[str, list[Path]]:
+    """What README.md says of Figure 4, and the files that are kept."""
+    files = report_files(report)
+    drawn = [path.name for path in files[len(FILES) :]]
+    return FIGURE_4 + "".join(f" · [what z says of the target]({name})" for name in drawn), files
+
+
+def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]]:
+    """The sections of report.md with these names, and their pictures. Raises UserError."""
+    try:
+        text = (report / "report.md").read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename} is missing: `dvc repro report` makes it") from None
+    sections = {
+        part[2]: f"## {part[1]}\n{part[3].rstrip()}"
+        for part in re.finditer(SECTION, text, re.MULTILINE | re.DOTALL)
+    }
+    for name in names:
+        if name not in sections:
+            raise UserError(f"--section: {name!r} is not one of {', '.join(sections)}")
+    chosen = "\n\n".join(sections[name] for name in names)
+    pictures = [report / path for path in re.findall(r"\]\((figures/\w+\.png)\)", chosen)]
+    return chosen.replace("](figures/", "]("), pictures
+
+
+def readme(
+    experiment: Experiment, runs: list[RunResults], title: str, content: str, folder: str
+) -> str:
     seconds = [training_seconds(run.curve) for run in runs]
     rows = [
         f"| {run.name} | {run.run.seed} | {run.run.tokens:,} | {hours(took)} |"
@@ -113,7 +147,8 @@ def readme(experiment: Experiment, runs: list[RunResults], drawn: list[str], fol
     ]
     return README.format(
         name=experiment.name,
-        drawn="".join(f" · [what z says of the target]({name})" for name in drawn),
+        title=title,
+        content=content,
         command=command(experiment.name),
         folder=folder,
         day=datetime.now(UTC).date(),
@@ -157,26 +192,29 @@ def load_manifest(path: Path) -> Manifest:
     raise UserError(f"{path}: no readable checkpoint of this project here; `dvc repro` makes it")
 
 
-def main(folder: str | None = None, register: bool = False) -> None:
+def main(folder: str | None = None, register: bool = False, section: Sequence[str] = ()) -> None:
+    if section and not folder:
+        raise UserError("--section: name a folder for what is kept")
     if register:
         register_best(load_experiment())
     if folder:
-        keep_report(Path(folder))
+        keep_report(Path(folder), section)
     elif not register:
         raise UserError("name a folder for the report, or --register")
 
 
-def keep_report(target: Path) -> None:
+def keep_report(target: Path, names: Sequence[str]) -> None:
     experiment = load_experiment()
-    files = report_files(report_folder(experiment.name))
+    report = report_folder(experiment.name)
+    content, files = report_sections(report, names) if names else figure_4(report)
     runs = read_runs(experiment)
+    title = "Part of the report" if names else "Figure 4"
+    arguments = " ".join((str(target), *(f"--section {name}" for name in names)))
+    text = readme(experiment, runs, title, content, arguments)
     target.mkdir(parents=True, exist_ok=True)
     for path in files:
         shutil.copyfile(path, target / path.name)
-    drawn = [path.name for path in files[len(FILES) :]]
-    (target / "README.md").write_text(
-        readme(experiment, runs, drawn, str(target)), encoding="utf-8"
-    )
+    (target / "README.md").write_text(text, encoding="utf-8")
     print(target / "README.md")
 
 

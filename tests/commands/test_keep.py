@@ -50,6 +50,33 @@ def test_report_figures_numbers_and_their_origin_are_kept(project: Path) -> None
     assert "| free | 0 | 6,500 | 0:00:04 |" in text
 
 
+def test_sections_of_a_report_are_kept_with_their_pictures(project: Path) -> None:
+    keep.main("docs/kept", section=["curves", "bounds"])
+    folder, report = project / "docs/kept", project / "report/tiny"
+    assert {path.name for path in folder.iterdir()} == {"curves_target.png", "README.md"}
+    picture = (report / "figures/curves_target.png").read_bytes()
+    assert (folder / "curves_target.png").read_bytes() == picture
+    text, page = (folder / "README.md").read_text(), (report / "report.md").read_text()
+    assert "](curves_target.png)" in text and "figures/" not in text
+    headings = re.findall("^## .*", text, re.MULTILINE)
+    assert len(headings) == 2 and all(heading in page for heading in headings)
+    rows = [line for line in text.splitlines() if line.startswith("| free |")]
+    assert any("Free Transformer" in row for row in rows)
+    assert all(row in page for row in rows[:-1])  # the last is of the trainings
+    assert "`python -m pipelines.keep docs/kept --section curves --section bounds`" in text
+
+
+def test_a_section_that_the_report_lacks_is_a_users_mistake(project: Path) -> None:
+    with pytest.raises(UserError, match=r"--section: 'designs' is not one of .*bounds"):
+        keep.main("docs/kept", section=["designs"])
+    with pytest.raises(UserError, match=r"--section: name a folder"):
+        keep.main(section=["bounds"])
+    (project / "report/tiny/report.md").unlink()
+    with pytest.raises(UserError, match=r"report\.md is missing: `dvc repro report`"):
+        keep.main("docs/kept", section=["bounds"])
+    assert not (project / "docs/kept").exists()
+
+
 def test_nothing_kept_names_this_machine_or_a_place_outside(project: Path, finished: Path) -> None:
     keep.main("docs/figure4")
     folder, page = project / "docs/figure4", project / "report/tiny/index.html"
