@@ -185,7 +185,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         + 12 * bits
         + (12 if config.latent.free_bits == FreeBits.token else 8)
         + (config.latent.per != Per.token) * 20  # the index of each one's r and KL; sizes of spans
-        + (config.latent.prior != Prior.uniform) * (4 + 4 * bits)  # its norm, logits
+        + (config.latent.prior != Prior.uniform) * (4 + 8 * bits)  # its norm, logits, q
         + 4 * d * PRIOR_INPUTS[config.latent.prior],
     )
 

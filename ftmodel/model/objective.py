@@ -88,13 +88,12 @@ def training_loss(
         return Loss(ce, ce)
     assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
     o, prior = out.bit_logits, out.prior_logits
-    starts = model.span_starts(o.shape[1], o.device, documents)
     kl = kl_per_bit(o, None if prior is None else prior.detach()).sum(-1)  # (B, T)
-    kl = mean_over_spans(kl, starts)
+    kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents)
     total = ce + hinge
     if prior is not None:
-        fit = mean_over_spans(kl_per_bit(o.detach(), prior).sum(-1), starts).mean()
+        fit = kl_per_bit(o.detach(), prior).sum(-1).mean()
         total = total + (fit - fit.detach())
     return Loss(total, ce, kl.mean(), hinge)
 

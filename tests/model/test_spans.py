@@ -117,7 +117,7 @@ def test_loss_and_gradients_are_those_of_the_dense_form(
     x = twin.lower(inputs, positions)
     o = twin.encode(inputs, x, positions)
     ids = torch.ones(2, 9) if documents is None else documents
-    r, kl, hinge = torch.zeros_like(x), 0.0, 0.0
+    r, kl, hinge, fit = torch.zeros_like(x), 0.0, 0.0, 0.0
     spans = [
         (row, span)
         for row in range(2)
@@ -136,13 +136,16 @@ def test_loss_and_gradients_are_those_of_the_dense_form(
         follows = at > 0 and ids[row, at - 1] == ids[row, at]
         before = hidden[row, at - 1] if follows else torch.zeros_like(x[0, 0])
         prior = twin.latent.prior_logits(x[row, at], before)
-        q, p = o[row, at].sigmoid(), 0.5 if prior is None else prior.sigmoid()
-        of_z = (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum()
-        kl = kl + of_z
+        q, p = o[row, at].sigmoid(), torch.tensor(0.5) if prior is None else prior.sigmoid()
+        of_z, of_prior = (
+            (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum()
+            for q, p in ((q, p.detach()), (q.detach(), p))
+        )
+        kl, fit = kl + of_z, fit + of_prior
         hinge = hinge + (of_z - len(span) * kappa * LN2).clamp(min=0)
     logits = twin.logits(hidden)
     ce = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-    total = ce + hinge / 18
+    total = ce + hinge / 18 + (fit - fit.detach()) / 18
     assert hinge > 0, "a hinge that is never open would test nothing"
     for ours, dense in ((loss.ce, ce), (loss.kl, kl / 18), (loss.total, total)):
         torch.testing.assert_close(ours, dense)

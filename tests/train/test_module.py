@@ -105,7 +105,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(value):
     module = make()
     module._trainer = SimpleNamespace(global_step=4)
     module.all_gather = lambda windows: windows
-    module.windows = [7, 8]
+    module.windows = [torch.tensor([7]), torch.tensor([8])]
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     module.model.latent.zeta.grad[..., 0] = value

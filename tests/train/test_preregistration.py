@@ -34,8 +34,9 @@ def state(question: str | None, expectation: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture
-def stages(workspace):
-    """The stages of RUN in a workspace that asks and expects something."""
+def stages(workspace, monkeypatch):
+    """The stages of RUN, as DVC runs them, in a workspace that asks and expects something."""
+    monkeypatch.setenv("DVC_STAGE", "one of them")
     state("Why?", [EXPECTED])
     return workspace
 

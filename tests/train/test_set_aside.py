@@ -229,6 +229,7 @@ def test_an_evaluation_deletes_nothing_that_was_set_aside(workspace, monkeypatch
     kill(seed=5)
     train_run()
     left = {name for name in contents() if name.startswith("aside/")}
+    monkeypatch.setenv("DVC_STAGE", f"evaluate@{RUN}")
     evaluate_stage.main(RUN)
     assert Path("results/smoke", RUN, "evaluation.json").exists()
     assert set(contents()) == left
