@@ -66,9 +66,23 @@ def check(experiment: Experiment) -> None:
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)
+    check_arms(experiment)
     check_trainings(experiment)
     check_suite_runs(experiment)
     check_statement(experiment)
+
+
+def check_arms(experiment: Experiment) -> None:
+    """Arms and seeds that no run is made of would be ignored, without a word."""
+    made = {run.rpartition("_s")[0] for run in experiment.runs}
+    for name in experiment.arms:
+        if name not in made:
+            raise ValueError(
+                f"arms.{name}: no run is made of it; add +runs.{name} instead, or have "
+                "runs: ${each_seed:${arms},${seeds}}"
+            )
+    if experiment.seeds and not experiment.arms:
+        raise ValueError("seeds: they make runs of arms, and there are none; set each run's seed")
 
 
 def check_suite_runs(experiment: Experiment) -> None:

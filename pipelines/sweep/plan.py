@@ -193,6 +193,8 @@ def trial_experiment(
         "name": f"sweep_{sweep_name}",
         "models": models,
         "runs": {name: run},
+        "arms": {},
+        "seeds": [],
         "suite": {**base["suite"], "name": "none", "tasks": {}},  # trials are ranked by bounds
         "suite_runs": {},
         "trainings": trainings({name: run}, f"sweep_{sweep_name}"),
