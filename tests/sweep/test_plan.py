@@ -148,6 +148,13 @@ def test_settings_reach_the_experiment_of_a_trial(in_root):
     assert experiment.evaluation.iwae_samples == 5
 
 
+def test_a_trial_is_the_only_run_of_an_experiment_of_arms(in_root):
+    space = ("~space.optim", "~space.run.kappa_bits", "space.run.seed.grid=[4,5]")
+    plan = plan_of("experiment=kappa_text", "run=free_k1_s0", *space)
+    assert [run.seed for e in plan.trials.values() for run in e.runs.values()] == [4, 5]
+    assert not any(e.arms or e.seeds for e in plan.trials.values())
+
+
 def test_draws_are_the_same_again_and_more_samples_add_to_them(in_root):
     few, again, more = (
         list(plan_of("~space.run", f"samples={n}").settings.values()) for n in (3, 3, 5)
