@@ -96,11 +96,12 @@ FORMS = (
 def small_experiment() -> dict:
     """Of each kind of entry one, so that a case takes little time."""
     config = OmegaConf.to_container(compose_config(["experiment=smoke", "seeds=[3]"]))
-    config["runs"] = {name: config["runs"][name] for name in ("baseline", "text_free_k1_2")}
+    smoke = config["runs"]
+    config["runs"] = {"arm_s3": smoke["baseline"], "text_free_k1_2": smoke["text_free_k1_2"]}
     config["runs"]["text_free_k1_2"] |= {"budgets": [2600], "model": "target_small"}
     del config["models"]["text_small"]
     config["trainings"] = trainings(config["runs"], config["name"])
-    config["arms"] = {"arm": {k: v for k, v in config["runs"]["baseline"].items() if k != "seed"}}
+    config["arms"] = {"arm": {k: v for k, v in smoke["baseline"].items() if k != "seed"}}
     config["suite"]["tasks"] = {"words": config["suite"]["tasks"]["words"]}
     config["question"] = "Why?"
     return config
