@@ -58,10 +58,16 @@ def backward(model, bits):
     training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total.backward()
 
 
-SEPARATE = {"latent_bits": 8, "latent": {"encoder": "separate"}}
+DESIGNS = [
+    {"encoder": "separate"},
+    {"inject": "memory"},
+    {"map": "linear", "prior": "recurrent"},
+    {"per": "sequence"},
+]
+CHANGES = [{}, {"tied": False}, *({"latent_bits": 8, "latent": d} for d in ({}, *DESIGNS))]
 
 
-@pytest.mark.parametrize("changes", [{}, {"latent_bits": 8}, SEPARATE, {"tied": False}], ids=str)
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_fsdp_sends_what_is_counted(changes):
     """Within 1 %: FSDP pads matrices that it cannot share out evenly."""
     config = ModelConfig(**SMALL | changes)

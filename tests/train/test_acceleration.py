@@ -31,14 +31,14 @@ from tests.support.training import RUN, check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
 SEPARATE = replace(SHAPE, latent=LatentDesign(encoder="separate"))
-MEMORY = replace(SHAPE, latent=LatentDesign(inject="memory"))
 CONFIGS = {
     "baseline": replace(SHAPE, latent_bits=0),
     "shared": SHAPE,
     "separate": SEPARATE,
-    "memory": MEMORY,
+    "memory": replace(SHAPE, latent=LatentDesign(inject="memory")),
     "spans": replace(SHAPE, latent=LatentDesign(per="every", every=5)),
     "recurrent": replace(SHAPE, latent=LatentDesign(prior="recurrent")),
+    "linear": replace(SHAPE, latent=LatentDesign(map="linear", prior="learned")),
 }
 CHECKPOINTING = Compute(activation_checkpointing=True)
 
@@ -239,7 +239,7 @@ def one_of_two_workers(rank, meeting):
     """A step of the model shared out, against a step of the whole of it; all in one worker."""
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
-    for config in (SHAPE, MEMORY):
+    for config in CONFIGS.values():
         plain, shared = make(config=config), make(CHECKPOINTING, config)
         for block in blocks_of(shared):
             block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
