@@ -110,7 +110,7 @@ def normalised_inputs(config, checkpointing=False):
     bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
     of_kv = {"residual": 0, "embedding": 0, "kv_all": config.n_layers - config.lower_blocks}
     shared = config.latent.encoder == "shared"
-    encoder = config.encoder_blocks * (not checkpointing)
+    encoder = config.n_encoder_blocks * (not checkpointing)
     latent = 1 if checkpointing else 1 + 2 * encoder + of_kv.get(config.latent.inject, 1)
     latent += config.latent.prior != "uniform"
     channels = (2 * layers + 1 + bits * latent) * config.d_model

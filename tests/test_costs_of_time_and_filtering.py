@@ -81,7 +81,7 @@ def test_products_are_those_that_torch_counts_and_the_scores_once_more(
     model, data = FreeTransformer(config, VOCABULARY), batch(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         training_loss(model, *data, 1.0).total.backward()
-    blocks = config.n_layers + config.encoder_blocks + (changes is MEMORY)
+    blocks = config.n_layers + config.n_encoder_blocks + (changes is MEMORY)
     queries = config.n_heads * config.head_channels
     again = blocks * 2 * queries * config.context * B * config.context
     zeta = 6 * config.d_model * queries if "latent.zeta" in model.state_dict() else 0

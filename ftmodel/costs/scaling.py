@@ -60,7 +60,7 @@ def traffic(
     """Of a step of ``accumulate`` micro-batches; the batch does not matter."""
     model = meta_model(config, vocab_size)
     total, block = elements(model), elements(model.blocks[0])
-    blocks = config.n_layers + config.encoder_blocks
+    blocks = config.n_layers + config.n_encoder_blocks
     if not sharded:
         buckets = ceil(4 * total / BUCKET)
         return Traffic(2 * (gpus - 1) / gpus * 4 * total, buckets * 2 * log2(gpus))

@@ -87,7 +87,7 @@ def step_work(config: ModelConfig, vocab_size: int, batch: int) -> Work:
     queries = config.n_heads * config.head_channels
     pairs = 14 * queries * config.context  # of a block that reads all positions
     blocks = config.n_layers + memory_blocks(config)
-    encoder = config.encoder_blocks * (pairs - 12 * queries * config.context)
+    encoder = config.n_encoder_blocks * (pairs - 12 * queries * config.context)
     token = flops.total - flops.attention + blocks * pairs + encoder
     products = batch * config.context * token
     return Work(products, elementwise_bytes(config, vocab_size, batch))

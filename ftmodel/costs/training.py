@@ -89,7 +89,7 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
     encoder = mapper = 0
     if model.latent:
         once = d * q if config.latent.encoder == Encoder.shared else 0  # elements of ζ's query
-        encoder = 6 * (linear_elements(model.latent) - once) + 12 * q * t * config.encoder_blocks
+        encoder = 6 * (linear_elements(model.latent) - once) + 12 * q * t * config.n_encoder_blocks
         low = config.latent_bits // 2
         high = config.latent_bits - low
         if config.latent.map == Map.linear:
@@ -202,7 +202,7 @@ def readers(config: ModelConfig) -> int:
 
 def all_blocks(config: ModelConfig) -> int:
     """The decoder's and those of a separate encoder, which keep as much."""
-    return config.n_layers + config.encoder_blocks * (config.latent.encoder == Encoder.separate)
+    return config.n_layers + config.n_encoder_blocks * (config.latent.encoder == Encoder.separate)
 
 
 def kept_activations(
@@ -271,7 +271,7 @@ def memory(
     """
     model = meta_model(config, vocab_size)
     total, block = elements(model), elements(model.blocks[0])
-    rest = total - block * (config.n_layers + config.encoder_blocks)
+    rest = total - block * (config.n_layers + config.n_encoder_blocks)
     share = workers if sharded else 1
     full = 0  # elements of matrices that are multiplied in float32, autocast or not
     if model.latent:

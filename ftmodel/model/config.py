@@ -144,7 +144,7 @@ class ModelConfig:
         return self.latent_bits / (tokens[self.latent.per] or 1)
 
     @property
-    def encoder_blocks(self) -> int:
+    def n_encoder_blocks(self) -> int:
         """Number of blocks of the encoder; a baseline has none."""
         return (self.latent.encoder_layers or 1) if self.latent_bits else 0
 

@@ -52,7 +52,9 @@ class Latent(nn.Module):
             self.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
             self.encoder_block = Block(config)
         else:
-            self.encoder_blocks = nn.ModuleList(Block(config) for _ in range(config.encoder_blocks))
+            self.encoder_blocks = nn.ModuleList(
+                Block(config) for _ in range(config.n_encoder_blocks)
+            )
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.readout = Linear(config.d_model, config.latent_bits)
         self.design, bits = config.latent, config.latent_bits

@@ -38,8 +38,8 @@ def test_it_has_blocks_like_the_decoders_and_no_zeta(make_model, layers):
     own = {f"latent.encoder_blocks.{n}.{name}" for n in range(layers) for name in block}
     paper = {"latent.zeta", *(f"latent.encoder_block.{name}" for name in block)}
     assert separate.state_dict().keys() == shared.state_dict().keys() - paper | own
-    assert separate.config.encoder_blocks == layers and shared.config.encoder_blocks == 1
-    assert make_model(latent_bits=0).config.encoder_blocks == 0
+    assert separate.config.n_encoder_blocks == layers and shared.config.n_encoder_blocks == 1
+    assert make_model(latent_bits=0).config.n_encoder_blocks == 0
 
 
 @torch.no_grad()

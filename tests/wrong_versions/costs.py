@@ -15,7 +15,7 @@ WRONG = [
     Wrong(
         "a separate encoder planned as one block",
         "costs/training.py",
-        "return config.n_layers + config.encoder_blocks * (",
+        "return config.n_layers + config.n_encoder_blocks * (",
         "return config.n_layers + 1 * (",
         "test_costs.py::test_activations_are_what_autograd_keeps",
     ),
