@@ -29,6 +29,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
+from tests.support.designs import all_pairs
 
 B = 3
 
@@ -84,6 +85,7 @@ SHAPES = [
     },
     {"latent_bits": 8, "latent": {"inject": "memory"}},
     {"latent_bits": 8, "latent": {"inject": "memory"}, "qk_norm": True, "head_width": 8},
+    *({"latent_bits": 8, "latent": design} for design in all_pairs()),
 ]
 
 

@@ -21,7 +21,8 @@ from ftmodel.inference.sequence_bound import (
     sequence_bound,
 )
 from ftmodel.model.mapper import pinned_noise
-from tests.model.test_spans import DESIGNS, SEQUENCE, drawn_at_starts, per_token
+from tests.model.test_spans import DESIGNS, SEQUENCE, drawn_at_starts
+from tests.support.dense_form import per_token
 from tests.support.enumeration import assert_near
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}

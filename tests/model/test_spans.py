@@ -2,16 +2,14 @@
 span's z at all of its tokens.
 """
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from ftmodel.model.latent_design import LatentDesign
-from ftmodel.model.mapper import code_probabilities, pack_bits
+from ftmodel.model.mapper import pack_bits
 from ftmodel.model.objective import LN2, free_bits, training_loss
 from ftmodel.model.spans import mean_over_spans, span_starts
-from ftmodel.model.transformer import FreeTransformer
+from tests.support.dense_form import assert_same_loss, dense_loss, per_token
 
 SEQUENCE, EVERY = {"per": "sequence"}, {"per": "every", "every": 3}
 DESIGNS = {
@@ -31,14 +29,6 @@ STARTS = {  # of rows of two to three documents, by hand
 @pytest.fixture(params=DESIGNS.values(), ids=DESIGNS)
 def design(request):
     return request.param
-
-
-def per_token(model):
-    """One z for each token, else the design of ``model``, and its weights."""
-    design = LatentDesign(prior=model.config.latent.prior)
-    twin = FreeTransformer(replace(model.config, latent=design), 11)
-    twin.load_state_dict(model.state_dict())
-    return twin
 
 
 def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
@@ -103,55 +93,11 @@ def test_each_token_reads_the_z_of_the_first_of_its_span(
 def test_loss_and_gradients_are_those_of_the_dense_form(
     make_model, make_tokens, design, rng, documents
 ):
-    """Y + G − detach(G) over all codes, at the first token of each span alone."""
     model, tokens = make_model(latent=design), make_tokens(2, 10)
-    inputs, targets, noise = tokens[:, :-1], tokens[:, 1:], torch.rand(2, 9, 3, generator=rng)
-    kappa = 0.02
-    loss = training_loss(model, inputs, targets, noise, kappa, documents)
-    loss.total.backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-
-    twin = per_token(model)
-    positions = twin.positions(0, 9, inputs.device, documents)
-    x = twin.lower(inputs, positions)
-    o = twin.encode(inputs, x, positions)
-    ids = torch.ones(2, 9) if documents is None else documents
-    r, kl, hinge, fit = torch.zeros_like(x), 0.0, 0.0, 0.0
-    spans = [
-        (row, span)
-        for row in range(2)
-        for document in ids[row].unique()
-        for span in (ids[row] == document).nonzero()[:, 0].split(design.get("every", 9))
-    ]
-    for row, span in spans:
-        q = o[row, span[0]].sigmoid()
-        g = code_probabilities(q)
-        code = ((noise[row, span[0]] < q).long() * torch.tensor([1, 2, 4])).sum()
-        y = torch.nn.functional.one_hot(code, 8) + g - g.detach()
-        r = r.index_put((torch.tensor(row), span), y @ twin.latent.post_sampler)
-    hidden = twin.upper(x, r, positions)
-    for row, span in spans:
-        at = int(span[0])
-        follows = at > 0 and ids[row, at - 1] == ids[row, at]
-        before = hidden[row, at - 1] if follows else torch.zeros_like(x[0, 0])
-        prior = twin.latent.prior_logits(x[row, at], before)
-        q, p = o[row, at].sigmoid(), torch.tensor(0.5) if prior is None else prior.sigmoid()
-        of_z, of_prior = (
-            (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum()
-            for q, p in ((q, p.detach()), (q.detach(), p))
-        )
-        kl, fit = kl + of_z, fit + of_prior
-        hinge = hinge + (of_z - len(span) * kappa * LN2).clamp(min=0)
-    logits = twin.logits(hidden)
-    ce = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-    total = ce + hinge / 18 + (fit - fit.detach()) / 18
-    assert hinge > 0, "a hinge that is never open would test nothing"
-    for ours, dense in ((loss.ce, ce), (loss.kl, kl / 18), (loss.total, total)):
-        torch.testing.assert_close(ours, dense)
-    total.backward()
-    for name, parameter in twin.named_parameters():
-        torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-6, rtol=1e-4)
+    batch = tokens[:, :-1], tokens[:, 1:], torch.rand(2, 9, 3, generator=rng), 0.02, documents
+    loss, twin = training_loss(model, *batch), per_token(model)
+    expected = dense_loss(twin, model.config.latent, *batch)
+    assert_same_loss(loss, expected, model, twin)
 
 
 def test_the_hinge_gives_a_z_the_budget_of_its_tokens():
