@@ -22,6 +22,7 @@ from ftmodel.model import objective
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
+from tests.support.designs import all_pairs
 
 B, VOCABULARY = 3, 101
 SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
@@ -99,7 +100,13 @@ def test_rates_are_found_again_and_relative_errors_count():
     assert slow.products == pytest.approx(1 / 1.2)
 
 
-@pytest.mark.parametrize("changes", [{"latent_bits": 8}, MEMORY], ids=str)
+FILTERED = [
+    {"latent_bits": 8, "latent": design}
+    for design in ({}, *(design for design in all_pairs() if design["per"] != "sequence"))
+]
+
+
+@pytest.mark.parametrize("changes", [MEMORY, *FILTERED], ids=str)
 @pytest.mark.parametrize("particles", [4, 8])
 def test_flops_of_the_filter_are_those_that_torch_counts(particles, changes):
     """Of a model in float64, which the plain decoder runs. The lower half's causal blocks go

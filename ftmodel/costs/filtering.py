@@ -6,6 +6,7 @@ Shapes: S chunks of T = ``context`` tokens, K particles, N heads of width E, L b
 from ftmodel.costs.latent_memory import memory_blocks, memory_projection
 from ftmodel.costs.training import elements, linear_elements, meta_model
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import Map
 
 
 def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
@@ -18,6 +19,8 @@ def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: i
     once = 2 * linear_elements(model.blocks[:lower]) + lower * attention
     matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)
     matrices += memory_projection(config)
+    if config.latent.map == Map.linear:
+        matrices += config.latent_bits * config.d_model
     if model.latent and model.latent.recurrent:
         matrices += linear_elements(model.latent.prior)
     elif model.latent:
