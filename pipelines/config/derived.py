@@ -31,13 +31,14 @@ def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
             architecture, n_layers=blocks, latent_bits=0, latent_block=None, latent=LatentDesign()
         )
     bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
+    block = architecture.latent_block if run.latent_block is None else run.latent_block
     changes = run.latent.settings
     if changes.get("encoder") == Encoder.shared:  # the preset's may have layers
         changes = {"encoder_layers": None} | changes
     if changes.get("per", Per.every) != Per.every:  # nor go on with its preset's number of tokens
         changes = {"every": None} | changes
     design = replace(architecture.latent, **changes)
-    return replace(architecture, latent_bits=bits, latent=design)
+    return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
 
 
 def batch_tokens(experiment: "Experiment", run: "Arm") -> int:

@@ -103,12 +103,16 @@ class Arm:
     init_from: InitFrom = field(default_factory=InitFrom)
     latent: DesignChanges = field(default_factory=DesignChanges)
     latent_bits: int | None = None  # H; null: the preset's
+    latent_block: int | None = None  # the block that reads z, from 1; null: the preset's
 
     @property
     def design_changes(self) -> dict[str, Any]:
-        """The settings, H among them, in which its latent differs from its preset's."""
-        bits = {} if self.latent_bits is None else {"latent_bits": self.latent_bits}
-        return {f"latent.{name}": value for name, value in self.latent.settings.items()} | bits
+        """The settings, H and the block that reads z among them, in which its latent differs from
+        its preset's.
+        """
+        design = {f"latent.{name}": value for name, value in self.latent.settings.items()}
+        own = {"latent_bits": self.latent_bits, "latent_block": self.latent_block}
+        return design | {name: value for name, value in own.items() if value is not None}
 
 
 @dataclass

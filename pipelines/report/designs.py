@@ -10,6 +10,7 @@ from pipelines.report.comparison import Comparison, contrast_bounds
 
 NAMES = {
     "latent_bits": "H",
+    "latent_block": "block",
     "latent.encoder_layers": "encoder blocks",
     "latent.per": "a z per",
     "latent.every": "a z every",

@@ -180,7 +180,7 @@ def trial_experiment(
     run = dict(base["runs"][run_name])
     run |= {key[4:]: value for key, value in settings.items() if key.startswith("run.")}
     if run["kappa_bits"] is None:
-        run |= {"kappa_warmup_steps": 0, "latent_bits": None}
+        run |= {"kappa_warmup_steps": 0, "latent_bits": None, "latent_block": None}
     models = dict(base["models"])
     if run["model"] in models:  # if not, validation says so
         preset = OmegaConf.create(models[run["model"]])
