@@ -69,12 +69,14 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
     changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=20", f"{RUN}.kappa_bits=9"]
+    changes.append(f"{RUN}.latent_block=1")
     preset = f"{ARCHITECTURE}.latent.inject=residual"
     experiment = parse(compose_config(["experiment=smoke", preset, *changes]), "conf")
     configs = {name: experiment.model_config(run) for name, run in experiment.runs.items()}
     assert configs["free_k1_8"].latent == LatentDesign(inject="residual", map="linear")
-    assert configs["free_k1_8"].latent_bits == 20
+    assert (configs["free_k1_8"].latent_bits, configs["free_k1_8"].latent_block) == (20, 1)
     assert configs["free_k1"].latent == LatentDesign(inject="residual")
+    assert configs["free_k1"].latent_block is None
     assert configs["baseline"].latent == LatentDesign()
 
 
@@ -213,6 +215,9 @@ MISTAKES = [
     (f"{RUN}.latent_bits=25", f"{RUN}.latent_bits", "25 is outside 0 … 24"),
     ("runs.baseline.latent.map=linear", "runs.baseline.latent.map", "a baseline has no latent"),
     ("runs.baseline.latent_bits=4", "runs.baseline.latent_bits", "a baseline has no latent"),
+    ("runs.baseline.latent_block=1", "runs.baseline.latent_block", "a baseline has no latent"),
+    (f"{RUN}.latent_block=0", f"{RUN}.latent_block", "0 is outside 1 … 2"),
+    (f"{RUN}.latent_block=3", f"{RUN}.latent_block", "3 is outside 1 … 2"),
     (f"{ARCHITECTURE}.context=64", f"{ARCHITECTURE}.context", "does not fit the target task"),
     (f"{ARCHITECTURE}.document_mask=true", f"{ARCHITECTURE}.document_mask", "are rows"),
     ("models.target_small.optim.lr=0", "models.target_small.optim.lr", "positive"),

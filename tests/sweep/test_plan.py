@@ -186,6 +186,7 @@ def test_loguniform_is_uniform_in_the_logarithm():
         ("architecture.latent_std", [0.1, 0.2]),
         ("architecture.latent.map", ["table", "linear"]),
         ("run.latent_bits", [4, 6]),
+        ("run.latent_block", [1, 2]),
         ("run.kappa_warmup_steps", [0, 9]),
     ],
 )

@@ -132,6 +132,14 @@ WRONG = [
         package="pipelines",
     ),
     Wrong(
+        "a run's own block that reads z ignored",
+        "config/derived.py",
+        "latent_block=block, latent=design",
+        "latent=design",
+        "config/test_schema.py::test_a_run_may_have_a_design_of_its_own",
+        package="pipelines",
+    ),
+    Wrong(
         "a hinge of a batch in two parts",
         "config/checks.py",
         "over.needs_whole_batch and number > 1",

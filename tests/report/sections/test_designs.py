@@ -48,18 +48,19 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
 
 
 @pytest.mark.parametrize(
-    ("design", "words"),
+    ("changes", "words"),
     [
         (
-            {"encoder": "separate", "encoder_layers": 3},
+            {"latent": {"encoder": "separate", "encoder_layers": 3}},
             "encoder separate, encoder blocks 3",
         ),
-        ({"per": "sequence"}, "a z per sequence"),
-        ({"per": "every", "every": 8}, "a z every 8"),
+        ({"latent": {"per": "sequence"}}, "a z per sequence"),
+        ({"latent": {"per": "every", "every": 8}}, "a z every 8"),
+        ({"latent_block": 2}, "block 2"),
     ],
 )
-def test_designs_in_words(tmp_path: Path, design: dict[str, Any], words: str) -> None:
-    arms = {"free": run(kappa=0.03), "other": run(kappa=0.03, latent=design)}
+def test_designs_in_words(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    arms = {"free": run(kappa=0.03), "other": run(kappa=0.03, **changes)}
     (group,) = seeded(tmp_path, arms, {name: BOUNDS["free"] for name in arms}).designs
     assert in_words(group.others[0].arm) == words
 
