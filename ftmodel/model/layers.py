@@ -5,6 +5,7 @@ Shapes: B batch, T positions, D model width, N heads, M key-value heads, E head 
 
 from dataclasses import dataclass
 from math import pi
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -148,6 +149,18 @@ def one_by_one(x: Tensor, width: int) -> Tensor:
     return x.unflatten(-1, (-1, width)).flatten(2, 3)
 
 
+def attend(queries: Tensor, keys: Tensor, values: Tensor, **settings: Any) -> Tensor:
+    """PyTorch's attention. Training under autocast on a CPU computes it in float32: the backward
+    pass takes four times as long in bf16 (LOG.md, 2026-11-24).
+    """
+    if not (torch.is_autocast_enabled("cpu") and torch.is_grad_enabled()):
+        return F.scaled_dot_product_attention(queries, keys, values, **settings)
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(
+            queries.float(), keys.float(), values.float(), **settings
+        ).type_as(queries)
+
+
 class Attention(nn.Module):
     """Grouped-query attention whose queries and keys-values may come from different tensors."""
 
@@ -203,7 +216,7 @@ class Attention(nn.Module):
         if memory is not None:
             keys, values = (one_by_one(x, self.head_width) for x in (keys, values))
             mask = None if mask is None else mask.repeat_interleave(2, dim=-1)
-        y = F.scaled_dot_product_attention(
+        y = attend(
             queries.expand(keys.shape[0], -1, -1, -1),
             keys,
             values,

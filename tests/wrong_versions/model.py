@@ -263,6 +263,13 @@ WRONG = [
         "model/test_precision.py::test_kl_and_hinge_are_float32",
     ),
     Wrong(
+        "attention trained in bf16 on a CPU",
+        "model/layers.py",
+        'with torch.autocast("cpu", enabled=False):',
+        "if True:",
+        "model/test_precision.py::test_attention_is_trained_in_float32_under_autocast_on_a_cpu",
+    ),
+    Wrong(
         "sums over codes in the precision of autocast",
         "model/mapper.py",
         "torch.autocast(p.device.type, enabled=False)",
