@@ -255,7 +255,10 @@ def main(
         print(dumps([asdict(p) for p in plans], indent=2))
         return
     print(table([costs_row(p) for p in plans]))
-    print(f"at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; evaluation is not counted")
+    print(
+        f"experiment {experiment.name}, at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; "
+        "evaluation is not counted"
+    )
     print("\nGiB of each worker when it needs most")
     print(table([memory_row(p, options.memory) for p in plans]))
 

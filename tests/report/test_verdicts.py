@@ -128,6 +128,7 @@ COLLAPSE = {
     "CE no better": ([0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.6, 0.5]),
     "bound fine": ([0.5, 0.49, 0.48, 0.4], [0.5, 0.3, 0.2, 0.1]),
     "in between": ([0.5, 0.60, 0.48, 0.4], [0.5, 0.6, 0.2, 0.1]),
+    "z ignored": ([0.5, 0.49, 0.6, 0.7], [0.71, 0.3, 0.2, 0.699]),
 }
 
 
@@ -146,6 +147,8 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None
     assert "worse than base, by more than their bounds may be loose: the collapse of" in shown
     assert shown.endswith(" is shown.")
     assert against_kappa(tmp_path / "b", "CE no better").endswith("not shown.")
+    ignored = against_kappa(tmp_path / "g", "z ignored")
+    assert "from κ = 2 on" in ignored and ignored.endswith("not shown, as z is ignored at κ = 3.")
     fine = against_kappa(tmp_path / "c", "bound fine")
     assert "at no κ is an arm shown to be worse than base" in fine and fine.endswith("not shown.")
     loose = against_kappa(tmp_path / "e", "shown", looseness=0.15)

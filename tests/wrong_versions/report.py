@@ -237,6 +237,14 @@ WRONG = [
         package="pipelines",
     ),
     Wrong(
+        "collapse at large κ by a z that is ignored",
+        "report/verdicts.py",
+        "if use.ignored:",
+        "if False:",
+        "report/test_verdicts.py::test_collapse_at_large_kappa_is_read_off_the_figures",
+        package="pipelines",
+    ),
+    Wrong(
         "what κ does read off arms of other designs",
         "report/verdicts.py",
         "sorted((arm for arm in family if arm.models_design), key=kappa_of)",
