@@ -105,8 +105,7 @@ def drawn(groups: list[Designs]) -> Figure:
             axes.plot([fmean(gains)], [place], "|", ms=14, color=colour)
         axes.axvline(0, lw=0.8, color=GREY)
         axes.set_yticks(range(len(group.arms)), [in_words(arm) for arm in group.arms])
-        axes.invert_yaxis()
-        axes.margins(y=0.12)
+        axes.set_ylim(len(group.arms) - 0.4, -0.6)
         title = (
             f"Gain over the model's own design, {group.own.run.data}, κ = {group.own.first.kappa}"
         )
