@@ -24,7 +24,7 @@ from ftmodel.costs import (
     utilisation,
 )
 from ftmodel.costs.latent_memory import memory_blocks
-from ftmodel.model import objective
+from ftmodel.model import layers, objective
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
@@ -32,6 +32,12 @@ from ftmodel.model.transformer import FreeTransformer
 from tests.support.designs import all_pairs
 
 B = 3
+
+
+@pytest.fixture(autouse=True)
+def attention_of_a_gpu(monkeypatch):
+    """What is counted is of a GPU; on a CPU attention is trained in float32 under autocast, too."""
+    monkeypatch.setattr(layers, "attend", functional.scaled_dot_product_attention)
 
 
 def shape(**changes):
