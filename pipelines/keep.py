@@ -80,18 +80,39 @@ def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
     return entries
 
 
+def removed(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys of ``before`` that ``after`` lacks, without those below them."""
+    keys = []
+    for key, value in before.items():
+        if key not in after:
+            keys.append(prefix + key)
+        elif isinstance(value, dict) and isinstance(after[key], dict):
+            keys += removed(value, after[key], f"{prefix}{key}.")
+    return keys
+
+
+def stated(config: Any) -> dict[str, Any]:
+    """A composed experiment without what conf/ derives: trainings, and of arms their runs."""
+    content: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    content.pop("trainings", None)
+    if content.get("arms"):
+        content.pop("runs", None)
+    return content
+
+
 def command(experiment: str) -> str:
     """The command that composes params.yaml, its differences from conf/ included, and runs it."""
     repro = f"make repro EXPERIMENT={experiment}"
     try:
-        plain = leaves(OmegaConf.to_container(compose_config([f"experiment={experiment}"])))
+        plain = stated(compose_config([f"experiment={experiment}"]))
     except UserError:
         return f"{repro} (conf/ has no experiment of this name)"
-    params = leaves(OmegaConf.to_container(OmegaConf.load(PARAMS)))
-    changes = [
-        f"{key}={dumps(value, separators=(',', ':'))}"
-        for key, value in params.items()
-        if key not in plain or plain[key] != value
+    params = stated(OmegaConf.load(PARAMS))
+    before = leaves(plain)
+    changes = [f"~{key}" for key in removed(plain, params)] + [
+        f"{key}={dumps(value, separators=(',', ':'), ensure_ascii=False)}"
+        for key, value in leaves(params).items()
+        if key not in before or before[key] != value
     ]
     return f"{repro} SET='{' '.join(changes)}'" if changes else repro
 

@@ -114,10 +114,21 @@ def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "command"),
+    ("name", "changes", "command"),
     [
-        ([], "make repro EXPERIMENT=smoke"),
+        ("smoke", [], "make repro EXPERIMENT=smoke"),
         (
+            "planning",
+            [
+                "seeds=[0]",
+                "~arms.path_star_baseline_plus1",
+                "arms.path_star_baseline.tokens=64_000",
+            ],
+            "make repro EXPERIMENT=planning SET='~arms.path_star_baseline_plus1 seeds=[0] "
+            "arms.path_star_baseline.tokens=64000'",
+        ),
+        (
+            "smoke",
             ["evaluation.groups=5", "models.target_small.optim.lr=0.5"],
             "make repro EXPERIMENT=smoke "
             "SET='models.target_small.optim.lr=0.5 evaluation.groups=5'",
@@ -125,15 +136,15 @@ def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
     ],
 )
 def test_the_command_names_what_was_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str], command: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, changes: list[str], command: str
 ) -> None:
     """And, typed, it composes the same again."""
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     monkeypatch.chdir(tmp_path)
-    write_params(compose_config(["experiment=smoke", *changes]))
-    found = keep.command("smoke")
+    write_params(compose_config([f"experiment={name}", *changes]))
+    found = keep.command(name)
     assert found == command
     settings = found.partition("SET='")[2].rstrip("'").split()
-    assert compose_config(["experiment=smoke", *settings]) == compose_config(
-        ["experiment=smoke", *changes]
+    assert compose_config([f"experiment={name}", *settings]) == compose_config(
+        [f"experiment={name}", *changes]
     )
