@@ -11,8 +11,9 @@ pictures in it, is too large.
 """
 
 import re
+import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from json import dumps
@@ -48,7 +49,7 @@ README = """\
 
 {content}
 
-- Command: `{command}`, then `python -m pipelines.keep {folder}`, on {day}
+- Command: ``{command}``, then `python -m pipelines.keep {folder}`, on {day}
 - Commit of the trainings: {commits}
 - Device: {devices}
 - Time: {total} of training steps in {count} runs (h:mm:ss)
@@ -70,25 +71,22 @@ def report_files(report: Path) -> list[Path]:
     return files + sorted(report.glob("figures/latent_*.png"))
 
 
-def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
-    """A nested mapping by dotted keys."""
-    if not isinstance(node, dict) or not node:
-        return {prefix.removesuffix("."): node}
-    entries: dict[str, Any] = {}
-    for key, value in node.items():
-        entries |= leaves(value, f"{prefix}{key}.")
-    return entries
+def overrides(before: dict[str, Any], after: dict[str, Any], path: str = "") -> Iterator[str]:
+    """What turns one composed mapping into the other, on a command line: first what goes."""
+    prefix = f"{path}." if path else ""
+    yield from (f"~{prefix}{key}" for key in before if key not in after)
+    if added := {key: value for key, value in after.items() if key not in before}:
+        yield f"+{path}={written(added)}"
+    for key in (key for key in after if key in before):
+        if isinstance(before[key], dict) and isinstance(after[key], dict):
+            yield from overrides(before[key], after[key], prefix + key)
+        elif before[key] != after[key]:
+            yield f"{prefix}{key}={written(after[key])}"
 
 
-def removed(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys of ``before`` that ``after`` lacks, without those below them."""
-    keys = []
-    for key, value in before.items():
-        if key not in after:
-            keys.append(prefix + key)
-        elif isinstance(value, dict) and isinstance(after[key], dict):
-            keys += removed(value, after[key], f"{prefix}{key}.")
-    return keys
+def written(value: Any) -> str:
+    """A value in Hydra's grammar: JSON, but for the quotes around keys."""
+    return re.sub(r'"([^"\\]+)":', r"\1:", dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
 def stated(config: Any) -> dict[str, Any]:
@@ -102,19 +100,15 @@ def stated(config: Any) -> dict[str, Any]:
 
 def command(experiment: str) -> str:
     """The command that composes params.yaml, its differences from conf/ included, and runs it."""
-    repro = f"make repro EXPERIMENT={experiment}"
     try:
         plain = stated(compose_config([f"experiment={experiment}"]))
     except UserError:
-        return f"{repro} (conf/ has no experiment of this name)"
-    params = stated(OmegaConf.load(PARAMS))
-    before = leaves(plain)
-    changes = [f"~{key}" for key in removed(plain, params)] + [
-        f"{key}={dumps(value, separators=(',', ':'), ensure_ascii=False)}"
-        for key, value in leaves(params).items()
-        if key not in before or before[key] != value
-    ]
-    return f"{repro} SET='{' '.join(changes)}'" if changes else repro
+        return f"make repro EXPERIMENT={experiment} (conf/ has no experiment of this name)"
+    changes = list(overrides(plain, stated(OmegaConf.load(PARAMS))))
+    if not changes:
+        return f"make repro EXPERIMENT={experiment}"
+    # as arguments, which need quoting for one shell: SET's pass two
+    return shlex.join(["python", "-m", "pipelines.repro", f"experiment={experiment}", *changes])
 
 
 def origins(runs: list[RunResults], field: Callable[[Training], str]) -> str:

@@ -1,6 +1,7 @@
 """What is kept of a report stands alone, and says what made it."""
 
 import re
+import shlex
 import shutil
 import socket
 from pathlib import Path
@@ -124,14 +125,18 @@ def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
                 "~arms.path_star_baseline_plus1",
                 "arms.path_star_baseline.tokens=64_000",
             ],
-            "make repro EXPERIMENT=planning SET='~arms.path_star_baseline_plus1 seeds=[0] "
-            "arms.path_star_baseline.tokens=64000'",
+            "python -m pipelines.repro experiment=planning 'seeds=[0]' "
+            "'~arms.path_star_baseline_plus1' arms.path_star_baseline.tokens=64000",
         ),
         (
             "smoke",
-            ["evaluation.groups=5", "models.target_small.optim.lr=0.5"],
-            "make repro EXPERIMENT=smoke "
-            "SET='models.target_small.optim.lr=0.5 evaluation.groups=5'",
+            [
+                "evaluation.groups=5",
+                "models.target_small.optim.lr=0.5",
+                'question="does `z` help?"',
+            ],
+            """python -m pipelines.repro experiment=smoke 'question="does `z` help?"' """
+            """models.target_small.optim.lr=0.5 evaluation.groups=5""",
         ),
     ],
 )
@@ -139,12 +144,25 @@ def test_the_command_names_what_was_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, changes: list[str], command: str
 ) -> None:
     """And, typed, it composes the same again."""
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
-    write_params(compose_config([f"experiment={name}", *changes]))
-    found = keep.command(name)
-    assert found == command
-    settings = found.partition("SET='")[2].rstrip("'").split()
-    assert compose_config([f"experiment={name}", *settings]) == compose_config(
-        [f"experiment={name}", *changes]
-    )
+    printed = typed_again(tmp_path, monkeypatch, name, changes)
+    assert printed == command
+
+
+def test_the_command_adds_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = "{data: target, model: target_small, kappa_bits: 1, tokens: 65, latent: {per: sequence}}"
+    printed = typed_again(tmp_path, monkeypatch, "figure4", [f"+arms={{extra: {arm}}}"])
+    assert '+arms={extra:{data:"target"' in printed and "extra_s0" not in printed
+
+
+def typed_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, changes: list[str]
+) -> str:
+    """The printed command, which composes what it was printed of."""
+    shutil.copytree(ROOT / "conf", folder / "conf")
+    monkeypatch.chdir(folder)
+    composed = compose_config([f"experiment={name}", *changes])
+    write_params(composed)
+    printed = keep.command(name)
+    settings = shlex.split(printed.removeprefix(f"make repro EXPERIMENT={name}"))[4:]
+    assert compose_config([f"experiment={name}", *settings]) == composed
+    return printed
