@@ -80,7 +80,7 @@ def predictions(ladder: Ladder, several: bool) -> list[str]:
             if not (line := trend(ladder, kappa, larger)):
                 continue
             law = trend(ladder, kappa, larger, power=True)
-            other = f"; by a power law {said(law.at(TARGET))}" if law else ""
+            other = f"; by a power law {multiplied(law.at(TARGET))}" if law else ""
             sentences.append(
                 f"Tax of κ = {fraction(kappa)} over {name}{where}: {signed(line.per_tenfold)} nats "
                 f"per token for tenfold parameters; at 124 M {said(line.at(TARGET))} by the "
@@ -92,6 +92,13 @@ def predictions(ladder: Ladder, several: bool) -> list[str]:
 def said(interval: Interval) -> str:
     low, high = signed(interval.low), signed(interval.high)
     return f"{signed(interval.mean)} (95 %: {low} to {high})"
+
+
+def multiplied(interval: Interval) -> str:
+    """Of a power law, whose ends are its mean divided and multiplied by one factor."""
+    factor = interval.high / interval.mean
+    width = f"{factor:.3g}" if factor < 1000 else "more than 1000"
+    return f"{signed(interval.mean)} (95 %: a factor of {width} either way)"
 
 
 def drawn(ladder: Ladder) -> Figure:

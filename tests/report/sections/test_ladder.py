@@ -1,15 +1,25 @@
 """Tax, use of z and recovery against size, read from results written by hand."""
 
+import re
 from dataclasses import replace
-from math import log
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ftmodel.analysis.differences import margin
+from ftmodel.analysis.trend import Trend
 from pipelines.report.analysis import Analysis
 from pipelines.report.ladder import ladders
-from pipelines.report.sections.ladder import PUBLISHED, TARGET, drawn, section, trend
+from pipelines.report.sections.ladder import (
+    PUBLISHED,
+    TARGET,
+    drawn,
+    multiplied,
+    section,
+    trend,
+)
 from tests.support.results import (
     analysis_of,
     change,
@@ -95,7 +105,14 @@ def test_the_section_has_a_row_for_each_size_and_a_sentence_for_each_line(
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
     assert "at 124 M" in topic.sentences[0] and "95 %" in topic.sentences[0]
-    assert "power law" in topic.sentences[0]
+    assert re.search(r"by a power law \+\d\.\d{4} \(95 %: a factor of \d", topic.sentences[0])
+
+
+def test_a_power_law_that_says_nothing_has_no_long_numbers() -> None:
+    law = Trend(log(0.01), 0.0, log(TARGET), 1.0, scatter=16.0, points=3, power=True)
+    assert multiplied(law.at(TARGET)) == "+0.0100 (95 %: a factor of more than 1000 either way)"
+    narrow = replace(law, scatter=log(2) / margin(sqrt(4 / 3), 1))
+    assert multiplied(narrow.at(TARGET)) == "+0.0100 (95 %: a factor of 2 either way)"
 
 
 def test_it_is_in_the_report(tmp_path: Path) -> None:
