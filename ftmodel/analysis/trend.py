@@ -1,13 +1,13 @@
 """A line through a figure of models of several sizes, and what it says of a larger one.
 
 Ordinary least squares of y on x = ln N (log-linear), or of ln y on ln N (a power law). A size is
-one point, whatever its number of seeds: the seeds of a size share how far the line misses it, and
+one point, whatever its number of seeds: the seeds of a size share its deviation from the line, and
 as points of their own would count that several times. With n points, mean x̄, S = Σ (x_i − x̄)² and
 s² = Σ (y_i − ŷ_i)² / (n − 2), another size at x lies with 95 % probability within
 
     ŷ(x) ± t √(s² (1 + 1/n + (x − x̄)² / S)),        t: Student's, n − 2 degrees of freedom,
 
-if sizes scatter around the line alike and independently, and the line goes on (Montgomery, Peck &
+if sizes scatter alike and independently around the line, and the trend continues (Montgomery, Peck &
 Vining 2012, Introduction to Linear Regression Analysis, § 2.5).
 """
 
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from math import exp, inf, log, sqrt
 
 import numpy as np
+from scipy.stats import linregress
 
 from ftmodel.analysis.differences import margin
 
-LEAST = 3  # points: of two a line misses none
+MIN_POINTS = 3  # a line fits two exactly
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,8 @@ class Trend:
 
     @property
     def per_tenfold(self) -> float:
-        """What y gains as N grows tenfold; of a power law its factor."""
-        gain = self.slope * log(10)
-        return exp(gain) if self.power else gain
+        """What y, or the ln y of a power law, gains as N grows tenfold."""
+        return self.slope * log(10)
 
     def at(self, size: float) -> Interval:
         x = log(size) - self.centre
@@ -75,12 +75,12 @@ def power_law(sizes: Sequence[float], values: Sequence[float]) -> Trend | None:
 
 
 def fitted(sizes: Sequence[float], values: Sequence[float], power: bool) -> Trend | None:
-    if len(set(sizes)) < LEAST:
+    if len(set(sizes)) < MIN_POINTS:
         return None
     x, y = np.log(np.asarray(sizes, dtype=float)), np.asarray(values, dtype=float)
     centre, level = float(x.mean()), float(y.mean())
     squares = float(((x - centre) ** 2).sum())
-    slope = float(((x - centre) * (y - level)).sum()) / squares
+    slope = float(linregress(x, y).slope)
     residuals = y - level - slope * (x - centre)
     scatter = sqrt(float((residuals**2).sum()) / (len(x) - 2))
     return Trend(level, slope, centre, squares, scatter, len(x), power)

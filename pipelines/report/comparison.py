@@ -36,6 +36,11 @@ class Comparison(Difference):
         return self.verdict == "higher" and self.mean - loose > self.threshold
 
     @property
+    def may_be_loose(self) -> bool:
+        """Whether the bound is higher by no more than it may lie above the NLL."""
+        return self.verdict == "higher" and not self.worse
+
+    @property
     def words(self) -> str:
         """What the difference is set against."""
         if isnan(self.threshold):

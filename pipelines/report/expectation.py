@@ -26,7 +26,7 @@ class Outcome:
     def came_true(self) -> bool | None:
         """None: not decided."""
         verdict = self.comparison.verdict
-        if verdict == "not known" or (verdict == "higher" and not self.comparison.worse):
+        if verdict == "not known" or self.comparison.may_be_loose:
             return None  # a bound that is not tight may be higher for that alone
         return verdict == self.expectation.bound.verdict
 

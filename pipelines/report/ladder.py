@@ -6,7 +6,7 @@ from functools import cached_property
 from math import log
 from statistics import fmean
 
-from ftmodel.analysis.trend import LEAST
+from ftmodel.analysis.trend import MIN_POINTS
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm, baselines
 from pipelines.report.use_of_z import UseOfZ, uses_of_z
@@ -33,8 +33,8 @@ class Rung:
         return self.baseline.trained_tokens / self.parameters
 
     def taxes(self, kappa: float, larger: bool) -> list[float] | None:
-        """Of each seed: the bound minus the mean NLL of a baseline, the plain one or the larger;
-        None without it.
+        """Of each seed: the bound minus the NLL of a baseline, mean over its seeds, of the plain one
+        or the larger; None without it.
         """
         control = self.larger if larger else self.baseline
         if control is None:
@@ -43,7 +43,7 @@ class Rung:
         bounds = self.uses[kappa].arm.bounds("bits_per_token")
         return [(bound - nll) * NATS for bound in bounds]
 
-    def used(self, kappa: float) -> list[float]:
+    def use_of_z(self, kappa: float) -> list[float]:
         """Use of z of each seed."""
         runs = self.uses[kappa].arm.runs
         uses = [run.figures("bits_per_token").use for run in runs]
@@ -55,7 +55,7 @@ class Rung:
         return None if value is None else [value]
 
 
-Pick = Callable[[Rung], list[float] | None]  # a figure of a size, of each seed
+Metric = Callable[[Rung], list[float] | None]  # a figure of a size, of each seed
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Ladder:
         """Those that every size has."""
         return sorted(set.intersection(*(set(rung.uses) for rung in self.rungs)))
 
-    def points(self, pick: Pick) -> list[tuple[int, list[float]]]:
+    def points(self, metric: Metric) -> list[tuple[int, list[float]]]:
         """Parameters and a figure of each size that has it."""
-        return [(rung.parameters, figure) for rung in self.rungs if (figure := pick(rung))]
+        return [(rung.parameters, figure) for rung in self.rungs if (figure := metric(rung))]
 
 
 def ladders(analysis: Analysis) -> list[Ladder]:
@@ -86,7 +86,7 @@ def ladder(data: str, analysis: Analysis) -> Ladder | None:
     rungs = [made for family in families if (made := rung(family))]
     rungs.sort(key=lambda each: each.parameters)
     sizes = {each.parameters for each in rungs}
-    if not len(sizes) == len(rungs) >= LEAST:
+    if not len(sizes) == len(rungs) >= MIN_POINTS:
         return None
     spent = [each.tokens_per_parameter for each in rungs]
     whole = Ladder(data, rungs)

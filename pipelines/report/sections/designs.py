@@ -77,7 +77,10 @@ def training_flops(arm: Arm) -> str:
 
 def verdict(comparisons: Iterable[Comparison]) -> list[str]:
     """A cell: the first difference, and the rule's word for it."""
-    return next(([f"{signed(c.mean)}, {c.verdict}"] for c in comparisons), ["–"])
+    for c in comparisons:
+        loose = ", but the bound is not tight" if c.may_be_loose else ""
+        return [f"{signed(c.mean)}, {c.verdict}{loose}"]
+    return ["–"]
 
 
 def of_generations(arm: Arm) -> list[str]:

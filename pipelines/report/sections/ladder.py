@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 from ftmodel.analysis.trend import Interval, Trend, log_linear, power_law
 from pipelines.artifacts.run_results import fraction
 from pipelines.report.analysis import Analysis
-from pipelines.report.ladder import Ladder, Pick, Rung, ladders
+from pipelines.report.ladder import Ladder, Metric, Rung, ladders
 from pipelines.report.sections.section import Section, Table
 from pipelines.report.style import COLOURS, GREY, below, plain
 from pipelines.report.wording import signed
@@ -30,13 +30,16 @@ def section(analysis: Analysis) -> Section | None:
     if not made:
         return None
     rows = [row for ladder in made for row in rows_of(ladder)]
-    sentences = [line for ladder in made for line in predictions(ladder, len(made) > 1)]
+    sentences = []
+    for ladder in made:
+        where = f" on {ladder.data}" if len(made) > 1 else ""
+        sentences += [*reservations(ladder, where), *predictions(ladder, where)]
     alt = "Tax, use of z and recovery against parameters, the tax with a line drawn to 124 million"
-    figures = {f"ladder_{each.data}": (drawn(each), f"{alt}, on {each.data}") for each in made}
-    return Section("ladder", "What z costs as models grow", sentences, [HEAD, *rows], figures)
+    figures = {f"ladder_{each.data}": (draw(each), f"{alt}, on {each.data}") for each in made}
+    return Section("ladder", "Tax by model size", sentences, [HEAD, *rows], figures)
 
 
-def tax_of(kappa: float, larger: bool) -> Pick:
+def tax_of(kappa: float, larger: bool) -> Metric:
     return partial(Rung.taxes, kappa=kappa, larger=larger)
 
 
@@ -55,7 +58,7 @@ def rows_of(ladder: Ladder) -> Table:
             f"{rung.tokens_per_parameter:.2f}",
             fraction(kappa),
             *(cell(rung.taxes(kappa, larger)) for larger in AGAINST),
-            cell(rung.used(kappa)),
+            cell(rung.use_of_z(kappa)),
             cell(rung.recovery(kappa), decimals=2),
         ]
         for rung in ladder.rungs
@@ -71,37 +74,51 @@ def cell(seeds: list[float] | None, decimals: int = 4) -> str:
     return (f"{mean} ({low} to {high})" if len(seeds) > 1 else mean).replace("-", "−")
 
 
-def predictions(ladder: Ladder, several: bool) -> list[str]:
-    """What the lines say of 124 M, with what they cannot know."""
-    where = f" on {ladder.data}" if several else ""
+def reservations(ladder: Ladder, where: str) -> list[str]:
+    """How far 124 M lies beyond the sizes, and whether the decoders read z."""
+    uses = [rung.uses[kappa] for rung in ladder.rungs for kappa in ladder.kappas if kappa]
+    ignored = sum(use.ignored for use in uses)
+    sentences = [
+        f"124 M is {TARGET / ladder.rungs[-1].parameters:.3g} times the largest size{where}."
+    ]
+    if ignored:
+        sentences.append(
+            f"z is ignored by {ignored} of {len(uses)} arms with κ above 0{where}: their tax is "
+            "that of a latent which is not read."
+        )
+    return sentences
+
+
+def predictions(ladder: Ladder, where: str) -> list[str]:
+    """The tax at 124 M by each line, with its interval."""
     sentences = []
     for larger, name in AGAINST.items():
         for kappa in ladder.kappas:
             if not (line := trend(ladder, kappa, larger)):
                 continue
             law = trend(ladder, kappa, larger, power=True)
-            other = f"; by a power law {multiplied(law.at(TARGET))}" if law else ""
+            other = f"; by a power law {format_factor(law.at(TARGET))}" if law else ""
             sentences.append(
                 f"Tax of κ = {fraction(kappa)} over {name}{where}: {signed(line.per_tenfold)} nats "
-                f"per token for tenfold parameters; at 124 M {said(line.at(TARGET))} by the "
+                f"per token for tenfold parameters; at 124 M {format_interval(line.at(TARGET))} by the "
                 f"line{other}."
             )
     return sentences
 
 
-def said(interval: Interval) -> str:
+def format_interval(interval: Interval) -> str:
     low, high = signed(interval.low), signed(interval.high)
     return f"{signed(interval.mean)} (95 %: {low} to {high})"
 
 
-def multiplied(interval: Interval) -> str:
+def format_factor(interval: Interval) -> str:
     """Of a power law, whose ends are its mean divided and multiplied by one factor."""
     factor = interval.high / interval.mean
     width = f"{factor:.3g}" if factor < 1000 else "more than 1000"
     return f"{signed(interval.mean)} (95 %: a factor of {width} either way)"
 
 
-def drawn(ladder: Ladder) -> Figure:
+def draw(ladder: Ladder) -> Figure:
     """Seeds are dots; a line goes through the means, fitted where it is the tax."""
     colours = dict(zip(ladder.kappas, COLOURS[1:], strict=False))
     figure = Figure(figsize=(11, 8.4))
@@ -110,7 +127,7 @@ def drawn(ladder: Ladder) -> Figure:
         draw_taxes(axes, ladder, flag, colours)
         plain(axes, f"Tax: bound − NLL of {AGAINST[flag]}", "parameters", "nats per token")
     for kappa, colour in colours.items():
-        draw_means(use, ladder, partial(Rung.used, kappa=kappa), colour)
+        draw_means(use, ladder, partial(Rung.use_of_z, kappa=kappa), colour)
         draw_means(recovery, ladder, partial(Rung.recovery, kappa=kappa), colour)
     plain(use, "Use of z", "parameters", "nats per token")
     plain(recovery, "Recovery: share of the KL that comes back", "parameters", "")
@@ -130,8 +147,8 @@ def drawn(ladder: Ladder) -> Figure:
     return figure
 
 
-def draw_means(axes: Axes, ladder: Ladder, pick: Pick, colour: str) -> None:
-    points = ladder.points(pick)
+def draw_means(axes: Axes, ladder: Ladder, metric: Metric, colour: str) -> None:
+    points = ladder.points(metric)
     draw_seeds(axes, points, colour)
     axes.plot([x for x, _ in points], [fmean(seeds) for _, seeds in points], color=colour)
 

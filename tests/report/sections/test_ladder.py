@@ -15,8 +15,8 @@ from pipelines.report.ladder import ladders
 from pipelines.report.sections.ladder import (
     PUBLISHED,
     TARGET,
-    drawn,
-    multiplied,
+    draw,
+    format_factor,
     section,
     trend,
 )
@@ -33,7 +33,9 @@ SIZES = {"a": 300_000, "b": 1_000_000, "c": 3_000_000}
 NATS = log(2)
 
 
-def write(folder: Path, sizes: dict[str, int] = SIZES, **changes: Any) -> Path:
+def write(
+    folder: Path, sizes: dict[str, int] = SIZES, ce: float = 1.9, **changes: Any
+) -> Path:
     """Four tokens a parameter; taxes of κ = 1: 0.01, 0.02 and 0.03 bits, ± 0.002 over seeds."""
     arms, bounds = {}, {}
     for number, (name, size) in enumerate(sizes.items(), 1):
@@ -46,7 +48,7 @@ def write(folder: Path, sizes: dict[str, int] = SIZES, **changes: Any) -> Path:
         for seed, off in enumerate((-0.002, 0.002)):
             bounds |= {f"{a}_{name}_s{seed}": mean + off for a, mean in means.items()}
     runs = with_seeds(arms)
-    write_experiment(folder, runs, bounds, 0.001, {name: {"ce": 1.9} for name in runs})
+    write_experiment(folder, runs, bounds, 0.001, {name: {"ce": ce} for name in runs})
     for name, spec in runs.items():
         size = sizes[spec["model"]] + 7 * (not name.startswith("base"))
         change(folder, name, "evaluation.json", parameters=size)
@@ -66,7 +68,7 @@ def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis: A
     for number, seeds in enumerate(taxes, 1):
         assert seeds == pytest.approx([(number / 100 + off) * NATS for off in (-0.002, 0.002)])
     assert ladder.rungs[0].taxes(1.0, larger=True) == pytest.approx([0.108 * NATS, 0.112 * NATS])
-    assert ladder.rungs[0].used(1.0) == pytest.approx([0.108 * NATS, 0.112 * NATS])
+    assert ladder.rungs[0].use_of_z(1.0) == pytest.approx([0.108 * NATS, 0.112 * NATS])
     assert ladder.rungs[0].recovery(1.0) == pytest.approx([0.1 / 0.2222])
 
 
@@ -83,7 +85,7 @@ def test_a_line_goes_through_the_means_of_the_sizes(analysis: Analysis) -> None:
 
 def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis: Analysis) -> None:
     (ladder,) = ladders(analysis)
-    figure = drawn(ladder)
+    figure = draw(ladder)
     tax, larger, use, recovery = figure.axes
     for axes in (tax, larger):
         (bars,) = axes.containers
@@ -100,25 +102,32 @@ def test_the_section_has_a_row_for_each_size_and_a_sentence_for_each_line(
     analysis: Analysis,
 ) -> None:
     topic = section(analysis)
-    assert topic and len(topic.table) == 1 + 3 * 2 and len(topic.sentences) == 2 * 2
+    assert topic and len(topic.table) == 1 + 3 * 2 and len(topic.sentences) == 1 + 2 * 2
     row = dict(zip(topic.table[0], topic.table[2], strict=True))
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
-    assert "at 124 M" in topic.sentences[0] and "95 %" in topic.sentences[0]
-    assert re.search(r"by a power law \+\d\.\d{4} \(95 %: a factor of \d", topic.sentences[0])
+    beyond, tax, *_ = topic.sentences
+    assert beyond == "124 M is 41.3 times the largest size."
+    assert "at 124 M" in tax and "95 %" in tax
+    assert re.search(r"by a power law \+\d\.\d{4} \(95 %: a factor of \d", tax)
 
 
 def test_a_power_law_that_says_nothing_has_no_long_numbers() -> None:
     law = Trend(log(0.01), 0.0, log(TARGET), 1.0, scatter=16.0, points=3, power=True)
-    assert multiplied(law.at(TARGET)) == "+0.0100 (95 %: a factor of more than 1000 either way)"
+    assert format_factor(law.at(TARGET)) == "+0.0100 (95 %: a factor of more than 1000 either way)"
     narrow = replace(law, scatter=log(2) / margin(sqrt(4 / 3), 1))
-    assert multiplied(narrow.at(TARGET)) == "+0.0100 (95 %: a factor of 2 either way)"
+    assert format_factor(narrow.at(TARGET)) == "+0.0100 (95 %: a factor of 2 either way)"
+
+
+def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path: Path) -> None:
+    topic = section(analysis_of(write(tmp_path, ce=2.04)))
+    assert topic and topic.sentences[1].startswith("z is ignored by 3 of 3 arms with κ above 0:")
 
 
 def test_it_is_in_the_report(tmp_path: Path) -> None:
     folder = make_report(write(tmp_path))
     text = (folder / "report.md").read_text()
-    assert "## What z costs as models grow" in text
+    assert "## Tax by model size" in text
     assert (folder / "figures/ladder_text.png").exists()
 
 
