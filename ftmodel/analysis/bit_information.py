@@ -9,12 +9,13 @@ kinds of token, G groups of documents, P permutations of z.
 """
 
 from dataclasses import dataclass
-from math import hypot, nan
+from math import hypot
 
 import torch
 from torch import Generator, Tensor
 
 from ftmodel.analysis.label_information import entropy
+from ftmodel.analysis.statistics import jackknife
 
 TOKENS = 64  # the most frequent ones are told apart; all others count as one
 GROUPS = 32  # of documents, at most, each left out once
@@ -22,7 +23,7 @@ PERMUTATIONS = 20  # of z
 
 
 @dataclass(frozen=True)
-class Excess:
+class NetInformation:
     """An information in bits above what the z of other documents seem to have."""
 
     bits: float
@@ -115,26 +116,16 @@ def z_of_others(document: Tensor, generator: Generator) -> Tensor:
     return starts[donor][document] + place % sizes[donor][document]
 
 
-def jackknife(left_out: Tensor) -> Tensor:
-    """Standard error (…) of a statistic of which ``left_out`` (G, …) are the values without each of
-    G groups (Efron & Tibshirani 1993, An Introduction to the Bootstrap, § 11.5); NaN for G = 1.
-    """
-    groups = len(left_out)
-    if groups == 1:
-        return torch.full_like(left_out[0], nan)
-    return (left_out.var(0, correction=0) * (groups - 1)).sqrt()
-
-
-def excess(plug_in: Tensor, null: Tensor, left_out: Tensor) -> Excess:
+def excess(plug_in: Tensor, null: Tensor, left_out: Tensor) -> NetInformation:
     """Of a plug-in estimate (), that of permuted z (P,), and without each group (G,)."""
     mean, sd = null.mean().item(), null.std().item()
     error = hypot(jackknife(left_out).item(), sd / len(null) ** 0.5)
-    return Excess(plug_in.item() - mean, error, mean, sd)
+    return NetInformation(plug_in.item() - mean, error, mean, sd)
 
 
 def bit_information(
     encoded: Encoded, lag: int, generator: Generator, permutations: int = PERMUTATIONS
-) -> tuple[Excess, list[Excess]] | None:
+) -> tuple[NetInformation, list[NetInformation]] | None:
     """Information of the bits at a position about the token ``lag`` further on: the sum over bits,
     and of each bit. None where no chunk is that long.
     """

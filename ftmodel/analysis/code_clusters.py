@@ -6,9 +6,8 @@ Shapes: S texts with one z each, H latent bits, D documents, P permutations.
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.analysis.bit_information import jackknife
-
-PERMUTATIONS = 1000
+from ftmodel.analysis.permutation import PERMUTATIONS
+from ftmodel.analysis.statistics import jackknife
 
 
 def agreement(q: Tensor) -> Tensor:

@@ -13,19 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.analysis.permutation import PERMUTATIONS, Chance, permutation_test
 from ftmodel.model.objective import LN2
-
-PERMUTATIONS = 1000
-
-
-@dataclass
-class Chance:
-    """An information in bits, and its distribution when the labels are permuted."""
-
-    bits: float
-    null_mean: float
-    null_95: float  # 95 % quantile
-    p_value: float  # (1 + permutations that reach ``bits``) / (1 + permutations)
 
 
 @dataclass
@@ -93,17 +82,6 @@ def naive_bayes(features: Tensor, labels: Tensor) -> Tensor:
             log_joint.append(x[test] @ (one - zero) + zero.sum(0) + (member.mean(0)).log())
         predictions[test] = (log_joint[1] > log_joint[0]).double()
     return predictions
-
-
-def permutation_test(values: Tensor) -> Chance:
-    """values (1 + P,), bits: that of the true labels first, then that of each permutation."""
-    true, null = values[0].item(), values[1:]
-    return Chance(
-        bits=true,
-        null_mean=null.mean().item(),
-        null_95=null.quantile(0.95).item(),
-        p_value=(1 + (null >= true).sum().item()) / (1 + len(null)),
-    )
 
 
 def label_information(

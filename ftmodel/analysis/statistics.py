@@ -21,3 +21,13 @@ def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, flo
     residuals = totals - mean * sizes
     error = (n / (n - 1) * residuals.square().sum()).sqrt() / sizes.sum()
     return {"mean": mean.item(), "se": error.item()}
+
+
+def jackknife(left_out: Tensor) -> Tensor:
+    """Standard error (…) of a statistic of which ``left_out`` (G, …) are the values without each of
+    G groups (Efron & Tibshirani 1993, An Introduction to the Bootstrap, § 11.5); NaN for G = 1.
+    """
+    groups = len(left_out)
+    if groups == 1:
+        return torch.full_like(left_out[0], nan)
+    return (left_out.var(0, correction=0) * (groups - 1)).sqrt()

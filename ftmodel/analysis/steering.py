@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-PERMUTATIONS = 1000
+from ftmodel.analysis.permutation import PERMUTATIONS
 
 
 @dataclass(frozen=True)
-class Steered:
+class SteeringTest:
     """Mean distances of each prompt, and the ratio of their sums under permuted labels."""
 
     between: Tensor  # (P,), of continuations with different z
@@ -41,9 +41,9 @@ def mean_distance(distances: Tensor, chosen: Tensor) -> Tensor:
     return (distances * weights).sum((-2, -1)) / weights.sum()
 
 
-def steered(
+def steering_test(
     distances: Tensor, labels: Tensor, generator: Generator, permutations: int = PERMUTATIONS
-) -> Steered:
+) -> SteeringTest:
     """Of distances (P, R, R) between continuations whose z is ``labels`` (R,). Under the null, that
     z does nothing, all R continuations of a prompt are exchangeable.
     """
@@ -56,6 +56,6 @@ def steered(
         permuted = distances[index]
         between, within = mean_distance(permuted, ~same), mean_distance(permuted, same)
         null.append(between.sum() / within.sum())
-    return Steered(
+    return SteeringTest(
         mean_distance(distances, ~same), mean_distance(distances, same), torch.stack(null)
     )

@@ -7,8 +7,8 @@ s² = Σ (y_i − ŷ_i)² / (n − 2), another size at x lies with 95 % probabil
 
     ŷ(x) ± t √(s² (1 + 1/n + (x − x̄)² / S)),        t: Student's, n − 2 degrees of freedom,
 
-if sizes scatter alike and independently around the line, and the trend continues (Montgomery, Peck &
-Vining 2012, Introduction to Linear Regression Analysis, § 2.5).
+if sizes scatter alike and independently around the line, and the trend continues (Montgomery, Peck
+& Vining 2012, Introduction to Linear Regression Analysis, § 2.5).
 """
 
 from collections.abc import Sequence

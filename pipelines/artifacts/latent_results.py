@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ftmodel.analysis.bit_information import Excess
+from ftmodel.analysis.bit_information import NetInformation
 from pipelines.artifacts.estimate import Estimate
 
 
@@ -20,8 +20,8 @@ class BitContext:
 class InformativeBit:
     bit: int
     kl: Estimate  # bits per token
-    read: Excess  # information about the token that is read
-    predicted: Excess  # about the one that is predicted
+    read: NetInformation  # information about the token that is read
+    predicted: NetInformation  # about the one that is predicted
     set: list[BitContext] = field(default_factory=list)  # most certainly 1
     unset: list[BitContext] = field(default_factory=list)  # most certainly 0
 

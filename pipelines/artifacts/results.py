@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftmodel.analysis.bit_information import Excess
-from ftmodel.analysis.label_information import Chance
+from ftmodel.analysis.bit_information import NetInformation
+from ftmodel.analysis.permutation import Chance
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
@@ -163,7 +163,7 @@ class Evaluation:
     pinned: Scores | None = None  # all of a group with one z
     latent: LatentFigures | None = None
     label: LabelFigures | None = None
-    persistence: dict[int, Excess] | None = None  # of z of text: by lag, summed over bits
+    persistence: dict[int, NetInformation] | None = None  # of z of text: by lag, summed over bits
     steering: Steering | None = None
     swap: Swap | None = None
     sequence_z: SequenceZ | None = None
@@ -266,7 +266,7 @@ class Details:
     groups: dict[str, list[list[str]]] | None = None  # a few generated ones, fresh and pinned
     latent: LatentDetails | None = None
     coin: CoinDetails | None = None
-    persistence: list[Excess] = field(default_factory=list)  # at lags 0, 1, 2, …
+    persistence: list[NetInformation] = field(default_factory=list)  # at lags 0, 1, 2, …
     bits: list[InformativeBit] = field(default_factory=list)  # those of the largest KL
     training: Training = field(default_factory=Training)
     manifest: Manifest | None = None  # of the checkpoint; None in early files

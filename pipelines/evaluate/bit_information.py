@@ -7,7 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from ftmodel.analysis.bit_information import Encoded, Excess, bit_information, most_certain
+from ftmodel.analysis.bit_information import (
+    Encoded,
+    NetInformation,
+    bit_information,
+    most_certain,
+)
 from ftmodel.inference.encoding import encode
 from ftmodel.model.objective import LN2
 from ftmodel.model.spans import at_starts
@@ -76,7 +81,7 @@ def encode_chunks(
     )
 
 
-def persistence(encoded: Encoded, seed: int) -> list[Excess]:
+def persistence(encoded: Encoded, seed: int) -> list[NetInformation]:
     """Information, summed over bits, about the token at each lag, as far as chunks reach."""
     curve = []
     for lag in LAGS:

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.analysis.code_clusters import agreement, mean_over_pairs, with_permutations
-from ftmodel.analysis.label_information import permutation_test
+from ftmodel.analysis.permutation import permutation_test
 from ftmodel.inference.interpolation import SHARES, PathCE, interpolated_ce, posterior
 from ftmodel.inference.swap import another_document
 from ftmodel.model.latent_design import Per

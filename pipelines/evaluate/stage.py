@@ -143,7 +143,7 @@ def headline(evaluation: Evaluation) -> Headline:
         spread_fresh=known(fresh.spread) if fresh and pinned else None,
         spread_pinned=known(pinned.spread) if pinned else None,
         noise_pinned=known(pinned.noise) if pinned else None,
-        label_bits=evaluation.label.bits if evaluation.label else None,
+        label_bits=evaluation.label.value if evaluation.label else None,
     )
 
 

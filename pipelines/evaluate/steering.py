@@ -3,8 +3,8 @@
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.analysis.label_information import permutation_test
-from ftmodel.analysis.steering import distances, mean_distance, steered
+from ftmodel.analysis.permutation import permutation_test
+from ftmodel.analysis.steering import distances, mean_distance, steering_test
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
 from ftmodel.model.latent_design import Per
@@ -77,7 +77,7 @@ def steering_figures(apart: Tensor, z: Tensor, rng: Generator) -> Steering:
     """Of distances (P, R, R) between continuations with codes z (R,), all alike for a baseline."""
     if len(z.unique()) == 1:
         return Steering(Estimate.over_documents(mean_distance(apart, z[:, None] == z)))
-    result = steered(apart, z, rng)
+    result = steering_test(apart, z, rng)
     same = Estimate.over_documents(result.within)
     different = Estimate.over_documents(result.between)
     if not same.mean:  # no ratio: the same z gives the same text

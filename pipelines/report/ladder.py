@@ -33,8 +33,8 @@ class Rung:
         return self.baseline.trained_tokens / self.parameters
 
     def taxes(self, kappa: float, larger: bool) -> list[float] | None:
-        """Of each seed: the bound minus the NLL of a baseline, mean over its seeds, of the plain one
-        or the larger; None without it.
+        """Of each seed: the bound minus the NLL of the plain baseline or of the larger, mean over
+        the baseline's seeds; None without it.
         """
         control = self.larger if larger else self.baseline
         if control is None:

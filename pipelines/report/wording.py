@@ -33,6 +33,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def p_value(p: float, adjusted: float, tests: int) -> str:
+    """p = 0.016, 0.43 adjusted for 27 runs; of a single one its own alone."""
+    return f"p = {p:.3g}" + (f", {adjusted:.3g} adjusted for {tests} runs" if tests > 1 else "")
+
+
 def listed(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

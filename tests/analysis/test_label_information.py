@@ -69,7 +69,7 @@ def test_a_bit_that_is_the_label_tells_all_of_it(ones, polarity, rng):
     information = label_information(bits, labels, rng, 100)
     share = ones / 1000
     all_of_it = -share * log2(share) - (1 - share) * log2(1 - share)
-    assert information.per_bit[1] == information.best.bits == pytest.approx(all_of_it)
+    assert information.per_bit[1] == information.best.value == pytest.approx(all_of_it)
     assert information.best.p_value == information.whole.p_value == pytest.approx(1 / 101)
 
 
@@ -84,8 +84,8 @@ def test_information_of_a_text_is_one_minus_the_entropy_of_its_posterior(posteri
 def test_planted_information_is_found_in_its_bit(rng):
     bits, labels = planted(1000, 32, 6, rng, strength=0.2, bit=4)
     information = label_information(bits, labels, rng, 200)
-    assert max(information.per_bit) == information.per_bit[4] == information.best.bits
-    assert 0.5 < information.best.bits < 1 and information.whole.bits > 0.5
+    assert max(information.per_bit) == information.per_bit[4] == information.best.value
+    assert 0.5 < information.best.value < 1 and information.whole.value > 0.5
     assert information.best.p_value == information.whole.p_value == pytest.approx(1 / 201)
     assert information.best.null_mean < information.best.null_95 < 0.02
 
@@ -97,8 +97,8 @@ def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng
     p = 0.5 + 0.2 * signs[None, :, None] * (2 * labels[:, None, None] - 1)
     bits = (torch.rand(1000, 32, 4, generator=rng) < p).long()
     information = label_information(bits, labels, rng, 200)
-    assert information.best.bits < 0.05
-    assert information.whole.bits > 0.8 and information.whole.p_value < 0.01
+    assert information.best.value < 0.05
+    assert information.whole.value > 0.8 and information.whole.p_value < 0.01
 
 
 def test_without_a_relation_p_values_are_even(rng):

@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 import torch
 
-from ftmodel.analysis.label_information import permutation_test
-from ftmodel.analysis.steering import distances, mean_distance, steered
+from ftmodel.analysis.permutation import permutation_test
+from ftmodel.analysis.steering import distances, mean_distance, steering_test
 
 LABELS = torch.arange(4).repeat_interleave(4)
 
@@ -21,7 +21,7 @@ def test_means_are_over_pairs_of_different_continuations(rng):
     apart = torch.rand(2, 5, 5, generator=rng).double()
     apart = apart + apart.mT
     labels = torch.tensor([0, 0, 1, 1, 1])
-    result = steered(apart, labels, rng, permutations=3)
+    result = steering_test(apart, labels, rng, permutations=3)
     pairs = list(combinations(range(5), 2))
     for prompt in (0, 1):
         for same, means in ((True, result.within), (False, result.between)):
@@ -39,7 +39,7 @@ def test_z_that_decides_half_of_the_tokens(rng):
         own = torch.arange(16)[:, None] + 100
         tokens = torch.cat((LABELS[:, None].expand(-1, 20), own.expand(-1, 20)), dim=1)
         apart.append(distances(tokens))
-    result = steered(torch.stack(apart), LABELS, rng)
+    result = steering_test(torch.stack(apart), LABELS, rng)
     assert result.within.tolist() == pytest.approx([0.5] * 6)
     assert result.between.tolist() == pytest.approx([1.0] * 6)
     assert result.ratio == pytest.approx(2)
@@ -53,6 +53,8 @@ def test_z_that_does_nothing_is_seldom_said_to_steer():
     for seed in range(200):
         rng = torch.Generator().manual_seed(seed)
         tokens = torch.randint(6, (3, 16, 12), generator=rng)
-        result = steered(torch.stack([distances(t) for t in tokens]), LABELS, rng, permutations=99)
+        result = steering_test(
+            torch.stack([distances(t) for t in tokens]), LABELS, rng, permutations=99
+        )
         seldom += (1 + (result.null >= result.ratio).sum().item()) / 100 <= 0.05
     assert 2 <= seldom <= 22

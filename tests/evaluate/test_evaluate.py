@@ -228,7 +228,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     settings = Evaluation(tokens=None, batch_tokens=640, iwae_samples=1)
     untold = figures(model, shards, data, settings)[0].label
     assert untold.text == pytest.approx(1, abs=0.01)  # 64 flips leave little doubt
-    assert untold.p_value > 0.01 and untold.whole.bits < 0.05
+    assert untold.p_value > 0.01 and untold.whole.value < 0.05
     model.latent = Tells(model.latent)
     monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens[..., None].float())
     monkeypatch.setattr(model, "upper", lambda x, kv, *_: torch.zeros(*x.shape[:2], 16))
@@ -237,12 +237,12 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", filtering)
     told = figures(model, shards, data, settings)[0].label
     error = binom.cdf(31, 64, 1 / (1 + math.exp(-LEAN)))
-    assert told.bits == max(told.per_bit) == told.per_bit[1]
-    assert told.bits == pytest.approx(1 - binary_entropy(error), abs=0.15)
-    assert 0.2 < told.whole.bits < 0.8
+    assert told.value == max(told.per_bit) == told.per_bit[1]
+    assert told.value == pytest.approx(1 - binary_entropy(error), abs=0.15)
+    assert 0.2 < told.whole.value < 0.8
     assert told.p_value < 0.01 and told.null_mean < told.null_95 < 0.05
     capped = figures(model, shards, data, replace(settings, tokens=100 * 64))[0].label
-    assert capped.bits == pytest.approx(1 - binary_entropy(error), abs=0.2)
+    assert capped.value == pytest.approx(1 - binary_entropy(error), abs=0.2)
     scored = PROCESSES["coin"].label_posterior(rows[::2])  # a cap takes evenly spaced rows
     assert capped.text == observation_information(scored) != told.text
 

@@ -57,9 +57,9 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if "free" in path.parent.name:
             metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
             metrics["label"] = {
-                "bits": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
+                "value": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
                 "p_value": 0.001, "text": 0.875,
-                "whole": {"bits": 0.625, "null_mean": 0.03, "null_95": 0.04, "p_value": 0.002},
+                "whole": {"value": 0.625, "null_mean": 0.03, "null_95": 0.04, "p_value": 0.002},
             }  # fmt: skip
         path.write_text(json.dumps(metrics))
     tokens = folder / "data/tokens/text"

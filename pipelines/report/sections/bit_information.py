@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ftmodel.analysis.bit_information import Excess
+from ftmodel.analysis.bit_information import NetInformation
 from pipelines.artifacts.latent_results import InformativeBit
 from pipelines.artifacts.run_results import RunResults
 from pipelines.report.analysis import Analysis
@@ -47,7 +47,9 @@ def section(analysis: Analysis) -> Section | None:
     )
 
 
-def persistence(arms: Mapping[str, list[list[Excess]]], style: Mapping[str, Style]) -> Figure:
+def persistence(
+    arms: Mapping[str, list[list[NetInformation]]], style: Mapping[str, Style]
+) -> Figure:
     """Information about the token at each lag, a line a seed with a band of two standard errors;
     dotted, two standard deviations of what the z of other documents seem to say.
     """
@@ -89,7 +91,7 @@ def shown(bit: InformativeBit) -> Shown:
     return Shown(f"Bit {bit.bit}: KL {bit.kl}, information {told}", bit)
 
 
-def cell(excess: Excess | None) -> str:
+def cell(excess: NetInformation | None) -> str:
     """Bits ± the standard error over documents, if there is more than one."""
     if excess is None:
         return "–"

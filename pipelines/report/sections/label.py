@@ -6,14 +6,14 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ftmodel.analysis.label_information import Chance
+from ftmodel.analysis.differences import LEVEL
+from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.results import LabelFigures
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
 from pipelines.report.sections.section import Section
 from pipelines.report.style import COLOURS, below, plain
 
-SHOWN = 0.05  # p below which z is said to carry the label
 HEAD = [
     "run",
     "best bit",
@@ -78,7 +78,7 @@ def label_table(arms: list[Arm]) -> list[list[str]]:
 
 
 def chance_cells(chance: Chance) -> list[str]:
-    bits = (chance.bits, chance.null_mean, chance.null_95)
+    bits = (chance.value, chance.null_mean, chance.null_95)
     return [*(f"{value:.4f}" for value in bits), f"{chance.p_value:.3g}"]
 
 
@@ -91,11 +91,11 @@ def label_sentence(arm: Arm) -> str:
     """Whether z of an arm is shown to carry the label, by p, and how much of it."""
     measured = labels(arm)
     ps = [p_of_both(label) for label in measured]
-    carry = sum(p < SHOWN for p in ps)
+    carry = sum(p < LEVEL for p in ps)
     if not carry:
         return f"{arm.name}: z is not shown to carry the label (p {at('≥', min(ps), measured)})."
-    best = fmean(label.bits for label in measured)
-    whole = fmean(label.whole.bits for label in measured)
+    best = fmean(label.value for label in measured)
+    whole = fmean(label.whole.value for label in measured)
     text = fmean(label.text for label in measured)
     how_much = (
         f"{best:.2f} bits by its best bit and {whole:.2f} by all together, of {text:.2f} that the "
@@ -103,7 +103,7 @@ def label_sentence(arm: Arm) -> str:
     )
     if carry == len(measured):
         return f"{arm.name}: z carries the label: {how_much} (p {at('≤', max(ps), measured)})."
-    few = at("≤", max(p for p in ps if p < SHOWN), [None] * carry)
+    few = at("≤", max(p for p in ps if p < LEVEL), [None] * carry)
     return (
         f"{arm.name}: z carries the label in {carry} of {len(measured)} runs (p {few}), and is not "
         f"shown to in the others: {how_much}."

@@ -98,10 +98,10 @@ def predictions(ladder: Ladder, where: str) -> list[str]:
                 continue
             law = trend(ladder, kappa, larger, power=True)
             other = f"; by a power law {format_factor(law.at(TARGET))}" if law else ""
+            there = format_interval(line.at(TARGET))
             sentences.append(
                 f"Tax of κ = {fraction(kappa)} over {name}{where}: {signed(line.per_tenfold)} nats "
-                f"per token for tenfold parameters; at 124 M {format_interval(line.at(TARGET))} by the "
-                f"line{other}."
+                f"per token for tenfold parameters; at 124 M {there} by the line{other}."
             )
     return sentences
 

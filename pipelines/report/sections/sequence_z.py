@@ -1,10 +1,13 @@
-"""What one z a sequence tells of text: of its document, and on the way to another's z."""
+"""What one z a sequence tells of text: whether z of one document are alike, and interpolation."""
 
-from pipelines.artifacts.latent_results import Clusters, PathStep, SequenceZ
+from ftmodel.analysis.differences import LEVEL
+from ftmodel.analysis.permutation import adjusted
+from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.latent_results import Clusters, PathStep
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.section import Section
+from pipelines.report.wording import p_value
 
-SHOWN = 0.05  # p below which z is said to tell documents apart
 LINES = {  # of a run
     "text at the start": lambda step: step.start,
     "text at the end": lambda step: step.end,
@@ -22,7 +25,11 @@ def section(analysis: Analysis) -> Section | None:
         for run, z in measured
         for line, of in LINES.items()
     ]
-    sentences = [f"{run.name}: {words}." for run, z in measured for words in sentences_of(z)]
+    clusters = [(run.name, z.clusters) for run, z in measured if z.clusters]
+    sentences = [
+        *of_clusters(clusters),
+        *(halves(run.name, z.half) for run, z in measured if z.half),
+    ]
     return Section("sequence_z", "One z a sequence", sentences, [head, *rows])
 
 
@@ -30,21 +37,24 @@ def heading(step: PathStep) -> str:
     return f"{100 * step.share:.0f} % of bits"
 
 
-def sentences_of(z: SequenceZ) -> list[str]:
-    sentences = [clusters_in_words(z.clusters)] if z.clusters else []
-    if z.half:
-        gain = f"{100 * z.half.mean:.0f} ± {100 * z.half.se:.0f} %"
+def halves(name: str, half: Estimate) -> str:
+    return (
+        f"{name}: replacing half of the bits by those of another text’s z recovers "
+        f"{100 * half.mean:.0f} ± {100 * half.se:.0f} % of what replacing all of them gains that "
+        "text."
+    )
+
+
+def of_clusters(tests: list[tuple[str, Clusters]]) -> list[str]:
+    """Whether z tells files apart, by the p-values of all runs."""
+    ps = adjusted([clusters.p_value for _, clusters in tests])
+    sentences = []
+    for (name, clusters), p in zip(tests, ps, strict=True):
+        apart = p < LEVEL and clusters.same.mean > clusters.different.mean
+        verdict = "z tells files apart" if apart else "z is not shown to tell files apart"
         sentences.append(
-            f"half of the bits of another text’s z bring that text {gain} of what all of them bring"
+            f"{name}: {verdict}: bits agree in {100 * clusters.same.mean:.1f} % of pairs of texts "
+            f"of one file and {100 * clusters.different.mean:.1f} % of two "
+            f"({p_value(clusters.p_value, p, len(ps))})."
         )
     return sentences
-
-
-def clusters_in_words(clusters: Clusters) -> str:
-    figures = (
-        f"bits agree in {100 * clusters.same.mean:.1f} % of pairs of texts of one file and "
-        f"{100 * clusters.different.mean:.1f} % of two (p = {clusters.p_value:.3g})"
-    )
-    if clusters.p_value < SHOWN and clusters.same.mean > clusters.different.mean:
-        return f"z tells files apart: {figures}"
-    return f"z is not shown to tell files apart: {figures}"

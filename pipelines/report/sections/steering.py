@@ -1,10 +1,12 @@
 """Whether pinned z steer the continuations of text: a table, and a sentence on each run."""
 
+from ftmodel.analysis.differences import LEVEL
+from ftmodel.analysis.permutation import adjusted
 from pipelines.artifacts.latent_results import Steering
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.section import Section
+from pipelines.report.wording import listed, p_value
 
-SHOWN = 0.05  # p below which z is said to steer
 HEAD = [
     "run",
     "κ",
@@ -22,8 +24,33 @@ def section(analysis: Analysis) -> Section | None:
     if all(run.baseline for run, _ in measured):
         return None
     rows = [[run.name, run.kappa, *cells(steering)] for run, steering in measured]
-    sentences = [f"{run.name}: {words(s)}." for run, s in measured if s.ratio]
+    sentences = findings([(run.name, s) for run, s in measured if s.p_value is not None])
     return Section("steering", "Does a pinned z steer generation?", sentences, [HEAD, *rows])
+
+
+def findings(tests: list[tuple[str, Steering]]) -> list[str]:
+    """A sentence on each run whose z steers, by the p-values of all runs, and one on the others."""
+    ps = adjusted([steering.p_value or 0 for _, steering in tests])
+    shown, others = [], []
+    for (name, steering), p in zip(tests, ps, strict=True):
+        assert steering.ratio and steering.p_value is not None
+        share = 100 * (steering.ratio.mean - 1)
+        if p < LEVEL and share > 0:
+            shown.append(
+                f"{name}: continuations with different z lie {share:.1f} % further apart than with "
+                f"the same ({p_value(steering.p_value, p, len(ps))})."
+            )
+        else:
+            others.append((p, name))
+    if others:
+        least = min(p for p, _ in others)
+        names = listed(name for _, name in others)
+        sign = "≥" if len(others) > 1 else "="
+        kind = "adjusted p" if len(ps) > 1 else "p"
+        shown.append(
+            f"z is not shown to steer what is generated: {names} ({kind} {sign} {least:.3g})."
+        )
+    return shown
 
 
 def cells(steering: Steering) -> list[str]:
@@ -37,14 +64,3 @@ def cells(steering: Steering) -> list[str]:
         *("–" if value is None else f"{value:.4f}" for value in chance),
         "–" if p is None else f"{p:.3g}",
     ]
-
-
-def words(steering: Steering) -> str:
-    assert steering.ratio and steering.p_value is not None
-    p = f"p = {steering.p_value:.3g}"
-    if steering.p_value >= SHOWN or steering.ratio.mean <= 1:
-        return f"z is not shown to steer what is generated ({p})"
-    share = 100 * (steering.ratio.mean - 1)
-    return (
-        f"continuations with different z lie {share:.1f} % further apart than with the same ({p})"
-    )

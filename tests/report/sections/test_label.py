@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ftmodel.analysis.label_information import Chance
+from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.results import LabelFigures
 from pipelines.report.sections.label import HEAD, label_in_bits, label_sentence, label_table
 
 
 def label(p, whole_p=0.9, bits=0.5):
     return LabelFigures(
-        bits=bits,
+        value=bits,
         null_mean=0.01,
         null_95=0.02,
         p_value=p,

@@ -33,9 +33,7 @@ SIZES = {"a": 300_000, "b": 1_000_000, "c": 3_000_000}
 NATS = log(2)
 
 
-def write(
-    folder: Path, sizes: dict[str, int] = SIZES, ce: float = 1.9, **changes: Any
-) -> Path:
+def write(folder: Path, sizes: dict[str, int] = SIZES, ce: float = 1.9, **changes: Any) -> Path:
     """Four tokens a parameter; taxes of κ = 1: 0.01, 0.02 and 0.03 bits, ± 0.002 over seeds."""
     arms, bounds = {}, {}
     for number, (name, size) in enumerate(sizes.items(), 1):

@@ -1,11 +1,12 @@
 """What z does in text: persistence, swap and steering, on both pages."""
 
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 
 import pytest
 
-from ftmodel.analysis.bit_information import Excess
+from ftmodel.analysis.bit_information import NetInformation
 from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.artifacts.results import Estimate
 from pipelines.report.sections import bit_information, sequence_z, steering, swap
@@ -74,8 +75,8 @@ def test_one_z_a_sequence_is_in_a_table_and_in_words(folder: Path) -> None:
     assert z.sentences == [
         "free: z tells files apart: bits agree in 70.0 % of pairs of texts of one file and 50.0 % "
         "of two (p = 0.001).",
-        "free: half of the bits of another text’s z bring that text 25 ± 3 % of what all of them "
-        "bring.",
+        "free: replacing half of the bits by those of another text’s z recovers 25 ± 3 % of what "
+        "replacing all of them gains that text.",
     ]
     assert (
         "no language-model loss, and not to be" in (make_report(folder) / "report.md").read_text()
@@ -85,7 +86,29 @@ def test_one_z_a_sequence_is_in_a_table_and_in_words(folder: Path) -> None:
 @pytest.mark.parametrize(("same", "p"), [(0.7, 0.06), (0.4, 0.01)])
 def test_z_is_not_shown_to_tell_files_apart(same: float, p: float) -> None:
     figures = Clusters(Estimate(same, 0.1), Estimate(0.5, 0.1), null_95=0.02, p_value=p)
-    assert sequence_z.clusters_in_words(figures).startswith("z is not shown to tell files apart")
+    (sentence,) = sequence_z.of_clusters([("free", figures)])
+    assert sentence.startswith("free: z is not shown to tell files apart")
+
+
+def test_one_run_of_many_with_a_small_p_shows_nothing() -> None:
+    """Of 20 tests of nothing one has p = 0.05 by chance."""
+    same = Estimate(0.5, 0.1)
+    steered = [
+        (f"s{i}", Steering(same, same, Estimate(1.25, 0.1), 1.0, 1.1, p_value=i / 20))
+        for i in range(1, 21)
+    ]
+    (sentence,) = steering.findings(steered)
+    assert sentence.startswith("z is not shown to steer what is generated: s1, s2, ")
+    assert sentence.endswith("(adjusted p ≥ 1).")
+    apart = [
+        (name, Clusters(Estimate(0.7, 0.1), same, 0.02, s.p_value or 0)) for name, s in steered
+    ]
+    assert all("is not shown" in sentence for sentence in sequence_z.of_clusters(apart))
+    apart[0] = "s1", replace(apart[0][1], p_value=0.001)
+    first, *others = sequence_z.of_clusters(apart)
+    assert first.startswith("s1: z tells files apart: bits agree in 70.0 % ")
+    assert first.endswith("(p = 0.001, 0.02 adjusted for 20 runs).")
+    assert all("is not shown" in sentence for sentence in others)
 
 
 def test_the_pages_show_contexts_as_text(folder: Path) -> None:
@@ -111,18 +134,19 @@ def test_of_baselines_alone_there_is_no_section(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ratio", "p", "words"),
     [
-        (1.25, 0.001, "different z lie 25.0 % further apart than with the same (p = 0.001)"),
-        (1.25, 0.06, "z is not shown to steer what is generated (p = 0.06)"),
-        (0.9, 0.01, "z is not shown to steer what is generated (p = 0.01)"),
+        (1.25, 0.001, "different z lie 25.0 % further apart than with the same (p = 0.001)."),
+        (1.25, 0.06, "z is not shown to steer what is generated: free (p = 0.06)."),
+        (0.9, 0.01, "z is not shown to steer what is generated: free (p = 0.01)."),
     ],
 )
 def test_z_steers_or_is_not_shown_to(ratio: float, p: float, words: str) -> None:
     same = Estimate(0.5, 0.1)
     figures = Steering(same, same, Estimate(ratio, 0.1), 1.0, 1.1, p_value=p)
-    assert steering.words(figures).endswith(words)
+    (sentence,) = steering.findings([("free", figures)])
+    assert sentence.endswith(words)
 
 
 def test_a_run_of_one_document_has_no_error_to_show() -> None:
-    assert cell(Excess(0.5, nan, 0.1, 0.1)) == "0.5000" and cell(None) == "–"
-    figure = persistence({"free": [[Excess(0.5, nan, 0.1, 0.1)] * 3]}, styles(["free"]))
+    assert cell(NetInformation(0.5, nan, 0.1, 0.1)) == "0.5000" and cell(None) == "–"
+    figure = persistence({"free": [[NetInformation(0.5, nan, 0.1, 0.1)] * 3]}, styles(["free"]))
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3

@@ -1,0 +1,37 @@
+"""Permutation tests of a statistic, and what several of them show together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import false_discovery_control
+from torch import Tensor
+
+PERMUTATIONS = 1000
+
+
+@dataclass
+class Chance:
+    """The value of a statistic, and its distribution under permutation."""
+
+    value: float
+    null_mean: float
+    null_95: float  # 95 % quantile
+    p_value: float  # (1 + permutations that reach ``value``) / (1 + permutations)
+
+
+def permutation_test(values: Tensor) -> Chance:
+    """values (1 + P,): the statistic of the data first, then that of each permutation."""
+    true, null = values[0].item(), values[1:]
+    return Chance(
+        value=true,
+        null_mean=null.mean().item(),
+        null_95=null.quantile(0.95).item(),
+        p_value=(1 + (null >= true).sum().item()) / (1 + len(null)),
+    )
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, adjusted so that of those below a level no larger share than the
+    level is expected to be false (Benjamini & Hochberg 1995, Controlling the false discovery rate).
+    """
+    return false_discovery_control(p_values).tolist() if p_values else []
