@@ -53,14 +53,21 @@ def new_model(config, vocab_size, checkpointing=False):
     return model
 
 
+def documents_of(config):
+    """Two documents a row, whose boundary is another in each, if attention is within documents."""
+    ends = torch.arange(9, 9 + B)[:, None]
+    return (torch.arange(config.context) > ends).long() if config.document_mask else None
+
+
 def loss(config, vocab_size, half=False, checkpointing=False):
     """The training loss of a new model, its graph whole, and that model."""
     model = new_model(config, vocab_size, checkpointing)
     tokens = torch.randint(vocab_size, (B, config.context + 1))
     bits = config.latent_bits
     noise = torch.rand(B, config.context, bits) if bits else None
+    documents = documents_of(config)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        total = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total
+        total = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1, documents).total
     return total, model
 
 
@@ -91,6 +98,11 @@ SHAPES = [
     },
     {"latent_bits": 8, "latent": {"inject": "memory"}},
     {"latent_bits": 8, "latent": {"inject": "memory"}, "qk_norm": True, "head_width": 8},
+    {"document_mask": True},
+    {"latent_bits": 8, "document_mask": True},
+    {"latent_bits": 8, "document_mask": True, "latent": {"inject": "memory"}},
+    {"latent_bits": 8, "document_mask": True, "latent": {"encoder": "separate"}},
+    {"latent_bits": 8, "document_mask": True, "latent": {"free_bits": "sequence"}},
     *({"latent_bits": 8, "latent": design} for design in all_pairs()),
 ]
 
@@ -182,7 +194,7 @@ def test_a_block_computed_again_keeps_what_is_counted(changes, half):
     x = torch.randn(B, config.context, config.d_model, requires_grad=True)
     other = torch.randn_like(x, requires_grad=True) if bits else None
     kv, memory = (None, other) if memory_blocks(config) else (other, None)
-    positions = model.positions(0, config.context, x.device)
+    positions = model.positions(0, config.context, x.device, documents_of(config))
 
     def block():
         with torch.autocast("cpu", torch.bfloat16, enabled=half):

@@ -18,6 +18,9 @@ def memory_projection(config: ModelConfig) -> int:
     return memory_blocks(config) * 2 * config.d_model * kv_width
 
 
-def memory_mask(config: ModelConfig, half: bool) -> int:
-    """Bytes of the mask (T, 2 T) of that block's attention, the same for all rows."""
-    return memory_blocks(config) * (2 if half else 4) * 2 * config.context**2
+def memory_mask(config: ModelConfig, batch: int, half: bool) -> int:
+    """Bytes of the mask (T, 2 T) of that block's attention, the same for all rows unless these have
+    documents.
+    """
+    rows = batch if config.document_mask else 1
+    return memory_blocks(config) * rows * (2 if half else 4) * 2 * config.context**2

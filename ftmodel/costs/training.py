@@ -185,6 +185,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
         + 12 * bits
         + (12 if config.latent.free_bits == FreeBits.token else 8)
         + (config.latent.per != Per.token) * 20  # the index of each one's r and KL; sizes of spans
+        + (config.latent.free_bits == FreeBits.sequence) * config.document_mask * 20  # likewise
         + (config.latent.prior != Prior.uniform) * (4 + 8 * bits)  # its norm, logits, q
         + 4 * d * PRIOR_INPUTS[config.latent.prior],
     )
@@ -205,6 +206,13 @@ def all_blocks(config: ModelConfig) -> int:
     return config.n_layers + config.n_encoder_blocks * (config.latent.encoder == Encoder.separate)
 
 
+def document_mask(config: ModelConfig, batch: int, half: bool) -> int:
+    """Bytes of the mask (B, T, T) of a block's attention within documents, which each block turns
+    into numbers of the queries' type and keeps.
+    """
+    return config.document_mask * batch * (2 if half else 4) * config.context**2
+
+
 def kept_activations(
     config: ModelConfig, batch: int, half: bool, activation_checkpointing: bool = False
 ) -> int:
@@ -221,7 +229,9 @@ def kept_activations(
     token = blocks * a.block + readers(config) * a.reader + a.encoder + a.rest
     if a.encoder:  # ζ's query, turned to all positions
         zeta = (2 if half else 4) * t * config.n_heads * config.head_channels
-    return batch * t * token + rope + zeta + memory_mask(config, half)
+    with_mask = config.n_layers + config.n_encoder_blocks - memory_blocks(config)
+    masks = with_mask * document_mask(config, batch, half) + memory_mask(config, batch, half)
+    return batch * t * token + rope + zeta + masks
 
 
 def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
@@ -230,8 +240,9 @@ def recomputed_activations(config: ModelConfig, batch: int, half: bool) -> int:
     """
     d, t, a = config.d_model, config.context, activations(config, half)
     reader = max(0, a.reader - 4 * d)
-    block = batch * t * (a.block - 4 * d + reader) + memory_mask(config, half)
-    return max(block, batch * t * a.encoder)
+    mask = document_mask(config, batch, half)
+    block = batch * t * (a.block - 4 * d + reader) + max(mask, memory_mask(config, batch, half))
+    return max(block, batch * t * a.encoder + mask)
 
 
 def loss_peak(config: ModelConfig, vocab_size: int, batch: int, half: bool, device: str) -> int:

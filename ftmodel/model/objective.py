@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.cross_entropy import linear_cross_entropy
 from ftmodel.model.latent_design import FreeBits
-from ftmodel.model.spans import mean_over_spans
+from ftmodel.model.spans import mean_over_documents, mean_over_spans
 from ftmodel.model.transformer import FreeTransformer
 
 LN2 = log(2.0)
@@ -45,8 +45,7 @@ def free_bits(
     """
     match over:
         case FreeBits.sequence if documents is not None:
-            same = (documents[:, :, None] == documents[:, None, :]).type_as(kl)  # (B, T, T)
-            kl = (same * kl[:, None]).sum(-1) / same.sum(-1)  # longer documents count for more
+            kl = mean_over_documents(kl, documents)  # longer documents count for more
         case FreeBits.sequence:
             kl = kl.mean(1)
         case FreeBits.position:
@@ -80,7 +79,9 @@ def training_loss(
     per token. ``documents`` (B, T) as in ``FreeTransformer.forward``.
 
     Free bits are for the posterior. A learned prior is fitted to all of the KL, also below κ, where
-    the hinge has no gradient.
+    the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on the
+    z before: through it the encoder, too, has a gradient of the KL below κ, towards z from which
+    later z can be predicted.
     """
     out = model(inputs, noise, documents=documents)
     ce = linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())

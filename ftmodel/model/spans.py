@@ -33,11 +33,24 @@ def span_starts(
     index = torch.arange(length, device=device)[None]
     begin = torch.zeros_like(index)
     if documents is not None:
-        new = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
-        begin = (index * new).cummax(1).values
+        begin = document_starts(documents)
     elif padding is not None:
         begin = torch.minimum(index, padding[:, None])
     return begin if design.every is None else index - (index - begin) % design.every
+
+
+def document_starts(documents: Tensor) -> Tensor:
+    """The index of the first token of each token's document, (B, T), of documents (B, T)."""
+    new = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
+    return (torch.arange(documents.shape[1], device=documents.device) * new).cummax(1).values
+
+
+def mean_over_documents(values: Tensor, documents: Tensor) -> Tensor:
+    """Of values (B, T), at each token the mean over its document."""
+    starts, zeros = document_starts(documents), torch.zeros_like(values)
+    sums = zeros.scatter_add(1, starts, values)
+    sizes = zeros.scatter_add(1, starts, torch.ones_like(values))
+    return sums.gather(1, starts) / sizes.gather(1, starts)
 
 
 def at_starts(values: Tensor, starts: Tensor | None) -> Tensor:

@@ -175,6 +175,7 @@ class FreeTransformer(nn.Module):
             return Output(self.upper(x, None, positions, cache))
         given = [z is not None for z in (noise, codes, prior_noise)]
         assert sum(given) == 1, "z comes from one of the encoder, the prior, and given codes"
+        assert noise is None or not start, "the encoder reads a sequence from its first token"
         if padding is not None:  # the first token after it has none before
             index = torch.arange(start, start + length, device=x.device)
             documents = (index >= padding[:, None]).long()

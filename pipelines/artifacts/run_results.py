@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures, SuiteResults
 from pipelines.common.errors import UserError
+from pipelines.config.derived import design_changes
 from pipelines.config.frozen import first_difference
 from pipelines.config.schema import Experiment, Run
 
@@ -30,6 +32,7 @@ class RunResults:
     suite: SuiteResults | None = None  # its benchmarks, if it was scored on any
     suite_scores: dict[str, list[float]] = field(default_factory=dict)  # by task and document
     config: ModelConfig | None = None
+    design_changes: dict[str, Any] = field(default_factory=dict)  # of its latent, from its preset's
 
     @property
     def baseline(self) -> bool:
@@ -83,6 +86,7 @@ def read_run(experiment: Experiment, name: str) -> RunResults:
         run=run,
         latent_bits=config.latent_bits,
         config=config,
+        design_changes=design_changes(experiment, run),
         source=experiment.data[run.data].source,
         evaluation=results.read(folder / "evaluation.json", Evaluation, "evaluate"),
         details=results.read(folder / "details.json", Details, "evaluate"),

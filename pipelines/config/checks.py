@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+from ftmodel.model.latent_design import Prior
 from ftmodel.model.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
@@ -148,7 +149,7 @@ def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
         check_part(key, experiment.model_config(run))
     if run.kappa_bits is not None:
         return
-    for name, value in run.design_changes.items():
+    for name, value in run.design_settings.items():
         raise ValueError(f"{key}.{name}: {value}, but a baseline has no latent")
 
 
@@ -179,12 +180,14 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
             f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, {where}.latent_bits"
         )
     config = experiment.model_config(run)
-    # a document that is shorter than the context holds more bits a token
-    if run.kappa_bits > config.latent_capacity and not config.document_mask:
+    # a document that is shorter than the context holds more bits a token; the KL to a learned prior
+    # may be more than H
+    bounded = config.latent.prior == Prior.uniform and not config.document_mask
+    if bounded and run.kappa_bits > config.most_bits_of_a_token:
         raise ValueError(
-            f"{key}.kappa_bits: {run.kappa_bits} bits a token limit nothing: with latent.per "
+            f"{key}.kappa_bits: {run.kappa_bits} is more than a token can have: with latent.per "
             f"{config.latent.per}, {bits} bits for all tokens that read a z are "
-            f"{config.latent_capacity:.4g} a token"
+            f"{config.most_bits_of_a_token:.4g} bits a token at most"
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ftmodel.model.config import ModelConfig
@@ -39,6 +40,15 @@ def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
         changes = {"every": None} | changes
     design = replace(architecture.latent, **changes)
     return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
+
+
+def design_changes(experiment: "Experiment", run: "Arm") -> dict[str, Any]:
+    """The settings in which the latent of a run differs from its preset's."""
+    preset = experiment.models[run.model].architecture
+    of_preset = {key: attrgetter(key)(preset) for key in run.design_settings}
+    if preset.latent_block is None:
+        of_preset["latent_block"] = preset.lower_blocks + 1
+    return {key: value for key, value in run.design_settings.items() if value != of_preset[key]}
 
 
 def batch_tokens(experiment: "Experiment", run: "Arm") -> int:

@@ -106,10 +106,8 @@ class Arm:
     latent_block: int | None = None  # the block that reads z, from 1; null: the preset's
 
     @property
-    def design_changes(self) -> dict[str, Any]:
-        """The settings, H and the block that reads z among them, in which its latent differs from
-        its preset's.
-        """
+    def design_settings(self) -> dict[str, Any]:
+        """Its own settings of the latent, H and the block that reads z among them."""
         design = {f"latent.{name}": value for name, value in self.latent.settings.items()}
         own = {"latent_bits": self.latent_bits, "latent_block": self.latent_block}
         return design | {name: value for name, value in own.items() if value is not None}

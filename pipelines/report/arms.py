@@ -75,7 +75,7 @@ class Arm:
     @property
     def models_design(self) -> bool:
         """Whether it is a Free Transformer whose latent is the one of its model's file."""
-        return not self.baseline and not self.run.design_changes
+        return not self.baseline and not self.first.design_changes
 
     @property
     def kind(self) -> str:

@@ -31,7 +31,7 @@ class Designs:
 
 def in_words(arm: Arm) -> str:
     """map linear, H 16; a z every 8"""
-    changes = arm.run.design_changes
+    changes = arm.first.design_changes
     words = [
         f"{NAMES.get(key, key.removeprefix('latent.'))} {value}"
         for key, value in changes.items()

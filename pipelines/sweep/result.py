@@ -16,6 +16,7 @@ from pipelines.artifacts.result_files import validate
 from pipelines.artifacts.results import Details, Evaluation
 from pipelines.artifacts.run_results import RunResults
 from pipelines.common.strict_json import dumps
+from pipelines.config.derived import design_changes
 from pipelines.config.schema import Experiment
 
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
@@ -44,6 +45,7 @@ class Result:
             run=run,
             latent_bits=config.latent_bits,
             config=config,
+            design_changes=design_changes(experiment, run),
             source=experiment.data[run.data].source,
             evaluation=self.evaluation,
             details=self.details,

@@ -100,6 +100,18 @@ def test_a_run_may_have_a_z_a_token_where_its_preset_has_one_for_several():
     assert designs["free_k1"] == LatentDesign(per="every", every=4)
 
 
+@pytest.mark.parametrize(
+    "latent", ["per: every, every: 64", "per: sequence, prior: learned"], ids=["last", "learned"]
+)
+def test_a_threshold_that_some_token_can_exceed_is_accepted(latent):
+    """κ = 1 of H = 8: the last of 65 tokens reads a z of its own; a KL to a learned prior has no
+    limit.
+    """
+    changes = [f"+{RUN}.latent={{{latent}}}", f"{RUN}.kappa_bits=1"]
+    experiment = parse(compose_config(["experiment=smoke", *changes]), "conf")
+    assert experiment.model_config(experiment.runs["free_k1_8"]).latent_capacity < 1
+
+
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     changes = ["experiment=smoke", f"{RUN}.kappa_bits=0"]
@@ -330,7 +342,7 @@ MISTAKES = [
     (
         f"{ARCHITECTURE}.latent.per=sequence",
         f"{RUN}.kappa_bits",
-        "limit nothing: with latent.per s",
+        "is more than a token can have: with latent.per s",
     ),
     ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "more than 1024"),
 ]

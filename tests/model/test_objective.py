@@ -105,6 +105,21 @@ def test_a_learned_prior_is_fitted_below_the_threshold_too(make_model, batch, pe
         assert of_prior.abs().max() > 1e-4
 
 
+@pytest.mark.parametrize("prior", ["learned", "recurrent"])
+def test_what_the_encoder_learns_from_the_kl_below_the_threshold(make_model, batch, prior):
+    """Nothing, but for a recurrent prior: it reads the upper half's state, which depends on the z
+    before, so that fitting it moves these z as well.
+    """
+    model = make_model(latent={"prior": prior})
+    weights = model.latent.readout.weight
+    loss, again = (training_loss(model, *batch, kappa_bits=30.0) for _ in range(2))
+    assert loss.hinge == 0
+    (of_ce,) = torch.autograd.grad(loss.ce, weights)
+    (of_total,) = torch.autograd.grad(again.total, weights)
+    assert of_ce.abs().max() > 0
+    assert torch.allclose(of_total, of_ce) == (prior == "learned")
+
+
 @pytest.mark.parametrize(
     ("p", "nats"), [(0.5, 0.0), (0.75, LN2 + 0.75 * log(0.75) + 0.25 * log(0.25))]
 )

@@ -20,6 +20,13 @@ WRONG = [
         "test_costs.py::test_activations_are_what_autograd_keeps",
     ),
     Wrong(
+        "attention within documents without its masks",
+        "costs/training.py",
+        "return config.document_mask * batch * (2 if half else 4) * config.context**2",
+        "return 0",
+        "test_costs.py::test_activations_are_what_autograd_keeps",
+    ),
+    Wrong(
         "an all-reduce sends the gradients once",
         "costs/scaling.py",
         "return Traffic(2 * (gpus - 1)",

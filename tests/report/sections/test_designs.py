@@ -47,6 +47,14 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
     assert [c.verdict for c in group.others] == ["lower", "no difference"]
 
 
+def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path: Path) -> None:
+    """The model of these tests has H = 3 and reads z in the second of two blocks."""
+    repeated = run(kappa=0.5, latent={"inject": "kv"}, latent_bits=3, latent_block=2)
+    arms = {"base": run(), "free": repeated, "residual": ARMS["residual"]}
+    (group,) = seeded(tmp_path, arms, {name: BOUNDS[name] for name in arms}).designs
+    assert group.own.name == "free" and [in_words(arm) for arm in group.arms] == DESIGNS[::2]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -56,7 +64,7 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
         ),
         ({"latent": {"per": "sequence"}}, "a z per sequence"),
         ({"latent": {"per": "every", "every": 8}}, "a z every 8"),
-        ({"latent_block": 2}, "block 2"),
+        ({"latent_block": 1}, "block 1"),
     ],
 )
 def test_designs_in_words(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
