@@ -151,7 +151,7 @@ def one_by_one(x: Tensor, width: int) -> Tensor:
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, **settings: Any) -> Tensor:
     """PyTorch's attention. Training under autocast on a CPU computes it in float32: the backward
-    pass takes four times as long in bf16 (LOG.md, 2026-11-24).
+    pass takes five times as long in bf16 (LOG.md, 2026-11-24).
     """
     if not (torch.is_autocast_enabled("cpu") and torch.is_grad_enabled()):
         return F.scaled_dot_product_attention(queries, keys, values, **settings)
