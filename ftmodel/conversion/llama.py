@@ -41,11 +41,13 @@ def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
     if config.document_mask:
         raise ValueError("document_mask: no Llama keeps attention within documents by itself")
     if config.qkv_bias and config.qk_norm:
-        raise ValueError("qkv_bias, qk_norm: Qwen2 has the one and Qwen3 the other, no Llama both")
+        raise ValueError(
+            "qkv_bias, qk_norm: cannot both be exported; Qwen2 has the one, Qwen3 the other"
+        )
     family = "qwen2" if config.qkv_bias else "qwen3" if config.qk_norm else "llama"
     if family == "llama" and config.d_model % config.n_heads:  # transformers insists on it
         raise ValueError(
-            f"n_heads: {config.n_heads} does not divide d_model {config.d_model}, as in any Llama"
+            f"n_heads: {config.n_heads} does not divide d_model {config.d_model}, as a Llama's must"
         )
     return {
         "model_type": family,

@@ -161,7 +161,7 @@ def activations(config: ModelConfig, half: bool) -> Activations:
     ffn = norm + w * d + 4 * w * f
     query_norm = (4 * q + 4 * config.n_heads) * config.qk_norm
     key_norm = (4 * k * half + 4 * config.n_kv_heads) * config.qk_norm  # float32 k is with v
-    heads = w * (q + 3 * k) + w * q + 4 * config.n_heads  # q; k, and k with v unturned; result
+    heads = w * (q + 3 * k) + w * q + 4 * config.n_heads  # q; k, and k with v before RoPE; result
     # autocast makes a copy for the query's matrix and another for that of keys and values
     attention = norm + (2 * w * d if half else w * d) + query_norm + key_norm + heads
     last = norm + 8  # ids

@@ -30,12 +30,20 @@ from ftmodel.inference.bounds import (
 )
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Per
+from ftmodel.model.latent_design import LatentDesign, Per
 from ftmodel.model.mapper import bit_table, pack_bits
 from ftmodel.model.transformer import FreeTransformer
 
 MOST_ENUMERATED = 8  # bits of a z of which every value is taken
-PROPOSAL_OF_SPANS = 0.25  # share of the encoder's logits in proposals of a z of several tokens
+
+
+def default_proposal(design: LatentDesign, kappa_bits: float = 0.0) -> float:
+    """The share of the encoder's logits in a filter's proposal of z, by the design and by κ in bits
+    per token, if it is known; docs/measurement.md has what this was chosen from.
+    """
+    if design.per == Per.every:
+        return 0.25
+    return 0.125 if kappa_bits > 1 else 0.0
 
 
 def enumerable(config: ModelConfig) -> bool:
@@ -100,13 +108,12 @@ def nll_bound(
     proposal: float | None = None,
 ) -> Tensor:
     """The bound that a model is compared by, (S,): ``sequence_bound`` where there is one z a
-    sequence, else ``filtering_bound``, of which the arguments are. By default the prior proposes z;
-    where several tokens read one z, the encoder has a share of ``PROPOSAL_OF_SPANS``, which was
-    measured (docs/measurement.md).
+    sequence, else ``filtering_bound``, of which the arguments are; without a ``proposal`` it is the
+    default of the design.
     """
     common = model, inputs, targets, samples, draw, segment_ids
     if model.config.latent.per == Per.sequence:
         return sequence_bound(*common)
     if proposal is None:
-        proposal = PROPOSAL_OF_SPANS if model.config.latent.per == Per.every else 0.0
+        proposal = default_proposal(model.config.latent)
     return filtering_bound(*common, resample_below, proposal)

@@ -116,7 +116,7 @@ class ModelConfig:
     def decoder_differences(self, other: "ModelConfig") -> dict[str, tuple[float, float]]:
         """The fields, with the values of both, by which the decoders of two models of one
         vocabulary differ, so that neither can take the other's weights and compute the same.
-        Numbers that were rounded to float32, as in GGUF files, are those that they were.
+        Numbers are compared to 1e-6, as GGUF files store them in float32.
         """
         ours, theirs = ({**vars(c), "head_width": c.head_channels} for c in (self, other))
         pairs = {name: (ours[name], theirs[name]) for name in DECODER}

@@ -5,6 +5,7 @@ Values are compared by ==, not ``is``: an exported model's code may be there twi
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import get_type_hints
 
 
 class Encoder(StrEnum):
@@ -119,21 +120,19 @@ class LatentDesign:
     def validate_spans(self) -> None:
         """Raise ValueError, naming the setting, for spans of tokens that there are not."""
         if self.per == Per.every and self.every is None:
-            raise ValueError("every: how many tokens read one z is missing")
+            raise ValueError("every: required when per is every")
         if self.every is not None and self.per != Per.every:
             raise ValueError(f"every: {self.every}, but there is one z per {self.per}")
         if self.every is not None and self.every < 2:
             raise ValueError(f"every: {self.every} must be at least 2; 1 is per: token")
         if self.per == Per.sequence and self.prior == Prior.recurrent:
-            raise ValueError("prior: recurrent, but one z a sequence has none before it")
+            raise ValueError(
+                "prior: recurrent needs several z a sequence, and per: sequence has one"
+            )
 
 
 KINDS: dict[str, type[StrEnum]] = {
-    "encoder": Encoder,
-    "inject": Inject,
-    "per": Per,
-    "map": Map,
-    "prior": Prior,
-    "free_bits": FreeBits,
-    "gradient": Gradient,
+    name: kind
+    for name, kind in get_type_hints(LatentDesign).items()
+    if isinstance(kind, type) and issubclass(kind, StrEnum)
 }

@@ -1,4 +1,4 @@
-"""A product, then its factors: easy to write for who knows the factors first.
+"""A product, then its factors: easy to generate once the factors are known.
 
 Two primes of 3 digits are drawn independently and uniformly. A sequence is a countdown of 8 blanks,
 the 6 digits of their product, '=', the smaller prime, 'x' and the larger one:

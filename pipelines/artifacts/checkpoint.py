@@ -50,7 +50,7 @@ class Manifest:
     parent: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Enumerations become their words: a checkpoint holds no classes."""
+        """Enumerations are stored as strings: a checkpoint holds no classes."""
         self.run, self.architecture = (
             json.loads(json.dumps(settings)) for settings in (self.run, self.architecture)
         )

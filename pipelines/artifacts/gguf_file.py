@@ -21,7 +21,7 @@ from pipelines.common.errors import UserError
 
 class GgufWeights(Mapping[str, Tensor]):
     """Tensors of the file of a Llama or Qwen, in float32, each dequantized when it is asked for;
-    one that such a model has not keeps the file's name.
+    one that is unknown to such a model keeps the file's name.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class GgufWeights(Mapping[str, Tensor]):
         reader = GGUFReader(path)
         for key, field in reader.fields.items():  # which transformers does not read
             if ".rope.scaling." in key and field.contents() != "none":
-                raise ValueError(f"{key}: it takes a folder with config.json and safetensors")
+                raise ValueError(f"{key}: not supported from GGUF; use the folder of safetensors")
         self.tensors = {theirs.get(t.name, t.name): t for t in reader.tensors}
         self.heads = {}
         if config["model_type"] == "llama":  # llama.cpp rotates its channels in pairs, as we do

@@ -35,11 +35,11 @@ def read_pins(key: str, path: Path) -> dict[str, str]:
 
 class Pinned(Folder):
     """The files of the distributions that are pinned and not left out, in the order of a hash of
-    their paths: any beginning of it is an even sample of them all.
+    their paths: any prefix of it is an even sample of them all.
 
     A file has the id <distribution>-<version>/<path>. A path in several distributions is one file,
-    that of the first by name. Files of a version do not change, so times are not told: another
-    machine has the same entries.
+    that of the first by name. Files of a version do not change, so modification times are ignored:
+    another machine has the same entries.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ def check_arms(experiment: Experiment) -> None:
     for name in experiment.arms:
         if name not in made:
             raise ValueError(
-                f"arms.{name}: no run is made of it; add +runs.{name} instead, or have "
+                f"arms.{name}: not used by any run; add +runs.{name} instead, or have "
                 "runs: ${each_seed:${arms},${seeds}}"
             )
     if experiment.seeds and not experiment.arms:

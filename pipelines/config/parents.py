@@ -57,8 +57,8 @@ def check_copied_encoder(experiment: Experiment, key: str, run: Arm) -> None:
     separate = experiment.model_config(run).latent.encoder == Encoder.separate
     if separate and run.init_from.copy_encoder:
         raise ValueError(
-            f"{key}.init_from.copy_encoder: true, but a separate encoder reads token embeddings, "
-            "as no block that reads z does; false begins it at random"
+            f"{key}.init_from.copy_encoder: true, but a separate encoder cannot be copied from a "
+            "block of the decoder; false begins it at random"
         )
 
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
 from ftmodel.inference.sequence_bound import (
-    PROPOSAL_OF_SPANS,
+    default_proposal,
     enumerable,
     enumerated_nll,
     nll_bound,
 )
-from ftmodel.model.latent_design import LatentDesign, Per
+from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.objective import LN2
 from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
@@ -33,14 +33,10 @@ from pipelines.config.schema import Run
 
 
 def with_proposal(settings: Settings, run: Run, design: LatentDesign) -> Settings:
-    """The settings with the proposal for a run's κ and design, if they leave it open; measured in
-    docs/measurement.md.
-    """
+    """The settings with the proposal for a run's κ and design, if they leave it open."""
     if settings.proposal is not None:
         return settings
-    if design.per == Per.every:
-        return replace(settings, proposal=PROPOSAL_OF_SPANS)
-    return replace(settings, proposal=0.125 if (run.kappa_bits or 0) > 1 else 0.0)
+    return replace(settings, proposal=default_proposal(design, run.kappa_bits or 0))
 
 
 @dataclass

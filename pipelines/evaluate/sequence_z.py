@@ -1,4 +1,4 @@
-"""What one z a sequence tells of held-out text: of its document, and on the way to another's."""
+"""What one z a sequence tells of held-out text: clusters by document, and interpolation."""
 
 import torch
 from torch import Generator, Tensor
@@ -36,7 +36,7 @@ def measure(context: Context) -> None:
     context.evaluation.sequence_z = SequenceZ(
         texts=len(texts),
         clusters=clusters(q, documents, rng),
-        half=half_of_the_way(ce, documents[donor]),
+        half=half_bits_recovery(ce, documents[donor]),
         path=path(ce, documents, donor, texts.shape[1] - 1),
     )
 
@@ -65,9 +65,9 @@ def path(ce: PathCE, documents: Tensor, donor: Tensor, length: int) -> list[Path
     return steps
 
 
-def half_of_the_way(ce: PathCE, documents: Tensor) -> Estimate | None:
-    """What half of the bits bring the texts at the end, which are of ``documents`` (S,), over what
-    all of them do; None unless these bring more than two standard errors.
+def half_bits_recovery(ce: PathCE, documents: Tensor) -> Estimate | None:
+    """What replacing half of the bits gains the texts at the end, which are of ``documents`` (S,),
+    over what replacing all of them does; None unless that is more than two standard errors.
     """
     _, index, counts = documents.unique(return_inverse=True, return_counts=True)
     half, whole = (

@@ -28,7 +28,7 @@ def measure(context: Context) -> None:
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.swap_tokens))
     texts, documents = of_one_length(chunks)
-    if len(documents.unique()) < 2:  # nobody to swap with
+    if len(documents.unique()) < 2:  # a single document
         return
     rng = generator(settings.seed, Purpose.SWAP)
     donor = another_document(documents, rng)

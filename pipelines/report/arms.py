@@ -73,8 +73,8 @@ class Arm:
         return self.baseline and not self.run.extra_blocks
 
     @property
-    def models_design(self) -> bool:
-        """Whether it is a Free Transformer whose latent is the one of its model's file."""
+    def preset_design(self) -> bool:
+        """Whether it is a Free Transformer with the design of its preset."""
         return not self.baseline and not self.first.design_changes
 
     @property

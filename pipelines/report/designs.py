@@ -49,8 +49,8 @@ def designs(arms: Sequence[Arm]) -> list[Designs]:
             if not arm.baseline:
                 by_threshold[arm.run.kappa_bits, arm.run.kappa_warmup_steps].append(arm)
         for alike in by_threshold.values():
-            own = next((arm for arm in alike if arm.models_design), None)
-            others = [arm for arm in alike if not arm.models_design]
+            own = next((arm for arm in alike if arm.preset_design), None)
+            others = [arm for arm in alike if not arm.preset_design]
             if own and others:
                 against = [contrast_bounds(arm, own, own.unit, family) for arm in others]
                 groups.append(Designs(own, against))

@@ -97,7 +97,7 @@ def rung(family: list[Arm]) -> Rung | None:
     """None without a plain baseline or a Free Transformer."""
     uses: dict[float, UseOfZ] = {}
     for use in uses_of_z(family):
-        if use.arm.models_design:
+        if use.arm.preset_design:
             uses.setdefault(use.arm.run.kappa_bits or 0.0, use)
     controls = baselines(family)
     if not uses or not controls or not controls[0].plain:

@@ -140,7 +140,7 @@ def further(blocks: int) -> str:
 
 
 def machinery(comparisons: list[Comparison]) -> list[str]:
-    """What a Free Transformer costs that pays for every bit of information."""
+    """The cost of the latent at κ = 0, where every bit of information is paid for."""
     words = {
         "lower": "and is lower all the same, which z cannot explain",
         "no difference": "and no cost of the machinery was measured",
@@ -160,7 +160,7 @@ def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) ->
 
     Reconstruction gets ever better there, by a z that is used, while the bound gets worse.
     """
-    free = sorted((arm for arm in family if arm.models_design), key=kappa_of)
+    free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
     steps = {kappa_of(arm): arm for arm in free}  # of arms of one κ, the last
     plain = {k: c for k, arm in steps.items() if (c := find(comparisons, arm, plain=True))}
     if len(steps) < 2 or len(plain) < len(steps):

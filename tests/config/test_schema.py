@@ -336,7 +336,7 @@ MISTAKES = [
     ("experiment=null", "experiment", "null is not one of designs"),
     ("data=null", "data", "null is not one of coin"),
     (f"{RUN}.kappa_warmup_steps=21", f"{RUN}.kappa_warmup_steps", "the steps of 10400 tokens"),
-    (f"+arms={{more: {SMALLEST}}}", "arms.more", "no run is made of it; add +runs.more instead"),
+    (f"+arms={{more: {SMALLEST}}}", "arms.more", "not used by any run; add +runs.more instead"),
     ("seeds=[0,1]", "seeds", "they make runs of arms, and there are none"),
     (f"+{RUN}.latent_bits=0", f"{RUN}.kappa_bits", f"but {RUN}.latent_bits is 0; null makes"),
     (

@@ -123,7 +123,7 @@ def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits, most):
 @pytest.mark.parametrize(
     ("latent", "message"),
     [
-        ({"per": "every"}, "latent.every: how many tokens read one z is missing"),
+        ({"per": "every"}, "latent.every: required when per is every"),
         ({"every": 4}, "latent.every: 4, but there is one z per token"),
         ({"per": "sequence", "every": 4}, "latent.every: 4, but there is one z per sequence"),
         ({"per": "every", "every": 1}, "latent.every: 1 must be at least 2"),

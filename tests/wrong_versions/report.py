@@ -247,7 +247,7 @@ WRONG = [
     Wrong(
         "what κ does read off arms of other designs",
         "report/verdicts.py",
-        "sorted((arm for arm in family if arm.models_design), key=kappa_of)",
+        "sorted((arm for arm in family if arm.preset_design), key=kappa_of)",
         "sorted((arm for arm in family if not arm.baseline), key=kappa_of)",
         "report/test_verdicts.py::test_what_kappa_does_is_not_read_off_other_designs",
         package="pipelines",
@@ -255,7 +255,7 @@ WRONG = [
     Wrong(
         "a line against κ through other designs",
         "report/sections/kappa.py",
-        "free = [arm for arm in family if arm.models_design]",
+        "free = [arm for arm in family if arm.preset_design]",
         "free = [arm for arm in family if not arm.baseline]",
         "report/sections/test_kappa.py::test_seeds_are_dots_and_lines_go_through_means",
         package="pipelines",
@@ -263,7 +263,7 @@ WRONG = [
     Wrong(
         "a ladder of other designs",
         "report/ladder.py",
-        "if use.arm.models_design:",
+        "if use.arm.preset_design:",
         "if use:",
         "report/sections/test_ladder.py::test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats",
         package="pipelines",

@@ -25,7 +25,7 @@ SERIES: dict[str, tuple[Pick, str, str]] = {  # label: figure, colour, line
 def section(analysis: Analysis) -> Section | None:
     figures = {}
     for family in analysis.families:
-        if len({arm.run.kappa_bits for arm in family if arm.models_design}) > 1:
+        if len({arm.run.kappa_bits for arm in family if arm.preset_design}) > 1:
             name = f"kappa_{analysis.family_name(family)}"
             data = family[0].run.data
             alt = f"Reconstruction CE, filtering bound and ELBO against κ on {data}"
@@ -38,7 +38,7 @@ def figures_against_kappa(family: list[Arm]) -> Figure:
 
     The right panel has the bound alone, on a scale that shows what it gains or loses.
     """
-    free = [arm for arm in family if arm.models_design]
+    free = [arm for arm in family if arm.preset_design]
     axis = scale([arm.run.kappa_bits for arm in free], log=True)
     unit = free[0].unit
     levels = list(zip(baselines(family), (COLOURS[0], COLOURS[4]), strict=False))
