@@ -71,7 +71,10 @@ def vocab_size(experiment: Experiment, run: Run) -> int:
     try:
         return Tokenizer.from_file(data.tokenizer).get_vocab_size()
     except Exception as error:  # tokenizers raises nothing more special
-        raise UserError(f"data.{run.data}.tokenizer: {data.tokenizer}: {error}") from None
+        raise UserError(
+            f"data.{run.data}.tokenizer: {data.tokenizer}: {error}; `python -m "
+            "pipelines.pretrained` fetches those of pretrained models"
+        ) from None
 
 
 def plan(experiment: Experiment, name: str, options: Assumptions) -> Plan:
@@ -145,14 +148,19 @@ def costs_row(p: Plan) -> dict[str, str]:
 
 
 def memory_row(p: Plan, limit: float) -> dict[str, str]:
-    parts = {name.replace("_", " "): f"{b / GIB:.1f}" for name, b in asdict(p.memory).items()}
+    parts = {name.replace("_", " "): gib(b) for name, b in asdict(p.memory).items()}
     return {
         "run": p.run,
         "sequences": str(p.micro_batch),
         **parts,
-        "sum": f"{p.memory_total / GIB:.1f}",
+        "sum": gib(p.memory_total),
         f"fits {limit:g}": "yes" if p.fits else "NO",
     }
+
+
+def gib(size: float) -> str:
+    """Of bytes, with two digits where there is little."""
+    return f"{size / GIB:.1f}" if not size or size >= GIB else f"{size / GIB:.2g}"
 
 
 @dataclass

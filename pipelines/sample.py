@@ -14,6 +14,7 @@ from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
 from ftmodel.synthetic.target_task import PROMPT
 from pipelines import cli
+from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import check_vocabulary, load_model
 from pipelines.artifacts.paths import checkpoint_path, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
@@ -52,6 +53,7 @@ def main(
     experiment = load_stage("runs", run)
     path = checkpoint_path(experiment.name, run)
     model, manifest = load_model(path)
+    check_card(path, manifest, experiment, run)
     shards = Shards(tokens_folder(manifest.run["data"]))
     check_vocabulary(path, manifest, shards)
     source = experiment.data[experiment.runs[run].data].source
@@ -85,7 +87,7 @@ def main(
         raise UserError(str(error)) from None
 
     colour = colours()
-    kind = f"one z a {'group' if pinned else 'sequence'}"
+    kind = "the same z in a group" if pinned else "z drawn for each sequence"
     if model.latent is None:
         kind = "no latent"
     elif pinned and model.latent.prior is not None:

@@ -5,6 +5,7 @@ parameters with the file before it hands on what it has made: otherwise a file t
 anew in the meantime would be recorded as what made the result.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -87,4 +88,5 @@ def first_difference(then: Any, now: Any) -> str:
 
 
 def written(value: Any) -> str:
-    return yaml.safe_dump(value, width=1000, default_flow_style=True).partition("\n")[0]
+    plain = json.loads(json.dumps(value))  # YAML takes no Enum
+    return yaml.safe_dump(plain, width=1000, default_flow_style=True).partition("\n")[0]

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
+from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent_design import Encoder
 from pipelines.config.derived import trainings
 from pipelines.config.schema import Arm, Experiment
-
-LATENT = ("latent_bits", "latent_block", "latent")
 
 
 def check_trainings(experiment: Experiment) -> None:
@@ -70,6 +70,17 @@ def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> N
     for name, (their, our) in theirs.decoder_differences(ours).items():
         raise ValueError(f"{key}: its {name} is {their}, not {our}")
     if theirs.latent_bits and ours.latent_bits:  # the latent is taken over, too
-        for name in LATENT:
-            if (their := getattr(theirs, name)) != (our := getattr(ours, name)):
+        pairs = zip(latent_settings(theirs).items(), latent_settings(ours).values(), strict=True)
+        for (name, their), our in pairs:
+            if their != our:
                 raise ValueError(f"{key}: its {name} is {their}, not {our}")
+
+
+def latent_settings(config: ModelConfig) -> dict[str, Any]:
+    """Those that a latent's weights are trained for; not how they are trained."""
+    design = {
+        f"latent.{name}": value
+        for name, value in vars(config.latent).items()
+        if name not in ("free_bits", "gradient")
+    }
+    return {"latent_bits": config.latent_bits, "latent_block": config.lower_blocks + 1, **design}

@@ -96,16 +96,26 @@ MISTAKES = [
         [f"{CHILD}{{run: free_k1_8}}", "runs.free_k1_8.model=other", OTHER_LATENT],
         r"free_k1\.init_from\.run: its latent_bits is 5, not 8",
     ),
+    (
+        [f"{CHILD}{{run: free_k1_8}}", "runs.free_k1.latent.map=linear"],
+        r"free_k1\.init_from\.run: its latent\.map is table, not linear$",
+    ),
+    (
+        [f"{CHILD}{{run: free_k1_8}}", "runs.free_k1.latent_block=1"],
+        r"free_k1\.init_from\.run: its latent_block is 2, not 1",
+    ),
+    ([f"{CHILD}{{latent_rms: 0.5}}"], r"free_k1\.init_from\.latent_rms: 0\.5, but the run has no"),
+    ([f"{CHILD}{{copied_lr: 0.001}}"], r"free_k1\.init_from\.copied_lr: 0\.001, but the run has"),
     ([f"{CHILD}{{hf: x, copied_lr: -1}}"], r"init_from\.copied_lr: -1\.0 is not a"),
     ([f"{CHILD}{{hf: x, latent_rms: -1}}"], r"init_from\.latent_rms: -1\.0 is not a number"),
     ([f"{CHILD}{{hf: x, copy_encoder: 1}}"], r"init_from\.copy_encoder: Value '1'"),
     (
         [f"{CHILD}{{hf: x}}", "runs.free_k1.latent.encoder=separate"],
-        r"free_k1\.init_from\.copy_encoder: true, but a separate encoder reads",
+        r"free_k1\.init_from\.copy_encoder: true, but a separate encoder cannot be copied",
     ),
     (
         [f"{CHILD}{{run: baseline}}", "runs.free_k1.latent.encoder=separate"],
-        r"free_k1\.init_from\.copy_encoder: true, but a separate encoder reads",
+        r"free_k1\.init_from\.copy_encoder: true, but a separate encoder cannot be copied",
     ),
     ([f"{CHILD}{{hub: x}}"], r"Key 'hub' not in 'InitFrom'"),
     (
@@ -122,6 +132,12 @@ def test_a_new_separate_encoder_begins_at_random_and_one_that_is_there_is_taken_
     smoke(f"{CHILD}{{run: baseline, copy_encoder: false}}", separate)
     both = [separate, "runs.free_k1_8.latent={encoder: separate, encoder_layers: 2}"]
     smoke(f"{CHILD}{{run: free_k1_8}}", *both)
+
+
+def test_a_latent_may_be_trained_on_in_another_way():
+    """With a hinge and a gradient of its own; the block that reads z is named or not."""
+    changes = "runs.free_k1.latent={free_bits: sequence, gradient: score}"
+    smoke(f"{CHILD}{{run: free_k1_8}}", changes, "runs.free_k1.latent_block=2")
 
 
 @pytest.mark.parametrize(("overrides", "words"), MISTAKES, ids=[m[1] for m in MISTAKES])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from pipelines import sample
 from pipelines.artifacts.checkpoint import Manifest, peek
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.errors import UserError
@@ -183,6 +184,12 @@ def test_a_report_is_not_handed_on(tmp_path, monkeypatch):
     [
         (f"runs.{RUN}.seed", 22, f"runs.{RUN}.seed was 0 and is 22 now"),
         (f"runs.{RUN}.kappa_bits", 0.25, f"runs.{RUN}.kappa_bits was 0.125 and is 0.25 now"),
+        (f"runs.{RUN}.latent.map", "linear", f"runs.{RUN}.latent.map was null and is linear now"),
+        (
+            "models.target_small.architecture.latent.inject",
+            "residual",
+            "models.target_small.architecture.latent.inject was kv and is residual now",
+        ),
         (f"runs.{RUN}.budgets", [5200], f"runs.{RUN}.budgets was [] and is [5200] now"),
         (
             "models.target_small.architecture.ffn_width",
@@ -200,6 +207,13 @@ def test_a_checkpoint_that_was_trained_otherwise_is_refused(workspace, key, valu
     with pytest.raises(UserError, match=re.escape(words)) as refused:
         evaluate.main(RUN)
     assert f"`dvc repro --force --single-item train@{RUN}`" in str(refused.value)
+
+
+def test_no_sample_is_drawn_from_a_checkpoint_that_was_trained_otherwise(workspace):
+    train_run()
+    change(f"runs.{RUN}.latent.map", "linear")
+    with pytest.raises(UserError, match=rf"runs\.{RUN}\.latent\.map was null and is linear now"):
+        sample.main(RUN, "fresh", None, groups=1, size=1, new=None, temperature=1.0, seed=0)
 
 
 def test_the_suite_refuses_a_checkpoint_that_was_trained_otherwise(workspace):
