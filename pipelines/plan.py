@@ -159,8 +159,8 @@ def memory_row(p: Plan, limit: float) -> dict[str, str]:
 
 
 def gib(size: float) -> str:
-    """Of bytes, with two digits where there is little."""
-    return f"{size / GIB:.1f}" if not size or size >= GIB else f"{size / GIB:.2g}"
+    """Of bytes; two digits of what would be 0.0."""
+    return f"{size / GIB:.1f}" if not 0 < size < 0.05 * GIB else f"{size / GIB:.2g}"
 
 
 @dataclass

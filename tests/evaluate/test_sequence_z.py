@@ -12,7 +12,7 @@ from pipelines.artifacts.packing import Chunk
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import sequence_z
-from pipelines.evaluate.sequence_z import clusters, half_of_the_way, path
+from pipelines.evaluate.sequence_z import clusters, half_bits_recovery, path
 
 CPU = torch.device("cpu")
 SEQUENCE = {"per": "sequence"}
@@ -69,11 +69,11 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
 def test_half_of_the_bits_bring_their_share():
     end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
     ce = PathCE(end, end, end)
-    half = half_of_the_way(ce, torch.tensor([0, 1]))
+    half = half_bits_recovery(ce, torch.tensor([0, 1]))
     assert half.mean == pytest.approx((3 + 2) / (6 + 5)) and half.se > 0
-    assert half_of_the_way(PathCE(end, end.flip(0), end), torch.tensor([0, 1])) is None
+    assert half_bits_recovery(PathCE(end, end.flip(0), end), torch.tensor([0, 1])) is None
     noisy = torch.tensor([[8.0, 4], [7, 6], [5, 4], [4, 4], [2, 6]]).double()
-    assert half_of_the_way(PathCE(end, noisy, end), torch.tensor([0, 1])) is None, "4 ± 8"
+    assert half_bits_recovery(PathCE(end, noisy, end), torch.tensor([0, 1])) is None, "4 ± 8"
 
 
 def test_z_of_their_own_tell_documents_apart(rng):

@@ -128,7 +128,10 @@ def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits, most):
         ({"per": "sequence", "every": 4}, "latent.every: 4, but there is one z per sequence"),
         ({"per": "every", "every": 1}, "latent.every: 1 must be at least 2"),
         ({"per": "every", "every": 16}, "latent.every: 16 is not below the context of 16"),
-        ({"per": "sequence", "prior": "recurrent"}, "latent.prior: recurrent, but one z a seq"),
+        (
+            {"per": "sequence", "prior": "recurrent"},
+            "latent.prior: recurrent needs several z a seq",
+        ),
         ({"per": "text"}, "per: 'text' is not one of token, sequence, every"),
     ],
 )

@@ -208,8 +208,8 @@ WRONG = [
     Wrong(
         "a latent of other bits taken over",
         "config/parents.py",
-        'LATENT = ("latent_bits", "latent_block", "latent")',
-        'LATENT = ("latent_block",)',
+        'return {"latent_bits": config.latent_bits, "latent_block"',
+        'return {"latent_block"',
         "config/test_parents.py::test_a_mistake_is_one_line",
         "pipelines",
     ),
