@@ -10,8 +10,9 @@ from math import log
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftmodel.model.config import ModelConfig
 from ftmodel.model.cross_entropy import linear_cross_entropy
-from ftmodel.model.latent_design import FreeBits
+from ftmodel.model.latent_design import FreeBits, Prior
 from ftmodel.model.spans import mean_over_documents, mean_over_spans
 from ftmodel.model.transformer import FreeTransformer
 
@@ -99,10 +100,18 @@ def training_loss(
     return Loss(total, ce, kl.mean(), hinge)
 
 
+def kl_of_use(config: ModelConfig, kappa_bits: float) -> float:
+    """The KL, bits per token, that a latent which is used comes near to: κ, or what a z of several
+    tokens can tell. 0 under a learned prior, whose KL may stay far below κ while z is used.
+    """
+    uniform = config.latent.prior == Prior.uniform
+    return min(kappa_bits, config.latent_capacity) if uniform else 0.0
+
+
 def collapsed(kl_bits: list[float], kappa_bits: float, of: int) -> bool:
     """Whether the latent has gone unused for a third of the training: the last ``of`` // 3 values
     of KL (bits per token, in the order of training) are all below κ / 10, of ``of`` values that a
-    whole training has. Never with fewer values, nor with κ = 0.
+    whole training has. Never with fewer values, nor with κ = 0; ``kappa_bits`` as by ``kl_of_use``.
     """
     third = max(1, of // 3)
     return kappa_bits > 0 and len(kl_bits) >= third and max(kl_bits[-third:]) < kappa_bits / 10

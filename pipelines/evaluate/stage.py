@@ -15,7 +15,7 @@ from statistics import fmean
 
 import torch
 
-from ftmodel.model.objective import collapsed
+from ftmodel.model.objective import collapsed, kl_of_use
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts import preregistration, results
 from pipelines.artifacts.budget_results import in_last_third
@@ -168,7 +168,7 @@ def measure_all(
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
         kl = [row.kl_bits for row in curve if row.kl_bits is not None]
-        kappa = min(run.kappa_bits, model.config.latent_capacity)
+        kappa = kl_of_use(model.config, run.kappa_bits)
         evaluation.collapsed = collapsed(kl, kappa, of=len(kl))
     return evaluation, details
 

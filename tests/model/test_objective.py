@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ftmodel.model.latent_design import FreeBits
-from ftmodel.model.objective import collapsed, free_bits, kl_per_bit, training_loss
+from ftmodel.model.objective import collapsed, free_bits, kl_of_use, kl_per_bit, training_loss
 from ftmodel.model.spans import mean_over_spans
 
 LN2 = log(2)
@@ -103,6 +103,21 @@ def test_a_learned_prior_is_fitted_below_the_threshold_too(make_model, batch, pe
         expected = (of_posterior, of_prior)
         torch.testing.assert_close(gradients, expected, atol=1e-8, rtol=1e-4)
         assert of_prior.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("latent", "kl"),
+    [
+        ({}, 2.0),
+        ({"per": "sequence"}, 3 / 16),
+        ({"prior": "learned"}, 0.0),
+        ({"prior": "recurrent"}, 0.0),
+    ],
+    ids=["token", "sequence", "learned", "recurrent"],
+)
+def test_the_kl_by_which_a_latent_is_said_to_have_collapsed(make_model, latent, kl):
+    """H = 3, 16 tokens, κ = 2. What a learned prior predicts costs nothing."""
+    assert kl_of_use(make_model(latent=latent).config, 2.0) == kl
 
 
 @pytest.mark.parametrize("prior", ["learned", "recurrent"])

@@ -302,7 +302,7 @@ WRONG = [
     Wrong(
         "a z of a whole sequence taken for collapsed",
         "evaluate/stage.py",
-        "min(run.kappa_bits, model.config.latent_capacity)",
+        "kl_of_use(model.config, run.kappa_bits)",
         "run.kappa_bits",
         "evaluate/test_evaluate.py::test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token",
         package="pipelines",

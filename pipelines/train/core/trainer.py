@@ -13,6 +13,7 @@ import lightning as L
 import torch
 
 from ftmodel.conversion.latent_start import StartLosses
+from ftmodel.model.objective import kl_of_use
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import numbered
 from pipelines.artifacts.paths import resume_folder, tokens_folder
@@ -148,8 +149,7 @@ class SegmentTraining:
         if self.tracking:
             if run.kappa_bits is not None:
                 rows = -(-steps // every)
-                capacity = self.experiment.model_config(run).latent_capacity
-                kappa = min(run.kappa_bits, capacity)
+                kappa = kl_of_use(self.experiment.model_config(run), run.kappa_bits)
                 callbacks.append(CollapseWarning(self.tracking, curve, kappa, rows))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
             if compiled:
