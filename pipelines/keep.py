@@ -75,8 +75,11 @@ def overrides(before: dict[str, Any], after: dict[str, Any], path: str = "") -> 
     """What turns one composed mapping into the other, on a command line: first what goes."""
     prefix = f"{path}." if path else ""
     yield from (f"~{prefix}{key}" for key in before if key not in after)
-    if added := {key: value for key, value in after.items() if key not in before}:
+    added = {key: value for key, value in after.items() if key not in before}
+    if added and path:
         yield f"+{path}={written(added)}"
+    else:
+        yield from (f"+{key}={written(value)}" for key, value in added.items())
     for key in (key for key in after if key in before):
         if isinstance(before[key], dict) and isinstance(after[key], dict):
             yield from overrides(before[key], after[key], prefix + key)
