@@ -30,8 +30,8 @@ class InitFrom:
             raise ValueError("run: a run starts from `hf`, a folder, or from another run, not both")
         if self.hf is not None and not self.hf.strip():
             raise ValueError("hf: empty, not a folder")
-        for name, default in (("copied_lr", None), ("latent_rms", 0.1), ("copy_encoder", True)):
-            if not self and getattr(self, name) != default:
+        for name in ("copied_lr", "latent_rms", "copy_encoder"):
+            if not self and getattr(self, name) != getattr(InitFrom(), name):
                 raise ValueError(f"{name}: {getattr(self, name)}, but the run has no parent")
         for name in ("copied_lr", "latent_rms"):
             value = getattr(self, name)

@@ -25,6 +25,7 @@ def test_a_line_in_the_logarithm_is_found_exactly():
 def test_a_power_law_is_found_exactly():
     law = power_law(SIZES, [2.5 * size**-0.4 for size in SIZES])
     assert law.slope == pytest.approx(-0.4)
+    assert law.per_tenfold == pytest.approx(-0.4 * log(10))
     assert law.at(LARGE).mean == pytest.approx(2.5 * LARGE**-0.4)
 
 
