@@ -2,10 +2,11 @@
 
     python -m pipelines.plan experiment=paper_1_5b compute.workers=64 --mfu 0.35 --price 2.5
 
-Every run's parameters, FLOPs, memory on each GPU, speed and days, from ftmodel/costs/; arguments
-without dashes are overrides, as pipelines.compose takes them. Nothing is measured: utilisation and
-price are the user's to say. With --weak-scaling RUN: that run's speed on 1 to 256 GPUs, each with
-the batch that it has in the experiment (ftmodel/costs/scaling.py).
+Parameters, FLOPs, memory on each GPU, speed and days of a run of every arm, and what all runs cost
+together, from ftmodel/costs/; arguments without dashes are overrides, as pipelines.compose takes
+them. Nothing is measured: utilisation and price are the user's to say. With --weak-scaling RUN:
+that run's speed on 1 to 256 GPUs, each with the batch that it has in the experiment
+(ftmodel/costs/scaling.py).
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps
 from pipelines.compose import compose_config
+from pipelines.config.arms import group_by_seed
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
 from pipelines.config.schema import Experiment, Precision, Run, Strategy
@@ -130,9 +132,11 @@ def table(rows: list[dict[str, str]]) -> str:
     return "\n".join(aligned([list(rows[0]), *(list(row.values()) for row in rows)], right=True))
 
 
-def costs_row(p: Plan) -> dict[str, str]:
+def costs_row(p: Plan, arm: str, seeds: int) -> dict[str, str]:
+    """Of one run of an arm."""
     row = {
-        "run": p.run,
+        "arm": arm,
+        "seeds": str(seeds),
         "κ, bits": "" if p.kappa_bits is None else f"{p.kappa_bits:g}",
         "parameters": short(p.parameters),
         "of z's table": short(p.table_parameters) if p.table_parameters else "",
@@ -142,15 +146,28 @@ def costs_row(p: Plan) -> dict[str, str]:
         "FLOPs": f"{p.flops:.3e}",
         "GPUs": f"{p.gpus:g}",
         "tokens/s each": f"{p.tokens_per_second:,.0f}",
-        "days": f"{p.days:.2f}" if p.days >= 0.1 else f"{p.days:.2g}",
+        "days": format_days(p.days),
     }
     return row if p.cost is None else {**row, "cost": f"{p.cost:,.0f}"}
 
 
-def memory_row(p: Plan, limit: float) -> dict[str, str]:
+def total(plans: list[Plan]) -> str:
+    """What all runs need, in words."""
+    days = sum(p.days for p in plans)
+    costs = [p.cost for p in plans if p.cost is not None]
+    cost = f", cost {sum(costs):,.0f}" if costs else ""
+    flops = sum(p.flops for p in plans)
+    return f"{len(plans)} runs: {flops:.3e} FLOPs, {format_days(days)} days one by one{cost}"
+
+
+def format_days(days: float) -> str:
+    return f"{days:.2f}" if days >= 0.1 else f"{days:.2g}"
+
+
+def memory_row(p: Plan, arm: str, limit: float) -> dict[str, str]:
     parts = {name.replace("_", " "): gib(b) for name, b in asdict(p.memory).items()}
     return {
-        "run": p.run,
+        "arm": arm,
         "sequences": str(p.micro_batch),
         **parts,
         "sum": gib(p.memory_total),
@@ -262,13 +279,16 @@ def main(
     if as_json:
         print(dumps([asdict(p) for p in plans], indent=2))
         return
-    print(table([costs_row(p) for p in plans]))
+    of_run = {p.run: p for p in plans}
+    arms = group_by_seed(experiment.runs)
+    print(table([costs_row(of_run[runs[0]], arm, len(runs)) for arm, runs in arms.items()]))
+    print(total(plans))
     print(
         f"experiment {experiment.name}, at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; "
         "evaluation is not counted"
     )
     print("\nGiB of each worker when it needs most")
-    print(table([memory_row(p, options.memory) for p in plans]))
+    print(table([memory_row(of_run[runs[0]], arm, options.memory) for arm, runs in arms.items()]))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from ftmodel.model.objective import LN2
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Swap
 from pipelines.artifacts.packing import Chunk, held_out
+from pipelines.common.console import say
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import TextData
 from pipelines.evaluate.measurement import Context
@@ -28,7 +29,8 @@ def measure(context: Context) -> None:
     model, settings = context.model, context.settings
     chunks = list(held_out(context.shards, model.config.context, settings.swap_tokens))
     texts, documents = of_one_length(chunks)
-    if len(documents.unique()) < 2:  # a single document
+    if len(documents.unique()) < 2:
+        say(f"no swap of z: evaluation.swap_tokens={settings.swap_tokens} are of one document")
         return
     rng = generator(settings.seed, Purpose.SWAP)
     donor = another_document(documents, rng)

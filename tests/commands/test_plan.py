@@ -133,6 +133,21 @@ def test_the_table_has_a_line_for_every_run_and_a_cost_only_for_a_price(planned)
     assert "cost" in planned("experiment=smoke", "--price", "2")
 
 
+def test_the_table_has_a_line_for_every_arm_and_what_all_runs_cost_together(planned):
+    arguments = ("experiment=kappa_text", "seeds=[0,3]", "--price", "2e6")
+    runs = figures(planned, *arguments).values()
+    text = planned(*arguments).splitlines()
+    rows = [line.split() for line in text if line.startswith(("baseline", "free"))]
+    arms = list(parse(compose_config(["experiment=kappa_text"]), "conf").arms)
+    assert [row[0] for row in rows] == 2 * arms
+    assert {row[1] for row in rows[: len(arms)]} == {"2"}
+    (line,) = (line for line in text if line.startswith(f"{len(runs)} runs: "))
+    flops, days, cost = map(float, re.findall(r"\d[\d.e+-]*(?= |$)", line.replace(",", ""))[1:])
+    assert flops == pytest.approx(sum(run["flops"] for run in runs), rel=1e-3)
+    assert days == pytest.approx(sum(run["days"] for run in runs), rel=0.05)
+    assert cost == pytest.approx(sum(run["cost"] for run in runs), abs=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -59,8 +59,10 @@ def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, monkeypat
     )
 
 
-def test_a_single_document_has_nobody_to_swap_with(make_model, monkeypatch):
-    assert measured(make_model().eval(), [chunk(4, 16), chunk(4, 16)], monkeypatch) is None
+def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, monkeypatch, capsys):
+    chunks = [chunk(4, 16), chunk(4, 16)]
+    assert measured(make_model().eval(), chunks, monkeypatch, swap_tokens=32) is None
+    assert "evaluation.swap_tokens=32 are of one document" in capsys.readouterr().err
 
 
 def test_it_is_left_out_of_baselines_of_processes_and_where_it_is_turned_off(make_model):
