@@ -24,6 +24,7 @@ class PathCE:
     start: Tensor  # of the text that the path begins at
     end: Tensor  # of the other
     random: Tensor  # of the first, with as many bits changed that are chosen at random
+    end_random: Tensor  # of the other, with the same changes
 
 
 @torch.inference_mode()
@@ -83,4 +84,5 @@ def interpolated_ce(
             parts.append(torch.stack(nll).cpu())
         return torch.cat(parts, dim=1)
 
-    return PathCE(ce(texts, toward), ce(texts[donor], toward), ce(texts, at_random))
+    end = texts[donor]
+    return PathCE(ce(texts, toward), ce(end, toward), ce(texts, at_random), ce(end, at_random))

@@ -83,4 +83,5 @@ class SequenceZ:
     texts: int
     path: list[PathStep]
     half: Estimate | None = None  # what half of the bits bring the other text, over what all do
+    half_random: Estimate | None = None  # the same of as many bits changed at random
     clusters: Clusters | None = None  # None if no document has two texts

@@ -36,7 +36,8 @@ def measure(context: Context) -> None:
     context.evaluation.sequence_z = SequenceZ(
         texts=len(texts),
         clusters=clusters(q, documents, rng),
-        half=half_bits_recovery(ce, documents[donor]),
+        half=half_bits_recovery(ce.end, ce.end, documents[donor]),
+        half_random=half_bits_recovery(ce.end_random, ce.end, documents[donor]),
         path=path(ce, documents, donor, texts.shape[1] - 1),
     )
 
@@ -65,14 +66,15 @@ def path(ce: PathCE, documents: Tensor, donor: Tensor, length: int) -> list[Path
     return steps
 
 
-def half_bits_recovery(ce: PathCE, documents: Tensor) -> Estimate | None:
-    """What replacing half of the bits gains the texts at the end, which are of ``documents`` (S,),
-    over what replacing all of them does; None unless that is more than two standard errors.
+def half_bits_recovery(path: Tensor, end: Tensor, documents: Tensor) -> Estimate | None:
+    """What texts of ``documents`` (S,) gain on half of ``path`` over what they gain at the end of
+    ``end``, which leads to their z: nats (F, S). None unless the latter is more than two standard
+    errors.
     """
     _, index, counts = documents.unique(return_inverse=True, return_counts=True)
     half, whole = (
-        torch.zeros(len(counts), dtype=torch.float64).index_add_(0, index, ce.end[0] - ce.end[i])
-        for i in (len(SHARES) // 2, -1)
+        torch.zeros(len(counts), dtype=torch.float64).index_add_(0, index, end[0] - nats)
+        for nats in (path[len(SHARES) // 2], end[-1])
     )
     gain = Estimate.over_documents(whole)
     return Estimate.over_documents(half, whole) if gain.mean > 2 * gain.se else None

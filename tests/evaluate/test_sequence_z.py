@@ -58,7 +58,8 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
     whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.
     """
     nats = LN2 * torch.tensor([4.0, 8.0, 20.0]).double()
-    ce = PathCE(nats.expand(5, -1), (2 * nats).expand(5, -1), nats.expand(5, -1))
+    other = nats.expand(5, -1)
+    ce = PathCE(other, (2 * nats).expand(5, -1), other, other)
     documents, donor = torch.tensor([5, 5, 6]), torch.tensor([2, 0, 1])
     first = path(ce, documents, donor, length=4)[0]
     assert first.start.mean == pytest.approx(32 / 12)
@@ -68,12 +69,14 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
 
 def test_half_of_the_bits_bring_their_share():
     end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
-    ce = PathCE(end, end, end)
-    half = half_bits_recovery(ce, torch.tensor([0, 1]))
+    documents = torch.tensor([0, 1])
+    half = half_bits_recovery(end, end, documents)
     assert half.mean == pytest.approx((3 + 2) / (6 + 5)) and half.se > 0
-    assert half_bits_recovery(PathCE(end, end.flip(0), end), torch.tensor([0, 1])) is None
+    at_random = torch.tensor([[8.0, 6.0], [9, 6], [10, 5], [7, 9], [9, 9]]).double()
+    assert half_bits_recovery(at_random, end, documents).mean == pytest.approx((-2 + 1) / (6 + 5))
+    assert half_bits_recovery(end.flip(0), end.flip(0), documents) is None
     noisy = torch.tensor([[8.0, 4], [7, 6], [5, 4], [4, 4], [2, 6]]).double()
-    assert half_bits_recovery(PathCE(end, noisy, end), torch.tensor([0, 1])) is None, "4 ± 8"
+    assert half_bits_recovery(noisy, noisy, documents) is None, "4 ± 8"
 
 
 def test_z_of_their_own_tell_documents_apart(rng):

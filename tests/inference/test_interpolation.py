@@ -45,6 +45,7 @@ def test_both_texts_are_read_with_each_z_of_the_path(make_model, make_tokens, rn
         (ce.start, texts, toward),
         (ce.end, texts[DONOR], toward),
         (ce.random, texts, at_random),
+        (ce.end_random, texts[DONOR], at_random),
     )
     for nats, text, path in read:
         for values, z in zip(nats, path, strict=True):

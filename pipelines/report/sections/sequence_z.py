@@ -28,7 +28,7 @@ def section(analysis: Analysis) -> Section | None:
     clusters = [(run.name, z.clusters) for run, z in measured if z.clusters]
     sentences = [
         *of_clusters(clusters),
-        *(halves(run.name, z.half) for run, z in measured if z.half),
+        *(halves(run.name, z.half, z.half_random) for run, z in measured if z.half),
     ]
     return Section("sequence_z", "One z a sequence", sentences, [head, *rows])
 
@@ -37,12 +37,17 @@ def heading(step: PathStep) -> str:
     return f"{100 * step.share:.0f} % of bits"
 
 
-def halves(name: str, half: Estimate) -> str:
+def halves(name: str, half: Estimate, random: Estimate | None) -> str:
+    null = f", as many bits changed at random {percent(random, 0)}" if random else ""
     return (
         f"{name}: replacing half of the bits by those of another text’s z recovers "
-        f"{100 * half.mean:.0f} ± {100 * half.se:.0f} % of what replacing all of them gains that "
-        "text."
+        f"{percent(half, 0)} of what replacing all of them gains that text{null}."
     )
+
+
+def percent(share: Estimate, decimals: int) -> str:
+    mean, se = (f"{100 * value:.{decimals}f}" for value in (share.mean, share.se))
+    return f"{mean} ± {se} %".replace("-", "−")
 
 
 def of_clusters(tests: list[tuple[str, Clusters]]) -> list[str]:
@@ -53,8 +58,9 @@ def of_clusters(tests: list[tuple[str, Clusters]]) -> list[str]:
         apart = p < LEVEL and clusters.same.mean > clusters.different.mean
         verdict = "z tells files apart" if apart else "z is not shown to tell files apart"
         sentences.append(
-            f"{name}: {verdict}: bits agree in {100 * clusters.same.mean:.1f} % of pairs of texts "
-            f"of one file and {100 * clusters.different.mean:.1f} % of two "
+            f"{name}: {verdict}: bits agree in {percent(clusters.same, 1)} of pairs of texts of "
+            f"one file and {percent(clusters.different, 1)} of two; of texts permuted among files "
+            f"95 % differ by less than {100 * clusters.null_95:.1f} % "
             f"({p_value(clusters.p_value, p, len(ps))})."
         )
     return sentences

@@ -33,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     change(folder, "base", "evaluation.json", steering={"same": {"mean": 0.65, "se": 0.01}})
     change(
         folder, "free", "evaluation.json", swap=texts | {"permuted": ESTIMATE} | differences,
-        sequence_z={"texts": 12, "half": {"mean": 0.25, "se": 0.03}, "path": PATH, "clusters": {
+        sequence_z={"texts": 12, "path": PATH, "half": {"mean": 0.25, "se": 0.03},
+                    "half_random": {"mean": -0.02, "se": 0.01}, "clusters": {
             "same": {"mean": 0.7, "se": 0.01}, "different": {"mean": 0.5, "se": 0.01},
             "null_95": 0.02, "p_value": 0.001}},
         steering=steered, persistence={"0": EXCESS, "1": EXCESS | {"bits": -0.5}},
@@ -73,10 +74,11 @@ def test_one_z_a_sequence_is_in_a_table_and_in_words(folder: Path) -> None:
         ["free", "1", "random bits", *["1.2500 ± 0.5000"] * 3],
     ]
     assert z.sentences == [
-        "free: z tells files apart: bits agree in 70.0 % of pairs of texts of one file and 50.0 % "
-        "of two (p = 0.001).",
+        "free: z tells files apart: bits agree in 70.0 ± 1.0 % of pairs of texts of one file and "
+        "50.0 ± 1.0 % of two; of texts permuted among files 95 % differ by less than 2.0 % "
+        "(p = 0.001).",
         "free: replacing half of the bits by those of another text’s z recovers 25 ± 3 % of what "
-        "replacing all of them gains that text.",
+        "replacing all of them gains that text, as many bits changed at random −2 ± 1 %.",
     ]
     assert (
         "no language-model loss, and not to be" in (make_report(folder) / "report.md").read_text()
@@ -106,7 +108,7 @@ def test_one_run_of_many_with_a_small_p_shows_nothing() -> None:
     assert all("is not shown" in sentence for sentence in sequence_z.of_clusters(apart))
     apart[0] = "s1", replace(apart[0][1], p_value=0.001)
     first, *others = sequence_z.of_clusters(apart)
-    assert first.startswith("s1: z tells files apart: bits agree in 70.0 % ")
+    assert first.startswith("s1: z tells files apart: bits agree in 70.0 ± 10.0 % ")
     assert first.endswith("(p = 0.001, 0.02 adjusted for 20 runs).")
     assert all("is not shown" in sentence for sentence in others)
 
