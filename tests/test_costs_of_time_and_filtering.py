@@ -26,8 +26,8 @@ from tests.support.designs import all_pairs
 
 B, VOCABULARY = 3, 101
 SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
-BITS = pytest.mark.parametrize("bits", [0, 8])
 MEMORY = {"latent_bits": 8, "latent": {"inject": "memory"}}
+OF_ALL_PAIRS = [{"latent_bits": 8, "latent": design} for design in ({}, *all_pairs())]
 
 
 def batch(config):
@@ -37,9 +37,9 @@ def batch(config):
     return tokens[:, :-1], tokens[:, 1:], noise
 
 
-@BITS
-def test_bytes_without_storage_are_those_of_a_real_step(bits):
-    config = ModelConfig(**SMALL, latent_bits=bits)
+@pytest.mark.parametrize("changes", [{}, *OF_ALL_PAIRS], ids=str)
+def test_bytes_without_storage_are_those_of_a_real_step(changes):
+    config = ModelConfig(**SMALL, **changes)
     model, data = FreeTransformer(config, VOCABULARY), batch(config)
     with ElementwiseBytes() as counted:
         training_loss(model, *data, 1.0).total.backward()
@@ -100,10 +100,7 @@ def test_rates_are_found_again_and_relative_errors_count():
     assert slow.products == pytest.approx(1 / 1.2)
 
 
-FILTERED = [
-    {"latent_bits": 8, "latent": design}
-    for design in ({}, *(design for design in all_pairs() if design["per"] != "sequence"))
-]
+FILTERED = [each for each in OF_ALL_PAIRS if each["latent"].get("per") != "sequence"]
 
 
 @pytest.mark.parametrize("changes", [MEMORY, *FILTERED], ids=str)

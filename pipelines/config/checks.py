@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from ftmodel.model.latent_design import Prior
+from ftmodel.model.latent_design import Per, Prior
 from ftmodel.model.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
@@ -68,6 +68,7 @@ def check(experiment: Experiment) -> None:
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)
     check_arms(experiment)
+    check_proposal(experiment)
     check_trainings(experiment)
     check_suite_runs(experiment)
     check_statement(experiment)
@@ -84,6 +85,21 @@ def check_arms(experiment: Experiment) -> None:
             )
     if experiment.seeds and not experiment.arms:
         raise ValueError("seeds: they make runs of arms, and there are none; set each run's seed")
+
+
+def check_proposal(experiment: Experiment) -> None:
+    """With one z a sequence there is nothing to filter, and a proposal would have no effect."""
+    latent = [
+        experiment.model_config(run).latent.per
+        for run in experiment.runs.values()
+        if run.kappa_bits is not None
+    ]
+    proposal = experiment.evaluation.proposal
+    if proposal is not None and latent and all(per == Per.sequence for per in latent):
+        raise ValueError(
+            f"evaluation.proposal: {proposal:g} is of the particle filter, and every Free "
+            "Transformer here has one z a sequence, which needs none"
+        )
 
 
 def check_suite_runs(experiment: Experiment) -> None:

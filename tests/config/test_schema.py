@@ -407,6 +407,17 @@ def test_the_runs_of_the_suite_are_those_on_text_with_their_data(listed, words):
         parse(config, "conf")
 
 
+def test_a_proposal_for_the_filter_is_refused_where_no_run_has_a_filter():
+    names = "free_k1_8", "free_k1"
+    overrides = ["experiment=smoke", "evaluation.proposal=0.25", "~runs.text_free_k1_2"]
+    overrides += [f"runs.{name}.kappa_bits=0.0" for name in names]
+    first, second = (f"runs.{name}.latent.per=sequence" for name in names)
+    parse(compose_config([*overrides, first]), "conf")
+    parse(compose_config([*overrides, first, second, "evaluation.proposal=null"]), "conf")
+    with pytest.raises(UserError, match=r"evaluation\.proposal: 0\.25 is of the particle filter"):
+        parse(compose_config([*overrides, first, second]), "conf")
+
+
 def test_one_expectation_of_two_arms_is_enough():
     """Of a lower and a higher bound one would come true in any case."""
     both = [f"{{arm: free_k1, than: baseline, bound: {bound}}}" for bound in ("lower", "higher")]

@@ -574,8 +574,15 @@ WRONG = [
     Wrong(
         "the text at the start taken for that at the end of a path",
         "inference/interpolation.py",
-        "ce(texts[donor], toward)",
+        "ce(end, toward)",
         "ce(texts, toward)",
+        "inference/test_interpolation.py::test_both_texts_are_read_with_each_z_of_the_path",
+    ),
+    Wrong(
+        "the null of the text at the end led to its own z",
+        "inference/interpolation.py",
+        "ce(end, at_random)",
+        "ce(end, toward)",
         "inference/test_interpolation.py::test_both_texts_are_read_with_each_z_of_the_path",
     ),
     Wrong(
