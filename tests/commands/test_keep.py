@@ -122,11 +122,11 @@ def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
             "planning",
             [
                 "seeds=[0]",
-                "~arms.path_star_baseline_plus1",
-                "arms.path_star_baseline.tokens=64_000",
+                "~arms.path_star_2_baseline_plus1",
+                "arms.path_star_2_baseline.tokens=64_000",
             ],
             "python -m pipelines.repro experiment=planning 'seeds=[0]' "
-            "'~arms.path_star_baseline_plus1' arms.path_star_baseline.tokens=64000",
+            "'~arms.path_star_2_baseline_plus1' arms.path_star_2_baseline.tokens=64000",
         ),
         (
             "smoke",
