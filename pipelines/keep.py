@@ -43,6 +43,7 @@ FIGURE_4 = """\
 [The numbers, a row a run](figure4.csv)"""
 # of report.md: its title, the name behind it in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n|\Z)"
+STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- until here -->"  # its question and expectations
 UNKNOWN = "not recorded"
 README = """\
 # {title}, experiment `{name}`
@@ -138,7 +139,9 @@ def figure_4(report: Path) -> tuple[str, list[Path]]:
 
 
 def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]]:
-    """The sections of report.md with these names, and their pictures. Raises UserError."""
+    """What report.md says was asked and expected, its sections with these names, and their
+    pictures. Raises UserError.
+    """
     try:
         text = (report / "report.md").read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -150,7 +153,8 @@ def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]
     for name in names:
         if name not in sections:
             raise UserError(f"--section: {name!r} is not one of {', '.join(sections)}")
-    chosen = "\n\n".join(sections[name] for name in names)
+    stated = re.findall(STATED, text, re.DOTALL)
+    chosen = "\n\n".join((*map(str.rstrip, stated), *(sections[name] for name in names)))
     pictures = [report / path for path in re.findall(r"\]\((figures/\w+\.png)\)", chosen)]
     return chosen.replace("](figures/", "]("), pictures
 

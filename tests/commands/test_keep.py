@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines import keep
 from pipelines.common.errors import UserError
@@ -14,6 +15,7 @@ from pipelines.compose import compose_config, write_params
 from tests.support.results import ROOT, change, make_report, run, write_experiment, write_latent
 
 RUNS = {"base": run(), "free": run(kappa=0.125)}
+REPORT = "report/tiny/report.md"
 TRAINING = {"git_revision": "abc123", "device": "A Processor, 2 threads"}
 
 
@@ -65,6 +67,22 @@ def test_sections_of_a_report_are_kept_with_their_pictures(project: Path) -> Non
     assert any("Free Transformer" in row for row in rows)
     assert all(row in page for row in rows[:-1])  # the last is of the trainings
     assert "`python -m pipelines.keep docs/kept --section curves --section bounds`" in text
+
+
+def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations(
+    project: Path,
+) -> None:
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    expected = {"arm": "free", "than": "base", "bound": "no_difference", "because": None}
+    params |= {"question": "Does z help?", "expectation": [expected]}
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    make_report(project)
+    keep.main("docs/kept", section=["bounds"])
+    text, page = ((project / name).read_text() for name in ("docs/kept/README.md", REPORT))
+    begin = text[: text.index("\n## ")].splitlines()[2:]
+    assert begin[0] == "**Question:** Does z help?"
+    assert begin[2].startswith("**Expected:** no difference between the bounds of free and base.")
+    assert all(line in page for line in begin) and "<!--" not in text
 
 
 def test_a_section_that_the_report_lacks_is_a_users_mistake(project: Path) -> None:
