@@ -5,9 +5,9 @@
     python -m pipelines.keep --register       the best arm, in MLflow's model registry
 
 The first two read params.yaml, results/<experiment>/ and report/<experiment>/, and write pictures
-into the folder (of Figure 4 also the plots of z and figure4.csv) and README.md: what they show, and
-the command, the commit, the device and the time that made them. The report itself, a page with all
-pictures in it, is too large.
+into the folder (of Figure 4 also the plots of z and figure4.csv) and README.md: what they show, for
+sections also what was asked and expected, and the command, the commit, the device and the time that
+made them. The report itself, a page with all pictures in it, is too large.
 """
 
 import re
@@ -43,7 +43,7 @@ FIGURE_4 = """\
 [The numbers, a row a run](figure4.csv)"""
 # of report.md: its title, the name behind it in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n|\Z)"
-STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- until here -->"  # its question and expectations
+STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations
 UNKNOWN = "not recorded"
 README = """\
 # {title}, experiment `{name}`

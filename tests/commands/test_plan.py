@@ -125,7 +125,7 @@ def test_precision_and_workers_are_those_of_the_configuration(planned):
     assert one["micro_batch"] == 2 * two["micro_batch"]
 
 
-def test_the_table_has_a_line_for_every_run_and_a_cost_only_for_a_price(planned):
+def test_the_tables_have_a_line_for_every_arm_and_a_cost_only_for_a_price(planned):
     text = planned("experiment=smoke")
     for name in ("baseline", "free_k1_8", "free_k1", "text_free_k1_2"):
         assert sum(line.split()[:1] == [name] for line in text.splitlines()) == 2
@@ -133,7 +133,7 @@ def test_the_table_has_a_line_for_every_run_and_a_cost_only_for_a_price(planned)
     assert "cost" in planned("experiment=smoke", "--price", "2")
 
 
-def test_the_table_has_a_line_for_every_arm_and_what_all_runs_cost_together(planned):
+def test_seeds_of_an_arm_share_a_line_and_all_runs_are_summed_up(planned):
     arguments = ("experiment=kappa_text", "seeds=[0,3]", "--price", "2e6")
     runs = figures(planned, *arguments).values()
     text = planned(*arguments).splitlines()
