@@ -53,6 +53,18 @@ def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lea
     assert measured(make_model(latent=SEQUENCE), together, monkeypatch) is None
 
 
+def test_half_of_the_bits_is_set_beside_as_many_that_are_changed_at_random(make_model, monkeypatch):
+    """Texts gain 4 of 8 nats by half of the bits of their own z, and lose 2 by random ones."""
+    gains = torch.tensor([0.0, 2, 4, 6, 8]).double()[:, None].expand(5, 4)
+    ce = PathCE(20 + gains, 20 - gains, 20 + gains, 20 + gains / 2)
+    monkeypatch.setattr(sequence_z, "interpolated_ce", lambda *_: ce)
+    figures = measured(
+        make_model(latent=SEQUENCE), [chunk(d, 16, d) for d in range(4)], monkeypatch
+    )
+    assert figures.half.mean == pytest.approx(4 / 8)
+    assert figures.half_random.mean == pytest.approx(-2 / 8)
+
+
 def test_figures_are_of_the_document_of_the_text_that_is_read():
     """Two texts of document 5 and one of 6, of 4 tokens each; paths lead to one of 6 and two of 5,
     whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.

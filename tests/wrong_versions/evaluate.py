@@ -316,6 +316,14 @@ WRONG = [
         package="pipelines",
     ),
     Wrong(
+        "half of the other's bits as their own null",
+        "evaluate/sequence_z.py",
+        "half_bits_recovery(ce.end_random, ce.end,",
+        "half_bits_recovery(ce.end, ce.end,",
+        "evaluate/test_sequence_z.py::test_half_of_the_bits_is_set_beside_as_many_that_are_changed_at_random",
+        package="pipelines",
+    ),
+    Wrong(
         "a label told by bits that nothing reads",
         "evaluate/label.py",
         "at_starts(drawn, positions.span_starts).cpu()",
