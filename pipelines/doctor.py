@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -55,8 +56,8 @@ def text_of(name: str) -> str:
 
 def packages() -> Finding:
     pinned = dict(re.findall(r"^(\S+)==(\S+)$", text_of("constraints.txt"), re.M))
-    section = text_of("pyproject.toml").partition("dependencies = [")[2]
-    names = re.findall(r'^    "([\w-]+)', section.partition("\n]")[0], re.M)
+    project = tomllib.loads(text_of("pyproject.toml")).get("project", {})
+    names = re.findall(r"^[\w-]+", "\n".join(project.get("dependencies", [])), re.M)
     missing, others = [], []
     for name in names:
         try:

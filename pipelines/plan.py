@@ -26,7 +26,7 @@ from pipelines.compose import compose_config
 from pipelines.config.arms import group_by_seed
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
-from pipelines.config.schema import Experiment, Precision, Run, Strategy
+from pipelines.config.schema import Compute, Experiment, Precision, Run, Strategy
 from pipelines.train.core.segments import segments, steps_taken
 
 GIB = 1 << 30
@@ -91,15 +91,7 @@ def plan(experiment: Experiment, name: str, options: Assumptions) -> Plan:
     speed = options.flops * options.mfu / flops
     days = tokens / (speed * gpus) / 86_400
     micro_batch = optim.batch_size // (compute.workers * compute.accumulate)
-    bytes_ = memory(
-        config,
-        vocabulary,
-        micro_batch,
-        half=compute.precision is not Precision.float32,
-        workers=compute.workers,
-        sharded=compute.strategy is Strategy.fsdp,
-        activation_checkpointing=compute.activation_checkpointing,
-    )
+    bytes_ = worker_memory(compute, config, vocabulary, micro_batch, compute.workers)
     return Plan(
         run=name,
         kappa_bits=run.kappa_bits,
@@ -117,6 +109,21 @@ def plan(experiment: Experiment, name: str, options: Assumptions) -> Plan:
         memory=bytes_,
         memory_total=bytes_.total,
         fits=bytes_.total <= options.memory * GIB * gpu,
+    )
+
+
+def worker_memory(
+    compute: Compute, config: ModelConfig, vocabulary: int, micro_batch: int, workers: int
+) -> Memory:
+    """Of each of so many workers, with ``micro_batch`` sequences at a time."""
+    return memory(
+        config,
+        vocabulary,
+        micro_batch,
+        half=compute.precision is not Precision.float32,
+        workers=workers,
+        sharded=compute.strategy is Strategy.fsdp and workers > 1,
+        activation_checkpointing=compute.activation_checkpointing,
     )
 
 
@@ -204,15 +211,7 @@ def weak_scaling(
     tokens = sequences * config.context
     rows = []
     for gpus in GPUS:
-        needed = memory(
-            config,
-            vocabulary,
-            here.micro_batch,
-            half=compute.precision is not Precision.float32,
-            workers=gpus,
-            sharded=sharded and gpus > 1,
-            activation_checkpointing=compute.activation_checkpointing,
-        ).total
+        needed = worker_memory(compute, config, vocabulary, here.micro_batch, gpus).total
         sent = traffic(config, vocabulary, gpus, sharded, compute.accumulate)
         seconds = tokens / here.tokens_per_second
         taken = step(seconds, sent, gpus, joined, sharded, compute.accumulate)

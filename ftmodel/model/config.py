@@ -144,15 +144,6 @@ class ModelConfig:
         return self.latent_bits / (tokens[self.latent.per] or 1)
 
     @property
-    def most_bits_of_a_token(self) -> float:
-        """The most that the KL of any token can be under a uniform prior, bits: H, or its share
-        where several tokens read one z, of which the last of a sequence may be fewer.
-        """
-        every = self.latent.every
-        shortest = (self.context % every or every) if every else self.context
-        return self.latent_bits / (1 if self.latent.per == Per.token else shortest)
-
-    @property
     def n_encoder_blocks(self) -> int:
         """Number of blocks of the encoder; a baseline has none."""
         return (self.latent.encoder_layers or 1) if self.latent_bits else 0

@@ -57,8 +57,10 @@ class Gradient(StrEnum):
     """
 
     all_codes = "all_codes"  # straight-through over all codes (the paper)
-    score = "score"  # unbiased for it, from the sampled code alone: ρ·r times that of log q(z)
-    sampled_code = "sampled_code"  # biased: ρ·r times that of q(z)
+    # of the sampled code alone: ρ·r times the gradient of log q(z), which has the expectation of
+    # all_codes if ρ, the gradient at r, does not depend on z; and times that of q(z)
+    score = "score"
+    sampled_code = "sampled_code"
 
 
 class FreeBits(StrEnum):

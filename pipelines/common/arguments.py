@@ -11,6 +11,7 @@ import yaml
 from click.shell_completion import CompletionItem
 
 from pipelines.common.atomic_files import ROOT
+from pipelines.common.yaml_files import LOADER
 
 SEED = click.IntRange(0, 2**63 - 1)
 COUNT = click.IntRange(min=1)
@@ -59,9 +60,8 @@ def items(names: Any, incomplete: str) -> list[CompletionItem]:
 
 def under(group: str) -> dict[Any, Any]:
     """What params.yaml has under a key, not validated; {} if nothing can be read there."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        found = yaml.load(Path("params.yaml").read_bytes(), loader)[group]
+        found = yaml.load(Path("params.yaml").read_bytes(), LOADER)[group]
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from pipelines.common.printable import printable
 
 EVERY = 30.0  # seconds between two lines of a log, where no total is known
-SECONDS = "PROGRESS_SECONDS"  # the environment variable that has lines written more often
+SECONDS = "PROGRESS_SECONDS"  # environment variable: seconds between lines of progress in a log
 FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}"
 
 

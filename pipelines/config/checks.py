@@ -199,11 +199,11 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
     # a document that is shorter than the context holds more bits a token; the KL to a learned prior
     # may be more than H
     bounded = config.latent.prior == Prior.uniform and not config.document_mask
-    if bounded and run.kappa_bits > config.most_bits_of_a_token:
+    if bounded and run.kappa_bits > config.latent_capacity:
         raise ValueError(
             f"{key}.kappa_bits: {run.kappa_bits} is more than a token can have: with latent.per "
             f"{config.latent.per}, {bits} bits for all tokens that read a z are "
-            f"{config.most_bits_of_a_token:.4g} bits a token at most"
+            f"{config.latent_capacity:.4g} bits a token at most"
         )
 
 

@@ -137,15 +137,17 @@ class Precision(Enum):
 
 class Strategy(Enum):
     ddp = "ddp"  # every worker holds the whole model
-    fsdp = "fsdp"  # the workers share it out: FSDP2
+    fsdp = "fsdp"  # parameters are sharded over the workers: FSDP2
 
 
 @dataclass
 class Compute:
-    """Where and how training runs. But for precision, only memory and speed depend on it."""
+    """Where and how training runs. Only precision changes what is computed; the rest changes memory
+    and speed.
+    """
 
     precision: Precision = Precision.auto
-    compile: bool | None = None  # torch.compile; null: of runs that end sooner so
+    compile: bool | None = None  # torch.compile; null: if the run is long enough to pay for it
     activation_checkpointing: bool = False  # blocks are computed again in the backward pass
     accumulate: int = 1  # micro-batches a step
     workers: int = 1  # processes that share each batch; more than one run on Ray
@@ -153,7 +155,7 @@ class Compute:
     threads: int | None = None  # of PyTorch, without Ray; null: one for each core that is idle
     gpus_per_worker: float | None = None  # null: 1 where the cluster has GPUs, else 0
     strategy: Strategy = Strategy.ddp
-    max_failures: int = 3  # lost workers or nodes that a run outlives
+    max_failures: int = 3  # of workers or nodes, before the run fails
 
     def validate(self) -> None:
         for name, least in (
@@ -194,7 +196,7 @@ class Evaluation:
     iwae_samples: int = 16  # K of the IWAE and the prior-sample bound, shown beside it
     groups: int = 64  # of generations that share a prompt
     group_size: int = 8
-    probe_sequences: int = 16_384  # that a probe learns from what z says of the target's place
+    probe_sequences: int = 16_384  # that the probe of the target's position is fitted to
     # what z does in text; 0 leaves a measurement out
     bit_tokens: int = 16_384  # held-out tokens whose z is related to the tokens that follow
     swap_tokens: int = 16_384  # held-out tokens that are scored with the z of other texts

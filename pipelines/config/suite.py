@@ -10,7 +10,7 @@ MOST_SAMPLES = 10_000  # to a prompt
 
 
 class Scoring(StrEnum):
-    """Of which z is P(answer | prompt) of a Free Transformer. The prompt's come from the encoder,
+    """Which z the probability of an answer is averaged over. The prompt's come from the encoder,
     which reads the prompt alone, the answer's from the prior.
     """
 

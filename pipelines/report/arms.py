@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import hypot, nan
+from math import hypot, inf, nan
 from statistics import fmean, stdev
 from typing import Any
 
@@ -40,6 +40,14 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
         looseness=fmean(loose) if loose else None,
         spread=spread,
     )
+
+
+def looseness(figures: Figures) -> float:
+    if figures.filtering is None:
+        return 0.0
+    others = [bound.mean for bound in (figures.elbo, figures.iwae, figures.prior) if bound]
+    below = figures.filtering.mean - min(others, default=inf)
+    return max(figures.filtering.looseness or 0.0, below)
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,12 @@ class Arm:
     def bounds(self, unit: str | None = None) -> list[float]:
         """That of each seed."""
         return [run.bound(unit or self.unit).mean for run in self.runs]
+
+    def looseness(self, unit: str | None = None) -> float:
+        """How far the bound may lie above the NLL, mean over seeds: half the variance of a filter's
+        log estimate, or as far as another of its bounds lies below. 0 of a baseline.
+        """
+        return fmean(looseness(run.figures(unit or self.unit)) for run in self.runs)
 
     def mean_of(self, estimate: Callable[[RunResults], Estimate | None]) -> OverSeeds | None:
         """Over the seeds that have the estimate, or None if none has."""

@@ -2,7 +2,7 @@
 ftmodel/analysis/differences.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 
 import torch
@@ -28,17 +28,17 @@ class Comparison(Difference):
 
     @property
     def worse(self) -> bool:
-        """Whether the arm is worse, and not only its bound higher: by more than the bound may lie
-        above the NLL.
-        """
-        filtering = self.arm.figures(self.unit).filtering
-        loose = (filtering.looseness or 0.0) if filtering else 0.0
-        return self.verdict == "higher" and self.mean - loose > self.threshold
+        """Whether the arm is worse, and not only its bound higher."""
+        return self.verdict == "higher" and not self.may_be_loose
 
     @property
     def may_be_loose(self) -> bool:
-        """Whether the bound is higher by no more than it may lie above the NLL."""
-        return self.verdict == "higher" and not self.worse
+        """Whether the verdict would be another if either bound lay above the NLL by as much as it
+        may be loose.
+        """
+        least = self.mean - self.arm.looseness(self.unit)
+        most = self.mean + self.other.looseness(self.unit)
+        return any(replace(self, mean=mean).verdict != self.verdict for mean in (least, most))
 
     @property
     def words(self) -> str:

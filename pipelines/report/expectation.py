@@ -27,7 +27,7 @@ class Outcome:
         """None: not decided."""
         verdict = self.comparison.verdict
         if verdict == "not known" or self.comparison.may_be_loose:
-            return None  # a bound that is not tight may be higher for that alone
+            return None
         return verdict == self.expectation.bound.verdict
 
 

@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
 from statistics import fmean
 
 from ftmodel.analysis.trend import MIN_POINTS
+from ftmodel.model.objective import LN2
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm, baselines
 from pipelines.report.use_of_z import UseOfZ, uses_of_z
 
-NATS = log(2)  # of a bit
 ALIKE = 1.1  # tokens per parameter are constant if they differ by no more than this factor
 
 
@@ -41,13 +40,13 @@ class Rung:
             return None
         nll = fmean(control.bounds("bits_per_token"))
         bounds = self.uses[kappa].arm.bounds("bits_per_token")
-        return [(bound - nll) * NATS for bound in bounds]
+        return [(bound - nll) * LN2 for bound in bounds]
 
     def use_of_z(self, kappa: float) -> list[float]:
         """Use of z of each seed."""
         runs = self.uses[kappa].arm.runs
         uses = [run.figures("bits_per_token").use for run in runs]
-        return [use.mean * NATS for use in uses if use]
+        return [use.mean * LN2 for use in uses if use]
 
     def recovery(self, kappa: float) -> list[float] | None:
         """Over all seeds, as the section on use of z has it."""

@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.atomic_files import replace_folder
@@ -81,10 +82,6 @@ def save_figures(figures: dict[str, Figure], folder: Path) -> dict[str, str]:
     return uris
 
 
-def report_folder(experiment: Experiment) -> Path:
-    return Path("report") / experiment.name
-
-
 def caveat(analysis: Analysis) -> list[str]:
     """How far the findings go, in paragraphs."""
     return wording.paragraphs(templates().get_template("caveat.jinja").render(analysis=analysis))
@@ -128,7 +125,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     tables.write_table(folder / "arms.csv", [tables.arm_row(arm) for arm in analysis.arms])
     tables.write_table(folder / "runs.csv", [tables.run_row(run) for run in runs])
     tables.write_table(folder / "figure4.csv", figure4_csv(analysis))
-    index = report_folder(experiment) / "index.html"
+    index = report_folder(experiment.name) / "index.html"
     (folder / "summary.txt").write_text(
         printable(expectation.summary(stated) + tables.summary(analysis, index)), encoding="utf-8"
     )
@@ -138,7 +135,7 @@ def main() -> None:
     frozen = freeze("report")
     experiment = frozen.experiment
     runs = read_runs(experiment)
-    target = report_folder(experiment)
+    target = report_folder(experiment.name)
     with replace_folder(target) as folder:
         write_report(experiment, runs, folder)
         frozen.check("the next `dvc repro` writes it")

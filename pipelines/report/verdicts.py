@@ -221,18 +221,19 @@ def ignored(arms: list[Arm]) -> list[str]:
 
 def loose(arms: list[Arm]) -> list[str]:
     """Where the filter is no tight bound yet."""
-    bounds = {arm.name: arm.figures().filtering for arm in arms}
     each = [
-        f"{name} (about {bound.looseness:.4f}, error over documents {bound.se:.4f})"
-        for name, bound in bounds.items()
-        if bound and max(bound.looseness or 0, bound.monte_carlo or 0) > bound.se / 10
+        f"{arm.name} (about {arm.looseness():.4f}, error over documents {bound.se:.4f})"
+        for arm in arms
+        if (bound := arm.figures().filtering)
+        and max(arm.looseness(), bound.monte_carlo or 0) > bound.se / 10
     ]
     if not each:
         return []
     return [
         "The filtering bound is not tight, by more than a tenth of its error over documents: the "
-        f"true NLL lies further below for {', '.join(each)}. Half the variance of a filter’s log "
-        "estimate says roughly how far, and too much where it is large. More particles "
+        f"true NLL lies further below for {', '.join(each)}. How far is said by half the variance "
+        "of a filter’s log estimate, roughly, and too much where it is large; or by another bound "
+        "of the arm that is lower. More particles "
         "(evaluation.particles) lower it, and another proposal of z (evaluation.proposal; not with "
         "one z a sequence) may."
     ]

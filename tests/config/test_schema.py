@@ -101,15 +101,22 @@ def test_a_run_may_have_a_z_a_token_where_its_preset_has_one_for_several():
 
 
 @pytest.mark.parametrize(
-    "latent", ["per: every, every: 64", "per: sequence, prior: learned"], ids=["last", "learned"]
+    ("latent", "kappa", "mask"),
+    [
+        ("per: every, every: 64", 0.125, False),
+        ("per: sequence, prior: learned", 1, False),
+        ("per: sequence", 1, True),
+    ],
+    ids=["all", "learned", "documents"],
 )
-def test_a_threshold_that_some_token_can_exceed_is_accepted(latent):
-    """κ = 1 of H = 8: the last of 65 tokens reads a z of its own; a KL to a learned prior has no
-    limit.
+def test_a_threshold_that_a_token_can_reach_is_accepted(latent, kappa, mask):
+    """Of H = 8: 64 tokens may have 1/8 bit each, a KL to a learned prior has no limit, and a
+    document may be shorter than the context.
     """
-    changes = [f"+{RUN}.latent={{{latent}}}", f"{RUN}.kappa_bits=1"]
-    experiment = parse(compose_config(["experiment=smoke", *changes]), "conf")
-    assert experiment.model_config(experiment.runs["free_k1_8"]).latent_capacity < 1
+    changes = [f"+{RUN}.latent={{{latent}}}", f"{RUN}.kappa_bits={kappa}"]
+    masked = [f"{ARCHITECTURE}.document_mask={mask}"]
+    experiment = parse(compose_config(["experiment=smoke", *changes, *masked]), "conf")
+    assert experiment.model_config(experiment.runs["free_k1_8"]).latent_capacity <= 1 / 8
 
 
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
@@ -343,6 +350,11 @@ MISTAKES = [
         f"{ARCHITECTURE}.latent.per=sequence",
         f"{RUN}.kappa_bits",
         "is more than a token can have: with latent.per s",
+    ),
+    (  # the last of 65 tokens reads a z of its own, which is no reason for the other 64
+        "+runs.free_k1.latent={per: every, every: 64}",
+        "runs.free_k1.kappa_bits",
+        "1.0 is more than a token can have: with latent.per e",
     ),
     ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "more than 1024"),
 ]

@@ -7,6 +7,7 @@ import torch
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
+from ftmodel.synthetic.target_task import ALPHABET
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import generations
@@ -66,6 +67,14 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises):
     assert (
         len({noise.flatten()[0].item() for noise in torch.cat([n[:6] for n in noises[:4]])}) == 24
     )
+
+
+def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises):
+    """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
+    shape = dict(tied=False, latent_bits=3, latent={"per": "every", "every": 4})
+    measured(FreeTransformer(ModelConfig(2, 16, 2, 1, 32, 65, **shape), len(ALPHABET)).eval())
+    assert all(noise[:6].min() >= 0 for noise in noises)
+    assert {z.item() for noise in noises for z in noise[6:].unique()} == {-1, 1}
 
 
 def test_a_baseline_has_the_same_prompts_and_no_z_to_pin():

@@ -11,9 +11,10 @@ from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.inference import filtering
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.fast_decoder import PlainDecoder
-from ftmodel.inference.filtering import filtering_bound, systematic, tokens_by_chunk
+from ftmodel.inference.filtering import filtering_bound, propose, systematic, tokens_by_chunk
 from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.layers import LayerCache
+from ftmodel.model.mapper import pack_bits
 from ftmodel.model.objective import LN2
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
@@ -269,3 +270,17 @@ def test_a_single_symbol_is_certain(make_model, noise_of):
     model = make_model(vocab_size=1).eval()
     bound = filtering_bound(model, tokens[:, 1:], tokens[:, 1:], 7, noise_of(tokens[:, 1:], 3))
     torch.testing.assert_close(bound, torch.zeros(3, dtype=torch.float64), atol=1e-5, rtol=0)
+
+
+def test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prior(make_model, rng):
+    latent = make_model(latent={"prior": "learned"}).latent
+    x, before, o = (torch.randn(2, 1, n, generator=rng) for n in (16, 16, 3))
+    x, o = x[:, 0], o[:, 0]
+    noise = torch.rand(2, 5, 3, generator=rng)
+    prior = latent.prior_logits(x[:, None], before.expand(2, 5, 16))
+    codes, log_ratio = propose(latent, x, before.expand(2, 5, 16), noise, o, 0.25)
+    q, p = (logits.sigmoid() for logits in (o[:, None] / 4 + 3 / 4 * prior, prior))
+    bits = noise < q
+    assert torch.equal(codes, pack_bits(bits))
+    ratio = torch.where(bits, p / q, (1 - p) / (1 - q)).log().sum(-1)
+    torch.testing.assert_close(log_ratio, ratio.double(), check_dtype=False, **FLOAT32)

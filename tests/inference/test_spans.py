@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ftmodel.inference import prompt_spans
+from ftmodel.inference import sequence_bound as sequence_bounds
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.generate import generate
@@ -285,3 +286,14 @@ def test_pins_of_a_span_are_those_of_its_first_token(make_model, make_tokens, rn
     settled = settled_noise(model, prompts, noise, None)
     assert torch.equal(settled, noise)
     assert torch.equal(model(prompts, noise=settled).codes, z[:, None].expand(-1, 6))
+
+
+@pytest.mark.parametrize(("latent", "share"), [({}, 0), ({"per": "every", "every": 3}, 0.25)])
+def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
+    make_model, make_tokens, monkeypatch, latent, share
+):
+    proposals = []
+    monkeypatch.setattr(sequence_bounds, "filtering_bound", lambda *a: proposals.append(a[-1]))
+    tokens = make_tokens(2, 7)
+    nll_bound(make_model(latent=latent), tokens[:, :-1], tokens[:, 1:], 2, lambda: None)
+    assert proposals == [share]

@@ -63,13 +63,38 @@ def outcome(folder: Path, expectation: dict[str, Any]) -> Outcome:
 
 
 @pytest.mark.parametrize("bound", ["lower", "higher"])
-def test_a_higher_bound_that_is_not_tight_decides_nothing(tmp_path: Path, bound: str) -> None:
+@pytest.mark.parametrize("loose", [{"looseness": 0.3}, {"prior": -0.3}])
+def test_a_higher_bound_that_is_not_tight_decides_nothing(
+    tmp_path: Path, bound: str, loose: dict[str, float]
+) -> None:
     runs = {"base": run(), "free": run(kappa=1.0)}
-    others = {"free": {"looseness": 0.3}}
-    write_experiment(tmp_path, runs, {"free": 0.7}, se=0.001, others=others)
+    write_experiment(tmp_path, runs, {"free": 0.7}, se=0.001, others={"free": loose})
     undecided = outcome(tmp_path, expect("free", bound))
     assert undecided.comparison.verdict == "higher" and undecided.came_true is None
-    assert "but the bound is not tight" in (make_report(tmp_path) / "report.md").read_text()
+    assert "but a bound is not tight" in (make_report(tmp_path) / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arm", "loose", "verdict", "decided"),
+    [
+        (0.5, {"free": 0.3}, "lower", False),  # the other one's may be 0.2 lower
+        (0.5, {"linear": 0.3}, "lower", True),
+        (0.9, {"free": 0.3}, "higher", True),
+        (0.7, {"linear": 0.3}, "no difference", False),
+        (0.7, {"free": 0.3}, "no difference", False),
+        (0.7, {}, "no difference", True),
+    ],
+)
+def test_where_designs_are_compared_either_bound_may_be_loose(
+    tmp_path: Path, arm: float, loose: dict[str, float], verdict: str, decided: bool
+) -> None:
+    runs = {"free": run(kappa=1.0), "linear": run(kappa=1.0, latent={"map": "linear"})}
+    others = {name: {"looseness": by} for name, by in loose.items()}
+    write_experiment(tmp_path, runs, {"free": 0.7, "linear": arm}, se=0.001, others=others)
+    expectation = {"arm": "linear", "than": "free", "bound": verdict.replace(" ", "_")}
+    reached = outcome(tmp_path, expectation)
+    assert reached.comparison.verdict == verdict
+    assert reached.came_true is (True if decided else None)
 
 
 @pytest.mark.parametrize("bound", ["lower", "higher", "no_difference"])

@@ -324,6 +324,22 @@ WRONG = [
         package="pipelines",
     ),
     Wrong(
+        "spans of a prompt that are not pinned",
+        "evaluate/generations.py",
+        "        if model.config.latent.per != Per.token and model.latent.prior is None:",
+        "        if False:",
+        "evaluate/test_generations.py::test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too",
+        package="pipelines",
+    ),
+    Wrong(
+        "errors of the swap over texts",
+        "evaluate/swap.py",
+        "Estimate.by_document(values / LN2, document, length)",
+        "Estimate.by_document(values / LN2, torch.arange(len(document)), length)",
+        "evaluate/test_swap.py::test_figures_are_bits_per_token_over_documents",
+        package="pipelines",
+    ),
+    Wrong(
         "a label told by bits that nothing reads",
         "evaluate/label.py",
         "at_starts(drawn, positions.span_starts).cpu()",

@@ -509,6 +509,20 @@ WRONG = [
         "inference/test_spans.py::test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior",
     ),
     Wrong(
+        "a proposal without the learned prior",
+        "inference/filtering.py",
+        "rest = 0 if prior is None else (1 - share) * prior",
+        "rest = 0",
+        "inference/test_filtering.py::test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prior",
+    ),
+    Wrong(
+        "spans proposed by the prior alone",
+        "inference/sequence_bound.py",
+        "proposal = default_proposal(model.config.latent)",
+        "proposal = 0.0",
+        "inference/test_spans.py::test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal",
+    ),
+    Wrong(
         "candidates of the encoder weighed as if the prior had proposed them",
         "inference/prompt_spans.py",
         "-mixture - (nll",

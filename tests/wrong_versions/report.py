@@ -14,9 +14,25 @@ WRONG = [
     Wrong(
         "a tax in bits beside a published one in nats",
         "report/ladder.py",
-        "return [(bound - nll) * NATS for bound in bounds]",
+        "return [(bound - nll) * LN2 for bound in bounds]",
         "return [bound - nll for bound in bounds]",
         "report/sections/test_ladder.py::test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats",
+        "pipelines",
+    ),
+    Wrong(
+        "a gain over a design whose bound is loose",
+        "report/comparison.py",
+        "most = self.mean + self.other.looseness(self.unit)",
+        "most = self.mean",
+        "report/test_expectation.py::test_where_designs_are_compared_either_bound_may_be_loose",
+        "pipelines",
+    ),
+    Wrong(
+        "a bound that another of the same model lies below, called tight",
+        "report/arms.py",
+        "return max(figures.filtering.looseness or 0.0, below)",
+        "return figures.filtering.looseness or 0.0",
+        "report/test_expectation.py::test_a_higher_bound_that_is_not_tight_decides_nothing",
         "pipelines",
     ),
     Wrong(

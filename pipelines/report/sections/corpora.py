@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
+from pipelines.artifacts.paths import tokens_folder
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.section import Section
 from pipelines.report.wording import count
-
-TOKENS = Path("data/tokens")
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -20,7 +19,7 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def data_words(data: str) -> list[str]:
-    folder = TOKENS / data
+    folder = tokens_folder(data)
     if not (folder / "metadata.json").exists():
         return [f"{folder} has no metadata.json, so nothing is known of its size"]
     splits = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["splits"]

@@ -78,7 +78,7 @@ def training_flops(arm: Arm) -> str:
 def verdict(comparisons: Iterable[Comparison]) -> list[str]:
     """A cell: the first difference, and the rule's word for it."""
     for c in comparisons:
-        loose = ", but the bound is not tight" if c.may_be_loose else ""
+        loose = ", but a bound is not tight" if c.may_be_loose else ""
         return [f"{signed(c.mean)}, {c.verdict}{loose}"]
     return ["–"]
 

@@ -47,6 +47,14 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
     assert [c.verdict for c in group.others] == ["lower", "no difference"]
 
 
+def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path: Path) -> None:
+    free = {name: {"looseness": 0.2} for name in ("free_s0", "free_s1")}
+    made = section(seeded(tmp_path, ARMS, BOUNDS, others=free))
+    (linear,) = [row for row in made.table if row[0] == "linear"]
+    assert linear[HEAD.index("− its model's design")] == "−0.1000, lower, but a bound is not tight"
+    assert linear[HEAD.index("− baseline")] == "−0.0500, lower"
+
+
 def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path: Path) -> None:
     """The model of these tests has H = 3 and reads z in the second of two blocks."""
     repeated = run(kappa=0.5, latent={"inject": "kv"}, latent_bits=3, latent_block=2)
