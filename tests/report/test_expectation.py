@@ -14,6 +14,7 @@ from tests.support.results import (
     change,
     make_report,
     run,
+    seeded,
     with_seeds,
     write_experiment,
 )
@@ -89,10 +90,11 @@ def test_where_designs_are_compared_either_bound_may_be_loose(
     tmp_path: Path, arm: float, loose: dict[str, float], verdict: str, decided: bool
 ) -> None:
     runs = {"free": run(kappa=1.0), "linear": run(kappa=1.0, latent={"map": "linear"})}
-    others = {name: {"looseness": by} for name, by in loose.items()}
-    write_experiment(tmp_path, runs, {"free": 0.7, "linear": arm}, se=0.001, others=others)
-    expectation = {"arm": "linear", "than": "free", "bound": verdict.replace(" ", "_")}
-    reached = outcome(tmp_path, expectation)
+    others = {f"{name}_s{i}": {"looseness": by} for name, by in loose.items() for i in (0, 1)}
+    bounds = {"free": [0.699, 0.701], "linear": [arm - 0.001, arm + 0.001]}
+    seeded(tmp_path, runs, bounds, others=others)
+    expectation = expect("linear", verdict.replace(" ", "_"))
+    reached = outcome(tmp_path, expectation | {"than": "free"})
     assert reached.comparison.verdict == verdict
     assert reached.came_true is (True if decided else None)
 
