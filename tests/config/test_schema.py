@@ -100,25 +100,6 @@ def test_a_run_may_have_a_z_a_token_where_its_preset_has_one_for_several():
     assert designs["free_k1"] == LatentDesign(per="every", every=4)
 
 
-TEXT_RUN, TEXT_MODEL = "runs.text_free_k1_2", "models.text_small.architecture"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [f"+{RUN}.latent={{per: every, every: 64}}"],
-        [f"+{RUN}.latent={{per: sequence, prior: learned}}", f"{RUN}.kappa_bits=1"],
-        [f"+{TEXT_RUN}.latent={{per: sequence}}", f"{TEXT_MODEL}.document_mask=true"],
-    ],
-    ids=["every", "learned", "documents"],
-)
-def test_a_threshold_that_a_token_can_reach_is_accepted(changes):
-    """Of H = 8: 64 tokens may have 1/8 bit each, a KL to a learned prior has no limit, and a
-    document may be shorter than the context.
-    """
-    parse(compose_config(["experiment=smoke", *changes]), "conf")
-
-
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     changes = ["experiment=smoke", f"{RUN}.kappa_bits=0"]
@@ -168,6 +149,23 @@ RUN = "runs.free_k1_8"
 ARCHITECTURE = "models.target_small.architecture"
 PART = "data.stdlib.parts.stdlib"
 SMALLEST = "{data: target, model: target_small, kappa_bits: null, tokens: 10400}"
+TEXT_RUN, TEXT_MODEL = "runs.text_free_k1_2", "models.text_small.architecture"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [f"+{RUN}.latent={{per: every, every: 64}}"],
+        [f"+{RUN}.latent={{per: sequence, prior: learned}}", f"{RUN}.kappa_bits=1"],
+        [f"+{TEXT_RUN}.latent={{per: sequence}}", f"{TEXT_MODEL}.document_mask=true"],
+    ],
+    ids=["every", "learned", "documents"],
+)
+def test_a_threshold_that_a_token_can_reach_is_accepted(changes):
+    """Of H = 8: 64 tokens may have 1/8 bit each, a KL to a learned prior has no limit, and a
+    document may be shorter than the context.
+    """
+    parse(compose_config(["experiment=smoke", *changes]), "conf")
 
 
 def expected(change: str) -> str:
