@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -11,9 +12,12 @@ from pipelines.artifacts.latent_results import InformativeBit
 from pipelines.artifacts.run_results import RunResults
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.section import Section
-from pipelines.report.style import GREY, Style, below, plain
+from pipelines.report.style import COLOURS, GREY, Style, below, plain
 
 SMALL = 0.01  # bits, below which the axis is linear
+ACROSS = 4  # panels beside one another
+TITLE = "Information of z about a token, summed over bits"
+LAG = "lag (0: the token read, 1: the one predicted)"
 
 
 @dataclass(frozen=True)
@@ -51,26 +55,43 @@ def persistence(
     arms: Mapping[str, list[list[NetInformation]]], style: Mapping[str, Style]
 ) -> Figure:
     """Information about the token at each lag, a line a seed with a band of two standard errors;
-    dotted, two standard deviations of what the z of other documents seem to say.
+    dotted, two standard deviations of what the z of other documents seem to say. More arms than
+    there are colours have a panel each.
     """
-    figure = Figure(figsize=(11, 4.6))
-    axes = figure.subplots()
-    for name, seeds in arms.items():
-        for curve in seeds:
-            lags, colour = range(len(curve)), style[name]["color"]
-            low, high = ([e.bits + side * 2 * e.se for e in curve] for side in (-1, 1))
-            axes.plot(lags, [e.bits for e in curve], lw=1.8, marker=".", color=colour)
-            axes.fill_between(lags, low, high, alpha=0.15, lw=0, color=colour)
-            axes.plot(lags, [2 * e.null_sd for e in curve], ":", lw=1, color=colour)
+    handles = [Line2D([], [], ls=":", color=GREY, label="chance: z of other documents, 2 sd")]
+    if len(arms) > len(COLOURS):
+        figure = Figure(figsize=(11, 0.6 + 1.9 * -(-len(arms) // ACROSS)))
+        panels = figure.subplots(-(-len(arms) // ACROSS), ACROSS, sharex=True, sharey=True)
+        for axes in panels.flat[len(arms) :]:
+            axes.set_visible(False)
+        for axes, (name, seeds) in zip(panels.flat, arms.items(), strict=False):
+            draw(axes, seeds, COLOURS[1])
+            plain(axes, "", "", "")
+            axes.set_title(name, fontsize=9)
+        figure.suptitle(
+            f"{TITLE}, bits by {LAG}", x=0.01, ha="left", fontsize=11, fontweight="bold"
+        )
+    else:
+        figure = Figure(figsize=(11, 4.6))
+        axes = figure.subplots()
+        for name, seeds in arms.items():
+            draw(axes, seeds, style[name]["color"])
+        plain(axes, TITLE, LAG, "bits")
+        handles += [Line2D([], [], lw=2, color=style[name]["color"], label=name) for name in arms]
+    below(figure, handles, 5)
+    return figure
+
+
+def draw(axes: Axes, seeds: list[list[NetInformation]], colour: str) -> None:
+    for curve in seeds:
+        lags = range(len(curve))
+        low, high = ([e.bits + side * 2 * e.se for e in curve] for side in (-1, 1))
+        axes.plot(lags, [e.bits for e in curve], lw=1.8, marker=".", color=colour)
+        axes.fill_between(lags, low, high, alpha=0.15, lw=0, color=colour)
+        axes.plot(lags, [2 * e.null_sd for e in curve], ":", lw=1, color=colour)
     axes.axhline(0, lw=0.8, color=GREY)
     axes.set_yscale("symlog", linthresh=SMALL)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1g}".replace("-", "−"))
-    title = "Information of z about a token, summed over bits"
-    plain(axes, title, "lag (0: the token read, 1: the one predicted)", "bits")
-    handles = [Line2D([], [], lw=2, color=style[name]["color"], label=name) for name in arms]
-    handles.append(Line2D([], [], ls=":", color=GREY, label="chance: z of other documents, 2 sd"))
-    below(figure, handles, 5)
-    return figure
 
 
 def table(runs: list[RunResults]) -> list[list[str]]:
