@@ -68,9 +68,8 @@ def persistence(
             draw(axes, seeds, COLOURS[1])
             plain(axes, "", "", "")
             axes.set_title(name, fontsize=9)
-        figure.suptitle(
-            f"{TITLE}, bits by {LAG}", x=0.01, ha="left", fontsize=11, fontweight="bold"
-        )
+        title = f"{TITLE}, bits by {LAG}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     else:
         figure = Figure(figsize=(11, 4.6))
         axes = figure.subplots()
