@@ -182,8 +182,8 @@ WRONG = [
     Wrong(
         "a loose bound that is higher taken for a worse model",
         "report/comparison.py",
-        "self.mean - loose > self.threshold",
-        "self.mean > self.threshold",
+        "least = self.mean - self.arm.looseness(self.unit)",
+        "least = self.mean",
         "report/test_expectation.py::test_a_higher_bound_that_is_not_tight_decides_nothing",
         "pipelines",
     ),
