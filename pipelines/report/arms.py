@@ -43,6 +43,7 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
 
 
 def looseness(figures: Figures) -> float:
+    """See Arm.looseness; of one run."""
     if figures.filtering is None:
         return 0.0
     others = [bound.mean for bound in (figures.elbo, figures.iwae, figures.prior) if bound]

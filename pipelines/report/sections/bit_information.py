@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -60,8 +61,9 @@ def persistence(
     """
     handles = [Line2D([], [], ls=":", color=GREY, label="chance: z of other documents, 2 sd")]
     if len(arms) > len(COLOURS):
-        figure = Figure(figsize=(11, 0.6 + 1.9 * -(-len(arms) // ACROSS)))
-        panels = figure.subplots(-(-len(arms) // ACROSS), ACROSS, sharex=True, sharey=True)
+        rows = ceil(len(arms) / ACROSS)
+        figure = Figure(figsize=(11, 0.6 + 1.9 * rows))
+        panels = figure.subplots(rows, ACROSS, sharex=True, sharey=True)
         for axes in panels.flat[len(arms) :]:
             axes.set_visible(False)
         for axes, (name, seeds) in zip(panels.flat, arms.items(), strict=False):
@@ -82,6 +84,7 @@ def persistence(
 
 
 def draw(axes: Axes, seeds: list[list[NetInformation]], colour: str) -> None:
+    """The curves of an arm."""
     for curve in seeds:
         lags = range(len(curve))
         low, high = ([e.bits + side * 2 * e.se for e in curve] for side in (-1, 1))

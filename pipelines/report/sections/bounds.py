@@ -45,8 +45,8 @@ class DataBounds:
         return max((b for b in bounds if b), key=lambda b: b.monte_carlo or 0, default=None)
 
     @property
-    def looseness(self) -> float:
-        """The largest of the arms' filtering bounds."""
+    def half_variance(self) -> float:
+        """Of a filter's log estimate, the largest of the arms."""
         bounds = [arm.figures(self.units[0]).filtering for arm in self.arms]
         return max((b.looseness or 0.0 for b in bounds if b), default=0.0)
 
