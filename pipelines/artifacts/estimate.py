@@ -18,7 +18,7 @@ class Estimate:
     # of a filtering bound: standard error over repeated filters; half the variance of a filter's
     # log estimate, which while it is small is about how far the bound lies above the NLL
     monte_carlo: float | None = None
-    looseness: float | None = None
+    half_variance: float | None = None
     spread: ClassVar[float] = nan  # over seeds: of a single run there is none
 
     @classmethod

@@ -34,6 +34,30 @@ class RunResults:
     config: ModelConfig | None = None
     design_changes: dict[str, Any] = field(default_factory=dict)  # of its latent, from its preset's
 
+    @classmethod
+    def of(
+        cls,
+        experiment: Experiment,
+        name: str,
+        evaluation: Evaluation,
+        details: Details,
+        curve: Curve,
+    ) -> "RunResults":
+        """Of the run ``name`` of an experiment, no suite."""
+        run = experiment.runs[name]
+        config = experiment.model_config(run)
+        return cls(
+            name=name,
+            run=run,
+            latent_bits=config.latent_bits,
+            source=experiment.data[run.data].source,
+            evaluation=evaluation,
+            details=details,
+            curve=curve,
+            config=config,
+            design_changes=design_changes(experiment, run),
+        )
+
     @property
     def baseline(self) -> bool:
         return self.run.kappa_bits is None
@@ -79,20 +103,11 @@ def read_runs(experiment: Experiment) -> list[RunResults]:
 
 
 def read_run(experiment: Experiment, name: str) -> RunResults:
-    run, folder = experiment.runs[name], results_folder(experiment.name, name)
-    config = experiment.model_config(run)
-    result = RunResults(
-        name=name,
-        run=run,
-        latent_bits=config.latent_bits,
-        config=config,
-        design_changes=design_changes(experiment, run),
-        source=experiment.data[run.data].source,
-        evaluation=results.read(folder / "evaluation.json", Evaluation, "evaluate"),
-        details=results.read(folder / "details.json", Details, "evaluate"),
-        curve=[],
-    )
-    result.curve = read_curve(folder / "curve.csv")
+    folder = results_folder(experiment.name, name)
+    evaluation = results.read(folder / "evaluation.json", Evaluation, "evaluate")
+    details = results.read(folder / "details.json", Details, "evaluate")
+    curve = read_curve(folder / "curve.csv")
+    result = RunResults.of(experiment, name, evaluation, details, curve)
     check_made(folder / "details.json", result.details, experiment, name, "evaluate")
     if name in experiment.suite_runs:  # files of a suite may be left of an earlier one
         result.suite = results.read(folder / "suite.json", SuiteResults, "suite")

@@ -84,9 +84,9 @@ class DocumentScores(Sums):
         }
         if self.filtering_variance is not None:
             variance, units = self.filtering_variance.sum().item(), LN2 * sizes.sum().item()
-            error, looseness = sqrt(variance / self.filters) / units, variance / 2 / units
+            error, half_variance = sqrt(variance / self.filters) / units, variance / 2 / units
             figures["filtering"] = replace(
-                figures["filtering"], monte_carlo=error, looseness=looseness
+                figures["filtering"], monte_carlo=error, half_variance=half_variance
             )
         return Figures(**figures)
 

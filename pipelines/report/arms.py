@@ -32,12 +32,12 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
     means = [estimate.mean for estimate in estimates]
     spread = stdev(means) if len(means) > 1 else nan
     own = [e.monte_carlo for e in estimates if e.monte_carlo is not None]
-    loose = [e.looseness for e in estimates if e.looseness is not None]
+    halves = [e.half_variance for e in estimates if e.half_variance is not None]
     return OverSeeds(
         fmean(means),
         fmean(e.se for e in estimates),
         monte_carlo=hypot(*own) / len(own) if own else None,
-        looseness=fmean(loose) if loose else None,
+        half_variance=fmean(halves) if halves else None,
         spread=spread,
     )
 
@@ -48,7 +48,7 @@ def looseness(figures: Figures) -> float:
         return 0.0
     others = [bound.mean for bound in (figures.elbo, figures.iwae, figures.prior) if bound]
     below = figures.filtering.mean - min(others, default=inf)
-    return max(figures.filtering.looseness or 0.0, below)
+    return max(figures.filtering.half_variance or 0.0, below)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from pipelines.artifacts.result_files import validate
 from pipelines.artifacts.results import Details, Evaluation
 from pipelines.artifacts.run_results import RunResults
 from pipelines.common.strict_json import dumps
-from pipelines.config.derived import design_changes
 from pipelines.config.schema import Experiment
 
 DONE, STOPPED, FAILED = "done", "stopped early", "failed"
@@ -38,19 +37,7 @@ class Result:
     def run_results(self, experiment: Experiment) -> RunResults:
         """The trial as a run of a comparison; it must be done."""
         assert self.evaluation and self.details, f"{self.trial}: {self.status}"
-        run = experiment.runs[self.trial]
-        config = experiment.model_config(run)
-        return RunResults(
-            name=self.trial,
-            run=run,
-            latent_bits=config.latent_bits,
-            config=config,
-            design_changes=design_changes(experiment, run),
-            source=experiment.data[run.data].source,
-            evaluation=self.evaluation,
-            details=self.details,
-            curve=self.curve,
-        )
+        return RunResults.of(experiment, self.trial, self.evaluation, self.details, self.curve)
 
 
 def of_documents(details: Details) -> Details:

@@ -78,7 +78,7 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     filtering = scores.bits_per_token.filtering
     total, units = variance.sum().item(), log(2) * scores.tokens.sum().item()
     assert filtering.monte_carlo == pytest.approx((total / 2) ** 0.5 / units, rel=1e-3)
-    assert filtering.looseness == pytest.approx(total / 2 / units, rel=1e-3)
+    assert filtering.half_variance == pytest.approx(total / 2 / units, rel=1e-3)
     torch.testing.assert_close(scores.use, scores.filtering - scores.ce)
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 
@@ -154,5 +154,5 @@ def test_one_z_a_sequence_of_few_bits_is_summed_over_and_of_more_sampled(shards)
             changed = model(3, latent=LatentDesign(per="sequence"))
             settings = Evaluation(tokens=200, particles=2, iwae_samples=2)
             figures[most] = score(changed, shards, TEXT, settings, CPU).bits_per_token.filtering
-    assert figures[8].monte_carlo == figures[8].looseness == 0 < figures[2].monte_carlo
+    assert figures[8].monte_carlo == figures[8].half_variance == 0 < figures[2].monte_carlo
     assert figures[8].mean < figures[2].mean

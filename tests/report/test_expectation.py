@@ -64,7 +64,7 @@ def outcome(folder: Path, expectation: dict[str, Any]) -> Outcome:
 
 
 @pytest.mark.parametrize("bound", ["lower", "higher"])
-@pytest.mark.parametrize("loose", [{"looseness": 0.3}, {"prior": -0.3}])
+@pytest.mark.parametrize("loose", [{"half_variance": 0.3}, {"prior": -0.3}])
 def test_a_higher_bound_that_is_not_tight_decides_nothing(
     tmp_path: Path, bound: str, loose: dict[str, float]
 ) -> None:
@@ -90,7 +90,7 @@ def test_where_designs_are_compared_either_bound_may_be_loose(
     tmp_path: Path, arm: float, loose: dict[str, float], verdict: str, decided: bool
 ) -> None:
     runs = {"free": run(kappa=1.0), "linear": run(kappa=1.0, latent={"map": "linear"})}
-    others = {f"{name}_s{i}": {"looseness": by} for name, by in loose.items() for i in (0, 1)}
+    others = {f"{name}_s{i}": {"half_variance": by} for name, by in loose.items() for i in (0, 1)}
     bounds = {"free": [0.699, 0.701], "linear": [arm - 0.001, arm + 0.001]}
     seeded(tmp_path, runs, bounds, others=others)
     expectation = expect("linear", verdict.replace(" ", "_"))

@@ -132,9 +132,11 @@ COLLAPSE = {
 }
 
 
-def against_kappa(folder: Path, case: str, looseness: float = 0.0) -> str:
+def against_kappa(folder: Path, case: str, half_variance: float = 0.0) -> str:
     bounds, ces = COLLAPSE[case]
-    others = {f"free_{k}_s0": {"ce": ce, "looseness": looseness} for k, ce in enumerate(ces)}
+    others = {
+        f"free_{k}_s0": {"ce": ce, "half_variance": half_variance} for k, ce in enumerate(ces)
+    }
     each = {f"free_{k}": [bound] for k, bound in enumerate(bounds)}
     analysis = seeded(folder, KAPPAS, {"base": [0.5], **each}, others=others)
     (sentence,) = [s for s in findings(analysis)["target"] if s.startswith("From κ")]
@@ -151,9 +153,9 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None
     assert "from κ = 2 on" in ignored and ignored.endswith("not shown, as z is ignored at κ = 3.")
     fine = against_kappa(tmp_path / "c", "bound fine")
     assert "at no κ is an arm shown to be worse than base" in fine and fine.endswith("not shown.")
-    loose = against_kappa(tmp_path / "e", "shown", looseness=0.15)
+    loose = against_kappa(tmp_path / "e", "shown", half_variance=0.15)
     assert "from κ = 3 on" in loose, "at κ = 2 the bound is 0.1 above, and that loose"
-    loose = against_kappa(tmp_path / "f", "shown", looseness=0.25)
+    loose = against_kappa(tmp_path / "f", "shown", half_variance=0.25)
     assert "at no κ is an arm shown to be worse than base" in loose
     between = against_kappa(tmp_path / "d", "in between")
     assert "at κ = 1 the arms are worse than base" in between
@@ -202,7 +204,7 @@ def test_a_z_that_the_decoder_ignores_is_named(
         assert sentence.endswith(f"free ({use} ± 0.0100 of a KL of 0.2222).")
 
 
-@pytest.mark.parametrize("figure", ["monte_carlo", "looseness"])
+@pytest.mark.parametrize("figure", ["monte_carlo", "half_variance"])
 def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(
     tmp_path: Path, figure: str
 ) -> None:
@@ -211,7 +213,7 @@ def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(
     path = folder / "results/tiny/free/evaluation.json"
     path.write_text(path.read_text().replace(f'"{figure}": 0.0005', f'"{figure}": 0.0011'))
     (sentence,) = [s for s in findings(analysis_of(folder))["target"] if "not tight" in s]
-    about = "0.0011" if figure == "looseness" else "0.0005"
+    about = "0.0011" if figure == "half_variance" else "0.0005"
     assert f"free (about {about}, error over documents 0.0100)" in sentence
 
 

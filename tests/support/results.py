@@ -79,7 +79,12 @@ def run(data: str = "target", kappa: float | None = None, **changes: Any) -> dic
 
 
 def figures(
-    bound: float, se: float, free: bool, ce: float = CE, prior: float = 3.0, looseness: float = 0.0
+    bound: float,
+    se: float,
+    free: bool,
+    ce: float = CE,
+    prior: float = 3.0,
+    half_variance: float = 0.0,
 ) -> dict[str, dict[str, float]]:
     """What evaluation measures, in any unit, with figures that are told apart when printed; the
     prior-sample bound is by ``prior`` above the filtering bound.
@@ -91,7 +96,8 @@ def figures(
         "filtering": bound, "use": bound - ce, "waste": ce + 0.2222 - bound,
     }  # fmt: skip
     entries = {key: {"mean": mean, "se": se} for key, mean in means.items()}
-    entries["filtering"] |= {"monte_carlo": se / 20, "looseness": looseness or se / 20}
+    entries["filtering"]["monte_carlo"] = se / 20
+    entries["filtering"]["half_variance"] = half_variance or se / 20
     return entries
 
 

@@ -30,8 +30,8 @@ WRONG = [
     Wrong(
         "a bound that another of the same model lies below, called tight",
         "report/arms.py",
-        "return max(figures.filtering.looseness or 0.0, below)",
-        "return figures.filtering.looseness or 0.0",
+        "return max(figures.filtering.half_variance or 0.0, below)",
+        "return figures.filtering.half_variance or 0.0",
         "report/test_expectation.py::test_a_higher_bound_that_is_not_tight_decides_nothing",
         "pipelines",
     ),

@@ -48,7 +48,7 @@ class DataBounds:
     def half_variance(self) -> float:
         """Of a filter's log estimate, the largest of the arms."""
         bounds = [arm.figures(self.units[0]).filtering for arm in self.arms]
-        return max((b.looseness or 0.0 for b in bounds if b), default=0.0)
+        return max((b.half_variance or 0.0 for b in bounds if b), default=0.0)
 
     @property
     def units(self) -> list[str]:

@@ -48,7 +48,7 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysi
 
 
 def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path: Path) -> None:
-    free = {name: {"looseness": 0.2} for name in ("free_s0", "free_s1")}
+    free = {name: {"half_variance": 0.2} for name in ("free_s0", "free_s1")}
     made = section(seeded(tmp_path, ARMS, BOUNDS, others=free))
     (linear,) = [row for row in made.table if row[0] == "linear"]
     assert linear[HEAD.index("− its model's design")] == "−0.1000, lower, but a bound is not tight"
