@@ -10,7 +10,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 def each_seed(arms: DictConfig, seeds: ListConfig) -> DictConfig:
     """Runs <arm>_s<seed>, each starting from that of its own seed if it starts from an arm; raises
-    ValueError starting with the dotted key that is wrong.
+    ValueError starting with the dotted key that is wrong. They are read-only: Hydra would apply an
+    override of a run to a copy, and say nothing.
     """
     if not seeds:
         raise ValueError("seeds: empty; arms need at least one seed")
@@ -30,9 +31,8 @@ def each_seed(arms: DictConfig, seeds: ListConfig) -> DictConfig:
             arm["init_from"] = {**start, "run": f"{start['run']}_s{seed}"}
         return arm
 
-    return OmegaConf.create(
-        {f"{name}_s{seed}": run(arm, seed) for name, arm in plain.items() for seed in seeds}
-    )
+    runs = {f"{name}_s{seed}": run(arm, seed) for name, arm in plain.items() for seed in seeds}
+    return OmegaConf.create(runs, flags={"readonly": True})
 
 
 OmegaConf.register_new_resolver("each_seed", each_seed, replace=True)

@@ -17,7 +17,7 @@ def text_runs(runs: Any, data: Any, suite: Any) -> DictConfig:
             entry = data.get(run.get("data")) if isinstance(run, DictConfig) else None
             if isinstance(entry, DictConfig) and entry.get("source") == "text":
                 chosen[str(name)] = run.data
-    return OmegaConf.create(chosen)
+    return OmegaConf.create(chosen, flags={"readonly": True})
 
 
 OmegaConf.register_new_resolver("text_runs", text_runs, replace=True)

@@ -11,7 +11,7 @@ from pipelines.config.derived import trainings
 
 def trainings_of(runs: Any, experiment: Any) -> DictConfig:
     plain: Any = OmegaConf.to_container(runs) if isinstance(runs, DictConfig) else {}
-    return OmegaConf.create(trainings(plain, experiment))
+    return OmegaConf.create(trainings(plain, experiment), flags={"readonly": True})
 
 
 OmegaConf.register_new_resolver("trainings_of", trainings_of, replace=True)

@@ -17,7 +17,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException, ReadonlyConfigError
 
 from pipelines import cli
 from pipelines.common.atomic_files import replace_file
@@ -28,6 +28,7 @@ from pipelines.config.load import PARAMS, parse
 
 CONF = Path("conf")
 OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^=']+)")
+COMPUTED = "is computed from other settings, such as arms and seeds; override those"
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
 
@@ -84,8 +85,10 @@ def no_choice(overrides: Sequence[str]) -> str | None:
 def one_line(error: Exception) -> str:
     """The error's message; one of a type or of a resolver (hydra_plugins/) starts with its key."""
     cause = error.__cause__
+    override = OVERRIDE.match(str(error))
+    if override and isinstance(cause, ReadonlyConfigError):
+        return f"{override[1]}: {override[1].split('.')[0]} {COMPUTED}"
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
-        override = OVERRIDE.match(str(error))
         if not override or override[1].split(".")[0] == re.split(r"[.\[]", cause.full_key)[0]:
             return keyed(cause)
         if cause.object_type:  # of an entry of a list, whose number OmegaConf does not say

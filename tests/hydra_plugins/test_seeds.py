@@ -53,6 +53,27 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "runs.free_k1_s0.kappa_bits=0.25",
+        "runs.free_k1_s0={kappa_bits: 0.25}",
+        "++runs.free_k1_s0.kappa_bits=0.25",
+        "~runs.free_k1_s0",
+        "+runs.extra={data: stdlib, model: text_small, kappa_bits: 1, tokens: 9999}",
+        "trainings.free_k1_s0.run=baseline_s0",
+        "suite_runs.free_k1_s0=other",
+    ],
+)
+def test_an_override_of_what_is_made_of_arms_and_seeds_is_refused(override):
+    """It would be lost: Hydra would change a copy."""
+    key = override.lstrip("+~").partition("=")[0]
+    with pytest.raises(UserError) as caught:
+        experiment(override)
+    assert str(caught.value).startswith(f"conf/: {key}")
+    assert "computed from other settings, such as arms and seeds" in str(caught.value)
+
+
 @pytest.mark.parametrize(("override", "words"), MISTAKES, ids=[m[0] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_the_key_as_written(override, words):
     with pytest.raises(UserError) as caught:
