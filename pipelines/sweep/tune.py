@@ -247,7 +247,7 @@ def main(overrides: Sequence[str]) -> None:
     chosen = [a for a in overrides if a.startswith("sweep=")]
     if len(chosen) != 1:
         raise UserError(
-            "usage: python -m pipelines.sweep sweep=<name> [key=value …]; there is "
+            "usage: python -m pipelines.sweep sweep=<name> [key=value …]; there are "
             f"{', '.join(known_sweeps())} (conf/sweep/)"
         )
     others = [a for a in overrides if a not in chosen]
