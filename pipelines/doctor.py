@@ -180,27 +180,27 @@ def hub() -> Finding:
 def run(*command: str) -> str | None:
     """What a program prints; None if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=10)
+        process = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def answers(host: str, port: int) -> bool:
     """Whether something listens there; a name that no one resolves may take longer to fail."""
-    found = []
+    connections = []
 
     def ask() -> None:
         try:
             socket.create_connection((host, port), PATIENCE).close()
-            found.append(True)
+            connections.append(True)
         except OSError:
             pass
 
     asking = Thread(target=ask, daemon=True)
     asking.start()
     asking.join(PATIENCE)
-    return bool(found)
+    return bool(connections)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

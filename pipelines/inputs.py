@@ -42,8 +42,8 @@ def part_files(key: str, part: dict[str, Any]) -> Iterable[Entry] | None:
         case "files":
             return Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
         case "distributions":
-            given = {name: part.get(name) or [] for name in ("leave_out", "exclude")}
-            return Pinned(key, part["pins"], pattern=part["pattern"], **given).entries()
+            filters = {name: part.get(name) or [] for name in ("leave_out", "exclude")}
+            return Pinned(key, part["pins"], pattern=part["pattern"], **filters).entries()
         case "hub":
             return local_files(part["dataset"], part.get("data_files") or [])
     return None
@@ -53,10 +53,10 @@ def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
     """Number, size and fingerprint of the files of one part."""
     if (entries := part_files(key, part)) is None:
         return None
-    found = by_content_if_small(entries)
-    if not found.count:
+    content = by_content_if_small(entries)
+    if not content.count:
         raise UserError(f"{key}: no file is there")
-    return {"files": found.count, "bytes": found.size, "fingerprint": found.hex()}
+    return {"files": content.count, "bytes": content.size, "fingerprint": content.hex()}
 
 
 def text_input(key: str, data: dict[str, Any]) -> Any:
@@ -137,11 +137,11 @@ def note_suite(tasks: Any, sampled: Any = ()) -> None:
             check_key(name, named[name], keys[name])
         for name in drawn:
             check_generates(name, named[name])
-    found = {"known": sorted(pairs), "fetched": fetched({*named.values()})}
-    if found != before:
+    inputs = {"known": sorted(pairs), "fetched": fetched({*named.values()})}
+    if inputs != before:
         INPUTS.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:
-            file.write(dumps(found, indent=1).encode() + b"\n")
+            file.write(dumps(inputs, indent=1).encode() + b"\n")
 
 
 def sampled_of(suite: Any) -> list[Any]:

@@ -65,10 +65,10 @@ def main(folder: str, command: Sequence[str]) -> None:
     with alone(target):
         try:
             bring(Path.cwd(), target)
-            done = subprocess.run(words, cwd=target)
+            process = subprocess.run(words, cwd=target)
         except FileNotFoundError as error:
             raise UserError(f"{error.filename}: no such command on this node") from None
-    raise SystemExit(done.returncode)
+    raise SystemExit(process.returncode)
 
 
 if __name__ == "__main__":

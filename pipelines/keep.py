@@ -153,8 +153,8 @@ def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]
     for name in names:
         if name not in sections:
             raise UserError(f"--section: {name!r} is not one of {', '.join(sections)}")
-    stated = re.findall(STATED, text, re.DOTALL)
-    chosen = "\n\n".join((*map(str.rstrip, stated), *(sections[name] for name in names)))
+    statements = re.findall(STATED, text, re.DOTALL)
+    chosen = "\n\n".join((*map(str.rstrip, statements), *(sections[name] for name in names)))
     pictures = [report / path for path in re.findall(r"\]\((figures/\w+\.png)\)", chosen)]
     return chosen.replace("](figures/", "]("), pictures
 

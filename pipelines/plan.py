@@ -214,10 +214,10 @@ def weak_scaling(
         needed = worker_memory(compute, config, vocabulary, here.micro_batch, gpus).total
         sent = traffic(config, vocabulary, gpus, sharded, compute.accumulate)
         seconds = tokens / here.tokens_per_second
-        taken = step(seconds, sent, gpus, joined, sharded, compute.accumulate)
+        duration = step(seconds, sent, gpus, joined, sharded, compute.accumulate)
         fits = needed <= options.memory * GIB
-        speed = gpus * tokens / taken.total
-        rows.append(Scaled(gpus, gpus * sequences, needed, fits, sent.bytes, taken, speed))
+        speed = gpus * tokens / duration.total
+        rows.append(Scaled(gpus, gpus * sequences, needed, fits, sent.bytes, duration, speed))
     return rows
 
 

@@ -53,11 +53,11 @@ def download(package: Package, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     command += ["--require-hashes", "-r", str(wanted), "-d", str(folder)]
     unconstrained = {k: v for k, v in os.environ.items() if k != "PIP_CONSTRAINT"}
-    done = subprocess.run(command, env=unconstrained, capture_output=True, encoding="utf-8")
+    pip = subprocess.run(command, env=unconstrained, capture_output=True, encoding="utf-8")
     wheels = [*folder.glob("*.whl")]
-    if done.returncode or not wheels:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        reason = lines[0] if lines else done.stderr.strip()[-200:]
+    if pip.returncode or not wheels:
+        lines = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
+        reason = lines[0] if lines else pip.stderr.strip()[-200:]
         raise UserError(f"pip cannot download {package.requirement}: {reason}")
     return wheels[0]
 

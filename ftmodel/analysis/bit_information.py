@@ -91,9 +91,9 @@ def information(counts: Tensor) -> Tensor:
     n, ones = counts[..., :1], counts[..., 1:]
     total = n.sum(-2).clamp(min=1)
     mean = (ones.sum(-2) / total).clamp(0, 1)
-    given = (ones / n.clamp(min=1)).clamp(0, 1)
-    left = (n * entropy(given, 1 - given)).sum(-2) / total
-    return (entropy(mean, 1 - mean) - left).clamp(min=0)
+    conditional = (ones / n.clamp(min=1)).clamp(0, 1)
+    remaining = (n * entropy(conditional, 1 - conditional)).sum(-2) / total
+    return (entropy(mean, 1 - mean) - remaining).clamp(min=0)
 
 
 def z_of_others(document: Tensor, generator: Generator) -> Tensor:

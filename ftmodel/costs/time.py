@@ -98,6 +98,6 @@ def fit_rates(works: Sequence[Work], seconds: Sequence[float]) -> Rates:
     parts = torch.tensor([[w.products, w.elementwise] for w in works], dtype=torch.float64)
     relative = parts / torch.tensor(seconds, dtype=torch.float64)[:, None]
     scale = relative.max(0).values
-    found = torch.linalg.lstsq(relative / scale, torch.ones(len(works), 1, dtype=torch.float64))
-    products, elementwise = (scale / found.solution[:, 0]).tolist()
+    fit = torch.linalg.lstsq(relative / scale, torch.ones(len(works), 1, dtype=torch.float64))
+    products, elementwise = (scale / fit.solution[:, 0]).tolist()
     return Rates(products, elementwise)

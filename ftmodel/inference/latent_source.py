@@ -115,7 +115,7 @@ class Noise(LatentSource):
         self, shape: Shape, generator: Generator | Sequence[Generator], padding: Tensor | None
     ) -> Tensor:
         rows, length, bits = shape
-        given = tuple(self.values.shape)
-        if len(given) != 3 or given[::2] != (rows, bits) or given[1] < length - 1:
-            raise ValueError(f"noise must be ({rows}, {length}, {bits}), not {given}")
+        size = tuple(self.values.shape)
+        if len(size) != 3 or size[::2] != (rows, bits) or size[1] < length - 1:
+            raise ValueError(f"noise must be ({rows}, {length}, {bits}), not {size}")
         return self.values

@@ -96,8 +96,8 @@ def settled_noise(
     for c, uniform in enumerate(candidate_noise(own)):
         bits = uniform < (q if c % 2 else p)
         candidates.append(pinned_noise(pack_bits(bits), bits.shape[-1]))
-        given = noise.index_put((rows, last), candidates[-1])
-        hidden = model.upper(x, model.latent.sample(o, given)[0], positions)
+        candidate = noise.index_put((rows, last), candidates[-1])
+        hidden = model.upper(x, model.latent.sample(o, candidate)[0], positions)
         nll = token_nll(model, hidden[:, first:-1], prompt[:, first + 1 :]).double()
         mixture = (1 + log_density_ratio(bits, q, p).exp()).log()  # (p + q) / p
         log_weights.append(-mixture - (nll * inside[:, first:]).sum(1))

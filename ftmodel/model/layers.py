@@ -29,8 +29,8 @@ def rope_rates(config: ModelConfig, device: torch.device) -> Tensor:
         return rates
     turns = config.rope_old_context * rates / (2 * pi)
     low, high = config.rope_low_freq, config.rope_high_freq
-    kept = ((turns - low) / (high - low)).clamp(0, 1)
-    return rates * (kept + (1 - kept) / config.rope_factor)
+    high_share = ((turns - low) / (high - low)).clamp(0, 1)
+    return rates * (high_share + (1 - high_share) / config.rope_factor)
 
 
 def rope_table(config: ModelConfig, start: int, length: int, device: torch.device) -> Tensor:

@@ -173,8 +173,8 @@ class FreeTransformer(nn.Module):
         if self.latent is None:
             assert noise is None and codes is None and prior_noise is None, "a baseline has no z"
             return Output(self.upper(x, None, positions, cache))
-        given = [z is not None for z in (noise, codes, prior_noise)]
-        assert sum(given) == 1, "z comes from one of the encoder, the prior, and given codes"
+        sources = [z is not None for z in (noise, codes, prior_noise)]
+        assert sum(sources) == 1, "z comes from one of the encoder, the prior, and given codes"
         assert noise is None or not start, "the encoder reads a sequence from its first token"
         if padding is not None:  # the first token after it has none before
             index = torch.arange(start, start + length, device=x.device)

@@ -52,12 +52,12 @@ def held_out(shards: Shards, context: int, tokens: int | None) -> Iterator[Chunk
         return
     lengths = np.fromiter((len(chunk) for chunk in all_chunks()), np.int64)
     total = n = len(lengths)
-    taken = np.arange(total)
-    while n > 1 and (size := int(lengths[taken].sum())) > tokens:
+    indices = np.arange(total)
+    while n > 1 and (size := int(lengths[indices].sum())) > tokens:
         n = max(1, n * tokens // size)
-        taken = np.arange(n) * total // n
-    taken_set = set(taken.tolist())
-    yield from (chunk for i, chunk in enumerate(all_chunks()) if i in taken_set)
+        indices = np.arange(n) * total // n
+    chosen = set(indices.tolist())
+    yield from (chunk for i, chunk in enumerate(all_chunks()) if i in chosen)
 
 
 @dataclass

@@ -61,10 +61,10 @@ def items(names: Any, incomplete: str) -> list[CompletionItem]:
 def under(group: str) -> dict[Any, Any]:
     """What params.yaml has under a key, not validated; {} if nothing can be read there."""
     try:
-        found = yaml.load(Path("params.yaml").read_bytes(), LOADER)[group]
+        entries = yaml.load(Path("params.yaml").read_bytes(), LOADER)[group]
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return entries if isinstance(entries, dict) else {}
 
 
 def listed(module: str, attribute: str) -> Completer:

@@ -76,9 +76,9 @@ def check(experiment: Experiment) -> None:
 
 def check_arms(experiment: Experiment) -> None:
     """Arms and seeds that no run is made of would be ignored, without a word."""
-    made = {run.rpartition("_s")[0] for run in experiment.runs}
+    arms = {run.rpartition("_s")[0] for run in experiment.runs}
     for name in experiment.arms:
-        if name not in made:
+        if name not in arms:
             raise ValueError(
                 f"arms.{name}: not used by any run; add +runs.{name} instead, or have "
                 "runs: ${each_seed:${arms},${seeds}}"
@@ -110,10 +110,10 @@ def check_suite_runs(experiment: Experiment) -> None:
         if experiment.suite.tasks and isinstance(experiment.data[run.data], TextData)
     }
     for name in {**experiment.suite_runs, **scored}:
-        stated, right = experiment.suite_runs.get(name), scored.get(name)
-        if stated != right:
+        listed, right = experiment.suite_runs.get(name), scored.get(name)
+        if listed != right:
             raise ValueError(
-                f"suite_runs.{name}: {stated or 'left out'}, not {right or 'left out'}; "
+                f"suite_runs.{name}: {listed or 'left out'}, not {right or 'left out'}; "
                 "conf/config.yaml makes this list of the runs on text, with their data"
             )
 

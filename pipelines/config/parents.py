@@ -12,10 +12,10 @@ from pipelines.config.schema import Arm, Experiment
 
 def check_trainings(experiment: Experiment) -> None:
     """DVC makes a stage of each: a run that is missing would not be trained, without a word."""
-    stated = {name: asdict(training) for name, training in experiment.trainings.items()}
+    listed = {name: asdict(training) for name, training in experiment.trainings.items()}
     right = trainings({k: asdict(run) for k, run in experiment.runs.items()}, experiment.name)
-    for name in {**stated, **right}:
-        if stated.get(name) != right.get(name):
+    for name in {**listed, **right}:
+        if listed.get(name) != right.get(name):
             raise ValueError(
                 f"trainings.{name}: does not fit runs.{name}; conf/config.yaml makes this list"
             )

@@ -137,5 +137,5 @@ def main(name: str) -> None:
     if isinstance(data, ProcessData):
         make_process(name, data, target, partial(frozen.check, "its sequences are drawn again"))
     else:
-        kept = f"what is finished stays in {target}.partial"
-        make_text(name, data, target, partial(frozen.check, kept))
+        outcome = f"what is finished stays in {target}.partial"
+        make_text(name, data, target, partial(frozen.check, outcome))

@@ -124,11 +124,11 @@ def contexts(
     """Where the encoder is most certain that a bit is 1, or with ``sign`` −1 that it is 0."""
     tokenizer, o = shards.tokenizer(), encoded.o[:, bit]
     starts = np.cumsum([0, *map(len, chunks)])
-    shown = []
+    examples = []
     for position in most_certain(sign * o, encoded.document, CONTEXTS):
         number = int(encoded.chunk[position])
         tokens, t = chunks[number].tokens.tolist(), position - int(starts[number])
-        shown.append(
+        examples.append(
             BitContext(
                 before=tokenizer.decode(tokens[max(0, t - BEFORE) : t]),
                 token=tokenizer.decode(tokens[t : t + 1]),
@@ -136,4 +136,4 @@ def contexts(
                 probability=o[position].sigmoid().item(),
             )
         )
-    return shown
+    return examples

@@ -161,8 +161,8 @@ def measure_all(
         final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)
         evaluation.budgets = [*smaller_budgets(experiment, name, shards, device), final]
         evaluation.last_third = last_third(evaluation.budgets)
-    stated = preregistration.read(experiment.name, name)
-    details.training = Training(manifest.git_revision, manifest.device, stated)
+    statement = preregistration.read(experiment.name, name)
+    details.training = Training(manifest.git_revision, manifest.device, statement)
     details.manifest, details.settings = manifest, asdict(experiment.evaluation)
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())

@@ -62,8 +62,8 @@ def contrast(
     """One arm against another by a figure of every seed of each; ``documents`` and ``pool`` as in
     `difference`.
     """
-    found = difference(seeds, other_seeds, documents, pool)
-    return Comparison(**vars(found), arm=arm, other=other, unit=unit)
+    test = difference(seeds, other_seeds, documents, pool)
+    return Comparison(**vars(test), arm=arm, other=other, unit=unit)
 
 
 def over_documents(arm: Arm, other: Arm, unit: str) -> DocumentError:

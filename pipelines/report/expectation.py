@@ -4,6 +4,7 @@ whether it was written before the runs. The wording is in templates/expectation.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pipelines.artifacts.preregistration import Preregistration
@@ -81,18 +82,19 @@ def changes(
 def expectation_changes(analysis: Analysis) -> list[Change]:
     """Of those that stand now, by the runs of their two arms; then of those that were withdrawn."""
     arms = {arm.name: arm for arm in analysis.arms}
-    found: list[Change] = []
+    changed: list[Change] = []
     for expectation in analysis.expectation:
         runs = [*arms[expectation.arm].runs, *arms[expectation.than].runs]
-        found += changes(str(expectation), runs, lambda stated, e=expectation: recorded(stated, e))  # type: ignore[misc]
+        was = partial(recorded, expectation=expectation)
+        changed += changes(str(expectation), runs, was)
     standing = {pair(expectation) for expectation in analysis.expectation}
     withdrawn: dict[str, list[str]] = {}
     for run in analysis.runs:
-        stated = run.details.training.preregistration or Preregistration()
-        for expectation in stated.expectation:
+        record = run.details.training.preregistration or Preregistration()
+        for expectation in record.expectation:
             if pair(expectation) not in standing:
                 withdrawn.setdefault(str(expectation), []).append(run.name)
-    return found + [Change("", then, names) for then, names in withdrawn.items()]
+    return changed + [Change("", then, names) for then, names in withdrawn.items()]
 
 
 def recorded(stated: Preregistration, expectation: Expectation) -> str:

@@ -76,8 +76,7 @@ class Ladder:
 
 def ladders(analysis: Analysis) -> list[Ladder]:
     """Of each data set with three sizes or more at constant tokens per parameter."""
-    made = (ladder(data, analysis) for data in analysis.by_data)
-    return [each for each in made if each]
+    return [each for data in analysis.by_data if (each := ladder(data, analysis))]
 
 
 def ladder(data: str, analysis: Analysis) -> Ladder | None:
@@ -87,9 +86,9 @@ def ladder(data: str, analysis: Analysis) -> Ladder | None:
     sizes = {each.parameters for each in rungs}
     if not len(sizes) == len(rungs) >= MIN_POINTS:
         return None
-    spent = [each.tokens_per_parameter for each in rungs]
+    ratios = [each.tokens_per_parameter for each in rungs]
     whole = Ladder(data, rungs)
-    return whole if max(spent) <= ALIKE * min(spent) and whole.kappas else None
+    return whole if max(ratios) <= ALIKE * min(ratios) and whole.kappas else None
 
 
 def rung(family: list[Arm]) -> Rung | None:

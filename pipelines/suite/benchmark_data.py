@@ -151,14 +151,14 @@ def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, 
 
 def origins(configs: Iterable[Any]) -> list[dict[str, Any]]:
     """Of the datasets in data/benchmarks/ that tasks of these configurations read, each once."""
-    found = {}
+    by_folder = {}
     for config in configs:
         dataset, name, kwargs = source(config)
         if dataset and not is_local(dataset):
             folder = folder_of(dataset, name, kwargs)
             if (folder / ORIGIN).exists():
-                found[folder] = origin(dataset, name, kwargs)
-    return [found[folder] for folder in sorted(found)]
+                by_folder[folder] = origin(dataset, name, kwargs)
+    return [by_folder[folder] for folder in sorted(by_folder)]
 
 
 def sources(origins: Iterable[dict[str, Any]]) -> list[str]:

@@ -141,11 +141,11 @@ def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool]
 
 def distinct(answers: Sequence[Any], equal: Callable[[Any, Any], bool]) -> int:
     """How many of ``answers`` are different from all before them."""
-    kept: list[Any] = []
+    different: list[Any] = []
     for answer in dict.fromkeys(answers):
-        if not any(equal(answer, other) for other in kept):
-            kept.append(answer)
-    return len(kept)
+        if not any(equal(answer, other) for other in different):
+            different.append(answer)
+    return len(different)
 
 
 def program_text(text: str) -> str:
@@ -156,5 +156,5 @@ def program_text(text: str) -> str:
 
 def mean(values: list[float]) -> TaskScore:
     """Over documents."""
-    found = mean_and_error(torch.tensor(values, dtype=torch.float64))
-    return TaskScore(found["mean"], found["se"] if len(values) > 1 else None)
+    estimate = mean_and_error(torch.tensor(values, dtype=torch.float64))
+    return TaskScore(estimate["mean"], estimate["se"] if len(values) > 1 else None)

@@ -98,11 +98,11 @@ def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
     ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
     try:
         with quiet(logging.ERROR):  # it warns of settings that its own tasks leave out
-            built = TaskFactory().build(
+            objects = TaskFactory().build(
                 entry, overrides={"class": kind} if ours else None, registry=dict(entries)
             )
             manager = TaskManager(include_defaults=False)
-            return dict(manager.load(built if isinstance(built, list) else [built]))
+            return dict(manager.load(objects if isinstance(objects, list) else [objects]))
     except benchmark_data.NotHere as error:
         raise Skipped(
             f"its data are not in {benchmark_data.FOLDER} ({error}); "

@@ -24,8 +24,8 @@ def open_parent(plan: Plan) -> Tracking:
         uri, plan.experiment, "sweep", spec_hash="", started=now()
     )  # fmt: skip
     tags = {KEY: record.key, "sweep": plan.name, "mlflow.source.git.commit": git_revision()}
-    made = f"python -m pipelines.sweep {' '.join(sys.argv[1:])}"
-    note = f"Sweep `{plan.name}`, made by `{made}`.\n\n{COMPARED}"
+    command = f"python -m pipelines.sweep {' '.join(sys.argv[1:])}"
+    note = f"Sweep `{plan.name}`, made by `{command}`.\n\n{COMPARED}"
     record.tags = {**record.tags, **tags, **source_tags(note)}
     record.experiment_note = note
     record.status, record.ended = "RUNNING", None

@@ -86,9 +86,9 @@ class Folder:
         """Make room for a new result; a finished one is kept, to be valid again with its hash."""
         result = read_result(self.result)
         if result and result.status == DONE:
-            kept = self.aside(result.hash)
-            self.result.rename(kept)
-            print(f"{result.trial}: of other code or settings; its result is kept in {kept}")
+            path = self.aside(result.hash)
+            self.result.rename(path)
+            print(f"{result.trial}: of other code or settings; its result is kept in {path}")
         else:
             self.result.unlink(missing_ok=True)
 

@@ -113,9 +113,9 @@ def run_trial(
                     on_a_worker(experiment, partial(measure, experiment, name))
                 else:
                     measure(experiment, name)
-            done = read_run(experiment, name)
-            documents = of_documents(done.details)
-            result = Result(name, hash, DONE, "", "", done.evaluation, documents, done.curve)
+            run = read_run(experiment, name)
+            documents = of_documents(run.details)
+            result = Result(name, hash, DONE, "", "", run.evaluation, documents, run.curve)
         except Exception as error:
             traceback.print_exc()
             line = " ".join(f"{error}".split()) or type(error).__name__

@@ -51,8 +51,8 @@ logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERRO
 def make_tokens(plan: Plan) -> None:
     """Let DVC bring the data of all trials up to date."""
     stages = [f"tokenize@{name}" for name in plan.data]
-    done = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *stages])
-    if done.returncode:
+    dvc = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *stages])
+    if dvc.returncode:
         raise UserError(f"dvc repro {' '.join(stages)} failed; what it says is above")
 
 

@@ -68,10 +68,10 @@ class RunLog:
             self.record.metrics += [(f"system/{key}", v, at, step) for key, v in figures.items()]
 
     def log_artifact(self, path: Path) -> None:
-        kept = self.record.folder / path.name
-        if path.name in self.record.artifacts and kept.read_bytes() == path.read_bytes():
+        copy = self.record.folder / path.name
+        if path.name in self.record.artifacts and copy.read_bytes() == path.read_bytes():
             return
-        shutil.copy(path, kept)
+        shutil.copy(path, copy)
         self.record.artifacts.append(path.name)
         self.commit()
 

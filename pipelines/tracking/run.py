@@ -149,7 +149,7 @@ def params_of(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
 def main() -> None:
     store = Store(store_uri())
     try:
-        done = send_waiting(store)
+        runs = send_waiting(store)
     except AWAY as error:
         raise UserError(f"MLflow at {store.uri} does not answer: {error}") from None
-    print(f"{len(done)} runs brought up to date at {store.uri}")
+    print(f"{len(runs)} runs brought up to date at {store.uri}")

@@ -110,8 +110,8 @@ WRONG = [
     Wrong(
         "a cap that takes the first chunks",
         "artifacts/packing.py",
-        "taken = np.arange(n) * total // n",
-        "taken = np.arange(n)",
+        "indices = np.arange(n) * total // n",
+        "indices = np.arange(n)",
         "artifacts/test_packing.py::test_a_cap_takes_evenly_spaced_chunks_and_holds",
         "pipelines",
     ),

@@ -41,8 +41,8 @@ WRONG = [
     Wrong(
         "fast rotations slowed down, slow ones kept",
         "model/layers.py",
-        "rates * (kept + (1 - kept) / config.rope_factor)",
-        "rates * ((1 - kept) + kept / config.rope_factor)",
+        "rates * (high_share + (1 - high_share) / config.rope_factor)",
+        "rates * ((1 - high_share) + high_share / config.rope_factor)",
         LLAMA + "test_llama_3_slows_down_rotations_as_transformers_does",
     ),
     Wrong(

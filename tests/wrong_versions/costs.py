@@ -59,10 +59,10 @@ WRONG = [
         "costs/time.py",
         "relative = parts / torch.tensor(seconds, dtype=torch.float64)[:, None]\n"
         "    scale = relative.max(0).values\n"
-        "    found = torch.linalg.lstsq(relative / scale, "
+        "    fit = torch.linalg.lstsq(relative / scale, "
         "torch.ones(len(works), 1, dtype=torch.float64))",
         "scale = parts.max(0).values\n"
-        "    found = torch.linalg.lstsq(parts / scale, "
+        "    fit = torch.linalg.lstsq(parts / scale, "
         "torch.tensor(seconds, dtype=torch.float64)[:, None])",
         f"{HERE}::test_rates_are_found_again_and_relative_errors_count",
     ),

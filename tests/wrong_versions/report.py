@@ -6,7 +6,7 @@ WRONG = [
     Wrong(
         "sizes of other tokens per parameter on one line",
         "report/ladder.py",
-        "if max(spent) <= ALIKE * min(spent) and whole.kappas else None",
+        "if max(ratios) <= ALIKE * min(ratios) and whole.kappas else None",
         "if whole.kappas else None",
         "report/sections/test_ladder.py::test_sizes_of_other_tokens_per_parameter_are_no_ladder",
         "pipelines",

@@ -198,8 +198,8 @@ WRONG = [
     Wrong(
         "numbers that the metric takes for one another counted as different",
         "suite/pass_at_k.py",
-        "if not any(equal(answer, other) for other in kept):",
-        "if answer not in kept:",
+        "if not any(equal(answer, other) for other in different):",
+        "if answer not in different:",
         "suite/test_pass_at_k.py::test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so",
         "pipelines",
     ),

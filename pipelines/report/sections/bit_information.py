@@ -110,8 +110,8 @@ def table(runs: list[RunResults]) -> list[list[str]]:
 
 
 def shown(bit: InformativeBit) -> Shown:
-    told = f"{cell(bit.read)} of the token read, {cell(bit.predicted)} of the one predicted"
-    return Shown(f"Bit {bit.bit}: KL {bit.kl}, information {told}", bit)
+    information = f"{cell(bit.read)} of the token read, {cell(bit.predicted)} of the one predicted"
+    return Shown(f"Bit {bit.bit}: KL {bit.kl}, information {information}", bit)
 
 
 def cell(excess: NetInformation | None) -> str:

@@ -26,16 +26,16 @@ AGAINST = {False: "the baseline", True: "the larger baseline"}
 
 
 def section(analysis: Analysis) -> Section | None:
-    made = ladders(analysis)
-    if not made:
+    by_data = ladders(analysis)
+    if not by_data:
         return None
-    rows = [row for ladder in made for row in rows_of(ladder)]
+    rows = [row for ladder in by_data for row in rows_of(ladder)]
     sentences = []
-    for ladder in made:
-        where = f" on {ladder.data}" if len(made) > 1 else ""
+    for ladder in by_data:
+        where = f" on {ladder.data}" if len(by_data) > 1 else ""
         sentences += [*reservations(ladder, where), *predictions(ladder, where)]
     alt = "Tax, use of z and recovery against parameters, the tax with a line drawn to 124 million"
-    figures = {f"ladder_{each.data}": (draw(each), f"{alt}, on {each.data}") for each in made}
+    figures = {f"ladder_{each.data}": (draw(each), f"{alt}, on {each.data}") for each in by_data}
     return Section("ladder", "Tax by model size", sentences, [HEAD, *rows], figures)
 
 

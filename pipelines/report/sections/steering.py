@@ -31,12 +31,12 @@ def section(analysis: Analysis) -> Section | None:
 def findings(tests: list[tuple[str, Steering]]) -> list[str]:
     """A sentence on each run whose z steers, by the p-values of all runs, and one on the others."""
     ps = adjusted([steering.p_value or 0 for _, steering in tests])
-    shown, others = [], []
+    sentences, others = [], []
     for (name, steering), p in zip(tests, ps, strict=True):
         assert steering.ratio and steering.p_value is not None
         share = 100 * (steering.ratio.mean - 1)
         if p < LEVEL and share > 0:
-            shown.append(
+            sentences.append(
                 f"{name}: continuations with different z lie {share:.1f} % further apart than with "
                 f"the same ({p_value(steering.p_value, p, len(ps))})."
             )
@@ -47,10 +47,10 @@ def findings(tests: list[tuple[str, Steering]]) -> list[str]:
         names = listed(name for _, name in others)
         sign = "≥" if len(others) > 1 else "="
         kind = "adjusted p" if len(ps) > 1 else "p"
-        shown.append(
+        sentences.append(
             f"z is not shown to steer what is generated: {names} ({kind} {sign} {least:.3g})."
         )
-    return shown
+    return sentences
 
 
 def cells(steering: Steering) -> list[str]:

@@ -220,9 +220,9 @@ def watch(process: subprocess.Popen[bytes], scratch: Path, limits: Limits) -> st
             while (left := deadline - monotonic()) > 0:
                 ready = [key.fd for key, _ in selector.select(min(left, POLL_SECONDS))]
                 if output in ready:
-                    got = len(os.read(output, CHUNK))
-                    printed += got
-                    if not got:
+                    size = len(os.read(output, CHUNK))
+                    printed += size
+                    if not size:
                         selector.unregister(output)
                 if printed > limits.output_bytes:
                     return "output"
