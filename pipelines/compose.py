@@ -28,7 +28,6 @@ from pipelines.config.load import PARAMS, parse
 
 CONF = Path("conf")
 OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^=']+)")
-COMPUTED = "computed from other settings, such as arms and seeds; override those"
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
 
@@ -87,7 +86,8 @@ def one_line(error: Exception) -> str:
     cause = error.__cause__
     override = OVERRIDE.match(str(error))
     if override and isinstance(cause, ReadonlyConfigError):
-        return f"{override[1]}: {COMPUTED}"
+        words = "computed from other settings, such as arms and seeds; override those"
+        return f"{override[1]}: {words}"
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         if not override or override[1].split(".")[0] == re.split(r"[.\[]", cause.full_key)[0]:
             return keyed(cause)

@@ -76,9 +76,9 @@ def check(experiment: Experiment) -> None:
 
 def check_arms(experiment: Experiment) -> None:
     """Arms and seeds that no run is made of would be ignored, without a word."""
-    arms = {run.rpartition("_s")[0] for run in experiment.runs}
+    arms_of_runs = {run.rpartition("_s")[0] for run in experiment.runs}
     for name in experiment.arms:
-        if name not in arms:
+        if name not in arms_of_runs:
             raise ValueError(
                 f"arms.{name}: not used by any run; add +runs.{name} instead, or have "
                 "runs: ${each_seed:${arms},${seeds}}"
