@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.analysis.permutation import PERMUTATIONS, Chance, permutation_test
+from ftmodel.analysis.permutation import Chance, permutation_test
 from ftmodel.model.objective import LN2
+
+PERMUTATIONS = 1000
 
 
 @dataclass

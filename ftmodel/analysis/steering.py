@@ -48,14 +48,17 @@ def steering_test(
     z does nothing, all R continuations of a prompt are exchangeable.
     """
     same = labels[:, None] == labels[None]
-    prompts, rows, _ = distances.shape
-    null = []
-    for _ in range(permutations):
-        order = torch.rand(prompts, rows, generator=generator).argsort(1)
-        index = torch.arange(prompts)[:, None, None], order[:, :, None], order[:, None]
-        permuted = distances[index]
-        between, within = mean_distance(permuted, ~same), mean_distance(permuted, same)
-        null.append(between.sum() / within.sum())
+    rows = len(labels)
+    groups = torch.nn.functional.one_hot(labels).type_as(distances)  # (R, number of z)
+    within = distances.new_zeros(permutations)
+    for of_prompt in distances:
+        order = torch.rand(permutations, rows, generator=generator).argsort(1)
+        member = groups[order]
+        within += (of_prompt @ member * member).sum((1, 2))
+    # no continuation has a distance from itself
+    between = (distances.sum() - within) / (~same).sum()
     return SteeringTest(
-        mean_distance(distances, ~same), mean_distance(distances, same), torch.stack(null)
+        mean_distance(distances, ~same),
+        mean_distance(distances, same),
+        between / (within / (same.sum() - rows)),
     )

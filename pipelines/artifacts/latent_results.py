@@ -66,13 +66,13 @@ class Clusters:
 
 @dataclass(frozen=True)
 class PathStep:
-    """Reconstruction cross-entropy, bits per token, on the way from the z of a text to that of
-    another; no language-model loss.
+    """How reconstruction cross-entropy, bits per token, changes on the way from the z of a text to
+    that of another; no language-model loss.
     """
 
     share: float  # of the bits in which these differ that are the other's
-    start: Estimate  # of the text that the path begins at
-    end: Estimate  # of the other
+    start: Estimate  # of the text that the path begins at, less that with its own z
+    end: Estimate  # of the other, less that with the first text's z
     random: Estimate  # of the first, with as many bits changed that are chosen at random
 
 
@@ -81,7 +81,10 @@ class SequenceZ:
     """Of one z a sequence."""
 
     texts: int
+    own: Estimate  # cross-entropy of texts with their own z, bits per token
+    other: Estimate  # with that of the text that their path begins at
     path: list[PathStep]
     half: Estimate | None = None  # what half of the bits bring the other text, over what all do
     half_random: Estimate | None = None  # the same of as many bits changed at random
+    half_minus_random: Estimate | None = None
     clusters: Clusters | None = None  # None if no document has two texts

@@ -1,6 +1,5 @@
 """What one z a sequence tells of held-out text: clusters by document, and interpolation."""
 
-import torch
 from torch import Generator, Tensor
 
 from ftmodel.analysis.code_clusters import agreement, mean_over_pairs, with_permutations
@@ -33,12 +32,18 @@ def measure(context: Context) -> None:
     q = posterior(model, texts, rows)
     donor = another_document(documents, rng)
     ce = interpolated_ce(model, texts, q, donor, rows, rng)
+    of_end, length = documents[donor], texts.shape[1] - 1
+    own, other = (
+        Estimate.by_document(nats[0] / LN2, of, length)
+        for nats, of in ((ce.start, documents), (ce.end, of_end))
+    )
     context.evaluation.sequence_z = SequenceZ(
         texts=len(texts),
+        own=own,
+        other=other,
+        path=path(ce, documents, of_end, length),
         clusters=clusters(q, documents, rng),
-        half=half_bits_recovery(ce.end, ce.end, documents[donor]),
-        half_random=half_bits_recovery(ce.end_random, ce.end, documents[donor]),
-        path=path(ce, documents, donor, texts.shape[1] - 1),
+        **half_of_the_bits(ce, of_end),
     )
 
 
@@ -55,26 +60,40 @@ def clusters(q: Tensor, documents: Tensor, rng: Generator) -> Clusters | None:
     return Clusters(same, different, chance.null_95, chance.p_value)
 
 
-def path(ce: PathCE, documents: Tensor, donor: Tensor, length: int) -> list[PathStep]:
-    steps = []
-    for i, share in enumerate(SHARES):
-        start, random = (
-            Estimate.by_document(nats[i] / LN2, documents, length) for nats in (ce.start, ce.random)
+def path(ce: PathCE, documents: Tensor, of_end: Tensor, length: int) -> list[PathStep]:
+    def change(nats: Tensor, of: Tensor, step: int) -> Estimate:
+        return Estimate.by_document((nats[step] - nats[0]) / LN2, of, length)
+
+    return [
+        PathStep(
+            share=share,
+            start=change(ce.start, documents, step),
+            end=change(ce.end, of_end, step),
+            random=change(ce.random, documents, step),
         )
-        end = Estimate.by_document(ce.end[i] / LN2, documents[donor], length)
-        steps.append(PathStep(share=share, start=start, end=end, random=random))
-    return steps
+        for step, share in enumerate(SHARES)
+        if step
+    ]
 
 
-def half_bits_recovery(path: Tensor, end: Tensor, documents: Tensor) -> Estimate | None:
-    """What texts of ``documents`` (S,) gain on half of ``path`` over what they gain at the end of
-    ``end``, which leads to their z: nats (F, S). None unless the latter is more than two standard
-    errors.
+def half_of_the_bits(ce: PathCE, documents: Tensor) -> dict[str, Estimate]:
+    """What texts of ``documents`` (S,) gain by half of the bits of their own z, and by as many that
+    are chosen at random, over what they gain by all. Nothing unless they gain more than two
+    standard errors.
     """
-    _, index, counts = documents.unique(return_inverse=True, return_counts=True)
-    half, whole = (
-        torch.zeros(len(counts), dtype=torch.float64).index_add_(0, index, end[0] - nats)
-        for nats in (path[len(SHARES) // 2], end[-1])
+    middle = len(SHARES) // 2
+    half, random, whole = (
+        by_document(ce.end[0] - nats, documents)
+        for nats in (ce.end[middle], ce.end_random[middle], ce.end[-1])
     )
     gain = Estimate.over_documents(whole)
-    return Estimate.over_documents(half, whole) if gain.mean > 2 * gain.se else None
+    if not gain.mean > 2 * gain.se:
+        return {}
+    gains = {"half": half, "half_random": random, "half_minus_random": half - random}
+    return {name: Estimate.over_documents(part, whole) for name, part in gains.items()}
+
+
+def by_document(values: Tensor, documents: Tensor) -> Tensor:
+    """Sums of values (S,) over the texts of each of D documents: (D,)."""
+    _, index, counts = documents.unique(return_inverse=True, return_counts=True)
+    return values.new_zeros(len(counts)).index_add(0, index, values)

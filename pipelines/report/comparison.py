@@ -41,6 +41,10 @@ class Comparison(Difference):
         return any(replace(self, mean=mean).verdict != self.verdict for mean in (least, most))
 
     @property
+    def qualified_verdict(self) -> str:
+        return self.verdict + (", but a bound is not tight" if self.may_be_loose else "")
+
+    @property
     def words(self) -> str:
         """What the difference is set against."""
         if isnan(self.threshold):

@@ -24,12 +24,16 @@ class Outcome:
     comparison: Comparison
 
     @property
-    def came_true(self) -> bool | None:
-        """None: not decided."""
-        verdict = self.comparison.verdict
-        if verdict == "not known" or self.comparison.may_be_loose:
-            return None
-        return verdict == self.expectation.bound.verdict
+    def verdict(self) -> str:
+        """Where no difference is measured, one may still be there, below the threshold: what
+        expects none is not contradicted, and what expects one is not shown.
+        """
+        measured, expected = self.comparison.verdict, self.expectation.bound.verdict
+        if measured == "not known" or self.comparison.may_be_loose:
+            return "not decided"
+        if measured == "no difference":
+            return "not contradicted" if expected == measured else "not shown"
+        return "came true" if expected == measured else "did not come true"
 
 
 @dataclass(frozen=True)
@@ -125,9 +129,8 @@ def in_words(stated: Statement, prose: Any) -> dict[str, Any]:
     """Its sentences, by the macros of templates/expectation.jinja."""
     expected = [
         {
-            "came_true": outcome.came_true,
             "expectation": str(outcome.expectation),
-            "verdict": prose.verdict(outcome).strip(),
+            "verdict": outcome.verdict.capitalize(),
             "finding": one_line(prose.finding(outcome.comparison, UNITS)),
         }
         for outcome in stated.outcomes

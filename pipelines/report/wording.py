@@ -64,7 +64,7 @@ def other_error(difference: Difference) -> str:
     if difference.is_pooled:
         return f"± {error:.4f} of these two alone"
     p = "p < 0.001" if difference.equality < 0.001 else f"p = {difference.equality:.3f}"
-    return f"± {error:.4f} pooled; spreads differ, {p}"
+    return f"± {error:.4f} pooled; equal spreads are doubted, {p}"
 
 
 def markdown(text: str) -> str:

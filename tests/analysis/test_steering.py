@@ -1,6 +1,6 @@
 """Distances between continuations, and whether z explains them."""
 
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 import torch
@@ -44,7 +44,29 @@ def test_z_that_decides_half_of_the_tokens(rng):
     assert result.between.tolist() == pytest.approx([1.0] * 6)
     assert result.ratio == pytest.approx(2)
     chance = permutation_test(torch.cat((torch.tensor([result.ratio]), result.null)))
-    assert chance.null_95 < 1.1 and chance.p_value == pytest.approx(1 / 1001)
+    assert chance.null_95 < 1.1 and chance.p_value == pytest.approx(1 / 10_001)
+
+
+def test_the_null_is_the_ratio_under_each_permutation_of_the_labels(rng):
+    """Of two prompts, permuted each for itself: by enumeration."""
+    apart = torch.rand(2, 4, 4, generator=rng).double()
+    apart = (apart + apart.mT) * (1 - torch.eye(4))
+    labels = torch.tensor([0, 0, 1, 1])
+    orders = torch.tensor(list(permutations(range(4))))
+    pairs = [d[orders[:, :, None], orders[:, None]] for d in apart]  # (24, 4, 4) each
+    same = labels[:, None] == labels
+    within, between = ([mean_distance(p, chosen) for p in pairs] for chosen in (same, ~same))
+    ratios = (between[0][:, None] + between[1]) / (within[0][:, None] + within[1])
+    expected = ratios.flatten().sort().values
+    null = steering_test(apart, labels, rng).null
+    for quantile in (0.1, 0.5, 0.9):
+        drawn = null.quantile(quantile).item()
+        assert (expected - drawn).abs().min() < 1e-12
+        share = (
+            (expected < drawn - 1e-12).double().mean(),
+            (expected < drawn + 1e-12).double().mean(),
+        )
+        assert share[0] - 0.02 < quantile < share[1] + 0.02
 
 
 def test_z_that_does_nothing_is_seldom_said_to_steer():

@@ -71,7 +71,7 @@ def test_a_higher_bound_that_is_not_tight_decides_nothing(
     runs = {"base": run(), "free": run(kappa=1.0)}
     write_experiment(tmp_path, runs, {"free": 0.7}, se=0.001, others={"free": loose})
     undecided = outcome(tmp_path, expect("free", bound))
-    assert undecided.comparison.verdict == "higher" and undecided.came_true is None
+    assert undecided.comparison.verdict == "higher" and undecided.verdict == "not decided"
     assert "but a bound is not tight" in (make_report(tmp_path) / "report.md").read_text()
 
 
@@ -96,7 +96,8 @@ def test_where_designs_are_compared_either_bound_may_be_loose(
     expectation = expect("linear", verdict.replace(" ", "_"))
     reached = outcome(tmp_path, expectation | {"than": "free"})
     assert reached.comparison.verdict == verdict
-    assert reached.came_true is (True if decided else None)
+    shown = "not contradicted" if verdict == "no difference" else "came true"
+    assert reached.verdict == (shown if decided else "not decided")
 
 
 @pytest.mark.parametrize("bound", ["lower", "higher", "no_difference"])
@@ -107,13 +108,17 @@ def test_an_expectation_comes_true_by_the_rule_for_differences(
     tmp_path: Path, arm: str, bound: str, measured: str
 ) -> None:
     experiment(tmp_path)
-    assert outcome(tmp_path, expect(arm, bound)).came_true is (bound == measured)
+    if measured == "no_difference":
+        verdict = "not contradicted" if bound == measured else "not shown"
+    else:
+        verdict = "came true" if bound == measured else "did not come true"
+    assert outcome(tmp_path, expect(arm, bound)).verdict == verdict
 
 
 @pytest.mark.parametrize("bound", ["lower", "higher", "no_difference"])
 def test_where_the_error_is_not_known_nothing_is_decided(tmp_path: Path, bound: str) -> None:
     experiment(tmp_path, se=nan)
-    assert outcome(tmp_path, expect("better", bound)).came_true is None
+    assert outcome(tmp_path, expect("better", bound)).verdict == "not decided"
     assert "Not decided: the difference is not known to count" in first_lines(tmp_path)
 
 
@@ -132,7 +137,7 @@ def test_any_two_arms_are_compared(tmp_path: Path, arm: str, than: str, bound: s
     """Neither of them need be a baseline, nor the second one."""
     experiment(tmp_path)
     found = outcome(tmp_path, expect(arm, bound, than))
-    assert found.came_true
+    assert found.verdict == "came true"
     sign = -1 if bound == "lower" else 1
     assert found.comparison.mean * sign == pytest.approx(0.2 if than == "worse" else 0.2 / 3)
 
@@ -176,6 +181,7 @@ def test_question_and_outcomes_come_first_on_all_pages(tmp_path: Path) -> None:
             "the bound is lower, −0.0667 ± 0.0000, seeds ± 0.0002 bits per byte",
             "Did not come true:",
             "the bound is higher, +0.1333",
+            "Not shown:",
             "no difference was measured, +0.0000",
         ):
             assert words in stated, (name, words)
@@ -206,9 +212,9 @@ RUNS = tuple(with_seeds(ARMS))
     ("then", "said"),
     [
         ({run: {"question": QUESTION, "expectation": [PLAIN]} for run in RUNS},
-         ["Written before the runs."]),
+         ["Written before these runs were trained."]),
         ({run: {"question": f" {QUESTION}\n", "expectation": [PLAIN]} for run in RUNS},
-         ["Written before the runs."]),  # another layout
+         ["Written before these runs were trained."]),  # another layout
         ({}, ["Whether this was written before the runs is not recorded."]),
         ({run: {"question": QUESTION, "expectation": [PLAIN]} for run in RUNS[1:]},
          ["Whether this was written before base_s0 was trained is not recorded."]),

@@ -55,6 +55,19 @@ def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path: Path) -> 
     assert linear[HEAD.index("− baseline")] == "−0.0500, lower"
 
 
+def test_the_table_of_bounds_says_the_same_of_a_bound_that_is_loose(tmp_path: Path) -> None:
+    free = {name: {"half_variance": 0.2} for name in ("free_s0", "free_s1")}
+    seeded(tmp_path, ARMS, BOUNDS, others=free)
+    lines = (make_report(tmp_path) / "report.md").read_text().splitlines()
+    heading = next(i for i, line in enumerate(lines) if "differences from the baselines" in line)
+    table = lines[heading : lines.index("", heading + 2)]
+    free_row, linear = (
+        next(line for line in table if line.startswith(f"| {name} ")) for name in ("free", "linear")
+    )
+    assert free_row.count("higher, but a bound is not tight (threshold") == 2
+    assert "not tight" not in linear
+
+
 def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path: Path) -> None:
     """The model of these tests has H = 3 and reads z in the second of two blocks."""
     repeated = run(kappa=0.5, latent={"inject": "kv"}, latent_bits=3, latent_block=2)
@@ -93,6 +106,10 @@ def test_the_table_has_a_row_for_each(analysis: Analysis) -> None:
     assert linear["− larger baseline"] == "−0.0400, lower"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
     assert linear["tokens/s in training"].replace(",", "").isdigit()
+    assert made.sentences == [
+        "The table has 8 differences, each tested at 5 %: between equal models about 0.4 of them "
+        "would count by chance."
+    ]
 
 
 def test_flops_are_those_of_the_design_and_the_datas_vocabulary(

@@ -16,8 +16,8 @@ from tests.support.results import analysis_of, change, make_report, run, write_e
 
 EXCESS = {"bits": 0.125, "se": 0.01, "null_mean": 0.02, "null_sd": 0.003}
 ESTIMATE = {"mean": 1.25, "se": 0.5}
-PATH = [{"share": i / 2, "start": {"mean": 1 + i, "se": 0.1}, "end": {"mean": 3 - i, "se": 0.1},
-         "random": ESTIMATE} for i in range(3)]  # fmt: skip
+PATH = [{"share": i / 2, "start": {"mean": i, "se": 0.1}, "end": {"mean": -i, "se": 0.1},
+         "random": ESTIMATE} for i in (1, 2)]  # fmt: skip
 CONTEXT = {"before": "if a <b", "token": "\n", "after": "a | b_c", "probability": 0.75}
 
 
@@ -33,8 +33,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     change(folder, "base", "evaluation.json", steering={"same": {"mean": 0.65, "se": 0.01}})
     change(
         folder, "free", "evaluation.json", swap=texts | {"permuted": ESTIMATE} | differences,
-        sequence_z={"texts": 12, "path": PATH, "half": {"mean": 0.25, "se": 0.03},
-                    "half_random": {"mean": -0.02, "se": 0.01}, "clusters": {
+        sequence_z={"texts": 12, "own": {"mean": 1, "se": 0.1}, "other": {"mean": 3, "se": 0.1},
+                    "path": PATH, "half": {"mean": 0.25, "se": 0.03},
+                    "half_random": {"mean": -0.02, "se": 0.01},
+                    "half_minus_random": {"mean": 0.27, "se": 0.02}, "clusters": {
             "same": {"mean": 0.7, "se": 0.01}, "different": {"mean": 0.5, "se": 0.01},
             "null_95": 0.02, "p_value": 0.001}},
         steering=steered, persistence={"0": EXCESS, "1": EXCESS | {"bits": -0.5}},
@@ -68,17 +70,19 @@ def test_one_z_a_sequence_is_in_a_table_and_in_words(folder: Path) -> None:
     z = sequence_z.section(analysis_of(folder))
     assert z
     assert z.table == [
-        ["run", "κ", "cross-entropy of", "0 % of bits", "50 % of bits", "100 % of bits"],
-        ["free", "1", "text at the start", *(f"{i}.0000 ± 0.1000" for i in (1, 2, 3))],
-        ["free", "1", "text at the end", *(f"{i}.0000 ± 0.1000" for i in (3, 2, 1))],
-        ["free", "1", "random bits", *["1.2500 ± 0.5000"] * 3],
-    ]
+        ["run", "κ", "cross-entropy of", "with the first z", "50 % of bits", "100 % of bits"],
+        ["free", "1", "text at the start", *(f"{i}.0000 ± 0.1000" for i in ("1", "1", "2"))],
+        ["free", "1", "text at the end", *(f"{i}.0000 ± 0.1000" for i in ("3", "−1", "−2"))],
+        ["free", "1", "text at the start, random bits", "1.0000 ± 0.1000",
+         *["1.2500 ± 0.5000"] * 2],
+    ]  # fmt: skip
     assert z.sentences == [
         "free: z tells files apart: bits agree in 70.0 ± 1.0 % of pairs of texts of one file and "
-        "50.0 ± 1.0 % of two; of texts permuted among files 95 % differ by less than 2.0 % "
-        "(p = 0.001).",
+        "50.0 ± 1.0 % of two; when texts are permuted among files the excess is below 2.0 "
+        "percentage points in 95 % of cases (p = 0.001).",
         "free: replacing half of the bits by those of another text’s z recovers 25 ± 3 % of what "
-        "replacing all of them gains that text, as many bits changed at random −2 ± 1 %.",
+        "replacing all of them gains that text, as many bits changed at random −2 ± 1 %: a "
+        "difference of 27 ± 2 percentage points.",
     ]
     assert (
         "no language-model loss, and not to be" in (make_report(folder) / "report.md").read_text()
@@ -117,7 +121,7 @@ def test_the_pages_show_contexts_as_text(folder: Path) -> None:
     report = make_report(folder)
     page, markdown = ((report / name).read_text() for name in ("index.html", "report.md"))
     assert "<b>if a &lt;b</b>[\n]<b>a | b_c</b>" in page
-    assert "| 1 | 0.750 | if a &lt;b |  | a \\| b_c |" in markdown
+    assert "| highest | 0.750 | if a &lt;b |  | a \\| b_c |" in markdown
     title = "Bit 2: KL 1.2500 ± 0.5000, information 0.1250 ± 0.0100 of the token read, 0.1250 of"
     assert title in page and title in markdown
     assert "![Information of the bits of z about the token at each lag, on text]" in markdown
