@@ -49,7 +49,7 @@ def steering_test(
     """
     same = labels[:, None] == labels[None]
     rows = len(labels)
-    groups = torch.nn.functional.one_hot(labels).type_as(distances)  # (R, number of z)
+    groups = (labels[:, None] == labels.unique()).type_as(distances)  # (R, number of z)
     within = distances.new_zeros(permutations)
     for of_prompt in distances:
         order = torch.rand(permutations, rows, generator=generator).argsort(1)
