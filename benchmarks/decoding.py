@@ -201,6 +201,6 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
     title = f"{name}, free, {new} tokens, last eighth ÷ first"
     return [
         ratio(f"{title}: time a token", last, first, at_most=read),
-        figure(f"{title}: FLOPs a token", [computed], "ratio"),
+        figure(f"{title}: FLOPs per token", [computed], "ratio"),
         figure(f"{title}: bytes read a step", [read], "ratio"),
     ]

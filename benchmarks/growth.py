@@ -35,7 +35,7 @@ OFF = 0.15  # share by which the planner may be off
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a step: tokens a sequence, width, blocks, sequences, latent bits."""
+    """Of a step: tokens per sequence, width, blocks, sequences, latent bits."""
 
     T: int
     D: int
@@ -53,7 +53,7 @@ class Shape:
 
 
 AXES = {
-    "T": "tokens a sequence, T",
+    "T": "tokens per sequence, T",
     "D": "width, D",
     "L": "blocks, L",
     "B": "sequences, B",

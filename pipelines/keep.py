@@ -40,7 +40,7 @@ FILES = ("figure4.csv", "figures/figure4.png")  # of a report, and plots of z
 FIGURE_4 = """\
 ![Generated sequences, fresh z in blue and pinned z in green, beside the paper's](figure4.png)
 
-[The numbers, a row a run](figure4.csv)"""
+[The numbers, a row per run](figure4.csv)"""
 # of report.md: its title, the name behind it in a comment, and what follows until the next
 SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n|\Z)"
 STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations

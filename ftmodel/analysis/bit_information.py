@@ -153,7 +153,7 @@ def bit_information(
 
 
 def most_certain(values: Tensor, document: Tensor, k: int) -> list[int]:
-    """The positions with the largest of values (n,), largest first: k at most, one a document."""
+    """The positions with the largest of values (n,), largest first: k at most, one per document."""
     chosen: dict[int, int] = {}
     for position in values.argsort(descending=True, stable=True).tolist():
         chosen.setdefault(int(document[position]), position)

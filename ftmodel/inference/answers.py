@@ -174,7 +174,7 @@ def log_normalizer(logits: Tensor) -> Tensor:
     """log Σ_v exp(logits_v), nats, (n, 1) in float64, of float32 logits (n, V).
 
     ``log_softmax`` of a CPU adds up each row by a few running sums in float32: unlikely tokens are
-    rounded away beside a likely one, and log P comes out too high, by some 10⁻⁵ nats a token at
+    rounded away beside a likely one, and log P comes out too high, by some 10⁻⁵ nats per token at
     V = 49152.
     """
     top = logits.amax(-1, keepdim=True)

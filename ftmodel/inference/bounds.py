@@ -12,7 +12,7 @@ A learned prior p(z_t | x_≤t), or p(z_t | x_≤t, z_<t) if it is recurrent, ma
 these: the joint p(x, z) goes from left to right. The KL is then that of each q(z_t | x) to them.
 
 All three treat the z of a whole chunk as one sample; filtering.py has the bound that goes token by
-token, and by which models are compared, and sequence_bound.py that of one z a sequence.
+token, and by which models are compared, and sequence_bound.py that of one z per sequence.
 
 Several chunks may lie in one row; attention and all sums then stay within each chunk.
 

@@ -153,7 +153,7 @@ def filtering_bound(
             prior's: 0 is the prior, 1 the posterior.
     """
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
-    assert model.config.latent.per != Per.sequence, "one z a sequence leaves nothing to filter"
+    assert model.config.latent.per != Per.sequence, "one z per sequence leaves nothing to filter"
     x, positions, ids = lower_half(model, inputs, segment_ids)
     o = model.encode(inputs, x, positions).flatten(0, 1) if proposal else None
     x = x.flatten(0, 1)  # (B · T, D)

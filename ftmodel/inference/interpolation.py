@@ -1,6 +1,6 @@
 """From the z of one text to that of another, a few bits at a time: cross-entropy of both.
 
-Like the swap of z it is reconstruction, and no language-model loss. For one z a sequence.
+Like the swap of z it is reconstruction, and no language-model loss. For one z per sequence.
 
 Shapes: S texts, T tokens, H latent bits, F steps.
 """

@@ -1,4 +1,4 @@
-"""The NLL of a model with one z a sequence, exact or bounded from above, per chunk, in nats.
+"""The NLL of a model with one z per sequence, exact or bounded from above, per chunk, in nats.
 
 p(x) = Σ_z p(x | z) p(z) is summed as it is written where H is small. Else it is estimated by
 importance sampling, every second z proposed by the encoder and the others by the prior, and all of
@@ -47,7 +47,7 @@ def default_proposal(design: LatentDesign, kappa_bits: float = 0.0) -> float:
 
 
 def enumerable(config: ModelConfig) -> bool:
-    """Whether there is one z a sequence, of so few bits that all its values can be summed over."""
+    """Whether there is one z per sequence, of so few bits that all its values can be summed."""
     few = 0 < config.latent_bits <= MOST_ENUMERATED
     return few and config.latent.per == Per.sequence
 

@@ -78,7 +78,7 @@ class PathStep:
 
 @dataclass(frozen=True)
 class SequenceZ:
-    """Of one z a sequence."""
+    """Of one z per sequence."""
 
     texts: int
     own: Estimate  # cross-entropy of texts with their own z, bits per token

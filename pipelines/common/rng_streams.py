@@ -32,7 +32,7 @@ class Purpose(IntEnum):
     BITS = 14  # permutations of z, for what its bits say of tokens
     SWAP = 15  # z of texts, and whose z a text is given
     STEERING = 16  # pinned z, tokens generated with them, and permutations
-    SEQUENCE_Z = 17  # one z a sequence: its draws, to which other a path leads, and permutations
+    SEQUENCE_Z = 17  # one z per sequence: its draws, to which other a path leads, and permutations
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

@@ -88,7 +88,7 @@ def check_arms(experiment: Experiment) -> None:
 
 
 def check_proposal(experiment: Experiment) -> None:
-    """With one z a sequence there is nothing to filter, and a proposal would have no effect."""
+    """With one z per sequence there is nothing to filter, and a proposal would have no effect."""
     latent = [
         experiment.model_config(run).latent.per
         for run in experiment.runs.values()
@@ -98,7 +98,7 @@ def check_proposal(experiment: Experiment) -> None:
     if proposal is not None and latent and all(per == Per.sequence for per in latent):
         raise ValueError(
             f"evaluation.proposal: {proposal:g} is of the particle filter, and every Free "
-            "Transformer here has one z a sequence, which needs none"
+            "Transformer here has one z per sequence, which needs none"
         )
 
 
@@ -196,14 +196,14 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
             f"{key}.kappa_bits: {run.kappa_bits} is outside 0 … {bits}, {where}.latent_bits"
         )
     config = experiment.model_config(run)
-    # a document that is shorter than the context holds more bits a token; the KL to a learned prior
-    # may be more than H
+    # a document that is shorter than the context holds more bits per token; the KL to a learned
+    # prior may be more than H
     bounded = config.latent.prior == Prior.uniform and not config.document_mask
     if bounded and run.kappa_bits > config.latent_capacity:
         raise ValueError(
             f"{key}.kappa_bits: {run.kappa_bits} is more than a token can have: with latent.per "
             f"{config.latent.per}, {bits} bits for all tokens that read a z are "
-            f"{config.latent_capacity:.4g} bits a token at most"
+            f"{config.latent_capacity:.4g} bits per token at most"
         )
 
 

@@ -191,7 +191,7 @@ class Evaluation:
     filters: int = 2  # independent ones; how far they differ is the bound's own error
     resample_below: float = 0.5  # the effective sample size at which it resamples, over K
     # what the encoder's logits are multiplied by to propose z: 0 is the prior, 1 the posterior;
-    # null: 0 up to κ = 1, 1/8 above, 1/4 with latent.per: every (one z a sequence has no filter)
+    # null: 0 up to κ = 1, 1/8 above, 1/4 with latent.per: every (one z per sequence has no filter)
     proposal: float | None = None
     iwae_samples: int = 16  # K of the IWAE and the prior-sample bound, shown beside it
     groups: int = 64  # of generations that share a prompt

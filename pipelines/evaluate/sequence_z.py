@@ -1,4 +1,4 @@
-"""What one z a sequence tells of held-out text: clusters by document, and interpolation."""
+"""What one z per sequence tells of held-out text: clusters by document, and interpolation."""
 
 from torch import Generator, Tensor
 

@@ -83,7 +83,7 @@ def writer(
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
     if model.latent is not None and model.config.latent.per != Per.token:
         raise ValueError(
-            f"latent.per: {model.config.latent.per} is not exported: only one z a token is"
+            f"latent.per: {model.config.latent.per} is not exported: only one z per token is"
         )
     if to == "gguf":
         if model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1:

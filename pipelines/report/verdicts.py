@@ -26,7 +26,7 @@ def introduction(analysis: Analysis) -> str:
     return (
         f"{'; '.join(parts)}. Arms are compared by an upper bound on the negative log-likelihood "
         "of held-out documents: exact for a baseline, for a Free Transformer by a particle filter "
-        "or, with one z a sequence, by a sum over its values or by importance sampling. "
+        "or, with one z per sequence, by a sum over its values or by importance sampling. "
         "Lower is better."
     )
 
@@ -235,7 +235,7 @@ def loose(arms: list[Arm]) -> list[str]:
         "of a filter’s log estimate, roughly, and too much where it is large; or by another bound "
         "of the arm that is lower. More particles "
         "(evaluation.particles) lower it, and another proposal of z (evaluation.proposal; not with "
-        "one z a sequence) may."
+        "one z per sequence) may."
     ]
 
 

@@ -48,7 +48,7 @@ def test_z_that_decides_half_of_the_tokens(rng):
 
 
 def test_the_null_is_the_ratio_under_each_permutation_of_the_labels(rng):
-    """Of two prompts, permuted each for itself: by enumeration. Labels may be codes of many bits."""
+    """Of two prompts, permuted each for itself: by enumeration. Labels may be large codes."""
     apart = torch.rand(2, 4, 4, generator=rng).double()
     apart = (apart + apart.mT) * (1 - torch.eye(4))
     labels = torch.tensor([2**40, 2**40, 7, 7])

@@ -1,4 +1,4 @@
-"""One z a sequence, measured on held-out chunks: of which models, and the figures that are kept."""
+"""One z per sequence on held-out chunks: of which models, and the figures that are kept."""
 
 from types import SimpleNamespace
 

@@ -261,7 +261,7 @@ def test_tokens_of_one_document_are_no_independent_evidence(rng):
 
 
 class KnowsTheCoin:
-    """The coin itself in the form of a Free Transformer with one bit a token: the first z of a
+    """The coin itself in the form of a Free Transformer with one bit per token: the first z of a
     sequence is the coin's side, the others say nothing, so that its likelihood is the coin's. Its
     encoder is far from the true posterior.
     """

@@ -1,5 +1,5 @@
 """Settings of the latent's design together, where the other tests vary one at a time: each consumer
-of z against the pass over given codes of a model with the same weights and one z a token.
+of z against the pass over given codes of a model with the same weights and one z per token.
 """
 
 from itertools import product

@@ -163,7 +163,7 @@ def test_systematic_resampling(rng):
 
 
 class Planted:
-    """A Free Transformer of one bit a token whose upper half is given: a function of the z of all
+    """A Free Transformer of one bit per token whose upper half is given: a function of the z of all
     tokens so far, which it reads from its cache. Its encoder says nothing.
     """
 

@@ -11,7 +11,7 @@ DOCUMENTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 3, 3, 3, 3, 3, 
 
 
 def test_there_are_few_of_many():
-    assert len(possible()) == 1920, "only a recurrent prior of one z a sequence is none"
+    assert len(possible()) == 1920, "only a recurrent prior of one z per sequence is none"
     assert len(all_pairs()) < 30
 
 

@@ -101,7 +101,7 @@ def test_loss_and_gradients_are_those_of_the_dense_form(
 
 
 def test_the_hinge_gives_a_z_the_budget_of_its_tokens():
-    """κ = 1/2 bit a token is 2 bits for a z of 4 tokens and 1 bit for one of 2."""
+    """κ = 1/2 bit per token is 2 bits for a z of 4 tokens and 1 bit for one of 2."""
     starts = torch.tensor([[0, 0, 0, 0, 4, 4]])
     kl = torch.tensor([[3.0, 0, 0, 0, 0.5, 0]]) * LN2
     each = mean_over_spans(kl, starts)

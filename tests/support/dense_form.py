@@ -64,7 +64,7 @@ def hinge_of(kl: Tensor, kappa: float, over: str, documents: Tensor) -> Tensor:
 
 @dataclass
 class DenseLoss:
-    """Scalars in nats a token."""
+    """Scalars in nats per token."""
 
     total: Tensor
     ce: Tensor

@@ -364,7 +364,7 @@ WRONG = [
         package="pipelines",
     ),
     Wrong(
-        "bits of a shared z idle by the measure of one a token",
+        "bits of a shared z idle by the measure of one per token",
         "evaluate/bit_information.py",
         "least = LEAST * config.latent_capacity / config.latent_bits",
         "least = LEAST",

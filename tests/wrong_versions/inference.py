@@ -348,14 +348,14 @@ WRONG = [
         "test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior",
     ),
     Wrong(
-        "values of one z a sequence summed as if they were equally probable",
+        "values of one z per sequence summed as if they were equally probable",
         "inference/sequence_bound.py",
         "log_p.append(ratio - sums(",
         "log_p.append(-sums(",
         "inference/test_spans.py::test_bounds_and_filter_are_those_of_the_z_of_spans",
     ),
     Wrong(
-        "samples of one z a sequence drawn from the uniform prior, whatever the prior is",
+        "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
         "inference/sequence_bound.py",
         "bits = draw() < (q if k % 2 else p)",
         "bits = draw() < (q if k % 2 else 0.5)",

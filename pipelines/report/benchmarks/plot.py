@@ -20,7 +20,7 @@ def with_budgets(benchmarks: Benchmarks) -> list[Arm]:
 
 
 def during_training(benchmarks: Benchmarks, style: Mapping[str, Style]) -> Figure:
-    """Score against tokens: a dot a seed, a line through the means; hollow where not annealed."""
+    """Score against tokens: a dot per seed, a line through the means; hollow where not annealed."""
     arms, tasks = with_budgets(benchmarks), benchmarks.tasks
     columns = min(COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)

@@ -55,7 +55,7 @@ def section(analysis: Analysis) -> Section | None:
 def persistence(
     arms: Mapping[str, list[list[NetInformation]]], style: Mapping[str, Style]
 ) -> Figure:
-    """Information about the token at each lag, a line a seed with a band of two standard errors;
+    """Information about the token at each lag, a line per seed with a band of two standard errors;
     dotted, two standard deviations of what the z of other documents seem to say. More arms than
     there are colours have a panel each.
     """
@@ -97,7 +97,7 @@ def draw(axes: Axes, seeds: list[list[NetInformation]], colour: str) -> None:
 
 
 def table(runs: list[RunResults]) -> list[list[str]]:
-    """A row a run: information at each lag that any of them has, and the null of the first."""
+    """A row per run: information at each lag that any of them has, and the null of the first."""
     lags = sorted({lag for run in runs for lag in run.evaluation.persistence or {}})
     head = ["run", *(f"lag {lag}" for lag in lags), "subtracted at lag 1", "its sd"]
     rows = []

@@ -39,7 +39,7 @@ def section(analysis: Analysis) -> Section | None:
         for group in analysis.designs
         for arm in group.arms
     ]
-    alt = "What each design of the latent gains over that of its model, a dot for each seed"
+    alt = "What each design of the latent gains over that of its model, one dot per seed"
     return Section(
         "designs",
         "Designs of the latent, side by side",

@@ -68,7 +68,7 @@ def label_in_bits(arms: list[Arm]) -> Figure:
 
 
 def label_table(arms: list[Arm]) -> list[list[str]]:
-    """Bits of information and p, a row a run under the head."""
+    """Bits of information and p, a row per run under the head."""
     rows = [
         [run.name, *chance_cells(label), *chance_cells(label.whole), f"{label.text:.4f}"]
         for arm in arms

@@ -1,4 +1,4 @@
-"""What z says of the target, on its own: a thin line a seed, a thick one through their means."""
+"""What z says of the target, on its own: a thin line per seed, a thick one through their means."""
 
 from collections.abc import Callable, Mapping
 from math import floor, log2, log10

@@ -61,7 +61,7 @@ def estimate_cell(estimate: Estimate | None) -> str:
 
 
 def aggregate_cell(arm: Arm) -> str:
-    """Between at least and at most, bits a sequence."""
+    """Between at least and at most, bits per sequence."""
     least, most = (cell(end, 1) if end else "" for end in aggregate(arm))
     return f"{least} to {most}" if least and most else f"≤ {most}" if most else "–"
 
@@ -139,11 +139,11 @@ def worse_sentence(arm: Arm, comparison: Comparison) -> str:
     if not least:  # under a learned prior KL is no bound of it, either
         return (
             f"{said} The KL of the aggregate posterior from the prior is at most {fmean(most):.1f} "
-            "bits a sequence."
+            "bits per sequence."
         )
     return (
         f"{said} The KL of the aggregate posterior from the prior is between {fmean(least):.1f} "
-        f"and {fmean(most):.1f} bits a sequence; the mean KL of a single sequence’s z, which "
+        f"and {fmean(most):.1f} bits per sequence; the mean KL of a single sequence’s z, which "
         f"contains it, is {sequence_kl(arm):.1f} bits."
     )
 

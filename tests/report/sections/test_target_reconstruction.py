@@ -59,8 +59,8 @@ def test_worse_beyond_the_seeds_comes_with_the_gap(tmp_path: Path) -> None:
         "Prior generations are worse than posterior reconstructions: free (valid 0.500 against "
         "0.980), −0.4800, seeds ± 0.0129 (threshold 0.0358, 3 and 3 seeds)."
     )
-    assert "is between 1.5 and 2.5 bits a sequence" in said
-    assert said.endswith("is 14.4 bits.")  # 0.2222 bits a token, 65 tokens
+    assert "is between 1.5 and 2.5 bits per sequence" in said
+    assert said.endswith("is 14.4 bits.")  # 0.2222 bits per token, 65 tokens
 
 
 def test_a_gap_that_was_not_measured_is_said_not_to_be(tmp_path: Path) -> None:
@@ -148,6 +148,6 @@ def test_both_sections_are_on_both_pages(tmp_path: Path) -> None:
         text = (folder / name).read_text()
         assert "It is a lower bound" in text
         assert "free: z alone tells at least 4.50 of the 5.83 bits" in text
-        assert "between 1.5 and 2.5 bits a sequence" in text
+        assert "between 1.5 and 2.5 bits per sequence" in text
         assert "posterior reconstructions: valid" in text
     assert (folder / "figures/latent_target.png").exists()
