@@ -6,13 +6,14 @@ Shapes: S chunks of T = ``context`` tokens, K particles, N heads of width E, L b
 from ftmodel.costs.latent_memory import memory_blocks, memory_projection
 from ftmodel.costs.training import elements, linear_elements, meta_model
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Map
+from ftmodel.model.latent_design import Map, Per
 
 
 def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
     """A forward pass: the lower half once per token, upper half and read-out for each particle.
-    Attention reads (T + 1) / 2 keys on average, 4 N E each.
+    Attention reads (T + 1) / 2 keys on average, 4 N E each. One z per sequence has no filter.
     """
+    assert config.latent.per != Per.sequence, "one z per sequence leaves nothing to filter"
     model = meta_model(config, vocab_size)
     lower, upper = config.lower_blocks, config.n_layers - config.lower_blocks
     attention = 4 * config.n_heads * config.head_channels * (config.context + 1) / 2

@@ -4,6 +4,7 @@ All losses are in nats per token. The cross-entropy of a Free Transformer is a *
 (z has seen the tokens), not a language-model loss; for that, see inference/bounds.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
 
@@ -17,6 +18,8 @@ from ftmodel.model.spans import mean_over_documents, mean_over_spans
 from ftmodel.model.transformer import FreeTransformer
 
 LN2 = log(2.0)
+
+Reduce = Callable[[Tensor], Tensor]  # the mean of a tensor over data-parallel workers
 
 
 def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
@@ -35,6 +38,7 @@ def free_bits(
     kappa_bits: float,
     over: FreeBits = FreeBits.token,
     documents: Tensor | None = None,
+    over_workers: Reduce | None = None,
 ) -> Tensor:
     """mean over tokens of max(0, KL_t − κ), nats: the hinge comes before the mean.
 
@@ -43,6 +47,7 @@ def free_bits(
         kappa_bits: κ in bits per token; this is the one place where it becomes nats.
         over: what KL_t is averaged over before the hinge; nothing, in the paper.
         documents: (B, T) as in ``FreeTransformer.forward``; a sequence is then a document.
+        over_workers: of a batch whose rows are shared out evenly among workers.
     """
     match over:
         case FreeBits.sequence if documents is not None:
@@ -50,10 +55,18 @@ def free_bits(
         case FreeBits.sequence:
             kl = kl.mean(1)
         case FreeBits.position:
-            kl = kl.mean(0)
+            kl = of_whole_batch(kl.mean(0), over_workers)
         case FreeBits.batch:
-            kl = kl.mean()
+            kl = of_whole_batch(kl.mean(), over_workers)
     return (kl - kappa_bits * LN2).clamp(min=0).mean()
+
+
+def of_whole_batch(mean: Tensor, over_workers: Reduce | None) -> Tensor:
+    """A mean over a worker's rows as that over all workers' rows, with the gradient of its own:
+    workers average their gradients.
+    """
+    own = mean.detach()
+    return mean if over_workers is None else mean + (over_workers(own) - own)
 
 
 @dataclass
@@ -73,11 +86,13 @@ def training_loss(
     noise: Tensor | None = None,
     kappa_bits: float | None = None,
     documents: Tensor | None = None,
+    over_workers: Reduce | None = None,
 ) -> Loss:
     """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T).
 
     A Free Transformer needs ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits``, κ in bits
-    per token. ``documents`` (B, T) as in ``FreeTransformer.forward``.
+    per token. ``documents`` (B, T) as in ``FreeTransformer.forward``; ``over_workers`` as in
+    ``free_bits``.
 
     Free bits are for the posterior. A learned prior is fitted to all of the KL, also below κ, where
     the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on the
@@ -92,7 +107,7 @@ def training_loss(
     o, prior = out.bit_logits, out.prior_logits
     kl = kl_per_bit(o, None if prior is None else prior.detach()).sum(-1)  # (B, T)
     kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))
-    hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents)
+    hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents, over_workers)
     total = ce + hinge
     if prior is not None:
         fit = kl_per_bit(o.detach(), prior).sum(-1).mean()

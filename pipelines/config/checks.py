@@ -170,14 +170,12 @@ def design_exists(experiment: Experiment, key: str, run: Arm) -> None:
 
 
 def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:
-    over, compute = experiment.model_config(run).latent.free_bits, experiment.compute
-    parts = {"accumulate": compute.accumulate, "workers": compute.workers}
-    for name, number in parts.items():
-        if run.kappa_bits is not None and over.needs_whole_batch and number > 1:
-            raise ValueError(
-                f"compute.{name}: {number}, but {key} has free_bits {over}, which averages over "
-                "a whole batch"
-            )
+    over, parts = experiment.model_config(run).latent.free_bits, experiment.compute.accumulate
+    if run.kappa_bits is not None and over.needs_whole_batch and parts > 1:
+        raise ValueError(
+            f"compute.accumulate: {parts}, but {key} has free_bits {over}, which averages over a "
+            "whole batch; compute.workers may share it out"
+        )
 
 
 def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:

@@ -11,10 +11,12 @@ from types import SimpleNamespace
 import pytest
 import ray
 import torch
+import yaml
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 from ray.util.placement_group import placement_group, remove_placement_group
 
+from ftmodel.model.latent_design import FreeBits
 from pipelines.cluster import connection as cluster
 from pipelines.cluster.connection import check_shared, connect
 from pipelines.common.errors import UserError
@@ -157,6 +159,20 @@ def test_neither_strategy_nor_micro_batches_change_curve_or_weights(joined, name
     expected = train_run(name)
     check_close(rows, expected[1])
     assert weights.keys() == expected[0].keys()
+    for key, value in expected[0].items():
+        assert torch.allclose(weights[key], value, rtol=1e-3, atol=1e-4), key
+
+
+@pytest.mark.parametrize("over", [FreeBits.batch, FreeBits.position])
+@pytest.mark.cluster
+def test_a_hinge_of_the_whole_batch_is_that_of_one_process(joined, over):
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["runs"][RUN]["latent"]["free_bits"] = str(over)
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    weights, rows = train_on_ray(workers=2)
+    shutil.rmtree("resume")
+    expected = train_run()
+    check_close(rows, expected[1])
     for key, value in expected[0].items():
         assert torch.allclose(weights[key], value, rtol=1e-3, atol=1e-4), key
 

@@ -380,14 +380,14 @@ def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, 
     assert f"before the end of {OPTIM}.warmup_steps" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["accumulate", "workers"])
 @pytest.mark.parametrize("over", ["batch", "position"])
-def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(name, over):
-    """In one piece: its parts have other means. A hinge per token or sequence does not mind."""
-    split, design = f"compute.{name}=2", f"{ARCHITECTURE}.latent.free_bits="
+def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
+    """At once: micro-batches have other means. A hinge per token or sequence does not mind."""
+    split, design = "compute.accumulate=2", f"{ARCHITECTURE}.latent.free_bits="
     parse(compose_config(["experiment=smoke", split, f"{design}sequence"]), "conf")
+    parse(compose_config(["experiment=smoke", "compute.workers=2", f"{design}{over}"]), "conf")
     with pytest.raises(
-        UserError, match=rf"compute\.{name}: 2, but \S+ has free_bits {over}, which"
+        UserError, match=rf"compute\.accumulate: 2, but \S+ has free_bits {over}, which"
     ):
         parse(compose_config(["experiment=smoke", split, f"{design}{over}"]), "conf")
 

@@ -269,21 +269,24 @@ def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng, 
 
 
 @pytest.mark.parametrize(
-    "design",
+    "shape",
     [
         {},
-        *DESIGNS,
+        *({"latent_block": block} for block in (1, 2, 4)),
+        {"latent_block": 1, "latent": {"encoder": "separate", "inject": "memory"}},
+        {"latent_block": 4, "latent": {"inject": "kv_all", "map": "linear"}},
+        *({"latent": design} for design in DESIGNS),
         *(
-            {"map": m, "gradient": g}
+            {"latent": {"map": m, "gradient": g}}
             for m in ("table", "linear")
             for g in ("score", "sampled_code")
         ),
     ],
     ids=str,
 )
-def test_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, design):
+def test_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
     """Every path that autograd would take through the printed algorithm, the encoder's included."""
-    model, tokens = make_model(tied=False, latent=design), make_tokens(2, 8)
+    model, tokens = make_model(tied=False, **shape), make_tokens(2, 8)
     inputs, targets, reference = tokens[:, :-1], tokens[:, 1:], Reference(model)
     out = model(inputs, noise)
     logits, _, bit_logits = reference.forward(inputs, noise)

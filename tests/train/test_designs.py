@@ -6,7 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from ftmodel.model.latent_design import Encoder, Inject, LatentDesign, Per, Prior
+from ftmodel.model.latent_design import Encoder, FreeBits, Inject, LatentDesign, Map, Per, Prior
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.errors import UserError
@@ -30,6 +30,8 @@ DESIGNS = {
     "separate encoder": {"encoder": "separate", "encoder_layers": 3, "map": "linear"},
     "spans": {"per": "every", "every": 4, "prior": "recurrent"},
     "memory": {"inject": "memory", "prior": "recurrent"},
+    "sequence": {"per": "sequence", "map": "linear", "inject": "residual", "free_bits": "batch"},
+    "embedding": {"inject": "embedding", "free_bits": "position", "gradient": "sampled_code"},
 }
 
 
@@ -56,7 +58,7 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
     assert tracked.data.metrics["bound/bits_per_token"] > 0
 
     if design.per != Per.token:
-        with pytest.raises(UserError, match=r"latent\.per: every is not exported"):
+        with pytest.raises(UserError, match=rf"latent\.per: {design.per} is not exported"):
             export(RUN, "hf", None, None)
         return
     export(RUN, "hf", None, None)
@@ -78,13 +80,18 @@ KILLED = {
     "spans": DesignChanges(
         encoder=Encoder.separate, inject=Inject.embedding, per=Per.every, every=4
     ),
+    "sequence": DesignChanges(per=Per.sequence, map=Map.linear, free_bits=FreeBits.batch),
+    "recurrent": DesignChanges(
+        inject=Inject.residual, prior=Prior.recurrent, free_bits=FreeBits.position
+    ),
 }
 
 
 @pytest.mark.parametrize("design", KILLED.values(), ids=[*KILLED])
 def test_a_killed_run_of_another_design_resumes_to_the_bit(workspace, monkeypatch, design):
     weights, rows = train_run(latent=design)
-    assert "model.latent.encoder_blocks.1.ffn.down.weight" in weights
+    separate = "model.latent.encoder_blocks.1.ffn.down.weight" in weights
+    assert separate == (design.encoder == Encoder.separate)
     shutil.rmtree("resume")
 
     def die(self, trainer, *rest):

@@ -142,8 +142,8 @@ WRONG = [
     Wrong(
         "a hinge of a batch in two parts",
         "config/checks.py",
-        "over.needs_whole_batch and number > 1",
-        "over.needs_whole_batch and number > 2",
+        "over.needs_whole_batch and parts > 1",
+        "over.needs_whole_batch and parts > 2",
         "config/test_schema.py::test_a_hinge_of_a_whole_batch_needs_the_whole_batch",
         package="pipelines",
     ),

@@ -513,8 +513,8 @@ WRONG = [
     Wrong(
         "free bits of a position averaged over its row",
         "model/objective.py",
-        "kl = kl.mean(0)",
-        "kl = kl.mean(1)",
+        "of_whole_batch(kl.mean(0),",
+        "of_whole_batch(kl.mean(1),",
         "model/test_objective.py::test_what_the_kl_is_averaged_over_before_the_hinge",
     ),
     Wrong(
@@ -586,5 +586,12 @@ WRONG = [
         "index - (index - begin) % design.every",
         "torch.maximum(begin, index - index % design.every)",
         "model/test_spans.py::test_where_spans_begin",
+    ),
+    Wrong(
+        "a worker's part of a batch taken for the whole",
+        "model/objective.py",
+        "return mean if over_workers is None else mean + (over_workers(own) - own)",
+        "return mean",
+        "train/test_workers.py::test_the_gradient_is_that_of_the_whole_batch",
     ),
 ]

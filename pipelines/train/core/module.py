@@ -80,13 +80,22 @@ class TrainingModule(L.LightningModule):
             assert self.end_of_text is not None, "rows are documents already"
             documents = inputs.eq(self.end_of_text).cumsum(1)
         noise = batch.get("noise")
-        loss = self.training_loss(self.model, inputs, targets, noise, self.threshold(), documents)
+        loss = self.training_loss(
+            self.model, inputs, targets, noise, self.threshold(), documents, self.over_workers
+        )
         self.log("loss", loss.total)  # in nats, all four; the curve has KL in bits
         self.log("ce", loss.ce)
         if loss.kl is not None:
             self.log("kl", loss.kl)
             self.log("hinge", loss.hinge)
         return loss.total
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def over_workers(self, value: Tensor) -> Tensor:
+        """The mean of a tensor over all workers."""
+        reduced = self.trainer.strategy.reduce(value.clone(), reduce_op="mean")
+        assert isinstance(reduced, Tensor)
+        return reduced
 
     def threshold(self) -> float | None:
         """κ at the coming optimizer step, in bits per token."""
