@@ -200,7 +200,7 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
     read = (weights + cache * late) / (weights + cache * early)
     title = f"{name}, free, {new} tokens, last eighth ÷ first"
     return [
-        ratio(f"{title}: time a token", last, first, at_most=read),
+        ratio(f"{title}: time per token", last, first, at_most=read),
         figure(f"{title}: FLOPs per token", [computed], "ratio"),
-        figure(f"{title}: bytes read a step", [read], "ratio"),
+        figure(f"{title}: bytes read per step", [read], "ratio"),
     ]

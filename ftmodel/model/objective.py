@@ -47,7 +47,7 @@ def free_bits(
         kappa_bits: κ in bits per token; this is the one place where it becomes nats.
         over: what KL_t is averaged over before the hinge; nothing, in the paper.
         documents: (B, T) as in ``FreeTransformer.forward``; a sequence is then a document.
-        over_workers: of a batch whose rows are shared out evenly among workers.
+        over_workers: the mean over the workers among whom a batch's rows are shared out evenly.
     """
     match over:
         case FreeBits.sequence if documents is not None:

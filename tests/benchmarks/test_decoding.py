@@ -14,7 +14,7 @@ def test_figures_of_a_tiny_model():
         for how in ("greedy", "sampled"):
             for what in ("free ÷ ours: tokens/s", "ours ÷ Hugging Face: tokens/s"):
                 assert f"tiny, batch {rows}, {how}, {what}" in names
-        assert f"tiny, batch {rows}, free, 64 tokens, last eighth ÷ first: time a token" in names
+        assert f"tiny, batch {rows}, free, 64 tokens, last eighth ÷ first: time per token" in names
     targets = {f.name.partition("÷")[2]: f.target for f in figures if f.target}
     assert targets[" ours: tokens/s"] == "≥ 0.97"
     assert targets[" Hugging Face: tokens/s"] == "≥ 2"

@@ -51,7 +51,7 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def coin_flip(runs: Mapping[str, CoinDetails]) -> Figure:
-    """P(next flip is 1) against the number of flips seen: a row per run, a column a held-out
+    """P(next flip is 1) against the number of flips seen: a row per run, a column per held-out
     sequence. All runs have the same sequences.
     """
     first = next(iter(runs.values())).sequences
