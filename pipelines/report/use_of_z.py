@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.results import Figures
+from pipelines.artifacts.run_results import RunResults
 from pipelines.report.arms import Arm, OverSeeds, baselines, families
 
 NEGLIGIBLE = 0.05  # share of the KL
@@ -37,8 +39,19 @@ class UseOfZ:
         """Whether the use cannot be told from 0, or is next to nothing of the KL; not asked of
         κ = 0, which pays for no bit.
         """
-        threshold = max(2 * self.use.se, NEGLIGIBLE * self.kl.mean)
-        return bool(self.arm.run.kappa_bits) and self.use.mean < threshold
+        return bool(self.arm.run.kappa_bits) and negligible(self.use, self.kl)
+
+    @property
+    def divided(self) -> tuple[list[RunResults], list[RunResults]] | None:
+        """Runs that use z, and others that ignore it, if there are both among the arm's seeds."""
+        if not self.arm.run.kappa_bits:
+            return None
+        using, ignoring = list[RunResults](), list[RunResults]()
+        for run in self.arm.runs:
+            figures = run.figures("bits_per_token")
+            assert figures.use and figures.kl, "every Free Transformer has all figures"
+            (ignoring if negligible(figures.use, figures.kl) else using).append(run)
+        return (using, ignoring) if using and ignoring else None
 
     @property
     def recovery(self) -> float | None:
@@ -48,6 +61,10 @@ class UseOfZ:
             return None
         nll = self.baseline.bound("bits_per_token").mean
         return (nll - required(self.figures.ce).mean) / self.kl.mean
+
+
+def negligible(use: Estimate | OverSeeds, kl: Estimate | OverSeeds) -> bool:
+    return use.mean < max(2 * use.se, NEGLIGIBLE * kl.mean)
 
 
 def required(estimate: object) -> OverSeeds:

@@ -68,6 +68,7 @@ def findings_on(data: str, analysis: Analysis) -> list[str]:
         *(line for family in families(arms) for line in collapse_at_large_kappa(family, compared)),
         *missing_partners(arms, compared),
         *ignored(arms),
+        *divided(arms),
         *loose(arms),
         *collapses(arms),
         *(sentence for family in on_suites for sentence in on_benchmarks(family)),
@@ -205,6 +206,23 @@ def trend(values: list[float]) -> str:
     falls = values[-1] < values[0]
     steady = all((later < earlier) == falls for earlier, later in pairwise(values))
     return ("falls" if falls else "rises") + ("" if steady else ", though not at every step")
+
+
+def divided(arms: list[Arm]) -> list[str]:
+    """Where some seeds of an arm use z and others ignore it."""
+    sentences = []
+    for use in uses_of_z(arms):
+        if use.divided is None:
+            continue
+        using, ignoring = (
+            ", ".join(f"{run.name} ({run.figures('bits_per_token').use})" for run in runs)
+            for runs in use.divided
+        )
+        sentences.append(
+            f"Seeds of {use.arm.name} differ in whether z is used: means over them describe none. "
+            f"Use of z, bits per token: {using} against {ignoring}."
+        )
+    return sentences
 
 
 def ignored(arms: list[Arm]) -> list[str]:

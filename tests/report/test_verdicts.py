@@ -204,6 +204,28 @@ def test_a_z_that_the_decoder_ignores_is_named(
         assert sentence.endswith(f"free ({use} ± 0.0100 of a KL of 0.2222).")
 
 
+@pytest.mark.parametrize(
+    ("ces", "kappa", "said"),
+    [
+        ((0.4, 0.5), 1.0, True),  # use 0.1 and 0 of a KL of 0.2222
+        ((0.4, 0.4), 1.0, False),
+        ((0.5, 0.5), 1.0, False),
+        ((0.4, 0.5), 0.0, False),
+    ],
+)
+def test_seeds_that_differ_in_their_use_of_z_are_named(
+    tmp_path: Path, ces: tuple[float, float], kappa: float, said: bool
+) -> None:
+    arms = {"base": run(), "free": run(kappa=kappa)}
+    others = {f"free_s{i}": {"ce": ce} for i, ce in enumerate(ces)}
+    bounds = {"base": [0.5, 0.5], "free": [0.5, 0.5]}
+    sentences = findings(seeded(tmp_path, arms, bounds, others=others))["target"]
+    named = [s for s in sentences if s.startswith("Seeds of free differ in whether z is used")]
+    assert len(named) == said
+    for sentence in named:
+        assert sentence.endswith("free_s0 (0.1000 ± 0.0001) against free_s1 (0.0000 ± 0.0001).")
+
+
 @pytest.mark.parametrize("figure", ["monte_carlo", "half_variance"])
 def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(
     tmp_path: Path, figure: str
