@@ -86,8 +86,8 @@ def test_the_other_error_over_seeds_is_in_words() -> None:
     assert words == [
         "± 0.0200 of these two alone",
         "± 0.0200 of these two alone",
-        "± 0.0100 pooled; spreads differ, p = 0.031",
-        "± 0.0100 pooled; spreads differ, p < 0.001",
+        "± 0.0100 pooled; equal spreads are doubted, p = 0.031",
+        "± 0.0100 pooled; equal spreads are doubted, p < 0.001",
     ]
     unknown = SeedError(nan, 0)
     assert other_error(Difference(0.1, None, unknown, unknown, nan, 0.05)) == "–"
