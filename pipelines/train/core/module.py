@@ -80,8 +80,9 @@ class TrainingModule(L.LightningModule):
             assert self.end_of_text is not None, "rows are documents already"
             documents = inputs.eq(self.end_of_text).cumsum(1)
         noise = batch.get("noise")
+        over_workers = self.over_workers if self.trainer.world_size > 1 else None
         loss = self.training_loss(
-            self.model, inputs, targets, noise, self.threshold(), documents, self.over_workers
+            self.model, inputs, targets, noise, self.threshold(), documents, over_workers
         )
         self.log("loss", loss.total)  # in nats, all four; the curve has KL in bits
         self.log("ce", loss.ce)
