@@ -201,7 +201,8 @@ def test_the_error_over_seeds_that_does_not_decide_is_a_column(seeded: Path) -> 
     table = (seeded / "report.md").read_text().split("differences from the baselines")[1]
     head, _, _, free = [line.split("|") for line in table.splitlines() if line.startswith("|")][:4]
     assert head[4] == " other error over seeds " and "seeds ± 0.0100" in free[3]
-    assert re.fullmatch(r" ± 0\.0071 pooled; equal spreads are doubted, p (= 0\.\d{3}|< 0\.001) ", free[4])
+    doubted = r" ± 0\.0071 pooled; equal spreads are doubted, p (= 0\.\d{3}|< 0\.001) "
+    assert re.fullmatch(doubted, free[4])
     assert "<small>seeds ± 0.0100</small>" in (seeded / "index.html").read_text()
     assert "± 0.0071 pooled" in (seeded / "index.html").read_text()
 
