@@ -226,14 +226,14 @@ def divided(arms: list[Arm]) -> list[str]:
 
 
 def ignored(arms: list[Arm]) -> list[str]:
-    """Where the decoder gains nothing from the z that the KL was paid for."""
+    """Where the z that the KL was paid for is worth nothing to the decoder."""
     each = [f"{use.arm.name} ({use.use} of a KL of {use.kl.mean:.4f})"
             for use in uses_of_z(arms) if use.ignored]  # fmt: skip
     if not each:
         return []
     return [
-        "z is ignored: with z from the encoder the decoder predicts no better than with z from the "
-        f"prior. Use of z, bits per token: {', '.join(each)}."
+        "z is ignored: the encoder’s z is worth next to nothing to the decoder beyond what the text "
+        f"so far says. Use of z, bits per token: {', '.join(each)}."
     ]
 
 
