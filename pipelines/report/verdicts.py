@@ -232,8 +232,8 @@ def ignored(arms: list[Arm]) -> list[str]:
     if not each:
         return []
     return [
-        "z is ignored: the encoder’s z is worth next to nothing to the decoder beyond what the text "
-        f"so far says. Use of z, bits per token: {', '.join(each)}."
+        "z is ignored: the encoder’s z is worth next to nothing to the decoder beyond what the "
+        f"text so far says. Use of z, bits per token: {', '.join(each)}."
     ]
 
 
