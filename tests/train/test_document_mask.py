@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from lightning import Trainer
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
@@ -25,7 +26,9 @@ def test_a_document_starts_with_its_end_of_text():
     tokens = torch.tensor([[3, 0, 4, 5, 0, 0, 6, 7, 8], [0, 9, 9, 9, 9, 9, 9, 9, 0]])
     documents = torch.tensor([[0, 1, 1, 1, 2, 3, 3, 3], [0, 0, 0, 0, 0, 0, 0, 0]])
     batch = {"tokens": tokens, "windows": torch.arange(2), "noise": torch.rand(2, 8, 4)}
-    loss = TrainingModule(model, Optim(batch_size=2, lr=1.0), 0.5, 1, 0).training_step(batch, 0)
+    training = TrainingModule(model, Optim(batch_size=2, lr=1.0), 0.5, 1, 0)
+    training.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    loss = training.training_step(batch, 0)
     arguments = (model, tokens[:, :-1], tokens[:, 1:], batch["noise"], 0.5)
     assert torch.equal(loss, training_loss(*arguments, documents).total)
     assert not torch.equal(loss, training_loss(*arguments).total)

@@ -150,8 +150,8 @@ WRONG = [
     Wrong(
         "a z ignored only where its use is negative",
         "report/use_of_z.py",
-        "self.use.mean < threshold",
-        "self.use.mean < 0",
+        "use.mean < max(2 * use.se, NEGLIGIBLE * kl.mean)",
+        "use.mean < 0",
         "report/test_verdicts.py::test_a_z_that_the_decoder_ignores_is_named",
         "pipelines",
     ),
