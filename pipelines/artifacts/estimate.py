@@ -31,10 +31,17 @@ class Estimate:
         """Σ totals / Σ sizes over the documents of totals (n,), each of ``size``, whose documents
         ``document`` (n,) names.
         """
-        _, index, counts = document.unique(return_inverse=True, return_counts=True)
-        sums = totals.new_zeros(len(counts)).index_add_(0, index, totals)
+        sums, counts = document_sums(totals, document)
         return cls.over_documents(sums, counts * size)
 
     def __str__(self) -> str:
         error = "" if isnan(self.se) else f" ± {self.se:.4f}"
         return f"{self.mean:.4f}{error}".replace("-", "−")
+
+
+def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of values (n,) over each of D documents, which ``document`` (n,) names, and how many
+    values each has: (D,) both.
+    """
+    _, index, counts = document.unique(return_inverse=True, return_counts=True)
+    return values.new_zeros(len(counts)).index_add_(0, index, values), counts

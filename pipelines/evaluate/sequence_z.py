@@ -8,7 +8,7 @@ from ftmodel.inference.interpolation import SHARES, PathCE, interpolated_ce, pos
 from ftmodel.inference.swap import another_document
 from ftmodel.model.latent_design import Per
 from ftmodel.model.objective import LN2
-from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.estimate import Estimate, document_sums
 from pipelines.artifacts.latent_results import Clusters, PathStep, SequenceZ
 from pipelines.artifacts.packing import held_out
 from pipelines.common.rng_streams import Purpose, generator
@@ -83,7 +83,7 @@ def half_of_the_bits(ce: PathCE, documents: Tensor) -> dict[str, Estimate]:
     """
     middle = len(SHARES) // 2
     half, random, whole = (
-        by_document(ce.end[0] - nats, documents)
+        document_sums(ce.end[0] - nats, documents)[0]
         for nats in (ce.end[middle], ce.end_random[middle], ce.end[-1])
     )
     gain = Estimate.over_documents(whole)
@@ -91,9 +91,3 @@ def half_of_the_bits(ce: PathCE, documents: Tensor) -> dict[str, Estimate]:
         return {}
     gains = {"half": half, "half_random": random, "half_minus_random": half - random}
     return {name: Estimate.over_documents(part, whole) for name, part in gains.items()}
-
-
-def by_document(values: Tensor, documents: Tensor) -> Tensor:
-    """Sums of values (S,) over the texts of each of D documents: (D,)."""
-    _, index, counts = documents.unique(return_inverse=True, return_counts=True)
-    return values.new_zeros(len(counts)).index_add(0, index, values)

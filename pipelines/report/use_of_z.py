@@ -26,7 +26,7 @@ class UseOfZ:
 
     @property
     def use(self) -> OverSeeds:
-        """Filtering bound − reconstruction CE: what the decoder gains from the encoder's z."""
+        """Filtering bound − reconstruction CE: the worth of the encoder's z beyond the past."""
         return required(self.figures.use)
 
     @property

@@ -212,11 +212,11 @@ def divided(arms: list[Arm]) -> list[str]:
     """Where some seeds of an arm use z and others ignore it."""
     sentences = []
     for use in uses_of_z(arms):
-        if use.divided is None:
+        if not (parts := use.divided):
             continue
         using, ignoring = (
             ", ".join(f"{run.name} ({run.figures('bits_per_token').use})" for run in runs)
-            for runs in use.divided
+            for runs in parts
         )
         sentences.append(
             f"Seeds of {use.arm.name} differ in whether z is used: means over them describe none. "

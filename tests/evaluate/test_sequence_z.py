@@ -41,6 +41,7 @@ def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, monkeypat
     assert 0 < first.clusters.same.mean < 1 and 0 < first.clusters.p_value <= 1
     assert measured(make_model(latent=SEQUENCE), chunks, monkeypatch) == first
     again = measured(make_model(latent=SEQUENCE), chunks, monkeypatch, batch_tokens=32)
+    assert again.other.mean == pytest.approx(first.other.mean, rel=1e-6)
     assert again.path[1].end.mean == pytest.approx(first.path[1].end.mean, rel=1e-4)
 
 
