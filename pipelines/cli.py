@@ -259,10 +259,6 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             out_folder("bench/gpu"),
         ],
     ),
-    "mutants": (
-        "tests.mutants",
-        [argument("parts", "Of a wrong version's name; all unless given.", nargs=-1)],
-    ),
 }
 
 

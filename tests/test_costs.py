@@ -30,6 +30,7 @@ from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 from tests.support.designs import all_pairs
+from tests.support.mutants import rejects
 
 B = 3
 
@@ -107,6 +108,12 @@ SHAPES = [
 ]
 
 
+@rejects(
+    "costs/latent_memory.py",
+    "return memory_blocks(config) * 2 * config.d_model * kv_width",
+    "return 0",
+    "keys and values of memory cost no product",
+)
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_flops_are_those_that_torch_counts(changes, monkeypatch):
     """To the last one. torch counts all T² pairs of a causal block, but neither what the fused
@@ -159,6 +166,18 @@ def kept_by(forward):
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()), result
 
 
+@rejects(
+    "costs/training.py",
+    "return config.n_layers + config.n_encoder_blocks * (",
+    "return config.n_layers + 1 * (",
+    "a separate encoder planned as one block",
+)
+@rejects(
+    "costs/training.py",
+    "return config.document_mask * batch * (2 if half else 4) * config.context**2",
+    "return 0",
+    "attention within documents without its masks",
+)
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointed"])
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
 @pytest.mark.parametrize("changes", SHAPES, ids=str)

@@ -23,6 +23,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 from tests.support.designs import all_pairs
+from tests.support.mutants import rejects
 
 B, VOCABULARY = 3, 101
 SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
@@ -47,6 +48,7 @@ def test_bytes_without_storage_are_those_of_a_real_step(changes):
     assert elementwise_bytes(config, VOCABULARY, B) == counted.total + OPTIMIZER * parameters
 
 
+@rejects("costs/time.py", "not operator.is_view and ", "", "views count as bytes that are moved")
 def test_an_operator_reads_and_writes_its_tensors_and_products_and_views_do_not_count():
     x, w = torch.randn(4, 5), torch.randn(5, 5)
     with ElementwiseBytes() as counted:
@@ -62,6 +64,9 @@ def test_bytes_grow_with_the_batch_and_those_of_parameters_do_not():
     assert four - two == pytest.approx(2 * (two - one), rel=1e-3)
 
 
+@rejects(
+    "costs/time.py", "pairs = 14 *", "pairs = 12 *", "attention's backward pass keeps its scores"
+)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -90,6 +95,16 @@ def test_products_are_those_that_torch_counts_and_the_scores_once_more(
     assert step_work(config, VOCABULARY, B).products == pytest.approx(counted, rel=1e-12)
 
 
+@rejects(
+    "costs/time.py",
+    "relative = parts / torch.tensor(seconds, dtype=torch.float64)[:, None]\n"
+    "    scale = relative.max(0).values\n"
+    "    fit = torch.linalg.lstsq(relative / scale, torch.ones(len(works), 1, "
+    "dtype=torch.float64))",
+    "scale = parts.max(0).values\n    fit = torch.linalg.lstsq(parts / scale, "
+    "torch.tensor(seconds, dtype=torch.float64)[:, None])",
+    "rates fitted to seconds, which the longest step decides",
+)
 def test_rates_are_found_again_and_relative_errors_count():
     rates = Rates(products=5e10, elementwise=1e10)
     works = [Work(1e9, 1e6), Work(2e9, 5e9), Work(1e6, 1e7)]
@@ -103,6 +118,12 @@ def test_rates_are_found_again_and_relative_errors_count():
 FILTERED = [each for each in OF_ALL_PAIRS if each["latent"].get("per") != "sequence"]
 
 
+@rejects(
+    "costs/filtering.py",
+    "matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)",
+    "matrices = linear_elements(model.blocks[lower:])",
+    "the filter reads out once for all particles",
+)
 @pytest.mark.parametrize("changes", [MEMORY, *FILTERED], ids=str)
 @pytest.mark.parametrize("particles", [4, 8])
 def test_flops_of_the_filter_are_those_that_torch_counts(particles, changes):

@@ -12,6 +12,7 @@ import yaml
 
 from pipelines.cli import COMMANDS
 from pipelines.common.source_code import CODE, stages
+from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[1]
 STAGES = tuple(name for name in stages() if (ROOT / "pipelines" / name).is_dir())
@@ -205,6 +206,54 @@ def graph() -> dict[str, set[str]]:
     return before
 
 
+@rejects(
+    "dvc.yaml",
+    "        - data/inputs/code/pipelines/data\n",
+    "",
+    "data made without its code in DVC",
+)
+@rejects(
+    "dvc.yaml",
+    "        - data/inputs/code/pipelines/tokenize\n",
+    "",
+    "tokens made without the code of overlap in DVC",
+)
+@rejects(
+    "dvc.yaml",
+    "        - data/inputs/code/pipelines/artifacts/tokens\n"
+    "        - data/inputs/code/pipelines/common/splitmix64.py\n"
+    "        - data/inputs/code/ftmodel/synthetic\n",
+    "        - data/inputs/code/pipelines/common/splitmix64.py\n"
+    "        - data/inputs/code/ftmodel/synthetic\n",
+    "token shards tokenized by code that DVC does not know",
+)
+@rejects(
+    "dvc.yaml",
+    "        - data/inputs/code/pipelines/common/splitmix64.py\n"
+    "        - data/inputs/code/ftmodel/model\n",
+    "        - data/inputs/code/ftmodel/model\n",
+    "training without the order of its windows in DVC",
+)
+@rejects(
+    "dvc.yaml",
+    "        - data/inputs/code/pipelines/evaluate\n"
+    "        - data/inputs/code/pipelines/artifacts\n",
+    "        - data/inputs/code/pipelines/evaluate\n",
+    "evaluation without how documents are packed in DVC",
+)
+@rejects(
+    "dvc.yaml",
+    "        - data/inputs/code/ftmodel/synthetic\n      params: [name, evaluation]\n",
+    "      params: [name, evaluation]\n",
+    "evaluation without the target task in DVC",
+)
+@rejects(
+    "dvc.yaml",
+    "        - data/inputs/code/ftmodel/inference\n"
+    "        - data/inputs/code/ftmodel/analysis/statistics.py\n",
+    "        - data/inputs/code/ftmodel/analysis/statistics.py\n",
+    "benchmarks without how they are scored in DVC",
+)
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_code_of_a_stage_is_among_what_dvc_runs_it_again_for(stage):
     """Its own, or that of the training before it, whose version is in every checkpoint; what other
@@ -248,6 +297,33 @@ SETTINGS = {
 }
 
 
+@rejects(
+    "dvc.yaml",
+    "        - data/tokens/${item.data}\n        - ${item.parent} # the model",
+    "        # the model",
+    "training without its tokens in DVC",
+)
+@rejects("dvc.yaml", "compute.precision, ", "", "training without its precision in DVC")
+@rejects(
+    "dvc.yaml",
+    "        - results/${name}/${key}/curve.csv\n        - data/tokens/${item.data}\n",
+    "        - data/tokens/${item.data}\n",
+    "evaluation without the training curve in DVC",
+)
+@rejects(
+    "dvc.yaml", "tokens/${item.data}\n        - data/", "", "evaluation without its tokens in DVC"
+)
+@rejects(
+    "dvc.yaml", "        - data/tokens/${item}\n", "", "benchmarks without their tokens in DVC"
+)
+@rejects("dvc.yaml", "        - tasks\n", "", "benchmarks without the definitions of tasks in DVC")
+@rejects("dvc.yaml", "evaluation, ", "", "the report without the settings of evaluation in DVC")
+@rejects(
+    "dvc.yaml",
+    "      - data/tokens # metadata and overlap of texts\n",
+    "",
+    "the report without the metadata of tokens in DVC",
+)
 @pytest.mark.parametrize("stage", STAGES)
 def test_dvc_runs_a_stage_again_for_all_that_it_reads(stage):
     written = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"][stage]

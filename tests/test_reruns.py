@@ -9,6 +9,7 @@ from contextlib import ExitStack, chdir, contextmanager
 import pytest
 from dvc.repo import Repo
 
+from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 
 MAKE_UP = """
@@ -219,6 +220,12 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
     assert (said, status) == ("", set())
 
 
+@rejects(
+    ".dvcignore",
+    "/data/**/*.lock\n",
+    "",
+    "files of locks, which no remote has, among what the report depends on",
+)
 def test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again(pipeline):
     """It is in no remote: a clone has none of it."""
     left = [pipeline.folder / name for name in (

@@ -15,6 +15,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.train.core.fsdp import shard
+from tests.support.mutants import rejects
 
 N, VOCABULARY, ACCUMULATE = 4, 29, 2
 SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
@@ -67,6 +68,12 @@ DESIGNS = [
 CHANGES = [{}, {"tied": False}, *({"latent_bits": 8, "latent": d} for d in ({}, *DESIGNS))]
 
 
+@rejects(
+    "costs/scaling.py",
+    "accumulate * (3 * blocks * block + 2 * rest)",
+    "accumulate * (2 * blocks * block + 2 * rest)",
+    "FSDP gathers blocks once for both passes",
+)
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_fsdp_sends_what_is_counted(changes):
     """Within 1 %: FSDP pads matrices that it cannot share out evenly."""
@@ -93,6 +100,9 @@ class Wrapped(torch.nn.Module):
         return training_loss(self.model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total
 
 
+@rejects(
+    "costs/scaling.py", "2 * (gpus - 1)", "(gpus - 1)", "an all-reduce sends the gradients once"
+)
 def test_ddp_reduces_every_gradient_once_a_step():
     config = ModelConfig(**SMALL, latent_bits=8)
     reduced = []
@@ -119,6 +129,12 @@ def test_a_ring_is_as_fast_as_its_slowest_part():
     assert [JOINED.bandwidth(n) for n in (2, 8, 9, 256)] == [400, 400, 200, 200]
 
 
+@rejects(
+    "costs/scaling.py",
+    "else compute / accumulate * 2 / 3",
+    "else compute",
+    "DDP hides its transfers behind all computation",
+)
 @pytest.mark.parametrize(
     ("sharded", "compute", "exposed"),
     [

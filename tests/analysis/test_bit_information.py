@@ -15,6 +15,7 @@ from ftmodel.analysis.bit_information import (
     soft_counts,
     z_of_others,
 )
+from tests.support.mutants import rejects
 
 CERTAIN = 30.0  # a logit
 
@@ -79,6 +80,18 @@ def clustered(rng, chunks=24, length=30):
     return encoded(tokens, o)
 
 
+@rejects(
+    "analysis/bit_information.py",
+    "q[z_of_others(document, generator)[here]]",
+    "q[torch.randperm(len(q), generator=generator)[here]]",
+    "permuted z that lose what a document's z have in common",
+)
+@rejects(
+    "analysis/bit_information.py",
+    "plug_in.item() - mean",
+    "plug_in.item()",
+    "information of bits as it was counted",
+)
 def test_a_code_of_no_relation_has_no_excess_however_documents_cluster():
     """In the mean over samples; permuting single positions would leave 0.2 bits of three bits."""
     totals = []
@@ -120,6 +133,12 @@ def test_a_single_document_has_no_error_and_idle_bits_no_information(rng):
     assert len(bits) == 2
 
 
+@rejects(
+    "analysis/bit_information.py",
+    "inside[inside.clone()] = of_token[place[inside]] == self.chunk[inside]",
+    "del of_token",
+    "tokens of the next chunk taken for what follows",
+)
 def test_a_token_further_on_lies_in_the_same_chunk(rng):
     """Chunks of 2, 4 and 1 positions; a token is written as 10 × chunk + index."""
     lengths = [2, 4, 1]

@@ -21,6 +21,7 @@ from ftmodel.analysis.differences import (
     threshold,
 )
 from ftmodel.analysis.statistics import mean_and_error
+from tests.support.mutants import rejects
 
 DOCUMENTS = 50
 
@@ -62,6 +63,12 @@ def test_a_difference_that_seeds_may_make_is_none(
     assert verdict_of(mine, others) == verdict
 
 
+@rejects(
+    "analysis/differences.py",
+    "max([threshold(deciding, documents), *spreads])",
+    "threshold(deciding, documents)",
+    "an arm's own spread over seeds ignored in the verdict",
+)
 def test_a_difference_within_the_spread_of_either_arm_is_none() -> None:
     """With many seeds the test asks for less than the spread."""
     quiet, unquiet = [0.5] * 30, [0.35, 0.45] * 15
@@ -98,6 +105,12 @@ def test_the_spread_is_that_of_all_models_where_the_test_lets_them_be_pooled() -
     assert one.threshold == pytest.approx(student.ppf(0.975, 4) * s * sqrt(1 + 1 / 2))
 
 
+@rejects(
+    "analysis/differences.py",
+    "deciding = pooled if may_pool(pool.equality) else own",
+    "deciding = pooled",
+    "spreads over seeds pooled however unlike",
+)
 def test_an_arm_of_ten_times_the_spread_is_not_pooled() -> None:
     """Then Welch's test of the two decides."""
     pool = [[0.50, 0.51, 0.52], [0.45, 0.46, 0.48], [0.61, 0.60, 0.62], [0.9, 1.0, 1.1]]
@@ -112,6 +125,12 @@ def test_an_arm_of_ten_times_the_spread_is_not_pooled() -> None:
     assert difference(pool[0], pool[1], pool=pool_seeds(pool[:3])).is_pooled
 
 
+@rejects(
+    "analysis/differences.py",
+    "variances = draws / np.array(freedoms)",
+    "variances = draws",
+    "variances of few and many seeds under one null distribution",
+)
 @pytest.mark.parametrize("sizes", [(2, 2), (2, 2, 2, 2, 2, 2), (3, 3, 3, 3), (2, 3, 5)])
 def test_equal_spreads_are_refused_as_often_as_the_level_says(sizes: tuple[int, ...]) -> None:
     draw = np.random.default_rng(len(sizes))
@@ -164,6 +183,12 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums() -> None:
     assert found == DocumentError(pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2), 1)
 
 
+@rejects(
+    "analysis/differences.py",
+    "(residuals - residuals.mean(0)).square()",
+    "(scores - scores.mean(0)).square()",
+    "what a seed does to all documents in the interaction",
+)
 def test_the_interaction_is_what_seeds_move_on_single_documents() -> None:
     """Seeds that lift all tokens alike have none; else the variance of a seed's own residuals."""
     draw = torch.Generator().manual_seed(0)
@@ -223,6 +248,18 @@ def false_alarms(
     return np.mean(found, axis=0).tolist()
 
 
+@rejects(
+    "analysis/differences.py",
+    "return max(alone, margin(seeds.error, seeds.freedom), both)",
+    "return margin(seeds.error, seeds.freedom)",
+    "documents left out of the verdict where there are seeds",
+)
+@rejects(
+    "analysis/differences.py",
+    "return max(alone, margin(seeds.error, seeds.freedom), both)",
+    "return max(alone, margin(seeds.error, seeds.freedom))",
+    "the larger of two errors in place of both",
+)
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds: int) -> None:
     """The whole rule, with errors over documents and seeds of about the same size."""
@@ -237,6 +274,12 @@ def test_so_are_arms_of_unequal_spreads(seeds: int, worst: float) -> None:
     assert max(rates) == pytest.approx(worst, abs=0.025)
 
 
+@rejects(
+    "analysis/differences.py",
+    "float(stdtrit(freedom, 1 - LEVEL / 2)) * error",
+    "2.0 * error",
+    "two standard errors of two seeds taken for a test",
+)
 def test_seeds_alone_tell_equal_arms_apart_in_one_case_of_twenty() -> None:
     """As at budgets before the last."""
     draw = np.random.default_rng(0)
@@ -250,6 +293,12 @@ def test_seeds_alone_tell_equal_arms_apart_in_one_case_of_twenty() -> None:
         assert alarms == pytest.approx(0.05, abs=0.01)
 
 
+@rejects(
+    "analysis/differences.py",
+    "documents.error**2 - documents.interaction",
+    "documents.error**2",
+    "noise of a seed on a document counted twice",
+)
 def test_noise_of_a_seed_on_a_document_counts_once() -> None:
     """Noise of each seed on each document alone, which both errors have whole: were the variances
     added, 0.6 % would be told apart. Less than 5 % are, as the error is never below either.
@@ -258,6 +307,12 @@ def test_noise_of_a_seed_on_a_document_counts_once() -> None:
     assert 0.015 < fmean(rates) < 0.06
 
 
+@rejects(
+    "analysis/differences.py",
+    "pool.freedom,\n    )",
+    "len(seeds) + len(other_seeds) - 2,\n    )",
+    "a pooled spread with the t of two arms",
+)
 def test_pooling_sees_with_two_seeds_what_two_arms_alone_do_not() -> None:
     """A difference of 3.5 spreads among eight arms of two seeds: 77 against 41 of 100."""
     draw, pooled, alone = np.random.default_rng(0), 0, 0

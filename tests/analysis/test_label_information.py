@@ -12,6 +12,7 @@ from ftmodel.analysis.label_information import (
     naive_bayes,
     observation_information,
 )
+from tests.support.mutants import rejects
 
 ONE_IN_FIVE = -0.8 * log2(0.8) - 0.2 * log2(0.2)  # entropy of a choice of 1 in 5, bits
 
@@ -59,6 +60,12 @@ def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_mean():
     assert bits_of_sequences(bits).tolist() == [[0, 0], [0, 0], [0, 0], [1, 0], [1, 0]]
 
 
+@rejects(
+    "analysis/label_information.py",
+    "counts > counts.mean(0)",
+    "counts > counts.median(0).values",
+    "bits of sequences split at the median",
+)
 @pytest.mark.parametrize("ones", [100, 400, 600, 900])
 @pytest.mark.parametrize("polarity", [-1, 1])
 def test_a_bit_that_is_the_label_tells_all_of_it(ones, polarity, rng):
@@ -101,6 +108,12 @@ def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng
     assert information.whole.value > 0.8 and information.whole.p_value < 0.01
 
 
+@rejects(
+    "analysis/label_information.py",
+    "single.max(0).values",
+    "single[single[:, 0].argmax()]",
+    "the best bit compared with one bit by chance",
+)
 def test_without_a_relation_p_values_are_even(rng):
     """The best of 16 bits is compared with the best of 16: to have looked for it is no reward."""
     tests = []
@@ -114,6 +127,12 @@ def test_without_a_relation_p_values_are_even(rng):
         assert (p <= 0.05).double().mean() < 0.11, kind  # 4 standard errors
 
 
+@rejects(
+    "analysis/label_information.py",
+    "train, test = fold != half, fold == half",
+    "train, test = fold >= 0, fold == half",
+    "labels predicted by a classifier that has seen them",
+)
 def test_a_prediction_does_not_use_its_own_label(rng):
     """Features that identify a sequence, and random labels: half of the predictions are right."""
     labels = torch.randint(2, (400, 1), generator=rng)

@@ -7,10 +7,14 @@ from statistics import fmean
 import pytest
 
 from ftmodel.analysis.pass_at_k import pass_at_k
+from tests.support.mutants import rejects
 
 CASES = [(n, k) for n in range(1, 8) for k in range(1, n + 1)]
 
 
+@rejects(
+    "analysis/pass_at_k.py", "(samples - c, k) /", "(k, samples - c) /", "n and k of pass@k swapped"
+)
 @pytest.mark.parametrize(("n", "k"), CASES)
 def test_it_is_the_share_of_sets_with_a_right_answer(n, k):
     estimates = pass_at_k(n, range(n + 1), k)
@@ -20,6 +24,12 @@ def test_it_is_the_share_of_sets_with_a_right_answer(n, k):
         assert estimate == pytest.approx(fmean(any(chosen) for chosen in combinations(answers, k)))
 
 
+@rejects(
+    "analysis/pass_at_k.py",
+    "1 - comb(samples - c, k) / sets",
+    "1 - (1 - c / samples) ** k",
+    "pass@k by the share of right answers, which is biased",
+)
 @pytest.mark.parametrize(("n", "k"), CASES)
 def test_its_mean_over_all_outcomes_is_the_probability(n, k):
     for p in (0.05, 0.3, 0.9):

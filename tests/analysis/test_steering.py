@@ -7,6 +7,7 @@ import torch
 
 from ftmodel.analysis.permutation import permutation_test
 from ftmodel.analysis.steering import distances, mean_distance, steering_test
+from tests.support.mutants import rejects
 
 LABELS = torch.arange(4).repeat_interleave(4)
 
@@ -17,6 +18,12 @@ def test_the_distance_is_the_share_of_tokens_that_are_not_in_the_other():
     assert distances(tokens).tolist() == expected
 
 
+@rejects(
+    "analysis/steering.py",
+    "chosen & ~torch.eye(len(chosen), dtype=torch.bool)",
+    "chosen",
+    "a continuation compared with itself",
+)
 def test_means_are_over_pairs_of_different_continuations(rng):
     apart = torch.rand(2, 5, 5, generator=rng).double()
     apart = apart + apart.mT

@@ -6,9 +6,22 @@ from tokenizers import Tokenizer
 from tokenizers import pre_tokenizers as pre
 
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer
+from tests.support.mutants import rejects
 from tests.support.tokenizers import END, MIXED, STYLES, TEXT, byte_tokenizer, encode, every_style
 
 
+@rejects(
+    "artifacts/tokens/byte_tokenizer.py",
+    "[i for byte in segment if (i := self.byte_ids[byte]) is not None]",
+    "list(segment)",
+    "bytes that are not UTF-8 as ids",
+)
+@rejects(
+    "artifacts/tokens/byte_tokenizer.py",
+    "np.array([len(text) for text in self.bytes_of], np.int64)",
+    'np.array([len(text.decode(errors="replace")) for text in self.bytes_of], np.int64)',
+    "characters of a token counted for its bytes",
+)
 @every_style
 @given(text=MIXED)
 @example(text=b"")

@@ -9,6 +9,7 @@ from ftmodel.conversion.llama import decoder_of
 from pipelines.artifacts import gguf_file
 from pipelines.common.errors import UserError
 from tests.support.gguf_files import export
+from tests.support.mutants import rejects
 
 FLOAT = GGMLQuantizationType.F32
 SHAPE = dict(d_model=64, ffn_width=96, n_heads=4, n_kv_heads=2)
@@ -53,6 +54,12 @@ FAMILIES = {  # what our own files have not
 }
 
 
+@rejects(
+    "artifacts/gguf_file.py",
+    "weight if heads is None else to_halves(weight, heads)",
+    "weight",
+    "a GGUF file's channels taken for Hugging Face's",
+)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("dtype", [FLOAT, GGMLQuantizationType.Q8_0], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
@@ -75,6 +82,12 @@ def test_transformers_reads_the_same_numbers(make_model, tmp_path, rng, family, 
     assert (model.logits(model(tokens).hidden) - logits).abs().max() < 1e-4 * logits.std()
 
 
+@rejects(
+    "artifacts/gguf_file.py",
+    "for t in reader.tensors}",
+    "for t in reader.tensors if t.name in theirs}",
+    "unknown tensors of a GGUF file left out",
+)
 def test_a_tensor_that_transformers_leaves_out_is_refused(make_model, tmp_path):
     """Llama 3.1's files slow RoPE down by one."""
     export(make_model, tmp_path / "a.gguf", n_layers=2, **SHAPE)
@@ -85,6 +98,12 @@ def test_a_tensor_that_transformers_leaves_out_is_refused(make_model, tmp_path):
         decoder_of(config, weights)
 
 
+@rejects(
+    "artifacts/gguf_file.py",
+    'field.contents() != "none"',
+    'field.contents() == "no"',
+    "a slowed-down RoPE of a GGUF file overlooked",
+)
 def test_a_rope_that_transformers_does_not_read_is_refused(make_model, tmp_path):
     export(make_model, tmp_path / "a.gguf", n_layers=2, **SHAPE)
     gguf_file.read(rewritten(tmp_path / "a.gguf", tmp_path / "b.gguf", scaling="none"))

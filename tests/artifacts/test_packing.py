@@ -7,6 +7,7 @@ import torch
 from pipelines.artifacts.packing import chunks, held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
 from tests.support.corpora import LENGTHS, memory_shards
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 CONTEXT = 16
@@ -32,6 +33,7 @@ def test_chunks_predict_every_token_of_a_document_once(shards):
         assert [part[0] for part in parts] == before
 
 
+@rejects("artifacts/packing.py", "(n) * total // n", "(n)", "a cap that takes the first chunks")
 def test_a_cap_takes_evenly_spaced_chunks_and_holds(shards):
     every = list(held_out(shards, CONTEXT, None))
     assert sum(map(len, every)) == PREDICTED
@@ -73,6 +75,12 @@ def test_packing_reads_no_further_than_its_batch(shards):
     assert len(next(packed(stream, CONTEXT, 4)).chunks) < 40
 
 
+@rejects(
+    "artifacts/packing.py",
+    "p.document, p.index)",
+    "p.document, 0)",
+    "the same noise for all chunks of a document",
+)
 def test_noise_of_a_chunk_does_not_depend_on_its_company(shards):
     drawn = {}
     for rows in (1, 2, 7):

@@ -20,6 +20,7 @@ from pipelines.artifacts.results import (
     write,
 )
 from pipelines.common.errors import UserError
+from tests.support.mutants import rejects
 
 FIGURES = Figures(ce=Estimate(0.1, nan), iwae=Estimate(0.5, 0.01))
 EVALUATION = Evaluation(
@@ -47,6 +48,12 @@ def dataclasses_in(kind: Any) -> set[type]:
     return {kind}.union(*(dataclasses_in(each) for each in get_type_hints(kind).values()))
 
 
+@rejects(
+    "artifacts/suite_results.py",
+    "limit: int | None = None",
+    "limit: int | None = field(kw_only=True)",
+    "a suite without a limit is not read back",
+)
 @pytest.mark.parametrize(
     "kind", [Evaluation, results.Details, results.Headline, suite_results.SuiteResults]
 )
@@ -112,6 +119,15 @@ def test_numbers_by_name_without_lists_and_texts():
     assert flat(nested, ".") == {"a.b": 1, "a.c.d": 2.5, "e": 1}
 
 
+@rejects(
+    "artifacts/results.py",
+    "bound = self.nll or self.filtering",
+    "bound = self.nll or self.ce",
+    "reconstruction cross-entropy as the bound of a Free Transformer",
+)
+@rejects(
+    "artifacts/results.py", "nll or self.filtering", "nll or self.iwae", "arms compared by IWAE"
+)
 def test_models_are_compared_by_nll_or_filtering_bound() -> None:
     """Whatever the other bounds say."""
     others = {"elbo": Estimate(3.0, 0.1), "iwae": Estimate(2.0, 0.1), "prior": Estimate(0.5, 0.1)}

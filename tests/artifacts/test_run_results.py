@@ -5,6 +5,7 @@ import pytest
 from pipelines.artifacts.results import Details, Evaluation, Figures
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.config.schema import Run
+from tests.support.mutants import rejects
 
 
 @pytest.mark.parametrize(
@@ -14,6 +15,18 @@ def test_fractions(kappa: float, text: str) -> None:
     assert fraction(kappa) == text
 
 
+@rejects(
+    "artifacts/run_results.py",
+    "return self.run.kappa_bits is None",
+    "return not self.run.kappa_bits",
+    "a threshold of 0 reported as a baseline",
+)
+@rejects(
+    "artifacts/run_results.py",
+    '"–" if self.run.kappa_bits is None else',
+    '"–" if not self.run.kappa_bits else',
+    "a threshold of 0 written as none",
+)
 @pytest.mark.parametrize(("kappa", "text"), [(None, "–"), (0.0, "0"), (0.5, "1/2")])
 def test_a_run_without_a_threshold_is_a_baseline_and_one_of_0_is_not(
     kappa: float | None, text: str

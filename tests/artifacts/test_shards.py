@@ -14,11 +14,15 @@ from pipelines.artifacts.tokens import shards as shards_module
 from pipelines.artifacts.tokens.shards import Shards, read_metadata
 from pipelines.common.errors import UserError
 from tests.support.corpora import END, write_shards
+from tests.support.mutants import rejects
 
 FILES = [[0, *range(1, 40)], [0, 41, 42], [], [0, *range(43, 90), 0, 90]]
 RUNNING = [i for ids in FILES for i in ids]
 
 
+@rejects(
+    "artifacts/tokens/shards.py", "row or context", "row or self.length", "windows a token apart"
+)
 @given(sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6), context=st.integers(1, 9))
 def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context):
     ids = iter(range(1, 1000))
@@ -41,6 +45,12 @@ def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context)
     assert batch.tolist() == [expected[i] for i in order]
 
 
+@rejects(
+    "artifacts/tokens/shards.py",
+    "first = offset - self.starts[file]",
+    "first = max(0, offset - self.starts[file] - (file > 0))",
+    "windows off by one after the first token file",
+)
 def test_a_window_that_crosses_files_has_the_tokens_of_both(tmp_path):
     windows = write_shards(tmp_path, FILES).windows("train", 4)
     assert windows.batch(torch.tensor([9])).tolist() == [RUNNING[36:41]]
@@ -174,6 +184,12 @@ def test_no_shards_are_named(tmp_path):
         Shards(tmp_path / "nowhere")
 
 
+@rejects(
+    "artifacts/tokens/shards.py",
+    "for name in SPLITS for shard in",
+    "for name in SPLITS[:1] for shard in",
+    "data told apart by the training part alone",
+)
 def test_the_hash_tells_every_change_of_tokens_and_tokenizer(tmp_path):
     def hash_of(*arguments, **changes):
         folder = tmp_path / str(random.random())

@@ -21,6 +21,7 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from tests.benchmarks.checks import quick_figures
 from tests.support.commands import call
+from tests.support.mutants import rejects
 
 FAKES = {
     "good": """
@@ -109,6 +110,12 @@ def test_targets_are_met_or_missed_beside_what_they_were_measured_on(run, tmp_pa
     assert "rehears" not in page.lower()
 
 
+@rejects(
+    "benchmarks/gpu/__main__.py",
+    'failed |= "figures" not in entry',
+    'failed |= "figures" not in entry and "skipped" in entry',
+    "a GPU's part that fails, and exit code 0",
+)
 def test_a_part_that_fails_is_recorded_and_the_others_go_on(run):
     code, said, page = run(first="broken", second="good")
     assert code == 1
@@ -145,6 +152,12 @@ def test_figures_of_another_commit_are_measured_again(run, monkeypatch):
     assert run(parts=parts)[1]["parts"]["first"]["figures"][2]["median"] == 7
 
 
+@rejects(
+    "benchmarks/gpu/__main__.py",
+    "        record.write(path,",
+    "        len(todo) > 1 or record.write(path,",
+    "a GPU's record that is written once, at the end",
+)
 def test_an_interruption_loses_nothing_that_was_measured(run, monkeypatch, tmp_path):
     really = command.alone
 
@@ -194,6 +207,12 @@ def test_time_is_shared_out():
     assert sum(part.minutes for part in command.PARTS.values()) <= 50, "--minutes by default"
 
 
+@rejects(
+    "benchmarks/gpu/record.py",
+    "'rehearsed' if rehearsal else verdict",
+    "verdict",
+    "a rehearsal on a GPU that shows met and missed",
+)
 def test_a_rehearsal_says_so_and_has_a_file_of_its_own(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     code, said, page = run("--rehearse", first="good")
@@ -388,6 +407,12 @@ def test_tests_that_do_not_pass_fail_the_part(checkout, text, words):
         gpu_tests.measure(1, False, "cuda")
 
 
+@rejects(
+    "benchmarks/measure.py",
+    "        torch.cuda.synchronize()\n",
+    "        pass\n",
+    "a GPU's time without waiting for the GPU",
+)
 def test_the_clock_waits_for_a_gpu(monkeypatch):
     from benchmarks import measure
 

@@ -7,6 +7,7 @@ from benchmarks.measure import Figure, Missing, Picture
 from pipelines import doctor
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import parse
+from tests.support.mutants import rejects
 
 PRESET = "models.lm_124m"
 
@@ -44,6 +45,13 @@ def by_name(found):
     return {each.name: each for each in found if isinstance(each, Figure)}
 
 
+@rejects(
+    "benchmarks/gpu/training_slice.py",
+    "    def on_step(self, trainer: L.Trainer) -> None:\n        trainer.should_stop |= ",
+    "    def on_train_batch_end(self, trainer, *_) -> None:\n"
+    "        trainer.should_stop |= trainer.global_step > 0 and ",
+    "a GPU's slice that stops between the micro-batches of a step",
+)
 @pytest.mark.slow
 def test_an_arm_that_was_stopped_goes_on_as_if_it_had_not_been(project, tmp_path, monkeypatch):
     def measure(folder, arm=None, seconds=1e6):

@@ -13,6 +13,7 @@ import torch
 from benchmarks.gpu import wheels
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
+from tests.support.mutants import rejects
 
 SMI = "| NVIDIA-SMI 580.159.03    Driver Version: 580.159.03    CUDA Version: 13.0     |"
 
@@ -84,6 +85,12 @@ def pip(monkeypatch):
     return asked
 
 
+@rejects(
+    "benchmarks/gpu/wheels.py",
+    'f"torch==={build}"',
+    'f"torch=={build}"',
+    "a CPU build of PyTorch left where a GPU is",
+)
 @pytest.mark.parametrize(
     ("installed", "again"),
     [(None, True), ("{}+cpu", True), ("2.12.0", True), ("{}", False), ("{}+cu130", False)],

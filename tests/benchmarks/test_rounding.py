@@ -8,6 +8,7 @@ from benchmarks.rounding import in_float64, log_likelihoods, rows
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from tests.support.hugging_face import to_hugging_face
+from tests.support.mutants import rejects
 
 
 @pytest.fixture
@@ -67,6 +68,12 @@ def by_numpy(llama, ids):
     return logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
 
 
+@rejects(
+    "benchmarks/rounding.py",
+    "return angles.cos(), angles.sin()",
+    "return angles.float().cos().double(), angles.float().sin().double()",
+    "a reference that rotates in float32",
+)
 def test_log_likelihoods_are_those_of_numpy(llama):
     rng = np.random.default_rng(0)
     requests = [(None, rng.integers(50, size=n).tolist(), [4, 7, 7]) for n in (1, 250)]

@@ -15,6 +15,7 @@ from pipelines.cli import COMMANDS, Command, Commands
 from pipelines.common import errors
 from pipelines.common.atomic_files import ROOT
 from tests.support.commands import call
+from tests.support.mutants import rejects
 
 NO_COMMANDS = {"suite.sandbox.child", "suite.sandbox.run", "sweep.trial", "cluster.connection"}
 
@@ -70,6 +71,12 @@ def test_every_module_that_can_be_run_is_a_command_or_says_that_it_is_none():
         assert last in ours or last.startswith("no_command(") or path.name == "cli.py", path
 
 
+@rejects(
+    "cli.py",
+    "    path = ROOT.joinpath",
+    "    import_module(module)\n    path = ROOT.joinpath",
+    "--help that imports what the command needs",
+)
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train"]])
 def test_help_and_wrong_usage_import_no_torch(arguments):
     said = "import atexit; atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))"
@@ -136,6 +143,12 @@ def test_a_value_may_begin_with_a_dash(monkeypatch):
     assert handed(monkeypatch, "sample", "a", "--prompt", "-x")["prompt"] == "-x"
 
 
+@rejects(
+    "cli.py",
+    "        return do\n",
+    "        do()\n        return lambda: None\n",
+    "a command's exceptions left to click",
+)
 def test_errors_of_a_command_are_those_of_errors_run(monkeypatch):
     """No exception of a command's work is click's to handle."""
 

@@ -14,6 +14,7 @@ from pipelines.common import threads
 from pipelines.common.atomic_files import ROOT
 from pipelines.doctor import COSTS, OK, STOPS
 from pipelines.suite.sandbox import run as sandbox
+from tests.support.mutants import rejects
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -93,6 +94,12 @@ def take(monkeypatch, what):
             monkeypatch.setattr(doctor.sys, "executable", "/my lab/python")
 
 
+@rejects(
+    "doctor.py",
+    "if row.state == STOPS]",
+    "if row.state == OK and False]",
+    "a doctor whose warnings stop nothing and whose obstacles neither",
+)
 @pytest.mark.parametrize(
     ("what", "line"),
     [

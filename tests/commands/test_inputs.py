@@ -14,6 +14,7 @@ from pipelines.common import file_listing
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Fingerprint
 from pipelines.config.data import Hub
+from tests.support.mutants import rejects
 
 FOLDER = {"source": "files", "root": "raw", "pattern": "*.txt", "exclude": ["left.txt"]}
 BUILDER = {"source": "hub", "dataset": "json", "data_files": ["raw/*.jsonl"]}
@@ -42,6 +43,18 @@ def looked(tmp_path, monkeypatch):
     return run
 
 
+@rejects(
+    "common/file_listing.py",
+    "entry.size, entry.mtime_ns)).encode()",
+    "entry.size)).encode()",
+    "a file's time left out of what tells that it has changed",
+)
+@rejects(
+    "common/file_listing.py",
+    "fingerprint.add_content(entry)",
+    "fingerprint.add(entry)",
+    "a copy of a small text taken for another text",
+)
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(("part", "name"), [(FOLDER, "a.txt"), (BUILDER, "b.jsonl"), (LOCAL, "x")])
 def test_what_becomes_of_a_file_is_seen(looked, part, name, large, tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from pipelines.common import pipeline_lock
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import FOLDER, dvc_at_work, pipeline_alone, stage_of
 from tests.support.commands import call
+from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[2]
 ME = rf"pid {os.getpid()}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -50,6 +51,12 @@ def test_a_second_one_is_refused_with_the_name_of_the_first(folder):
         pass
 
 
+@rejects(
+    "common/pipeline_lock.py",
+    '            if words := described("dvc", int(info["pid"])):',
+    '            if words := described("dvc", int(info["pid"])) or "dvc":',
+    "a process of DVC that has ended still holds up the pipeline",
+)
 @pytest.mark.parametrize("mode", ["read", "write"])
 def test_a_stage_of_dvc_is_seen_while_it_runs(folder, ended, mode):
     write_rwlock(os.getpid(), mode)
@@ -126,6 +133,12 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+@rejects(
+    "repro.py",
+    "    compose_valid(overrides)  # a mistake",
+    "    write_params(compose_valid(overrides))  # a mistake",
+    "params.yaml is composed before the pipeline is one's own",
+)
 def test_nothing_is_composed_while_another_is_at_work(project, monkeypatch):
     monkeypatch.setattr(repro, "dvc_repro", lambda: pytest.fail("DVC was run"))
     with pipeline_alone(), pytest.raises(UserError, match="is at work in this folder"):

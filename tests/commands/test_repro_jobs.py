@@ -9,6 +9,7 @@ import yaml
 from pipelines import repro
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
+from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 
 pytestmark = pytest.mark.slow
@@ -58,6 +59,12 @@ def test_all_stages_run_and_plain_dvc_repro_then_has_nothing_to_do(run):
     assert run()[0] == {"look"}
 
 
+@rejects(
+    "repro.py",
+    "graph.downstream(changed_stages() - always) - always",
+    "changed_stages() - always",
+    "stages after one that changed are taken for up to date",
+)
 def test_a_change_reaches_what_comes_after_it(run):
     run()
     change_command("a", "echo 2 > a")

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.support.mutants import rejects
+
 FAULTS = """
 import resource, sys, torch
 from pipelines.common.allocator import keep_freed_memory
@@ -19,6 +21,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@rejects(
+    "common/allocator.py",
+    "mallopt(MMAP_THRESHOLD, NEVER)",
+    "mallopt(MMAP_THRESHOLD, 1 << 20)",
+    "large blocks of memory given back to the system",
+)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 def test_freed_memory_is_used_again():
     """Ten times 64 MiB are 160 pages of 4 MiB, if pages are huge, or 163840 of 4 KiB."""

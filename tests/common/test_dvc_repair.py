@@ -7,6 +7,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
 from pipelines.common.dvc_repair import LOCKFILE, RWLOCK, repair
+from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 
 STAGES = (
@@ -35,6 +36,12 @@ def readable():
         return False
 
 
+@rejects(
+    "common/dvc_repair.py",
+    "    except DvcException:\n        LOCKFILE.unlink()\n",
+    "    except DvcException:\n",
+    "a lock file of DVC that was cut short stays",
+)
 def test_a_lock_file_cut_anywhere_costs_no_run(project, capsys):
     text, removed = LOCKFILE.read_text(), 0
     for length in range(0, len(text), 7):

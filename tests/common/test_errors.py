@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pipelines.common import errors
+from tests.support.mutants import rejects
 
 
 def write_below_a_file(folder):
@@ -32,6 +33,12 @@ def write_a_name_of_300(folder):
     (folder / ("a" * 300)).write_text("")
 
 
+@rejects(
+    "common/errors.py",
+    "not in UNWRITABLE + FOREIGN:",
+    "not in UNWRITABLE:",
+    "a foreign file in the place of a folder as a bug",
+)
 @pytest.mark.parametrize(
     "meet",
     [

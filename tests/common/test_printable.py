@@ -8,6 +8,7 @@ from pipelines.common import console, errors
 from pipelines.common.console import say
 from pipelines.common.printable import printable
 from pipelines.report.wording import markdown
+from tests.support.mutants import rejects
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\rd\x08e\x9bf\u202eg\x00h\udcffi"
 
@@ -19,6 +20,12 @@ def test_control_characters_are_shown_not_sent():
     assert printable("Größe κ ∆ 日本\n\tx") == "Größe κ ∆ 日本\n\tx"
 
 
+@rejects(
+    "common/errors.py",
+    "{' '.join(printable(str(error)).split())}",
+    "{' '.join(str(error).split())}",
+    "control characters of a message sent to the terminal",
+)
 def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     def fail():
         raise errors.UserError(f"{HOSTILE}\nnext")
@@ -31,6 +38,12 @@ def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     assert printable(said) == said
 
 
+@rejects(
+    "report/wording.py",
+    "printable(html.escape(text, quote=False))",
+    "printable(text)",
+    "a user's text as HTML in Markdown",
+)
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

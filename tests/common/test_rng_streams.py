@@ -7,10 +7,17 @@ import torch
 from pipelines.artifacts.packing import Batch, Chunk, noise_of
 from pipelines.common.rng_streams import Purpose, generator, philox, philox_at, stream_seed
 from pipelines.train.core.batches import latent_noise
+from tests.support.mutants import rejects
 
 SEEDS = INDICES = range(4)
 
 
+@rejects(
+    "common/rng_streams.py",
+    "words = (seed, purpose, index)",
+    "words = (seed, purpose % 3, index)",
+    "evaluation on the streams of training",
+)
 def test_no_two_streams_coincide():
     """Of all purposes, seeds and indices, and the corpora's own, which begin with a bare seed."""
     streams = [generator(s, p, i) for s in SEEDS for p in Purpose for i in INDICES]
@@ -22,6 +29,12 @@ def test_no_two_streams_coincide():
     assert len(numbers) == len(counted)
 
 
+@rejects(
+    "common/rng_streams.py",
+    "stream.bit_generator.state = state",
+    'stream.bit_generator.state["state"]["counter"][1] = second',
+    "noise that goes on from the row before",
+)
 def test_a_generator_that_is_moved_draws_as_new_ones_do():
     """Whatever of its block of numbers was left at the last place."""
     for second, moved in zip(

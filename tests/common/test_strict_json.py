@@ -10,6 +10,7 @@ from pipelines.artifacts import result_files
 from pipelines.artifacts.results import Estimate, Evaluation, Figures
 from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps
+from tests.support.mutants import rejects
 
 
 def refuse(name):
@@ -45,6 +46,12 @@ class Outer:
     by_name: dict[str, Inner] = field(default_factory=dict)
 
 
+@rejects(
+    "artifacts/result_files.py",
+    "file.write(dumps(plain(content)",
+    "file.write(json.dumps(plain(content)",
+    "NaN in a result's JSON",
+)
 def test_null_is_nan_again_where_a_number_must_be(tmp_path):
     path = tmp_path / "run/x.json"
     path.parent.mkdir()

@@ -7,6 +7,7 @@ import torch
 
 from pipelines.common import threads
 from pipelines.common.threads import set_threads
+from tests.support.mutants import rejects
 
 CORES = 8
 
@@ -33,6 +34,12 @@ def machine(monkeypatch, tmp_path):
     return choose
 
 
+@rejects(
+    "common/threads.py",
+    "len(os.sched_getaffinity(0)) - busy)",
+    "len(os.sched_getaffinity(0)))",
+    "a thread for each core, whoever uses it",
+)
 @pytest.mark.parametrize(
     ("shares", "count"),
     [([], 8), ([10.0, 5.0], 8), ([100.0], 7), ([100.0] * 7, 1), ([100.0] * 8, 1), ([60.0] * 8, 3)],

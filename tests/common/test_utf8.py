@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mutants import rejects
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("pipelines", "ftmodel", "hydra_plugins", "benchmarks")
 PROGRAMS = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
@@ -49,6 +51,12 @@ def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(path):
     assert [*calls_by_locale(path.read_bytes())] == []
 
 
+@rejects(
+    "common/errors.py",
+    'stream.reconfigure(encoding="utf-8", errors=',
+    "stream.reconfigure(errors=",
+    "what is printed in the locale's encoding",
+)
 def test_arguments_and_what_is_printed_are_utf_8():
     command = [sys.executable, "-c", PRINTS, "λ"]
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONPATH": str(ROOT)}

@@ -10,6 +10,7 @@ from pipelines import compose, inputs
 from pipelines.common.errors import UserError
 from pipelines.common.yaml_files import read_yaml
 from pipelines.config.load import load_experiment
+from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[2]
 DEEP = b"[" * 3000 + b"]" * 3000
@@ -39,6 +40,15 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+@rejects(
+    "config/suite.py", '(self.name == "none") != (not self.tasks)', "False", "a suite without tasks"
+)
+@rejects(
+    "compose.py",
+    "    config = compose_config(overrides)\n    parse",
+    "    config = compose_config(overrides)\n    write_params(config)\n    parse",
+    "params.yaml written before it is checked",
+)
 @pytest.mark.parametrize(("file", "content", "words"), BROKEN, ids=[b[2] for b in BROKEN])
 def test_a_broken_file_of_conf_is_named_and_params_yaml_stays(project, file, content, words):
     (project / "params.yaml").write_text("before")

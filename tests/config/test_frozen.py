@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config, write_params
 from pipelines.config.frozen import freeze
+from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[2]
 RUN = "text_free_k1_2"
@@ -55,6 +56,12 @@ def change(key, value=977):
     OmegaConf.save(params, "params.yaml")
 
 
+@rejects(
+    "config/frozen.py",
+    "first_difference(self.params, select(read_params(), self.params))",
+    "first_difference(self.params, self.params)",
+    "parameters that changed while a stage ran are not noticed",
+)
 @pytest.mark.parametrize(
     ("stage", "name", "key"),
     [(stage, name, key) for stage, (name, keys) in STAGES.items() for key in keys],

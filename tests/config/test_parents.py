@@ -9,6 +9,7 @@ from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.arms import group_by_seed
 from pipelines.config.load import parse
+from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[2]
 CHILD = "runs.free_k1.init_from="
@@ -30,6 +31,9 @@ def test_a_list_that_does_not_fit_is_refused():
         parse(config, "conf")
 
 
+@rejects(
+    "dvc.yaml", "- ${item.parent} # the model", "# the model", "training without its parent in DVC"
+)
 def test_dvc_knows_the_path_of_every_parent():
     made = smoke(f"{CHILD}{{run: baseline}}", "runs.text_free_k1_2.init_from={hf: models/llama}")
     parents = {name: training.parent for name, training in made.trainings.items()}
@@ -44,6 +48,12 @@ def test_dvc_knows_the_path_of_every_parent():
     assert plain["foreach"] == "${trainings}" and "${item.parent}" in plain["do"]["deps"]
 
 
+@rejects(
+    "hydra_plugins/seeds.py",
+    "{start['run']}_s{seed}",
+    "{start['run']}_s{seeds[0]}",
+    "a child of every seed starts from the same run",
+)
 def test_an_arm_starts_from_the_run_of_its_own_seed_and_stays_one_arm():
     made = smoke("experiment=kappa_text", "seeds=[3,5]", "arms.free_k1.init_from.run=baseline")
     starts = [made.runs[f"free_k1_s{seed}"].init_from.run for seed in (3, 5)]
@@ -140,6 +150,21 @@ def test_a_latent_may_be_trained_on_in_another_way():
     smoke(f"{CHILD}{{run: free_k1_8}}", changes, "runs.free_k1.latent_block=2")
 
 
+@rejects(
+    "model/config.py", 'n_kv_heads", "head_width", "', 'n_kv_heads", "', "a parent of other heads"
+)
+@rejects(
+    "model/config.py",
+    '"qkv_bias", "qk_norm", "norm_eps"',
+    '"qkv_bias", "norm_eps"',
+    "a parent with norms of queries and keys taken over without",
+)
+@rejects(
+    "config/parents.py",
+    'return {"latent_bits": config.latent_bits, "latent_block"',
+    'return {"latent_block"',
+    "a latent of other bits taken over",
+)
 @pytest.mark.parametrize(("overrides", "words"), MISTAKES, ids=[m[1] for m in MISTAKES])
 def test_a_mistake_is_one_line(overrides, words):
     with pytest.raises(UserError, match=words) as caught:

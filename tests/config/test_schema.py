@@ -12,6 +12,7 @@ from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import KINDS, TextData
 from pipelines.config.load import load_experiment, parse
+from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[2]
 DATA = sorted(p.stem for p in (ROOT / "conf/data").glob("*.yaml"))
@@ -66,6 +67,18 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
+@rejects(
+    "config/derived.py",
+    "replace(architecture.latent, **changes)",
+    "architecture.latent",
+    "a run's own design of the latent ignored",
+)
+@rejects(
+    "config/derived.py",
+    "latent_block=block, latent=design",
+    "latent=design",
+    "a run's own block that reads z ignored",
+)
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
     changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=20", f"{RUN}.kappa_bits=9"]
@@ -100,6 +113,24 @@ def test_a_run_may_have_a_z_a_token_where_its_preset_has_one_for_several():
     assert designs["free_k1"] == LatentDesign(per="every", every=4)
 
 
+@rejects(
+    "config/derived.py",
+    "if run.kappa_bits is None:",
+    "if not run.kappa_bits:",
+    "a threshold of 0 trained as a baseline",
+)
+@rejects(
+    "config/checks.py",
+    "if run.kappa_bits is None:",
+    "if not run.kappa_bits:",
+    "a threshold of 0 without latent bits",
+)
+@rejects(
+    "config/checks.py",
+    "run.extra_blocks < 0 or run.kappa_bits is not None",
+    "run.extra_blocks < 0 or run.kappa_bits",
+    "a threshold of 0 with the blocks of a larger baseline",
+)
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
     changes = ["experiment=smoke", f"{RUN}.kappa_bits=0"]
@@ -380,6 +411,12 @@ def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, 
     assert f"before the end of {OPTIM}.warmup_steps" in str(caught.value)
 
 
+@rejects(
+    "config/checks.py",
+    "over.needs_whole_batch and parts > 1",
+    "over.needs_whole_batch and parts > 2",
+    "a hinge of a batch in two parts",
+)
 @pytest.mark.parametrize("over", ["batch", "position"])
 def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
     """At once: micro-batches have other means. A hinge per token or sequence does not mind."""
@@ -392,6 +429,19 @@ def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
         parse(compose_config(["experiment=smoke", split, f"{design}{over}"]), "conf")
 
 
+@rejects(
+    "config/values.py", "isinstance(value, bool):", "isinstance(value, int):", "a number for true"
+)
+@rejects("config/values.py", "abs(value) > LARGEST", "False", "integers without a bound")
+@rejects(
+    "config/checks.py", "if len(name) > LONGEST_NAME:", "if False:", "names as long as one likes"
+)
+@rejects(
+    "config/checks.py",
+    "if run.kappa_bits is None and run.kappa_warmup_steps:",
+    "if False:",
+    "a threshold that rises for a baseline",
+)
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     with pytest.raises(UserError) as caught:
@@ -402,6 +452,12 @@ def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     assert "\n" not in str(caught.value)
 
 
+@rejects(
+    "config/checks.py",
+    "in {**experiment.suite_runs, **scored}:",
+    "in experiment.suite_runs:",
+    "runs of the suite left out without a word",
+)
 @pytest.mark.parametrize(
     ("listed", "words"),
     [

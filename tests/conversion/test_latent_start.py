@@ -13,6 +13,7 @@ from ftmodel.conversion.latent_start import (
     stream_rms,
 )
 from ftmodel.model.objective import kl_per_bit, training_loss
+from tests.support.mutants import rejects
 
 
 @pytest.fixture
@@ -25,12 +26,24 @@ def noise(rng):
     return torch.rand(2, 4, 12, 3, generator=rng)
 
 
+@rejects(
+    "conversion/latent_start.py",
+    ".sqrt().median()",
+    ".sqrt().mean()",
+    "a few huge tokens decide how loud the latent begins",
+)
 def test_a_few_tokens_of_a_huge_norm_do_not_decide_the_rms(rng):
     x = torch.randn(2, 50, 64, generator=rng) * 3
     x[:, 0] *= 1000
     assert stream_rms(x) == pytest.approx(3, rel=0.05)
 
 
+@rejects(
+    "conversion/latent_start.py",
+    "(middle, high) if kl(middle) <= kl_bits * LN2",
+    "(middle, high) if kl(middle) <= kl_bits",
+    "the first KL held against κ in nats",
+)
 @pytest.mark.parametrize("kappa", [0.01, 0.5, 2.0])
 def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     o = torch.randn(5, 7, 4, generator=rng) * 4
@@ -41,6 +54,18 @@ def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     assert readout_scale(o, 4.0) == 1.0, "less than the threshold stays as it is"
 
 
+@rejects(
+    "conversion/latent_start.py",
+    "post_sampler.mul_(share * stream_rms(x) / ",
+    "post_sampler.mul_(share / ",
+    "the post-sampler's share of 1, not of the stream",
+)
+@rejects(
+    "conversion/latent_start.py",
+    "model.blocks[model.config.lower_blocks].state_dict()",
+    "model.blocks[0].state_dict()",
+    "the encoder is a copy of the first block",
+)
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_the_post_sampler_has_its_share_and_the_kl_is_within_the_threshold(
     make_model, rows, noise, share
@@ -84,6 +109,12 @@ def test_a_separate_encoder_is_within_the_threshold_too(make_model, rows, noise)
     assert losses.kl == pytest.approx(expected.kl.item(), rel=1e-4)
 
 
+@rejects(
+    "conversion/latent_start.py",
+    "model.upper_from_prior(x, noise[0], positions, documents)[0]",
+    "model.upper(x, latent.sample(o, noise[0])[0], positions)",
+    "z from the encoder said to be from the prior",
+)
 def test_losses_before_the_first_step(make_model, rows, noise):
     """The parent's is that of the decoder alone; without a share all are equal; with z they are
     what the training loss and given codes say.

@@ -18,6 +18,7 @@ from ftmodel.conversion.llama import (
     to_pairs,
 )
 from ftmodel.model.layers import rope_rates
+from tests.support.mutants import rejects
 
 SHAPES = [
     {},
@@ -55,6 +56,27 @@ def tokens(rng):
     return torch.randint(11, (3, 12), generator=rng)
 
 
+@rejects(
+    "conversion/llama.py",
+    "to_halves(key, config.n_kv_heads)",
+    "key",
+    "channels of keys handed over as they are",
+)
+@rejects(
+    "conversion/llama.py", "gate, up = block.ffn.", "up, gate = block.ffn.", "gate and up exchanged"
+)
+@rejects(
+    "conversion/llama.py",
+    "gain if pairs else to_halves(gain, 1)",
+    "gain",
+    "gains of Qwen's queries and keys handed over as they are",
+)
+@rejects(
+    "conversion/llama.py",
+    'norms = {"q": attention.query_norm, "k": attention.key_norm}',
+    'norms = {"k": attention.query_norm, "q": attention.key_norm}',
+    "gains of Qwen's queries taken for those of keys",
+)
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, changes):
@@ -79,6 +101,38 @@ LLAMA_3 = {
 }
 
 
+@rejects(
+    "conversion/llama.py",
+    'to_pairs(w["self_attn.q_proj.weight"], config.n_heads)',
+    'w["self_attn.q_proj.weight"]',
+    "channels of a Llama's heads taken over as they are",
+)
+@rejects(
+    "conversion/llama.py",
+    'to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)',
+    'w["self_attn.k_proj.bias"]',
+    "Qwen's biases of keys in Hugging Face's order",
+)
+@rejects(
+    "conversion/llama.py",
+    "to_pairs(w[name], 1)",
+    "w[name]",
+    "gains of Qwen's queries and keys taken over as they are",
+)
+@rejects(
+    "model/layers.py",
+    "queries = rotate(self.heads(self.query(q), self.query_norm), positions.rope)",
+    "queries = rotate(self.heads(self.query(q)), positions.rope)\n"
+    "        if self.query_norm is not None:\n            queries = self.query_norm(queries)",
+    "queries of Qwen turned before they are normalised",
+)
+@rejects(
+    "model/layers.py",
+    "    width = config.head_channels\n",
+    "    width = config.head_channels\n    wrong = config.d_model // config.n_heads\n"
+    "    return config.rope_theta ** (-torch.arange(0, width, 2, device=device) / wrong)\n",
+    "rotations of heads of width D / N, whatever their width",
+)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
 @pytest.mark.parametrize(
@@ -153,6 +207,12 @@ def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
         our_config(config | changes)
 
 
+@rejects(
+    "conversion/llama.py",
+    "names - expected.keys()",
+    "expected.keys() - names",
+    "what is left over in a Llama's file is ignored",
+)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -223,6 +283,12 @@ def test_what_is_no_llama_is_refused(make_model, changes, words):
         llama_config(make_model(**changes).config, 11)
 
 
+@rejects(
+    "model/layers.py",
+    "rates * (high_share + (1 - high_share) / config.rope_factor)",
+    "rates * ((1 - high_share) + high_share / config.rope_factor)",
+    "fast rotations slowed down, slow ones kept",
+)
 @pytest.mark.parametrize(("low", "high"), [(1.0, 4.0), (0.2, 0.4)])
 def test_llama_3_slows_down_rotations_as_transformers_does(low, high):
     """Some kept, some slowed down by the factor, some between."""

@@ -32,6 +32,7 @@ from pipelines.data import build as stage
 from pipelines.data import ledger, resume
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
 from pipelines.data.ledger import Ledger
+from tests.support.mutants import rejects
 from tests.train.test_full_disk import small_disk
 
 
@@ -382,6 +383,12 @@ def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, damage, 
     assert not [*tmp_path.glob("x.partial*")]
 
 
+@rejects(
+    "data/resume.py",
+    'for name in ("pattern", "exclude"):',
+    'for name in ("pattern",):',
+    "what is excluded decides whether finished work fits",
+)
 def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     tmp_path, small_parts, capsys
 ):

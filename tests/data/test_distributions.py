@@ -20,6 +20,7 @@ from pipelines.config.data import Distributions
 from pipelines.config.load import parse
 from pipelines.data.build import make_text
 from pipelines.data.sources import open_source
+from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[2]
 KEY = "data.x.parts.p"
@@ -62,6 +63,12 @@ def names(**settings):
     return [name for name, _ in documents(**settings)]
 
 
+@rejects(
+    "common/distributions.py",
+    "if path not in seen and self.lets_through(path):",
+    "if self.lets_through(path):",
+    "a file of two packages read twice",
+)
 def test_what_is_pinned_is_read_and_nothing_else(site):
     """Not the project itself, not a script outside, which names this machine, and no file twice."""
     expected = {f"alpha-one-1.5/one/m{i}.py" for i in range(9)}
@@ -70,6 +77,12 @@ def test_what_is_pinned_is_read_and_nothing_else(site):
     assert dict(documents())["beta-two-2.0/two.py"] == b"two\n"
 
 
+@rejects(
+    "common/distributions.py",
+    "return sha256(str(path).encode()).digest(), str(path)",
+    'return b"", str(path)',
+    "the first bytes of a corpus of packages are those of the first packages",
+)
 def test_files_come_in_the_order_of_a_hash_of_their_paths(site):
     """So that the first ones are of all packages, wherever these are and whatever their names."""
     paths = [name.partition("/")[2] for name in names()]
@@ -118,6 +131,12 @@ def noted(tmp_path):
     return json.loads((tmp_path / "data/inputs/x/text.json").read_bytes())
 
 
+@rejects(
+    "common/distributions.py",
+    "mtime_ns=0)",
+    "mtime_ns=file.stat().st_mtime_ns)",
+    "installed packages told by when they were written on this machine",
+)
 @pytest.mark.parametrize("large", [False, True])
 def test_another_machine_has_the_same_files_and_another_version_has_others(
     site, tmp_path, monkeypatch, large

@@ -24,6 +24,7 @@ from pipelines.data import sources
 from pipelines.data.build import make_text
 from pipelines.data.sources import base, open_source
 from pipelines.data.sources import parquet as parquet_module
+from tests.support.mutants import rejects
 
 KEY = "data.x.parts.p"
 TEXTS = ["eins\n", "", "zwei ≠ 2\r\n\t", "\x00 drei", "日本語 🎲" * 50, " "] * 30
@@ -233,6 +234,12 @@ def test_files_that_datasets_reads_have_to_be_the_same(tmp_path):
     assert not open_source(KEY, part).fits(position)
 
 
+@rejects(
+    "data/sources/hub.py",
+    "self.version = revision = dataset_commit(",
+    "self.version = dataset_commit(",
+    "a hub's dataset read at another commit than the one that is kept",
+)
 def test_a_dataset_of_a_hub_is_read_at_the_commit_it_was_at(monkeypatch):
     import datasets
     import huggingface_hub

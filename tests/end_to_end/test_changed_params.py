@@ -20,6 +20,7 @@ from pipelines.report import page as report
 from pipelines.suite import stage as suite
 from pipelines.tokenize import build as tokenize
 from pipelines.train import stage as train
+from tests.support.mutants import rejects
 from tests.support.results import in_folder, make_report, run, task, write_experiment, write_suite
 from tests.support.training import RUN, train_run
 
@@ -62,6 +63,12 @@ def must_not_run(monkeypatch, module, name):
     monkeypatch.setattr(module, name, refuse)
 
 
+@rejects(
+    "train/stage.py",
+    "frozen.check(",
+    "str(",
+    "a training whose parameters have changed is handed on",
+)
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -114,6 +121,12 @@ def test_figures_wait_and_are_not_measured_again(workspace, monkeypatch):
         evaluate.main(RUN)  # they are handed on once
 
 
+@rejects(
+    "evaluate/unrecorded.py",
+    "(asdict(experiment.evaluation), manifest.spec_hash",
+    "(manifest.spec_hash",
+    "figures that wait are taken whatever the settings are",
+)
 def test_figures_of_other_settings_are_not_taken(workspace, monkeypatch):
     train_run()
     meanwhile(monkeypatch, evaluate, "measure_all", "evaluation.seed", 22)
@@ -179,6 +192,12 @@ def test_a_report_is_not_handed_on(tmp_path, monkeypatch):
     assert not Path("report/tiny").exists()
 
 
+@rejects(
+    "artifacts/card.py",
+    "if not words and settings and settings",
+    "if not words and not settings and settings",
+    "a card without the optimizer's settings",
+)
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
@@ -223,6 +242,12 @@ def test_the_suite_refuses_a_checkpoint_that_was_trained_otherwise(workspace):
         suite.main(TEXT_RUN)
 
 
+@rejects(
+    "artifacts/run_results.py",
+    "    if made.manifest:",
+    "    if made.manifest is None:",
+    "a report that believes any card",
+)
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [

@@ -17,6 +17,7 @@ from pipelines.common.shell_paths import special
 from pipelines.config.schema import Compute
 from pipelines.train import stage as train_stage
 from pipelines.train.core import acceleration
+from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 from tests.support.training import RUN
 from tests.train.test_acceleration import make
@@ -77,6 +78,12 @@ def test_the_stage_itself_refuses_too(project, monkeypatch):
     assert not Path("resume").exists()
 
 
+@rejects(
+    "common/shell_paths.py",
+    "    if path := ray_path():",
+    "    if (path := ray_path()) is False:",
+    "a path with a space given to Ray, which waits for ever",
+)
 @pytest.mark.parametrize("by", ["workers", "RAY_ADDRESS"])
 def test_ray_is_refused_by_name_of_the_path(project, by, monkeypatch):
     """It would wait for its workers for ever."""
@@ -105,6 +112,12 @@ def test_compilation_that_is_asked_for_is_refused_before_any_work(project, monke
     assert sorted(project.folder.iterdir()) == before, "something was begun"
 
 
+@rejects(
+    "common/shell_paths.py",
+    "    return special([torch_folder(), ",
+    "    return special([",
+    "compilation where the compiler cannot be called",
+)
 @pytest.mark.parametrize("where", ["torch", "TMPDIR", "cache"])
 def test_blocks_are_compiled_by_default_only_where_that_works(monkeypatch, tmp_path, capsys, where):
     monkeypatch.setattr(acceleration, "worth_compiling", lambda elements: True)

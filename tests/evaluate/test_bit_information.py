@@ -17,6 +17,7 @@ from pipelines.evaluate.bit_information import (
     encode_chunks,
     informative_bits,
 )
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 LENGTHS = [(0, 16), (0, 5), (1, 16), (2, 9), (3, 3)]  # document and predicted tokens of chunks
@@ -54,6 +55,18 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, encoder)
     assert encoded.tokens.tolist() == np.concatenate([c.tokens for c in chunks]).tolist()
 
 
+@rejects(
+    "evaluate/bit_information.py",
+    "at_starts(o, model.span_starts(inputs.shape[1], device, ids))",
+    "o",
+    "bits of z that a token does not read",
+)
+@rejects(
+    "inference/encoding.py",
+    "kl_per_bit(o, model.prior_logits(x, positions, hidden, documents))",
+    "kl_per_bit(o, latent.prior_logits(x, None if hidden is None else hidden))",
+    "KL of a learned prior at tokens that draw no z, where bits are ranked",
+)
 @pytest.mark.parametrize("prior", ["uniform", "learned"])
 def test_bits_of_a_token_are_those_that_it_reads_and_cost_where_they_are_drawn(
     make_model, chunks, prior
@@ -74,6 +87,12 @@ def test_bits_of_a_token_are_those_that_it_reads_and_cost_where_they_are_drawn(
         start += len(chunk)
 
 
+@rejects(
+    "evaluate/bit_information.py",
+    "most_certain(sign * o, encoded.document, CONTEXTS)",
+    "(sign * o).argsort(descending=True)[:4].tolist()",
+    "several places of one document among a bit's contexts",
+)
 def test_contexts_are_where_the_bit_is_most_certain(make_model, chunks, shards):
     """The context is cut at the ends of its chunk, and each document gives one at most."""
     encoded = encode_chunks(make_model().eval(), chunks, 2, 0, CPU)
@@ -134,6 +153,12 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, sha
     assert list(evaluation.persistence) == [0, 1, 2, 4, 8, 16]
 
 
+@rejects(
+    "evaluate/bit_information.py",
+    "least = LEAST * config.latent_capacity / config.latent_bits",
+    "least = LEAST",
+    "bits of a shared z idle by the measure of one per token",
+)
 def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
     make_model, chunks, shards, monkeypatch
 ):

@@ -17,6 +17,7 @@ from pipelines.config.data import TextData
 from pipelines.config.schema import Evaluation, Run
 from pipelines.evaluate.bounds import sample_counts, score, with_proposal
 from tests.support.corpora import LENGTHS, VOCABULARY, memory_shards
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 TEXT = TextData()
@@ -50,6 +51,22 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
         torch.testing.assert_close(other, figures[0], rtol=1e-5, atol=5e-4)
 
 
+@rejects(
+    "evaluate/bounds.py",
+    "sqrt(variance / self.filters)",
+    "sqrt(variance)",
+    "the filter's own error with the variance of one filter",
+)
+@rejects(
+    "evaluate/bounds.py", "use=filtering - sums", 'use=sums["elbo"] - sums', "use of z by the ELBO"
+)
+@rejects(
+    "evaluate/bounds.py",
+    "nll_estimates(model, inputs, targets, ids, settings, draw)",
+    "torch.cat([nll_estimates(model, inputs, targets, ids, settings, noise_of(batch, bits, "
+    "settings.seed, Purpose.FILTER, device))[:1]] * settings.filters)",
+    "every filter with the same z",
+)
 def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     settings = Evaluation(tokens=None, batch_tokens=64, iwae_samples=4)
     free, baseline = model(3), model(0)
@@ -83,6 +100,12 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 
 
+@rejects(
+    "evaluate/bounds.py",
+    "token_bytes[chunk[1:]]",
+    "token_bytes[chunk[:-1]]",
+    "bytes of inputs in place of targets",
+)
 def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
     """Where a cap leaves parts of documents out; a token's bytes are its id."""
     settings = Evaluation(tokens=100)
@@ -95,6 +118,12 @@ def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
     assert scores.bytes.sum() == sum(predicted) != sum(given)
 
 
+@rejects(
+    "evaluate/bounds.py",
+    "importance_bound(log_weights, k)",
+    "importance_bound(log_weights[:k], k)",
+    "fewer samples than were drawn for IWAE-k",
+)
 def test_iwae_by_samples_is_that_of_the_log_weights(shards):
     """By hand: of each chunk, the mean over groups of −log (Σ weights / k); then their sum."""
     settings = Evaluation(tokens=None, iwae_samples=6)

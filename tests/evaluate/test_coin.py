@@ -11,6 +11,7 @@ from ftmodel.synthetic import coin_flip
 from pipelines.config.data import ProcessData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate.coin import coin_details
+from tests.support.mutants import rejects
 
 N = 300
 DATA = ProcessData("coin", train_sequences=1, validation_sequences=N)
@@ -42,6 +43,12 @@ def rows():
     return coin_flip.sample_sequences(N, torch.Generator().manual_seed(DATA.seed))
 
 
+@rejects(
+    "evaluate/coin.py",
+    "sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))",
+    "sequence.encoder_z = rounded(ones(model, model(copies, prior_noise=of_prior).hidden))",
+    "z of the encoder and of the prior exchanged",
+)
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(rows):
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
@@ -62,6 +69,12 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(rows):
     assert len(of_prior[0].unique(dim=0)) == 4
 
 
+@rejects(
+    "evaluate/coin.py",
+    "rng = generator(settings.seed, Purpose.COIN)",
+    "rng = torch.Generator().manual_seed(settings.seed)",
+    "z of the prior of numbers that other measurements draw",
+)
 def test_z_from_the_prior_has_numbers_of_its_own(rows):
     """Evaluation has the same seed as the corpus here, and may not draw the same numbers."""
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))

@@ -36,6 +36,7 @@ from pipelines.evaluate import stage
 from pipelines.evaluate.label import label_figures
 from pipelines.evaluate.stage import evaluate, headline, last_third, measure
 from tests.support.corpora import write_shards
+from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
 
 SETTINGS = Evaluation(
@@ -219,6 +220,21 @@ def binary_entropy(p):
     return -p * math.log2(p) - (1 - p) * math.log2(1 - p)
 
 
+@rejects(
+    "evaluate/label.py",
+    "draw() < o.sigmoid()",
+    "0.5 < o.sigmoid()",
+    "label information of thresholded bits",
+)
+@rejects(
+    "evaluate/label.py",
+    "labels[scored], generator",
+    "labels[: len(scored)], generator",
+    "labels of the first rows under a cap",
+)
+@rejects(
+    "evaluate/label.py", "(rows[scored])", "(rows)", "information of all rows beside z of some"
+)
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     rows, _ = labelled("coin", 200)
@@ -247,6 +263,12 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     assert capped.text == observation_information(scored) != told.text
 
 
+@rejects(
+    "evaluate/label.py",
+    "at_starts(drawn, positions.span_starts).cpu()",
+    "drawn.cpu()",
+    "a label told by bits that nothing reads",
+)
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
     rows, _ = labelled("coin")
     shards = process_shards(tmp_path, "coin", rows)
@@ -265,6 +287,20 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
     assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
 
 
+@rejects("evaluate/target_latent.py", "settings.seed,", "0,", "the probe of z draws from seed 0")
+@rejects(
+    "evaluate/label.py",
+    "settings.seed, Purpose.LABEL",
+    "0, Purpose.LABEL",
+    "z of labels from seed 0",
+)
+@rejects("evaluate/coin.py", "settings.seed, Purpose.", "0, Purpose.", "z of the coin from seed 0")
+@rejects(
+    "evaluate/bounds.py",
+    "settings.seed, Purpose.BOUNDS",
+    "0, Purpose.BOUNDS",
+    "bounds with noise of seed 0",
+)
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
     data = ProcessData(name, train_sequences=1, validation_sequences=40)
@@ -324,6 +360,15 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     json.dumps(plain(details))
 
 
+@rejects(
+    "evaluate/stage.py", "curve[-1].tokens", "run.tokens", "trained tokens as they were configured"
+)
+@rejects(
+    "evaluate/stage.py",
+    "sum(p.numel() for p in model.parameters())",
+    "sum(p.numel() for p in model.state_dict().values())",
+    "tied parameters counted twice",
+)
 def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypatch):
     """A run of 20 steps with smaller budgets at 5 and 15 steps; its z are proposed as κ says."""
     params = yaml.safe_load(Path("params.yaml").read_text())
@@ -369,6 +414,7 @@ def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace,
     assert details["training"] == {"git_revision": "abc123", "device": device_name()}
 
 
+@rejects("evaluate/stage.py", "of=len(kl)", "of=3", "collapsed by the last row of the curve")
 def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve(workspace):
     train_run(tokens=3120)
     experiment = load_experiment()
@@ -385,6 +431,12 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
         assert evaluation["collapsed"] == (last == 2)
 
 
+@rejects(
+    "evaluate/stage.py",
+    "kl_of_use(model.config, run.kappa_bits)",
+    "run.kappa_bits",
+    "a z of a whole sequence taken for collapsed",
+)
 def test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token(workspace, monkeypatch):
     """5 bits in 65 tokens are under a tenth of κ = 1, and all that it can tell."""
     params = OmegaConf.load("params.yaml")
@@ -407,6 +459,12 @@ def test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token(work
         assert evaluation["collapsed"] is collapsed
 
 
+@rejects(
+    "evaluate/stage.py",
+    "    if clean_up:\n",
+    "    if experiment:\n",
+    "a run by hand that cannot be resumed",
+)
 @pytest.mark.parametrize("clean_up", [False, True])
 def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch, clean_up):
     """By DVC or a sweep; a run that was evaluated by hand is one that DVC trains again."""

@@ -12,6 +12,7 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import generations
 from tests.evaluate.test_target_generations import decided, make  # noqa: F401
+from tests.support.mutants import rejects
 
 TARGET = ProcessData("target")
 
@@ -40,6 +41,18 @@ def noises(monkeypatch):
     return seen
 
 
+@rejects(
+    "evaluate/generations.py",
+    "same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)",
+    "same = torch.rand(len(pinned) * sampling.draws, length, bits, generator=rng)",
+    "a pinned z that each generation draws for itself",
+)
+@rejects(
+    "evaluate/generations.py",
+    "fresh = torch.rand(sampling.draws, length, bits, generator=rng)",
+    "fresh = torch.rand(1, length, bits, generator=rng).expand(sampling.draws, -1, -1)",
+    "a fresh z for each prompt in place of each generation",
+)
 def test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does(decided):  # noqa: F811
     """The model's tokens follow from z alone."""
     entries = measured(decided)
@@ -69,6 +82,12 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises):
     )
 
 
+@rejects(
+    "evaluate/generations.py",
+    "        if model.config.latent.per != Per.token and model.latent.prior is None:",
+    "        if False:",
+    "spans of a prompt that are not pinned",
+)
 def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises):
     """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
     shape = dict(tied=False, latent_bits=3, latent={"per": "every", "every": 4})

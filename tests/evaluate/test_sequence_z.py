@@ -13,6 +13,7 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import sequence_z
 from pipelines.evaluate.sequence_z import clusters, half_of_the_bits, path
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 SEQUENCE = {"per": "sequence"}
@@ -54,6 +55,12 @@ def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lea
     assert measured(make_model(latent=SEQUENCE), together, monkeypatch) is None
 
 
+@rejects(
+    "evaluate/sequence_z.py",
+    "ce.end[middle], ce.end_random[middle], ce.end[-1]",
+    "ce.end[middle], ce.end[middle], ce.end[-1]",
+    "half of the other's bits as their own null",
+)
 def test_half_of_the_bits_is_set_beside_as_many_that_are_changed_at_random(make_model, monkeypatch):
     """Texts gain 4 of 8 nats by half of the bits of their own z, and lose 2 by random ones."""
     gains = torch.tensor([0.0, 2, 4, 6, 8]).double()[:, None].expand(5, 4)
@@ -71,6 +78,12 @@ def test_half_of_the_bits_is_set_beside_as_many_that_are_changed_at_random(make_
     )
 
 
+@rejects(
+    "evaluate/sequence_z.py",
+    "change(ce.end, of_end, step)",
+    "change(ce.end, documents, step)",
+    "text at the end of a path in the document of that at the start",
+)
 def test_figures_are_of_the_document_of_the_text_that_is_read():
     """Two texts of document 5 and one of 6, of 4 tokens each; paths lead to one of 6 and two of 5,
     whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.
@@ -85,6 +98,12 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
     assert first.end.se == pytest.approx(2 * (40 / 3) / 12)
 
 
+@rejects(
+    "evaluate/sequence_z.py",
+    "(nats[step] - nats[0]) / LN2",
+    "(nats[step] - nats[0].mean()) / LN2",
+    "the level's error for that of the change",
+)
 def test_an_error_is_that_of_the_change_and_not_of_the_level():
     """Three texts of very different cross-entropy, which all lose a bit a step."""
     level = torch.tensor([10.0, 200.0, 3000.0]).double()

@@ -10,6 +10,7 @@ from pipelines.config.schema import Evaluation
 from pipelines.evaluate import generations, steering
 from tests.evaluate.test_generations import memory_text  # noqa: F401
 from tests.evaluate.test_target_generations import decided, make  # noqa: F401
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 
@@ -38,6 +39,12 @@ def measured(model, shards, monkeypatch, **settings):
     return context.evaluation.steering
 
 
+@rejects(
+    "evaluate/steering.py",
+    "torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)",
+    "torch.rand(len(z), len(prompt), bits, generator=rng)",
+    "continuations with the same z and another z of the prompt",
+)
 def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     make_model, memory_text, monkeypatch, noises  # noqa: F811
 ):  # fmt: skip
@@ -55,6 +62,12 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     assert len(codes) == 1, "all prompts have the same z"
 
 
+@rejects(
+    "evaluate/steering.py",
+    "if model.config.latent.per == Per.token:",
+    "if True:",
+    "pins that the z of the prompt overrides",
+)
 def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
     make_model, memory_text, monkeypatch, noises  # noqa: F811
 ):  # fmt: skip
@@ -74,6 +87,12 @@ def test_a_model_whose_tokens_follow_from_z_has_no_distance_within(
     assert figures.ratio is None and figures.p_value is None
 
 
+@rejects(
+    "evaluate/steering.py",
+    "sequences[:, len(prompt) + 1 :]",
+    "sequences[:, len(prompt) :]",
+    "a token that no pinned z decides among those compared",
+)
 def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
     make_model, monkeypatch, rng
 ):

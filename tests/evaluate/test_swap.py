@@ -12,6 +12,7 @@ from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import swap
 from pipelines.evaluate.swap import of_one_length, swap_figures
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 
@@ -37,6 +38,12 @@ def test_texts_are_cut_to_the_length_that_half_of_them_have():
     assert texts.tolist() == [list(range(10))] * 3
 
 
+@rejects(
+    "evaluate/swap.py",
+    "Estimate.by_document(values / LN2, document, length)",
+    "Estimate.by_document(values / LN2, torch.arange(len(document)), length)",
+    "errors of the swap over texts",
+)
 def test_figures_are_bits_per_token_over_documents():
     nats = LN2 * torch.tensor([8.0, 12.0, 16.0]).double()
     by_source = {"own": nats, "prior": 2 * nats, "other": 3 * nats, "permuted": nats}

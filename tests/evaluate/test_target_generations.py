@@ -10,6 +10,7 @@ from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.target_task import ALPHABET, BANG
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate.target_generations import target_groups
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 SETTINGS = Evaluation(groups=12, group_size=5)
@@ -33,6 +34,24 @@ def decided():
     return model
 
 
+@rejects(
+    "evaluate/target_generations.py",
+    "sample(share_z=size)",
+    "sample(share_z=1)",
+    "a z of its own for each sequence of a pinned group",
+)
+@rejects(
+    "evaluate/target_generations.py",
+    "sample(share_z=size)",
+    "sample(share_z=size * settings.groups)",
+    "one z for all pinned groups",
+)
+@rejects(
+    "evaluate/target_generations.py",
+    "fresh = sample(share_z=1)",
+    "fresh = sample(share_z=size)",
+    "fresh groups that share their z",
+)
 def test_sequences_of_a_pinned_group_share_their_z_and_no_others_do(decided):
     fresh, pinned = target_groups(decided, SETTINGS, CPU)
     assert [len(group) for group in fresh + pinned] == [5] * 24
@@ -41,6 +60,12 @@ def test_sequences_of_a_pinned_group_share_their_z_and_no_others_do(decided):
     assert len({text[2:] for text in alone}) == len(alone)
 
 
+@rejects(
+    "evaluate/target_generations.py",
+    "letters.repeat_interleave(size, dim=0)",
+    "letters.repeat(size, 1)",
+    "groups that mix letters",
+)
 def test_sequences_of_a_group_share_their_letter(decided):
     for groups in target_groups(decided, SETTINGS, CPU):
         assert all({text[:2] for text in group} == {group[0][:2]} for group in groups)
@@ -49,6 +74,12 @@ def test_sequences_of_a_group_share_their_letter(decided):
         assert len(set(prompts)) > 6
 
 
+@rejects(
+    "evaluate/target_generations.py",
+    "z=FromPrior(share_z))",
+    "z=FromPrior(share_z), temperature=0.5)",
+    "groups sampled at another temperature",
+)
 @pytest.mark.parametrize("latent_bits", [0, 3])
 def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     """Nine in ten are '_' and the others '!', whatever comes before."""
@@ -69,6 +100,12 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     assert characters.count("!") / len(characters) == pytest.approx(0.1, abs=0.02)  # 4 se
 
 
+@rejects(
+    "evaluate/target_generations.py",
+    "generator(settings.seed, Purpose.GROUPS)",
+    "generator(0, Purpose.GROUPS)",
+    "the same groups for every seed of evaluation",
+)
 def test_groups_depend_on_the_seed_of_evaluation_alone(decided):
     settings = Evaluation(groups=12, group_size=5, seed=1)
     torch.manual_seed(1)

@@ -23,6 +23,7 @@ from pipelines.artifacts.result_files import plain
 from pipelines.artifacts.results import Between, Reconstruction
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate.target_latent import encoded, latent_figures, reconstruction
+from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 SURE = 30.0  # a logit
@@ -35,6 +36,12 @@ def tiny(latent_bits=1, **changes):
     return FreeTransformer(config, 29).eval()
 
 
+@rejects(
+    "evaluate/target_latent.py",
+    "bits[some], rng",
+    "bits[some].flip(0), rng",
+    "sequences rebuilt from another's z",
+)
 def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     def first_bit(tokens):
         return SURE * (2 * (tokens[..., None] % 2) - 1)
@@ -81,6 +88,12 @@ def marks_the_start(tokens):
     return o
 
 
+@rejects(
+    "evaluate/target_latent.py",
+    "PROMPT - 1 + starts",
+    "PROMPT + starts",
+    "offsets from the target's first character as it is read",
+)
 def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch):
     """Enumerated: at its turn a clear bit rules a start out, a set one makes it twice as likely."""
     monkeypatch.setattr(target_task, "NOISE", 0.0)
@@ -111,6 +124,12 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
     json.dumps([plain(figures), plain(details)], allow_nan=False)
 
 
+@rejects(
+    "evaluate/target_latent.py",
+    "sample_with_starts(max(2, settings.probe_sequences // TRAINED), rng)",
+    "(rows[::TRAINED], starts[::TRAINED])",
+    "a probe asked about what it learned from",
+)
 def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encoded_by):
     """z is a name of the letter and of what is '!', and says nothing of the start; with four
     sequences of each start to learn from, the same ones would be told apart by it.
@@ -180,6 +199,12 @@ def test_what_no_sequence_has_is_null(monkeypatch, rng):
     assert found == Reconstruction(valid=0, distance=None, noise=None)
 
 
+@rejects(
+    "evaluate/target_latent.py",
+    "noise = 1 - 2 * bits.float()",
+    "noise = torch.cat((0.5 + 0 * bits[:, :2], 1 - 2 * bits[:, 2:].float()), 1)",
+    "a reconstruction whose prompt has a z of its own",
+)
 def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
     passed = {}
 

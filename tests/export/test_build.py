@@ -19,6 +19,7 @@ from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
 from pipelines.export.build import main, writer
 from pipelines.tracking.location import store_uri
+from tests.support.mutants import rejects
 from tests.support.remote_code import load, modules_in
 from tests.support.training import RUN, train_run
 
@@ -111,6 +112,12 @@ def test_what_is_not_there_is_refused_and_leaves_nothing(workspace):
     assert not list(workspace.glob(".there*"))
 
 
+@rejects(
+    "export/build.py", "Path(partly) / target.name", "target", "an export written where it will be"
+)
+@rejects(
+    "export/build.py", "if target.exists():", "if target.is_dir():", "an export over what is there"
+)
 @torch.no_grad()
 def test_a_run_on_text_as_gguf(workspace, monkeypatch):
     """What is there is not written over, and a disk that is full leaves nothing."""

@@ -16,6 +16,7 @@ import ftmodel.model
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise, Pinned
 from ftmodel.model.mapper import pack_bits
+from tests.support.mutants import rejects
 from tests.support.remote_code import (
     export,
     load,
@@ -105,6 +106,7 @@ def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
     return generate(model, tokens, n_new, generator=rng, z=z, temperature=0, padding=padding)
 
 
+@rejects("export/free_transformer.py", "ftmodel\\.model|", "", "exported code that imports ours")
 def test_the_code_is_ours_and_imports_nothing_of_ours(ours, tmp_path):
     folder = export(ours, tmp_path / "free")
     files = {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -149,6 +151,18 @@ def test_another_process_needs_nothing_of_ours(ours, make_tokens, tmp_path):
     assert json.loads(done.stdout) == ours_greedy(ours, tokens, Noise(noise)).tolist()
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    "            padding=padding,\n",
+    "            padding=None,\n",
+    "padding read by an exported model",
+)
+@rejects(
+    "export/modeling_free_transformer.py",
+    "given[:, start:end]",
+    "given[:, :length]",
+    "noise of the first position for every new token",
+)
 def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):
     tokens, mask, padding = prompts
     noise = torch.rand(3, 5 + NEW, 3, generator=rng)
@@ -160,6 +174,12 @@ def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng)
     assert padded[[0, 2]].tolist() != expected[[0, 2]].tolist(), "padding is read"
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    "(positions - padding[:, None]).clamp(min=0)",
+    "positions.clamp(min=0)",
+    "shared noise that counts padding",
+)
 def test_noise_without_rows_is_shared_from_the_first_token_of_each_on(ours, theirs, prompts):
     tokens, mask, padding = prompts
     noise = torch.rand(5 + NEW, 3, generator=torch.Generator().manual_seed(7))
@@ -167,6 +187,18 @@ def test_noise_without_rows_is_shared_from_the_first_token_of_each_on(ours, thei
     assert greedy(theirs, tokens, mask, latent_noise=noise).tolist() == expected.tolist()
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    'prepared["encode_prompt"] = not check_cache(past_key_values)',
+    'prepared["encode_prompt"] = False',
+    "z of the prompt of an exported model from the prior",
+)
+@rejects(
+    "export/modeling_free_transformer.py",
+    "return torch.rand(size, device=device)",
+    "return torch.rand(1, *size[1:], device=device).expand(size)",
+    "all sequences of an exported model with one z",
+)
 def test_samples_are_of_the_model(make_ours, tmp_path):
     """40 000 samples of three tokens after two prompts, one of them padded, against the sum over
     all z: z of the prompt from its encoder, new z from the prior, independent of other sequences.
@@ -193,6 +225,12 @@ def test_samples_are_of_the_model(make_ours, tmp_path):
     assert chi2.sf(statistic, degrees) > 1e-3
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    "repeat_interleave(rows // len(given), dim=0)",
+    "repeat(rows // len(given), 1, 1)",
+    "noise of a prompt given to sequences of another",
+)
 def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_tokens, rng):
     """At a temperature near 0 nothing but z tells them apart."""
     tokens = make_tokens(2, 5)
@@ -215,6 +253,12 @@ def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_
     assert sequences(for_each).equal(expected(for_each))
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    "encode_prompt: bool = False",
+    "encode_prompt: bool = True",
+    "an exported model whose forward encodes what it scores",
+)
 @torch.no_grad()
 def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, make_tokens, rng):
     tokens, noise = make_tokens(2, 8), torch.rand(2, 8, 3, generator=rng)
@@ -232,6 +276,12 @@ def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, ma
         assert not a[:, -1].allclose(b[:, -1], atol=1e-2)
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    "prior_noise=None if encode_prompt else noise,",
+    "prior_noise=None if encode_prompt else noise * 1.2,",
+    "an exported model whose prior is not uniform",
+)
 @torch.no_grad()
 def test_z_without_noise_are_independent_and_uniform(theirs, ours, make_tokens, monkeypatch):
     seen = []
@@ -284,6 +334,13 @@ def test_a_cache_of_generate_can_be_continued(theirs, prompts, rng):
     assert greedy(theirs, begun.sequences, mask, latent_noise=noise, **rest).equal(whole)
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    '{"model.readout.weight": "model.embedding.weight"}',
+    "{}",
+    "a tied read-out that transformers does not know of",
+    case="tied",
+)
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "not tied"])
 @torch.no_grad()
 def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng):
@@ -299,6 +356,12 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
     assert (read_out.weight is embedding.weight) == tied
 
 
+@rejects(
+    "export/free_transformer.py",
+    'dtype=str(model.embedding.weight.dtype).removeprefix("torch.")',
+    'dtype="float32"',
+    "an exported model of another precision than its weights",
+)
 def test_in_bfloat16(ours, prompts, tmp_path, rng):
     tokens, mask, padding = prompts
     noise = torch.rand(3, 5 + NEW, 3, generator=rng)
@@ -330,6 +393,13 @@ REFUSED = {
 }
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    "(read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all()",
+    "not read.any()",
+    "right padding taken for left padding",
+    case="right",
+)
 @pytest.mark.parametrize("name", REFUSED)
 def test_generate_refuses_by_name(theirs, make_tokens, name):
     match, arguments = REFUSED[name]
@@ -338,6 +408,12 @@ def test_generate_refuses_by_name(theirs, make_tokens, name):
         theirs.generate(make_tokens(2, 5), **settings)
 
 
+@rejects(
+    "export/modeling_free_transformer.py",
+    'or not getattr(cache, "prompt_encoded", False)',
+    "",
+    "a cache filled by forward taken for one of generate",
+)
 def test_caches_that_are_refused_by_name(theirs, make_tokens):
     tokens = make_tokens(2, 5)
     static = StaticCache(config=theirs.config, max_cache_len=9)

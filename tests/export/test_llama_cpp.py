@@ -24,6 +24,7 @@ from tests.support.gguf_files import (
     split,
     tokenizer_of,
 )
+from tests.support.mutants import rejects
 from tests.support.tokenizers import END, STYLES, trained
 
 
@@ -31,6 +32,34 @@ def read(path):
     return {name: field.contents() for name, field in GGUFReader(path).fields.items()}
 
 
+@rejects(
+    "export/llama_cpp.py",
+    "llama_weights(model, pairs=True)",
+    "llama_weights(model)",
+    "a GGUF with Hugging Face's order of channels",
+)
+@rejects(
+    "conversion/llama.py",
+    "key if pairs else to_halves(key, config.n_kv_heads)",
+    "to_halves(key, config.n_kv_heads)",
+    "keys of a GGUF in Hugging Face's order of channels",
+)
+@rejects(
+    "export/llama_cpp.py",
+    '    writer.add_rope_freq_base(config["rope_theta"])\n',
+    "",
+    "a GGUF without RoPE's base",
+)
+@rejects(
+    "export/llama_cpp.py", 'config["rms_norm_eps"]', "1e-5", "the usual epsilon of norms in a GGUF"
+)
+@rejects(
+    "export/llama_cpp.py",
+    "llama_weights(model, pairs=True).items():\n",
+    'llama_weights(model, pairs=True).items():\n        if name == "lm_head.weight":\n'
+    "            continue\n",
+    "a GGUF without its read-out",
+)
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_transformers_computes_our_logits(make_model, tmp_path, changes):
@@ -45,6 +74,27 @@ def test_transformers_computes_our_logits(make_model, tmp_path, changes):
     assert theirs.config.tie_word_embeddings == model.config.tied
 
 
+@rejects(
+    "export/llama_cpp.py",
+    'for pair in model["merges"]]',
+    'for pair in sorted(model["merges"])]',
+    "merges of a GGUF in another order",
+)
+@rejects(
+    "export/llama_cpp.py",
+    "writer.add_add_bos_token(True)",
+    "writer.add_add_bos_token(False)",
+    "a GGUF whose texts begin without the token of documents",
+)
+@rejects(
+    "export/llama_cpp.py",
+    'TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED',
+    'TokenType.CONTROL if added["special"] else TokenType.NORMAL',
+    "an added token among a GGUF's ordinary ones",
+)
+@rejects(
+    "export/llama_cpp.py", 'False): "qwen2"', 'False): "dbrx"', "Llama 3's pattern for Qwen2's"
+)
 @pytest.mark.parametrize("style", [style for style in PRE_TOKENIZERS if style != "smollm_2"])
 def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     """But that of SmolLM, whose name transformers does not know; nor does it know an added token
@@ -62,11 +112,35 @@ def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     assert theirs.bos_token == theirs.eos_token == END
 
 
+@rejects(
+    "export/llama_cpp.py",
+    '((GPT_2,), False): "trillion"',
+    '((GPT_2,), False): "gpt-2"',
+    "text that llama.cpp takes spaces out of",
+)
+@rejects(
+    "export/llama_cpp.py",
+    'ignore_merges = spec["model"]["ignore_merges"]',
+    "ignore_merges = False",
+    "a tokenizer's ignore_merges left out of account",
+)
 @pytest.mark.parametrize("style", PRE_TOKENIZERS)
 def test_the_name_of_the_pattern_that_cuts_text(style):
     assert llama_cpp.vocabulary(shards_of(tokenizer_of(style))).pre == PRE_TOKENIZERS[style]
 
 
+@rejects(
+    "export/llama_cpp.py",
+    'add_head_count_kv(config["num_key_value_heads"])',
+    'add_head_count_kv(config["num_attention_heads"])',
+    "heads for heads of keys and values",
+)
+@rejects(
+    "export/llama_cpp.py",
+    'TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED',
+    "TokenType.USER_DEFINED",
+    "what looks like a special token in a text for a special token",
+)
 def test_entries_of_the_file(make_model, tmp_path):
     path = tmp_path / "model.gguf"
     _, tokens = export(make_model, path, "qwen_2", norm_eps=0.25, rope_theta=50.0)
@@ -92,6 +166,12 @@ def test_entries_of_the_file(make_model, tmp_path):
     assert kinds["Ġ"] == TokenType.NORMAL
 
 
+@rejects(
+    "export/llama_cpp.py",
+    'tokens[added["id"]] = added["content"]',
+    'tokens[len(model["vocab"]) - 1] = added["content"]',
+    "an added token's id counted, not read",
+)
 def test_an_id_that_is_left_out_is_an_unused_token():
     spec = json.loads(STYLES["gpt_2"]().to_str())
     (end,) = spec["added_tokens"]
@@ -109,6 +189,12 @@ def whole_word():
     return tokenizer
 
 
+@rejects(
+    "export/llama_cpp.py",
+    'if not part["invert"]:',
+    "if True:",
+    "a pattern that is inverted for one that is not",
+)
 @pytest.mark.parametrize(
     ("make", "words"),
     [

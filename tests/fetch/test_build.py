@@ -17,6 +17,7 @@ from pipelines.fetch import build as fetch
 from pipelines.suite import benchmark_data
 from pipelines.suite.tasks import Skipped, run_task
 from tests.support.benchmark_models import Scripted, entry, settings
+from tests.support.mutants import rejects
 
 PIQA = Features(
     goal=Value("string"),
@@ -134,6 +135,12 @@ def test_a_run_fetches_what_it_needs(hub, project):
     assert (project / "data/benchmarks/baber--piqa/default/origin.json").exists()
 
 
+@rejects(
+    "suite/benchmark_data.py",
+    "    if kwargs:\n",
+    "    if False:\n",
+    "all files of a dataset of benchmarks in one folder",
+)
 def test_two_parts_of_a_dataset_lie_apart(hub, project):
     hub.content["a/b", None] = lambda data_files: DatasetDict(
         test=Dataset.from_list([{"file": data_files}])

@@ -21,6 +21,7 @@ from pipelines.suite.sandbox import run as sandbox
 from pipelines.suite.tasks import run_task
 from tests.support.benchmark_files import hub, lines_of, small_sizes, write_file, write_folder
 from tests.support.benchmark_models import Scripted, settings
+from tests.support.mutants import rejects
 
 PAPER = {
     name: SuiteTask(**spec)
@@ -91,6 +92,19 @@ def test_the_harness_asks_what_it_asks_of_the_hubs_documents(
         assert result.version == of_hub.version
 
 
+@rejects("fetch/folder.py", "rows[:scored],", "rows,", "documents that give shots scored, too")
+@rejects(
+    "fetch/folder.py", "len(rows) < size:", "len(rows) > size:", "a sample that is not called one"
+)
+@rejects(
+    "fetch/folder.py", "digest != file.sha256:", "not digest:", "any file called the published one"
+)
+@rejects(
+    "suite/task_figures.py",
+    "notes=benchmark_data.notes(origins)",
+    "notes=[]",
+    "results that do not say how their data differ",
+)
 def test_what_a_result_has_to_say_of_its_data(project, files, capsys):
     of_suite(project, "boolq", "nq", "race_high", "piqa")
     fetch.main([f"from={files}"])
@@ -145,6 +159,12 @@ def changed(lines, **fields):
     return [*lines[:2], json.dumps(json.loads(lines[2]) | fields), *lines[3:]]
 
 
+@rejects(
+    "fetch/published.py",
+    "(rows < size and not sample)",
+    "(rows < size and sample)",
+    "a file that was cut short taken for whole",
+)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -234,6 +254,9 @@ def test_a_file_that_is_not_there_and_a_dataset_that_no_file_is_known_of(
     ]
 
 
+@rejects(
+    "fetch/folder.py", "path.exists() and", "False and", "data of the hub replaced by a sample"
+)
 def test_what_came_from_the_hub_stays(project, files, capsys):
     of_suite(project, "piqa")
     fetch.main([f"from={files}"])

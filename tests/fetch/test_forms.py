@@ -20,6 +20,7 @@ from tests.support.benchmark_files import (
     race_file,
     small_sizes,
 )
+from tests.support.mutants import rejects
 
 
 def split_of(name, lines=None):
@@ -30,6 +31,30 @@ def split_of(name, lines=None):
     return read(content.encode(), "file")[split]
 
 
+@rejects(
+    "fetch/forms.py",
+    "first, second = doc.choices",
+    "second, first = doc.choices",
+    "the two choices of PIQA the other way round",
+)
+@rejects(
+    "fetch/forms.py", "(doc.gold + 1)", "(doc.gold)", "the gold of WinoGrande counted from zero"
+)
+@rejects(
+    "fetch/forms.py",
+    'return {"question": between(doc.query, "Question: "), **lettered',
+    'return {"question": doc.query, **lettered',
+    "the prefix left in questions of ARC",
+)
+@rejects(
+    "fetch/forms.py", 'question, "", "?"', 'question, ""', "the question mark of BoolQ there twice"
+)
+@rejects(
+    "fetch/forms.py",
+    "choices = list(dict.fromkeys(doc.choices))",
+    "choices = doc.choices",
+    "the copy that fills a question of ARC to four choices left in",
+)
 @pytest.mark.parametrize("name", [name for name in BY_LINE if "hellaswag" not in name])
 def test_documents_have_the_hubs_fields(name):
     row, number, *_ = BY_LINE[name]
@@ -40,6 +65,12 @@ def test_documents_have_the_hubs_fields(name):
     assert expected[0].keys() - rows[0].keys() == lost
 
 
+@rejects(
+    "fetch/forms.py",
+    "(?P<ctx_b>[a-z]",
+    "(?P<ctx_b>[A-Z]",
+    "an unfinished sentence of HellaSwag without its capital",
+)
 def test_hellaswag_is_what_the_harness_makes_of_the_hubs():
     row, number, *_ = BY_LINE["hellaswag_val_full.txt.bz2"]
     converted = process_docs(Dataset.from_list(split_of("hellaswag_val_full.txt.bz2")))
@@ -49,6 +80,12 @@ def test_hellaswag_is_what_the_harness_makes_of_the_hubs():
     assert converted["query"][0].endswith("(He is out.) The man")
 
 
+@rejects(
+    "fetch/readers.py",
+    '(places[row["example_id"]], row["question_id"])',
+    'places[row["example_id"]]',
+    "the questions of an article of RACE in the file's order",
+)
 def test_race_by_question_and_by_article():
     text = "\n".join(map(json.dumps, race_file()))
     middle = readers.race_part(text, "file", "middle")
@@ -60,6 +97,12 @@ def test_race_by_question_and_by_article():
     assert high == data["EleutherAI/race", "high"]["test"]
 
 
+@rejects(
+    "fetch/readers.py",
+    '"test": (11, 510)',
+    '"test": (11, 601)',
+    "MBPP's first document for training among those that are scored",
+)
 def test_mbpp_has_the_hubs_splits():
     splits = readers.mbpp_splits("\n".join(map(json.dumps, MBPP)), "file")
     assert splits == hub()["google-research-datasets/mbpp", "full"]
@@ -138,6 +181,7 @@ def options(text, answer, question="What?"):
 FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
 
 
+@rejects("fetch/forms.py", "0 <= gold < len", "gold < len", "a gold index below zero let through")
 @pytest.mark.parametrize(
     ("row", "doc", "message"),
     [
@@ -193,6 +237,12 @@ def test_what_both_options_of_winogrande_begin_with_is_of_the_sentence():
     assert doc_to_choice(doc) == ["We saw that the cup", "We saw that the jug"]
 
 
+@rejects(
+    "fetch/forms.py",
+    'choices[-1] = choices[-1].removesuffix("?")',
+    "pass",
+    "a question mark that the publisher moved left in a choice",
+)
 def test_choices_that_are_split_elsewhere_are_put_together():
     """As the publisher of CommonsenseQA does with a question that has no question mark."""
     whole = {"question": "Name it", "choices": {"text": list("abcde"), "label": list("ABCDE")}}

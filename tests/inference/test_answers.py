@@ -11,6 +11,7 @@ from ftmodel.inference.answers import log_mean_exp, log_normalizer, monte_carlo_
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import bit_table, pack_bits
 from ftmodel.model.transformer import FreeTransformer
+from tests.support.mutants import rejects
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 SHAPES = [
@@ -78,6 +79,13 @@ def requests(request, make_model, rng):
     return Requests(make_model(**request.param), rng)
 
 
+@rejects(
+    "inference/answers.py",
+    "model.latent.sample(o, of_prompt)",
+    "model.latent.sample(o, of_prompt if padding is None else torch.stack([n.roll(-k, 0) for n, "
+    "k in zip(of_prompt, padding.tolist())]))",
+    "noise of padding given to a prompt's first tokens",
+)
 @torch.no_grad()
 def test_scores_equal_those_of_full_passes_over_each_request_alone(requests):
     scores = requests.scores()
@@ -88,6 +96,18 @@ def test_scores_equal_those_of_full_passes_over_each_request_alone(requests):
         torch.testing.assert_close(scores.log_probs[:, i], taken.double().sum(1), **CLOSE)
 
 
+@rejects(
+    "inference/answers.py",
+    "earlier[:, None]",
+    "0 * earlier[:, None]",
+    "greedy by a mean over samples that forgets how each took the tokens before",
+)
+@rejects(
+    "inference/answers.py",
+    "(earlier[:, None] - norm)",
+    "earlier[:, None]",
+    "log P before a token not normalised in the mixture",
+)
 @torch.no_grad()
 def test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture(requests):
     """Half the answers are written by brute force, token by token; then one token is changed."""
@@ -141,6 +161,12 @@ def noise_of(codes, bits):
     return 0.99 * (1 - bit_table(bits)[codes])
 
 
+@rejects(
+    "inference/answers.py",
+    "log_probs.logsumexp(0) - log(len(log_probs))",
+    "log_probs.mean(0)",
+    "log P of an answer as a mean of logarithms",
+)
 @torch.no_grad()
 def test_probabilities_equal_the_sum_over_all_codes(make_model, make_tokens, rng):
     """P(a | x) = Σ_z q(z_x | x) p(z_a) P(a | x, z), all 2^6 codes of 2 + 1 positions that are read;
@@ -221,6 +247,21 @@ def leaking():
     return model
 
 
+@rejects(
+    "inference/answers.py",
+    "model.encode(prompts, lower.x, lower.positions)",
+    "model.encode(both := torch.cat((prompts, answers), 1), model.lower(both, q := "
+    "model.positions(0, p + a, device)), q)[:, :p]",
+    "encoder reads the answer that is scored",
+)
+@rejects(
+    "inference/answers.py",
+    "hidden.append(lower.predict(r, rest))",
+    "e = model.encode(answers[:, :-1], lower.x_answer, lower.answer_positions); "
+    "model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1]; "
+    "hidden.append(lower.predict(r, rest))",
+    "z of an answer from the encoder",
+)
 @torch.no_grad()
 def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
     """All 64 answers of three tokens to one prompt. Its reader finds 0.9 for every token of every
@@ -273,12 +314,30 @@ def test_standard_error_is_the_spread_of_the_estimate(rng):
     assert (monte_carlo_error(log_probs[:1].expand(4, -1)) == 0).all()
 
 
+@rejects(
+    "inference/answers.py",
+    "weights.std(0) /",
+    "weights.std(0, correction=0) /",
+    "a Monte-Carlo error of few samples too small",
+)
+@rejects(
+    "inference/answers.py",
+    "(sqrt(k) * weights.mean(0))",
+    "weights.mean(0)",
+    "a Monte-Carlo error that no sample lowers",
+)
 def test_the_monte_carlo_error_of_two_samples():
     """Of probabilities 1 and 3: standard deviation √2, mean 2, error √2 / (√2 · 2)."""
     error = monte_carlo_error(torch.tensor([[1.0], [3.0]], dtype=torch.float64).log() - 900)
     assert error.item() == pytest.approx(0.5)
 
 
+@rejects(
+    "inference/answers.py",
+    "return top + rest.log()",
+    "return (logits[:, :1] - logits.log_softmax(-1)[:, :1]).double()",
+    "unlikely tokens rounded away beside a likely one",
+)
 @pytest.mark.parametrize("top", [12.0, 14.0, 40.0])
 def test_unlikely_tokens_count_beside_a_likely_one(top):
     """Σ = e^top + V − 1, in closed form; log_softmax misses its logarithm by up to 1e-4."""

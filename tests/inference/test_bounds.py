@@ -20,6 +20,7 @@ from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
 from tests.support.enumeration import Exact, assert_near
+from tests.support.mutants import rejects
 
 STEPS = 500  # of training, seconds
 ROWS = 4096  # copies of one sequence: each row of a batch draws its own z
@@ -59,6 +60,12 @@ def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens):
     assert exact_nll(model, inputs, targets).tolist() == pytest.approx(expected, rel=1e-5)
 
 
+@rejects(
+    "inference/bounds.py",
+    "torch.cat(nll).view_as",
+    "torch.cat(nll[::-1]).view_as",
+    "chunks of log-probabilities in another order",
+)
 def test_chunks_of_logits_change_nothing(make_model, make_tokens, monkeypatch):
     model, tokens = make_model(latent_bits=0), make_tokens(5, 8)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -77,6 +84,7 @@ def test_kl_is_that_of_the_whole_z(case, bounds_of):
     torch.testing.assert_close(bounds.kl_bits.sum(-1), bounds.kl)
 
 
+@rejects("inference/bounds.py", "elbo=mean_ce + kl_bits.sum(-1)", "elbo=mean_ce", "ELBO without KL")
 @pytest.mark.parametrize("samples", [1, 3])
 def test_elbo_is_the_posterior_cross_entropy_plus_kl(case, bounds_of, samples):
     model, inputs, targets, truth = case
@@ -86,6 +94,12 @@ def test_elbo_is_the_posterior_cross_entropy_plus_kl(case, bounds_of, samples):
     assert bounds.elbo.mean() > truth.nll
 
 
+@rejects(
+    "inference/bounds.py",
+    "(log(k) - grouped.logsumexp(1)).mean(0)",
+    "-grouped.mean(1).mean(0)",
+    "IWAE averaging logarithms",
+)
 def test_iwae_starts_at_the_elbo_and_tightens_towards_the_nll(case, bounds_of):
     """In the mean it falls with K and never passes the truth (Burda et al. 2016, theorem 1)."""
     model, inputs, targets, truth = case
@@ -98,6 +112,12 @@ def test_iwae_starts_at_the_elbo_and_tightens_towards_the_nll(case, bounds_of):
     assert means[2] > truth.nll - 4 * errors[2]
 
 
+@rejects(
+    "inference/bounds.py",
+    "sums(log_density_ratio(bits, p, q), ids) - ce[-1]",
+    "-ce[-1]",
+    "IWAE without its weights",
+)
 @pytest.mark.parametrize("samples", [1, 5])
 @pytest.mark.parametrize("bound", ["iwae", "prior"])
 def test_sampled_probability_is_unbiased(case, bounds_of, bound, samples):
@@ -151,6 +171,12 @@ def test_a_bit_is_one_as_often_as_its_probability_says(o):
     assert q.item() == pytest.approx(torch.tensor(o).double().sigmoid().item(), abs=2**-24)
 
 
+@rejects(
+    "inference/bounds.py",
+    "return (o.double().sigmoid() * NOISE_STEPS).ceil().clamp(1, NOISE_STEPS - 1)",
+    "return (o.double().sigmoid() * NOISE_STEPS)",
+    "rare bits weighed by a probability that noise does not have",
+)
 @pytest.mark.parametrize("o", [-1e4, -30.0, -17.0, -5.0, 0.3, 17.0, 30.0])
 def test_the_estimate_of_a_probability_is_unbiased_where_bits_saturate(o):
     """One token of two, each with probability 1/2 whatever z is; the bit's logit is o. Noise of 0,
@@ -199,6 +225,7 @@ def test_weights_of_bits_that_do_not_saturate_are_those_of_the_logits(make_model
     )
 
 
+@rejects("inference/bounds.py", "device, segment_ids", "device", "chunks of a row scored as one")
 def test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone(make_model, make_tokens, rng):
     """Rows of 9 tokens: chunks of 4 and 3 with padding, and one of 9; each has its own noise."""
     model, k = make_model(), 3
@@ -240,6 +267,12 @@ def test_mean_and_its_standard_error():
     assert isnan(mean_and_error(torch.ones(1))["se"])
 
 
+@rejects(
+    "analysis/statistics.py",
+    "residuals = totals - mean * sizes",
+    "residuals = totals - totals.mean()",
+    "standard error as if all documents had one size",
+)
 def test_standard_error_over_documents_of_different_sizes(rng):
     """Against the jackknife, which leaves out one document at a time and knows no formula; and
     far from the error of documents that are taken to be alike in size.
@@ -301,6 +334,18 @@ class KnowsTheCoin:
         return torch.stack((torch.full_like(p, 1e-30), 1 - p, p), dim=-1).log()
 
 
+@rejects(
+    "inference/bounds.py",
+    "iwae=importance_bound(log_weights, samples)",
+    "iwae=mean_ce",
+    "reconstruction in place of the bound",
+)
+@rejects(
+    "inference/bounds.py",
+    "log_density_ratio(bits, p, q), ids)",
+    "torch.where(bits, p, (1 - p).expand_as(q)).log().sum(-1), ids)",
+    "IWAE without the posterior's density",
+)
 def test_bounds_of_the_coin_itself_reach_its_exact_likelihood(rng):
     """Closed form: sampled probabilities average to the exact one; bounds fall to it with K."""
     rows = coin_flip.sample_sequences(2000, rng)

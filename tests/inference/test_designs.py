@@ -15,6 +15,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import FreeTransformer
 from tests.support.enumeration import Exact, assert_near
+from tests.support.mutants import rejects
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 DESIGNS = [
@@ -36,6 +37,30 @@ def design(request):
     return request.param
 
 
+@rejects(
+    "inference/bounds.py",
+    "if logits is None:",
+    "if True:",
+    "bounds under the uniform prior, whatever the prior is",
+)
+@rejects(
+    "inference/bounds.py",
+    "sums(kl_of_bits(q, p), ids)",
+    "sums(kl_of_bits(q, torch.full_like(q, 0.5)), ids)",
+    "KL to the uniform prior, whatever the prior is",
+)
+@rejects(
+    "inference/bounds.py",
+    "model.prior_logits(x, positions, hidden, segment_ids)",
+    "model.prior_logits(x, positions, 0 * hidden, segment_ids)",
+    "bounds whose prior does not follow the z before",
+)
+@rejects(
+    "inference/filtering.py",
+    "log_density_ratio(bits, p, q)",
+    "log_density_ratio(bits, torch.full_like(p, 0.5), q)",
+    "weights of a proposal against the uniform prior",
+)
 def test_bounds_are_unbiased_and_above_the_nll(make_model, make_tokens, design, rng):
     """By enumeration of every z."""
     model = make_model(latent_bits=2, n_layers=2, latent=design)
@@ -76,6 +101,38 @@ def with_prior(model, prompts, rest, noise):
     return codes
 
 
+@rejects(
+    "inference/answers.py",
+    "noise[self.rows], positions, cache=copies",
+    "2 * (noise[self.rows] >= 0.5) - 1, positions, cache=copies",
+    "answers with z of the uniform prior, whatever the prior is",
+)
+@rejects(
+    "inference/answers.py",
+    "before=hidden[:, 0]",
+    "before=None",
+    "answers whose first z does not follow the prompt",
+)
+@rejects(
+    "inference/generate.py",
+    "rows.decoder.read(token, noise, hidden)",
+    "rows.decoder.read(token, noise, 0 * hidden)",
+    "generation whose z does not follow the token before",
+)
+@rejects(
+    "inference/fast_decoder.py",
+    "latent.draw(noise, x, before)",
+    "latent.draw(noise, 0 * x, before)",
+    "generation from the uniform prior, whatever the prior is",
+)
+@rejects(
+    "model/layers.py",
+    "keys, values = cache.append(keys, values)",
+    "keys, values = cache.append(keys, values)\n            if memory is not None:\n"
+    "                half = keys.shape[-1] // 2\n"
+    "                keys, values = (x[..., :half].repeat(1, 1, 1, 2) for x in (keys, values))",
+    "memory missing from the cache, which has x in its place",
+)
 @torch.no_grad()
 def test_answers_and_generation_follow(make_model, make_tokens, design, rng):
     """With a cache, too: answers have the log-probabilities of the uncached pass, and at a
@@ -123,6 +180,9 @@ def test_texts_are_rebuilt_from_the_z_of_the_forward_pass(make_model, make_token
     torch.testing.assert_close(ce.own, nll.double(), atol=1e-4, rtol=1e-5)
 
 
+@rejects(
+    "model/mapper.py", "=codes.device)", "=codes.device).clamp(max=62)", "the last of 64 bits lost"
+)
 @torch.no_grad()
 def test_a_linear_map_takes_64_bits(make_tokens, rng):
     """Each bit of a code decides the sign of its own vector, the last one included, and codes are

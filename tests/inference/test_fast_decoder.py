@@ -11,6 +11,7 @@ from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
 from ftmodel.model.layers import Block
 from ftmodel.model.mapper import pinned_noise
+from tests.support.mutants import rejects
 
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 PADDING = torch.tensor([3, 0, 2])
@@ -56,6 +57,54 @@ def started(rng):
     return start
 
 
+@rejects(
+    "inference/fast_decoder.py",
+    "if attention.query.bias is not None:",
+    "if False:",
+    "Qwen's biases forgotten in decoding",
+)
+@rejects(
+    "inference/fast_decoder.py",
+    "if self.head_gains is not None:",
+    "if False:",
+    "Qwen's norms of queries and keys forgotten in decoding",
+)
+@rejects(
+    "inference/fast_decoder.py",
+    "(q // e, attention.query_norm), (kv // e, attention.key_norm)",
+    "(q // e, attention.key_norm), (kv // e, attention.query_norm)",
+    "gains of queries exchanged with those of keys in decoding",
+)
+@rejects(
+    "inference/fast_decoder.py",
+    "normalized[-rows * self.slots :]",
+    "normalized[: rows * self.slots]",
+    "keys and values of new tokens without z",
+)
+@rejects(
+    "inference/fast_decoder.py",
+    "sqrt(eps * width)",
+    "sqrt(eps)",
+    "ε of RMSNorm not times D in decoding",
+)
+@rejects(
+    "inference/fast_decoder.py", "alpha=self.scale", "alpha=1.0", "attention by bmm not scaled"
+)
+@rejects(
+    "inference/fast_decoder.py", "mask is not None or not self.", "not self.", "padding read by bmm"
+)
+@rejects(
+    "inference/fast_decoder.py",
+    "self.injected.copy_(other)",
+    "self.injected.copy_(r)",
+    "keys and values of new tokens from r alone",
+)
+@rejects(
+    "inference/fast_decoder.py",
+    "self.new.flatten(3)",
+    "self.new[..., :1, :].expand_as(self.new).flatten(3)",
+    "memory of new tokens missing from the cache, which has x in its place",
+)
 @pytest.mark.parametrize("bmm_heads", [1, 1000], ids=["bmm", "PyTorch's attention"])
 @pytest.mark.parametrize("padding", [None, PADDING], ids=["not padded", "padded"])
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
@@ -139,6 +188,9 @@ def test_other_precisions_are_decoded_by_the_model_itself(make_model, started):
         assert isinstance(decoder(model.double(), cache), PlainDecoder)
 
 
+@rejects(
+    "inference/fast_decoder.py", "exact and plain", "exact", "wrapped blocks taken for plain ones"
+)
 def test_wrapped_blocks_are_decoded_by_the_model_itself(make_model, make_tokens):
     """As activation checkpointing wraps them."""
     model, prompt = make_model(), make_tokens(3, 4)
@@ -148,6 +200,12 @@ def test_wrapped_blocks_are_decoded_by_the_model_itself(make_model, make_tokens)
     assert torch.equal(wrapped, plain)
 
 
+@rejects(
+    "inference/fast_decoder.py",
+    "else PlainDecoder(model, cache, padding, codes)",
+    "else PlainDecoder(model, cache, padding)",
+    "a decoder in another precision that does not keep the z of a span",
+)
 @pytest.mark.parametrize(
     "changes",
     [{}, {"latent_bits": 0}, {"qk_norm": True, "head_width": 6}, *MEMORY, *SPANS],

@@ -19,6 +19,7 @@ from ftmodel.model.objective import LN2
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
 from tests.support.enumeration import Exact, assert_near
+from tests.support.mutants import rejects
 
 ROWS = 10_000  # independent filters of one sequence
 FLOAT32 = {"atol": 1e-4, "rtol": 1e-5}  # sums in float64 of what a model gives in float32
@@ -42,6 +43,48 @@ def case(request, make_model, make_tokens):
     return model, inputs, targets, truth
 
 
+@rejects(
+    "inference/filtering.py",
+    "cloud.move(poor, ancestors)",
+    "pass",
+    "particles resampled without their caches",
+    case="H1T12-5-half",
+)
+@rejects(
+    "model/layers.py",
+    "self.both[:, target, :, : self.length] = self.both[:, source, :, : self.length]",
+    "self.both[1, target, :, : self.length] = self.both[1, source, :, : self.length]",
+    "values of a resampled particle without its keys",
+    case="H1T12-5-half",
+)
+@rejects(
+    "inference/filtering.py",
+    "log_weights[poor] = -log(particles)",
+    "pass",
+    "weights not reset after resampling",
+    case="H1T12-5-half",
+)
+@rejects(
+    "inference/filtering.py",
+    "log_p = log_weights.logsumexp(1)",
+    "log_p = log_weights.mean(1) + log(particles)",
+    "log of the mean weight taken as the mean of logs",
+    case="H1T12-5-half",
+)
+@rejects(
+    "inference/filtering.py",
+    "log_weights = log_weights - log_p[:, None]",
+    "log_weights = torch.full_like(log_weights, -log(particles))",
+    "weights of a token not carried on to the next",
+    case="H1T12-5-half",
+)
+@rejects(
+    "inference/filtering.py",
+    "pack_bits(noise < p)",
+    "pack_bits(noise < 0.9 * p)",
+    "particles of a prior that is not uniform",
+    case="H1T12-5-half",
+)
 @pytest.mark.parametrize("resample_below", [0, 0.5, 1.1], ids=["never", "half", "always"])
 @pytest.mark.parametrize("particles", [1, 5])
 def test_the_probability_is_unbiased(case, noise_of, particles, resample_below):
@@ -53,6 +96,12 @@ def test_the_probability_is_unbiased(case, noise_of, particles, resample_below):
     assert bound.mean() > truth.nll
 
 
+@rejects(
+    "inference/filtering.py",
+    "log_weights[:n] + log_ratio - token_nll",
+    "log_weights[:n] - token_nll",
+    "particles of the encoder that are not weighed by its density",
+)
 @pytest.mark.parametrize("proposal", [0.3, 1.0])
 def test_a_proposal_of_the_encoder_is_unbiased_too(case, noise_of, proposal):
     model, inputs, targets, truth = case
@@ -121,6 +170,18 @@ def test_a_gpu_gives_what_the_cpu_gives(make_model, make_tokens, rng, gpu):
     torch.testing.assert_close(*bounds, atol=1e-3, rtol=1e-4)
 
 
+@rejects(
+    "inference/filtering.py",
+    "source = (first + ancestors).flatten()",
+    "source = (0 * first + ancestors).flatten()",
+    "particles resampled from another chunk",
+)
+@rejects(
+    "inference/filtering.py",
+    "torch.empty_like(nll).scatter_(0, longest, nll)",
+    "nll",
+    "bounds of chunks given in the order of their lengths",
+)
 def test_chunks_packed_into_rows_are_bounded_as_if_each_were_alone(make_model, rng):
     """Chunks that end at different tokens, and padding; each has its own noise."""
     model, k = make_model().eval(), 4
@@ -146,6 +207,7 @@ def test_tokens_by_chunk():
     assert tokens.tolist() == [[4, 0, 0], [0, 1, 0], [5, 6, 7]]
 
 
+@rejects("inference/filtering.py", "right=True", "right=False", "a particle without weight drawn")
 def test_systematic_resampling(rng):
     """Of K particles with weights W each is drawn ⌊K W⌋ or ⌈K W⌉ times, K W times on average."""
     weights = torch.rand(6, dtype=torch.float64, generator=rng)
@@ -212,6 +274,12 @@ def parity(z):
     return torch.stack((1 - odd, odd), dim=1).clamp(0.001, 0.999).log()
 
 
+@rejects(
+    "inference/filtering.py",
+    "effective < resample_below * particles",
+    "effective < resample_below",
+    "never resampled: the effective sample size against a share of 1",
+)
 def test_a_model_whose_z_decides_everything_has_its_true_likelihood(noise_of, rng):
     """Under a z that is uniform the parity is: every sequence of 64 symbols has 2^−64. Importance
     sampling does not meet a z that suits them; a particle whose z changed without its past, or the
@@ -272,6 +340,12 @@ def test_a_single_symbol_is_certain(make_model, noise_of):
     torch.testing.assert_close(bound, torch.zeros(3, dtype=torch.float64), atol=1e-5, rtol=0)
 
 
+@rejects(
+    "inference/filtering.py",
+    "rest = 0 if prior is None else (1 - share) * prior",
+    "rest = 0",
+    "a proposal without the learned prior",
+)
 def test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prior(make_model, rng):
     latent = make_model(latent={"prior": "learned"}).latent
     x, before, o = (torch.randn(2, 1, n, generator=rng) for n in (16, 16, 3))

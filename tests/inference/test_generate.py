@@ -9,6 +9,7 @@ from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
 from ftmodel.inference.sampling import sample_token, token_draws
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.transformer import Output
+from tests.support.mutants import rejects
 
 
 @pytest.fixture
@@ -50,6 +51,12 @@ def codes_of(outputs):
     return torch.cat([out.codes for out in outputs], dim=1)
 
 
+@rejects(
+    "inference/fast_decoder.py",
+    "rope, mask = self.rope[self.position], self.readable()\n        torch.index_select",
+    "rope, mask = self.rope[self.position - 1], self.readable()\n        torch.index_select",
+    "new tokens off by one position",
+)
 @pytest.mark.parametrize(
     ("bits", "reader"),
     [(0, None), (3, None), (3, 1), (3, 4)],
@@ -83,6 +90,18 @@ def test_temperature_0_takes_the_most_probable_token_of_the_full_pass(
     assert torch.equal(model.logits(full.hidden)[:, 3:].argmax(-1), tokens[:, 4:])
 
 
+@rejects(
+    "model/transformer.py",
+    "start, length = cache[0].length if cache else 0, ",
+    "start, length = max(cache[0].length - 1, 0) if cache else 0, ",
+    "tokens after a cache off by one position",
+)
+@rejects(
+    "model/layers.py",
+    ".tril(past)",
+    ".tril()",
+    "a chunk read after others without their shift in the mask",
+)
 @pytest.mark.parametrize("chunks", [[4, 3, 1, 2], [1] * 10, [1, 9]], ids=str)
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
 @torch.no_grad()
@@ -102,6 +121,12 @@ def test_reading_in_chunks_equals_reading_at_once(make_model, make_tokens, rng, 
     )
 
 
+@rejects(
+    "inference/generate.py",
+    "model(prompt, noise=noise, cache",
+    "model(prompt, prior_noise=noise, cache",
+    "z of the prompt from the prior",
+)
 def test_z_of_the_prompt_comes_from_the_encoder_reading_the_prompt_alone(
     peaked, make_tokens, recorded, rng
 ):
@@ -125,6 +150,7 @@ def test_z_of_the_prompt_is_sampled_not_thresholded(make_model, make_tokens, rec
     assert ((bits.float().mean(0) - p).abs() < 4 * error).all()
 
 
+@rejects("model/latent.py", "0.5 if logits", "0.4 if logits", "prior not uniform")
 def test_new_z_is_uniform_over_all_codes(make_model, make_tokens, recorded, rng):
     """χ² of 4400 codes over 8 values; 24.3 is its 0.999 quantile at 7 degrees of freedom."""
     model = make_model()
@@ -176,6 +202,9 @@ def test_a_seed_samples_the_encoders_bits_of_the_prompt(peaked, make_tokens, rec
     assert len(outputs[0].codes.unique(dim=0)) > 1
 
 
+@rejects(
+    "inference/generate.py", "rows.noise[i]", "rows.noise[max(i - 1, 0)]", "pinned codes off by one"
+)
 @pytest.mark.parametrize("per_row", [False, True], ids=["(N,)", "(B, N)"])
 @pytest.mark.parametrize("spare", [0, 3], ids=["just enough", "more than needed"])
 def test_given_codes_are_used_in_order(make_model, make_tokens, recorded, rng, per_row, spare):
@@ -240,6 +269,7 @@ def test_draws_spread_evenly_take_each_token_as_often_as_it_is_probable(temperat
     torch.testing.assert_close(counts.double(), expected, atol=2, rtol=0)
 
 
+@rejects("inference/sampling.py", "(1 - draws)[:,", "draws[:,", "a token of probability 0 drawn")
 def test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number():
     """Nor is one outside the vocabulary: the probabilities' sum is 1 but for rounding."""
     logits = torch.full((3, 5), -torch.inf)
@@ -254,6 +284,12 @@ def never_outside(new):
     return torch.zeros(len(new), dtype=torch.bool)
 
 
+@rejects(
+    "inference/generate.py",
+    "check_tokens(token, vocabulary)",
+    "pass",
+    "a token outside the vocabulary shown where logits are NaN",
+)
 @pytest.mark.parametrize("temperature", [0, 1.0])
 @pytest.mark.parametrize("new", [1, 3])
 @pytest.mark.parametrize("until", [None, never_outside], ids=["alone", "until"])
@@ -396,6 +432,12 @@ def test_padded_prompts_go_on_as_each_would_alone(make_model, three, bits, tempe
         assert torch.equal(together[row, 6:], alone[0, len(prompt) :])
 
 
+@rejects(
+    "inference/latent_source.py",
+    "torch.arange(length) - padding.cpu()[:, None]",
+    "torch.arange(length) - 0 * padding.cpu()[:, None]",
+    "z pinned by a seed shifted by padding",
+)
 def test_a_seed_pins_z_of_tokens_not_of_padding(make_model, three):
     """A padded prompt goes on as it would alone, its first token having the seed's first noise."""
     model, (prompts, _) = make_model(), three

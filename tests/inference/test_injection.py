@@ -19,6 +19,7 @@ from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from ftmodel.model.transformer import FreeTransformer
+from tests.support.mutants import rejects
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 # what keys and values are of, and what further ones are of
@@ -83,6 +84,12 @@ def log_probs(model, hidden_of):
     return of
 
 
+@rejects(
+    "model/transformer.py",
+    "self.upper(x, self.latent.embed(codes), positions, cache)",
+    "self.upper(x, self.latent.embed(codes) / 2, positions, cache)",
+    "a forward pass over given codes with an embedding of its own",
+)
 def test_forward_pass_follows(model, hidden_of, make_tokens, rng):
     """In training too: the gradient of the table is that of the planted injection."""
     tokens, noise = make_tokens(3, 7), torch.rand(3, 7, 3, generator=rng)
@@ -101,6 +108,12 @@ def test_forward_pass_follows(model, hidden_of, make_tokens, rng):
     torch.testing.assert_close(grads[1], grads[2], atol=1e-4, rtol=1e-4)
 
 
+@rejects(
+    "inference/bounds.py",
+    "latent.embed(pack_bits(bits))",
+    "latent.embed(pack_bits(bits)) / 2",
+    "bounds with an embedding of their own",
+)
 @torch.no_grad()
 def test_bounds_follow(model, log_probs, make_tokens, rng):
     tokens = make_tokens(3, 9)
@@ -127,6 +140,12 @@ def test_the_filtering_bound_follows(model, log_probs, make_tokens, rng, dtype):
     torch.testing.assert_close(bound, -expected.sum(1), **CLOSE)
 
 
+@rejects(
+    "inference/answers.py",
+    "self.x_answer, noise[self.rows]",
+    "self.x_answer * 1.1, noise[self.rows]",
+    "scores of answers with an embedding of their own",
+)
 @torch.no_grad()
 def test_scores_of_answers_follow(model, log_probs, make_tokens, rng):
     prompts, answers = make_tokens(3, 5), make_tokens(3, 4)
@@ -141,6 +160,12 @@ def test_scores_of_answers_follow(model, log_probs, make_tokens, rng):
     torch.testing.assert_close(scores, expected, **CLOSE)
 
 
+@rejects(
+    "inference/fast_decoder.py",
+    "self.model.inject(n, self.x.x, r)",
+    "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None, None)",
+    "cached generation with an injection of its own",
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fast", "plain"])
 @torch.no_grad()
 def test_cached_generation_follows(model, hidden_of, make_tokens, rng, dtype):

@@ -10,6 +10,7 @@ from ftmodel.inference.swap import swapped_ce
 from ftmodel.model.objective import kl_per_bit
 from ftmodel.model.transformer import token_before
 from tests.support.enumeration import Exact, assert_near
+from tests.support.mutants import rejects
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 DOCUMENTS = torch.tensor([[1, 1, 1, 1, 1, 2, 2, 2, 2], [3, 3, 3, 3, 3, 3, 3, 3, 3]])
@@ -25,6 +26,12 @@ def model(make_model):
     return model
 
 
+@rejects(
+    "model/transformer.py",
+    "before = F.pad(hidden[:, :-1], (0, 0, 1, 0))",
+    "before = hidden.clone()",
+    "a recurrent prior that reads the state of the token itself",
+)
 def test_the_token_before_is_of_the_same_document():
     hidden = torch.arange(1.0, 10)[None, :, None].expand(2, -1, -1)
     before = token_before(hidden, DOCUMENTS)[..., 0]
@@ -53,6 +60,12 @@ def test_z_of_the_prior_is_drawn_after_the_z_before_it(model, make_tokens, rng):
     assert not torch.equal(other[:, 1:], codes[:, 1:])
 
 
+@rejects(
+    "model/transformer.py",
+    "state = state * (documents[:, t] == documents[:, t - 1])[:, None]",
+    "pass",
+    "a recurrent prior that goes on from one document to the next",
+)
 @torch.no_grad()
 def test_documents_in_a_row_are_as_if_they_stood_alone(model, make_tokens, rng):
     """Training's KL, bounds, filter and the measurements' KL."""
@@ -81,6 +94,12 @@ def test_documents_in_a_row_are_as_if_they_stood_alone(model, make_tokens, rng):
         torch.testing.assert_close(filtered[chunk], nll, **CLOSE)
 
 
+@rejects(
+    "inference/filtering.py",
+    "hidden[poor] = hidden[poor[:, None], ancestors]",
+    "pass",
+    "particles resampled without what their prior reads",
+)
 def test_the_filter_is_unbiased_when_it_resamples(make_model, make_tokens, rng):
     """At every token, by enumeration of every z."""
     model = make_model(latent_bits=1, n_layers=2, latent={"prior": "recurrent"}).eval()
@@ -98,6 +117,12 @@ def test_the_filter_is_unbiased_when_it_resamples(make_model, make_tokens, rng):
     assert_near((truth.nll - filtered).exp(), 1.0)
 
 
+@rejects(
+    "model/transformer.py",
+    "documents = (index >= padding[:, None]).long()",
+    "documents = (index >= 0 * padding[:, None]).long()",
+    "a recurrent prior that begins with what padding left",
+)
 @torch.no_grad()
 def test_padding_is_no_token_before(model, make_tokens, rng):
     tokens, noise = make_tokens(1, 5), torch.rand(1, 5, 3, generator=rng)

@@ -25,6 +25,7 @@ from ftmodel.model.mapper import pinned_noise
 from tests.model.test_spans import DESIGNS, SEQUENCE, drawn_at_starts
 from tests.support.dense_form import per_token
 from tests.support.enumeration import assert_near
+from tests.support.mutants import rejects
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 ROWS = 4000
@@ -54,6 +55,54 @@ def log_prior(model, tokens, codes, starts):
     return torch.nn.functional.logsigmoid(-signs * logits).sum(-1).double()
 
 
+@rejects(
+    "inference/sequence_bound.py",
+    "log_p.append(ratio - sums(",
+    "log_p.append(-sums(",
+    "values of one z per sequence summed as if they were equally probable",
+)
+@rejects(
+    "inference/sequence_bound.py",
+    "bits = draw() < (q if k % 2 else p)",
+    "bits = draw() < (q if k % 2 else 0.5)",
+    "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
+)
+@rejects(
+    "inference/filtering.py",
+    "torch.where(here, new, z[:n]), log_ratio * here",
+    "torch.where(here, new, z[:n]), log_ratio",
+    "a span's z weighed again at each of its tokens",
+)
+@rejects(
+    "inference/filtering.py",
+    "z, log_ratio = torch.where(here, new, z[:n]),",
+    "z, log_ratio = new,",
+    "a filter that draws a z at every token of a span",
+)
+@rejects(
+    "inference/filtering.py",
+    "            z[poor] = z[poor[:, None], ancestors]\n",
+    "",
+    "resampled particles that keep the z of those that they replace",
+)
+@rejects(
+    "inference/sequence_bound.py",
+    "mixture = (share * log_q.exp() + 1 - share).log()",
+    "mixture = log_q",
+    "z of one sequence weighed by the encoder alone",
+)
+@rejects(
+    "inference/sequence_bound.py",
+    "return log(len(bits)) - torch.stack(log_p).logsumexp(0)",
+    "return -torch.stack(log_p).logsumexp(0)",
+    "every z of a sequence summed over as if it were certain",
+)
+@rejects(
+    "model/transformer.py",
+    "return logits * is_start(starts)[..., None]",
+    "return logits",
+    "KL of z that nothing reads to the prior of their tokens",
+)
 @torch.no_grad()
 def test_bounds_and_filter_are_those_of_the_z_of_spans(make_model, make_tokens, design, rng):
     model = make_model(latent_bits=2, n_layers=2, latent=design)
@@ -130,6 +179,36 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
     assert bound.mean() < surely.mean() - 0.01
 
 
+@rejects(
+    "inference/prompt_spans.py",
+    "prior_probability(prior, x).expand_as(o)[rows, last]",
+    "torch.full_like(own, 0.5, dtype=torch.float64)",
+    "a prompt's last z weighed by the uniform prior, whatever the prior is",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "if model.latent.recurrent:",
+    "if False:",
+    "a prompt's last z by a recurrent prior that reads no z before",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "-mixture - (nll * inside[:, first:]).sum(1)",
+    "-mixture",
+    "z of a prompt's span that its tokens do not weigh",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "-mixture - (nll",
+    "-(nll",
+    "candidates of the encoder weighed as if the prior had proposed them",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "uniform < (q if c % 2 else p)",
+    "uniform < (p if c % 2 else q)",
+    "z from an encoder that has seen one token of a span",
+)
 @torch.no_grad()
 def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
     make_model, make_tokens, monkeypatch, design, rng
@@ -159,6 +238,12 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
             assert_near((codes[:, first] == z).double() - expected[:, z], 0.0)
 
 
+@rejects(
+    "model/transformer.py",
+    "positions.span_starts = self.span_starts(length, device, documents, padding)",
+    "positions.span_starts = self.span_starts(length, device, documents)",
+    "a learned prior of padded prompts by their padding",
+)
 @torch.no_grad()
 def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
     make_model, make_tokens, design, rng
@@ -170,6 +255,12 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
     torch.testing.assert_close(padded[:, 2:], alone)
 
 
+@rejects(
+    "inference/prompt_spans.py",
+    "torch.where(pinned, p, sampled_probability(o[rows, last]))",
+    "sampled_probability(o[rows, last])",
+    "pinned bits weighed as if they had been drawn",
+)
 @torch.no_grad()
 def test_bits_that_are_not_pinned_are_drawn_given_those_that_are(
     make_model, make_tokens, monkeypatch, rng
@@ -202,6 +293,36 @@ def test_candidates_are_uniform_and_pins_remain(rng):
     assert free.std(0).min() > 0.1, "candidates differ"
 
 
+@rejects(
+    "inference/fast_decoder.py",
+    "return kept(drawn[:, None], noise[:, None], codes)[:, 0]",
+    "return drawn",
+    "new tokens of a span that do not keep its z",
+)
+@rejects(
+    "inference/generate.py",
+    "codes = None if self.decoder.codes is None else self.decoder.codes[rows]",
+    "codes = None",
+    "rows that go on without the z of their span when others end",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "noise_at_starts(every, starts))",
+    "at_starts(every, starts))",
+    "a span's z, drawn in the answer, drawn again by its next token",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "return of_spans[:, codes.shape[1] :]",
+    "return noise",
+    "new tokens of a span with a z of their own, not the prompt's",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "starts = model.span_starts(length, codes.device, padding=padding)",
+    "starts = model.span_starts(length, codes.device)",
+    "spans of padded prompts counted from the padding",
+)
 @torch.no_grad()
 def test_generation_goes_on_with_the_z_of_the_prompts_span(make_model, make_tokens, design, rng):
     """The z of the prompt is pinned; padded rows, too, and rows that end at a span's end."""
@@ -288,6 +409,12 @@ def test_pins_of_a_span_are_those_of_its_first_token(make_model, make_tokens, rn
     assert torch.equal(model(prompts, noise=settled).codes, z[:, None].expand(-1, 6))
 
 
+@rejects(
+    "inference/sequence_bound.py",
+    "proposal = default_proposal(model.config.latent)",
+    "proposal = 0.0",
+    "spans proposed by the prior alone",
+)
 @pytest.mark.parametrize(("latent", "share"), [({}, 0), ({"per": "every", "every": 3}, 0.25)])
 def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
     make_model, make_tokens, monkeypatch, latent, share

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from ftmodel.inference.swap import another_document, codes_by_source, swapped_ce
 from ftmodel.model.mapper import pack_bits, pinned_noise
+from tests.support.mutants import rejects
 
 SOURCES = ("own", "prior", "other", "permuted")
 
@@ -67,6 +68,12 @@ def test_samples_are_averaged(make_model, texts):
     assert ce.prior.tolist() == pytest.approx(expected, abs=5 * spread / 2000**0.5)
 
 
+@rejects(
+    "inference/swap.py",
+    "codes[:, first].gather(1, order)[:, span]",
+    "codes.gather(0, torch.rand(codes.shape, generator=generator).argsort(0))",
+    "z permuted over texts in place of positions",
+)
 def test_where_the_codes_of_each_source_come_from(rng):
     codes = torch.randint(1 << 4, (6, 50), generator=rng)
     certain = (pinned_noise(codes, 4) < 0).double()
@@ -79,6 +86,18 @@ def test_where_the_codes_of_each_source_come_from(rng):
     assert set(by_source.prior.flatten().tolist()) == set(range(16))
 
 
+@rejects(
+    "inference/swap.py",
+    "at_starts(pack_bits(torch.rand(q.shape, generator=generator) < q), starts)",
+    "pack_bits(torch.rand(q.shape, generator=generator) < q)",
+    "single positions permuted where several read one z",
+)
+@rejects(
+    "inference/swap.py",
+    "codes[:, first].gather(1, order)[:, span]",
+    "codes.gather(1, torch.rand(codes.shape, generator=generator).argsort(1))",
+    "a z read by several spans of a permuted text",
+)
 def test_z_of_several_tokens_are_permuted_whole(rng):
     """The z that are read after it are those that were read before, in another order."""
     q, starts = torch.full((6, 48, 4), 0.5), (torch.arange(48) // 4 * 4)[None]
@@ -89,6 +108,12 @@ def test_z_of_several_tokens_are_permuted_whole(rng):
     assert ((permuted != own).double().mean(1) > 0.6).all()
 
 
+@rejects(
+    "inference/swap.py",
+    "(document[:, None] != document).double()",
+    "torch.ones(len(document), len(document)).double()",
+    "a text that may be its own donor",
+)
 def test_a_donor_is_of_another_document_and_each_of_them_may_be_one(rng):
     document = torch.tensor([0, 0, 0, 4, 4, 9])
     donors = torch.stack([another_document(document, rng) for _ in range(300)])

@@ -11,6 +11,7 @@ from ftmodel.inference.generate import generate
 from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
 from ftmodel.model import product
 from ftmodel.model.mapper import pinned_noise
+from tests.support.mutants import rejects
 
 needs_bf16 = pytest.mark.skipif(not bf16_products(), reason="this CPU does not multiply bfloat16")
 
@@ -57,6 +58,12 @@ def test_by_onednn_every_token_is_read_as_the_model_reads_it(
         )
 
 
+@rejects(
+    "inference/weights.py",
+    "to.add_(self.by_onednn(x))",
+    "to.copy_(self.by_onednn(x))",
+    "products added by oneDNN in place of what they are added to",
+)
 @pytest.mark.parametrize("kind", ["as it is", "rounded"])
 @torch.inference_mode()
 def test_products_are_written_and_added_where_they_belong(rng, everything_by_onednn, kind):
@@ -79,6 +86,12 @@ def test_products_are_written_and_added_where_they_belong(rng, everything_by_one
     torch.testing.assert_close(out, 2 * expected, **close)
 
 
+@rejects(
+    "inference/weights.py",
+    "rows * weight.numel() >= LEAST",
+    "rows * weight.numel() > 0",
+    "small products by oneDNN",
+)
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)
@@ -145,6 +158,12 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
     assert torch.equal(ended[8:, :8], got[8:, :8])
 
 
+@rejects(
+    "inference/fast_decoder.py",
+    "and rounded.model is model",
+    "",
+    "rounded weights of another model",
+)
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
     model, other = make_model(), make_model()

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from ftmodel.model import cross_entropy
 from ftmodel.model.cross_entropy import linear_cross_entropy
+from tests.support.mutants import rejects
 
 
 def case(dtype=torch.float32, n=37, d=16, v=101):
@@ -31,6 +32,18 @@ def rows(request, monkeypatch):
     monkeypatch.setattr(cross_entropy, "LEAST_ROWS", request.param)
 
 
+@rejects(
+    "model/cross_entropy.py",
+    "scale = grad / ctx.n",
+    "scale = 1 / ctx.n",
+    "cross-entropy whose gradient lacks the scale of a micro-batch",
+)
+@rejects(
+    "model/cross_entropy.py",
+    "grad_weight.addmm_(g.T, x)",
+    "grad_weight.addmm_(g.T, x, beta=0)",
+    "cross-entropy with the gradient of the last chunk alone",
+)
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_value_and_gradients_are_torchs(scale):
     given = case(torch.float64)
@@ -50,6 +63,12 @@ def test_one_pass_of_float32_is_as_exact_as_torchs():
         torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=1e-6)
 
 
+@rejects(
+    "model/cross_entropy.py",
+    "torch.promote_types(dtype, torch.float32)",
+    "dtype",
+    "softmax of the cross-entropy in bf16",
+)
 def test_under_autocast_products_are_bf16_and_the_loss_is_not():
     given = case(n=400)
     computed = value_and_gradients(linear_cross_entropy, *given, half=True)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ftmodel.model.objective import training_loss
+from tests.support.mutants import rejects
 
 LENGTHS = (5, 1, 7, 3)
 SHAPES = [
@@ -33,6 +34,22 @@ def parts(tensor):
     return [None] * len(LENGTHS) if tensor is None else tensor.split(LENGTHS, dim=1)
 
 
+@rejects(
+    "model/layers.py", "positions.full", "None", "encoder reads over the boundaries of documents"
+)
+@rejects(
+    "model/layers.py",
+    "mask = positions.causal if causal else positions.full",
+    "mask = None if causal else positions.full",
+    "causal attention reads over the boundaries of documents",
+)
+@rejects("model/layers.py", "causal=same.tril()", "causal=same", "documents without causality")
+@rejects(
+    "model/layers.py",
+    "mask.repeat_interleave(2, dim=-1)",
+    "torch.cat((mask, mask), dim=-1)",
+    "a mask of memory after x, where it is beside x",
+)
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):

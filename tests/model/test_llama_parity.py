@@ -6,6 +6,7 @@ import torch
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from tests.support.hugging_face import to_hugging_face
+from tests.support.mutants import rejects
 
 PRESETS = {
     "1.5B": ModelConfig(28, 1536, 12, 2, 8960, context=4096, tied=True),
@@ -28,6 +29,15 @@ def test_baseline_logits_equal_hugging_face_llama(make_model, make_tokens, n_kv_
     torch.testing.assert_close(logits, expected, atol=5e-5, rtol=1e-5)
 
 
+@rejects(
+    "model/layers.py",
+    "(a * cos - b * sin, a * sin + b * cos)",
+    "(a * cos + b * sin, b * cos - a * sin)",
+    "compiled RoPE turning the other way",
+)
+@rejects(
+    "model/layers.py", "view_as_real(rope", "view_as_real(rope**2", "compiled RoPE turning too far"
+)
 @torch.no_grad()
 def test_compiled_blocks_turn_queries_and_keys_as_llamas_do(make_model, make_tokens):
     """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftmodel.model import mapper
 from ftmodel.model.mapper import binary_mapper
+from tests.support.mutants import rejects
 
 
 def dense(o, noise, table):
@@ -46,6 +47,20 @@ def mapped(o, noise, table):
 WIDTHS = pytest.mark.parametrize("width", [6, 40], ids=["Khatri-Rao", "by codes"])
 
 
+@rejects(
+    "model/mapper.py",
+    "logit_gradient(rho, p.reshape(-1, p.shape[-1]), table, ctx.product_dtype)",
+    "(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True) * code_probabilities(p.flatten(0, "
+    "-2)).gather(1, codes.flatten()[:, None]) * (bit_table(p.shape[-1])[codes.flatten()] - "
+    "p.flatten(0, -2))",
+    "gradient through the sampled code only",
+)
+@rejects(
+    "model/mapper.py",
+    "table.view(most, low, -1).transpose(0, 1).flatten(1)",
+    "table.view(low, -1)",
+    "Khatri-Rao products with the table's halves in the wrong order",
+)
 @WIDTHS
 @pytest.mark.parametrize("bits", [1, 2, 5, 8])
 def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits, width):
@@ -55,6 +70,12 @@ def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits, wi
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
 
 
+@rejects(
+    "model/mapper.py",
+    "over_high[n] += ",
+    "over_high[n] = ",
+    "gradient of low bits through the last block of codes only",
+)
 @WIDTHS
 @pytest.mark.parametrize(
     "block", [1, 8 * 4, 15 * 12], ids=["1 token, 4 codes", "8 tokens, 4 codes", "15, 12 codes"]
@@ -95,6 +116,12 @@ def test_forward_is_the_row_of_the_code(rng):
     assert torch.equal(r, table[codes])
 
 
+@rejects(
+    "model/mapper.py",
+    "weights = 1 << torch.arange(bits.shape[-1], device=bits.device)",
+    "weights = 1 << torch.arange(bits.shape[-1], device=bits.device).flip(0)",
+    "bit order reversed between mapper and table",
+)
 @pytest.mark.parametrize("code", range(8))
 def test_bit_h_of_a_code_is_worth_two_to_the_h(code):
     """Logits so large that the bits are certain: the row must be the one that they spell."""
@@ -177,6 +204,12 @@ def test_khatri_rao_never_makes_a_tensor_of_all_codes(rng, monkeypatch):
     assert 0 < largest.elements <= 16384
 
 
+@rejects(
+    "model/mapper.py",
+    "if rho.dtype == table.dtype == dtype == p.dtype and khatri_rao_pays",
+    "if khatri_rao_pays",
+    "Khatri-Rao products of bf16 factors",
+)
 def test_the_form_depends_on_the_shape(monkeypatch):
     """A bf16 product, which rounds W ρ alone, is always by codes."""
     calls, sums = [], mapper.sums_by_khatri_rao

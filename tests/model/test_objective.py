@@ -9,10 +9,15 @@ from torch.nn import functional as F
 from ftmodel.model.latent_design import FreeBits
 from ftmodel.model.objective import collapsed, free_bits, kl_of_use, kl_per_bit, training_loss
 from ftmodel.model.spans import mean_over_spans
+from tests.support.mutants import rejects
 
 LN2 = log(2)
 
 
+@rejects("model/objective.py", "prior * q) - entropy", "prior * q) / 2 - entropy / 2", "KL halved")
+@rejects(
+    "model/objective.py", "prior * q) - entropy", "prior * q) / LN2 - entropy / LN2", "KL in bits"
+)
 @pytest.mark.parametrize("bits", [1, 3, 6])
 def test_kl_equals_the_sum_over_all_codes(rng, bits):
     """Σ_d q(d) log(q(d) / 2^−H), in nats, with q(d) the product over the bits of d."""
@@ -62,6 +67,12 @@ def test_kl_of_a_certain_bit_is_the_surprise_of_it(o, prior):
     assert kl.item() == pytest.approx(surprise, abs=2e-3) and logits.grad.isfinite().all()
 
 
+@rejects(
+    "model/objective.py",
+    "kl_per_bit(o, None if prior is None else prior.detach())",
+    "kl_per_bit(o if prior is None else prior.detach(), None if prior is None else o)",
+    "KL of the prior from the encoder",
+)
 def test_the_loss_takes_the_kl_to_the_learned_prior(make_model, batch):
     inputs, targets, noise = batch
     model = make_model(latent={"prior": "learned"})
@@ -79,6 +90,22 @@ def test_the_loss_takes_the_kl_to_the_learned_prior(make_model, batch):
         assert reached == (below and not prior), name
 
 
+@rejects(
+    "model/objective.py", "(fit - fit.detach())", "0 * fit", "a prior that the KL does not train"
+)
+@rejects(
+    "model/objective.py",
+    "total = total + (fit - fit.detach())",
+    "total = total + (fit - fit.detach()) * (hinge > 0)",
+    "a prior that free bits leave alone",
+)
+@rejects("model/objective.py", "(o.detach(), prior)", "(o, prior)", "a posterior without free bits")
+@rejects(
+    "model/objective.py",
+    "None if prior is None else prior.detach()",
+    "prior",
+    "a prior trained by the hinge a second time",
+)
 @pytest.mark.parametrize("per", ["token", "every"])
 def test_a_learned_prior_is_fitted_below_the_threshold_too(make_model, batch, per):
     """The loss's gradient is that of ce + hinge for the posterior's logits, of the KL for the
@@ -153,6 +180,12 @@ def test_kl_of_a_certain_bit_is_one_bit_and_has_no_slope(o):
     assert logit.grad.item() == pytest.approx(0, abs=1e-6)
 
 
+@rejects(
+    "model/objective.py",
+    "(kl - kappa_bits * LN2).clamp(min=0).mean()",
+    "(kl.mean() - kappa_bits * LN2).clamp(min=0)",
+    "hinge after averaging",
+)
 def test_hinge_is_taken_per_token_before_the_mean():
     """The mean KL, 0.75 bits, is below κ = 1 bit; the token of 1.5 bits is not."""
     kl = torch.tensor([[0.0, 1.5]]) * LN2
@@ -164,6 +197,12 @@ def test_hinge_is_taken_per_token_across_the_batch():
     assert free_bits(kl, 1.0).item() == pytest.approx(0.75 * LN2)
 
 
+@rejects(
+    "model/objective.py",
+    "of_whole_batch(kl.mean(0),",
+    "of_whole_batch(kl.mean(1),",
+    "free bits of a position averaged over its row",
+)
 def test_what_the_kl_is_averaged_over_before_the_hinge():
     """By hand: KL of two rows of three tokens, bits, at κ = 1."""
     kl = torch.tensor([[0.0, 1.0, 5.0], [0.0, 3.0, 0.0]]) * LN2
@@ -178,6 +217,12 @@ def test_what_the_kl_is_averaged_over_before_the_hinge():
     )
 
 
+@rejects(
+    "model/objective.py",
+    "case FreeBits.sequence if documents is not None:",
+    "case FreeBits.sequence if False:",
+    "free bits of a document averaged over the whole row",
+)
 def test_a_sequence_is_a_document_where_rows_have_several():
     """Documents of 1, 2 and 3 tokens: hinges of their means, weighted by their tokens."""
     kl = torch.tensor([[0.0, 1.0, 5.0], [0.0, 3.0, 6.0]]) * LN2
@@ -198,6 +243,7 @@ def test_the_loss_has_the_hinge_of_its_design(make_model, batch, over):
         assert loss.hinge.item() != pytest.approx(free_bits(kl, kappa_bits, other).item(), rel=1e-3)
 
 
+@rejects("model/objective.py", "(kl - kappa_bits * LN2)", "(kl - kappa_bits)", "κ taken as nats")
 @pytest.mark.parametrize("kappa_bits", [0.0, 0.125, 1.0, 3.0])
 def test_kappa_is_in_bits_and_kl_in_nats(kappa_bits):
     """A token of 5 bits costs what it has above κ, in nats."""

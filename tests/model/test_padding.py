@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ftmodel.model.layers import LayerCache
+from tests.support.mutants import rejects
 
 PADDING = (3, 0, 6)
 SEPARATE, MEMORY = {"latent": {"encoder": "separate"}}, {"latent": {"inject": "memory"}}
@@ -18,6 +19,10 @@ def padded(rng):
     return tokens, torch.tensor(PADDING), torch.rand(3, 7, 3, generator=rng)
 
 
+@rejects(
+    "model/layers.py", "None if start else real", "None if True else real", "encoder reads padding"
+)
+@rejects("model/layers.py", "(real | (keys == queries))", "(real | True)", "decoder reads padding")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from ftmodel.model.layers import attend
 from ftmodel.model.mapper import binary_mapper
 from ftmodel.model.objective import free_bits, kl_per_bit, training_loss
+from tests.support.mutants import rejects
 
 KAPPA = 0.5
 
@@ -35,6 +36,12 @@ def run(request, make_model, make_tokens, rng):
     return model, targets, out, loss, seen[0]
 
 
+@rejects(
+    "model/latent.py",
+    "torch.autocast(y.device.type, enabled=False)",
+    "torch.autocast(y.device.type, enabled=torch.is_autocast_enabled('cpu'))",
+    "logits of bits rounded to bf16",
+)
 def test_logits_of_bits_are_float32(run):
     """Computed so from the encoder's block on; a logit of ±5 rounded to bf16 is off by 0.01."""
     model, _, out, _, y = run
@@ -44,6 +51,12 @@ def test_logits_of_bits_are_float32(run):
     torch.testing.assert_close(o, model.latent.readout(model.latent.norm(y.float())))
 
 
+@rejects(
+    "model/objective.py",
+    "prior.detach()).sum(-1)",
+    "prior.detach()).bfloat16().sum(-1).float()",
+    "KL summed in bf16",
+)
 def test_kl_and_hinge_are_float32(run):
     """Against float64, of the logits as they are: bf16 would be off by 1e-3."""
     _, _, out, loss, _ = run
@@ -67,6 +80,12 @@ def test_cross_entropy_and_total_are_float32(run):
     assert loss.total.item() == pytest.approx(loss.ce.item() + loss.hinge.item(), rel=1e-6)
 
 
+@rejects(
+    "model/mapper.py",
+    "torch.autocast(p.device.type, enabled=False)",
+    "torch.autocast(p.device.type, enabled=torch.is_autocast_enabled('cpu'))",
+    "sums over codes in the precision of autocast",
+)
 def test_the_mappers_sums_over_codes_are_float32(rng):
     """Where the backward pass runs under autocast as well: of bits that are nearly certain, the
     gradient is a small difference of large sums. One entry of W a code, so that g = ρ W, a multiple
@@ -81,6 +100,12 @@ def test_the_mappers_sums_over_codes_are_float32(rng):
     torch.testing.assert_close(half, exact)
 
 
+@rejects(
+    "model/layers.py",
+    'with torch.autocast("cpu", enabled=False):',
+    "if True:",
+    "attention trained in bf16 on a CPU",
+)
 def test_attention_is_trained_in_float32_under_autocast_on_a_cpu(rng):
     """Neither it nor its gradients are rounded; without gradients it is bf16, as autocast says."""
     q, k, v = (torch.randn(2, 3, 5, 8, generator=rng, requires_grad=True) for _ in range(3))

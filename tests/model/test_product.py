@@ -11,6 +11,7 @@ from ftmodel.model.cross_entropy import linear_cross_entropy
 from ftmodel.model.objective import training_loss
 from ftmodel.model.product import Linear, product, slow_mkl, weight_gradient
 from ftmodel.model.transformer import FreeTransformer
+from tests.support.mutants import rejects
 
 
 @pytest.fixture
@@ -44,6 +45,12 @@ def test_a_linear_layer_and_its_gradients_are_those_of_pytorch(rng, calls, shape
     torch.testing.assert_close(actual, expected)
 
 
+@rejects(
+    "model/product.py",
+    "if grad.shape[1] < x.shape[1]:",
+    "if grad.shape[1] >= x.shape[1]:",
+    "the larger factor of a weight gradient copied",
+)
 def test_the_smaller_factor_is_copied(rng, calls):
     for grad, x, first in (((9, 2), (9, 5), (2, 9)), ((9, 5), (9, 2), (2, 9))):
         grad, x = torch.randn(*grad, generator=rng), torch.randn(*x, generator=rng)
@@ -60,6 +67,12 @@ def test_a_frozen_input_or_matrix_costs_no_product(rng, calls):
     assert len(calls) == 4
 
 
+@rejects(
+    "model/product.py",
+    ' or torch.is_autocast_enabled("cpu")',
+    "",
+    "bf16 autocast ignored by products of oneDNN",
+)
 def test_other_types_are_multiplied_by_pytorch(calls):
     a = torch.ones(2, 3)
     product(a.double(), a.double())
@@ -112,6 +125,12 @@ def test_the_gradients_of_a_model_are_those_of_pytorch(calls, monkeypatch):
     torch.testing.assert_close(actual, gradients(model()), atol=1e-6, rtol=1e-4)
 
 
+@rejects(
+    "model/cross_entropy.py",
+    "grad_weight += weight_gradient(g, x)",
+    "grad_weight = weight_gradient(g, x)",
+    "cross-entropy by oneDNN with the gradient of the last chunk alone",
+)
 def test_the_cross_entropy_is_pytorchs(rng, calls, monkeypatch):
     """In chunks of 4 and 2 tokens."""
     monkeypatch.setattr("ftmodel.model.cross_entropy.chunk_rows", lambda *_: 4)

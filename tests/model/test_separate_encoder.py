@@ -10,6 +10,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
+from tests.support.mutants import rejects
 
 LAYERS = [1, 2, 3]
 
@@ -42,6 +43,12 @@ def test_it_has_blocks_like_the_decoders_and_no_zeta(make_model, layers):
     assert make_model(latent_bits=0).config.n_encoder_blocks == 0
 
 
+@rejects(
+    "model/transformer.py",
+    "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
+    "self.latent.encode(x, positions)",
+    "separate encoder over the lower half's activations",
+)
 @torch.no_grad()
 def test_z_is_inferred_from_the_tokens_alone(model, make_tokens, noise):
     """No block of the decoder has a say, but the embeddings have."""
@@ -54,6 +61,12 @@ def test_z_is_inferred_from_the_tokens_alone(model, make_tokens, noise):
     assert (model(tokens, noise).bit_logits[0] - before[0]).abs().amax(-1).min() > 1e-4
 
 
+@rejects(
+    "model/latent.py",
+    "y = block(y, None, positions, causal=False)",
+    "y = block(y, None, positions, causal=True)",
+    "separate encoder causal",
+)
 @torch.no_grad()
 def test_every_position_reads_every_token_and_their_order(model, make_tokens, noise):
     tokens = make_tokens(2, 7)
@@ -87,6 +100,12 @@ def test_given_z_no_output_depends_on_later_tokens_and_the_encoder_is_not_used(
         assert not torch.equal(changed[:, t], whole[:, t])
 
 
+@rejects(
+    "model/latent.py",
+    "y = block(y, None, positions, causal=False)",
+    "y = block(y, None, Positions(positions.rope), causal=False)",
+    "separate encoder over the boundaries of documents",
+)
 @torch.no_grad()
 def test_a_document_is_encoded_without_a_token_of_another(model, make_tokens, noise):
     tokens = make_tokens(2, 7)

@@ -10,6 +10,7 @@ from ftmodel.model.mapper import pack_bits
 from ftmodel.model.objective import LN2, free_bits, training_loss
 from ftmodel.model.spans import mean_over_spans, span_starts
 from tests.support.dense_form import assert_same_loss, dense_loss, per_token
+from tests.support.mutants import rejects
 
 SEQUENCE, EVERY = {"per": "sequence"}, {"per": "every", "every": 3}
 DESIGNS = {
@@ -51,6 +52,18 @@ def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
     return codes
 
 
+@rejects(
+    "model/spans.py",
+    "begin = document_starts(documents)",
+    "pass",
+    "spans that go on into the next document",
+)
+@rejects(
+    "model/spans.py",
+    "index - (index - begin) % design.every",
+    "torch.maximum(begin, index - index % design.every)",
+    "spans counted from a row's first token, not its document's",
+)
 @pytest.mark.parametrize("design", [SEQUENCE, EVERY], ids=["sequence", "every"])
 def test_where_spans_begin(design):
     where = LatentDesign(**design), 9, torch.device("cpu")
@@ -63,6 +76,30 @@ def test_where_spans_begin(design):
     assert span_starts(LatentDesign(), *where[1:], documents=DOCUMENTS) is None
 
 
+@rejects(
+    "model/transformer.py",
+    "return o if starts is None else o * is_start(starts)[..., None]",
+    "return o",
+    "KL of z that nothing reads",
+)
+@rejects(
+    "model/transformer.py",
+    "r = None if r is None else at_starts(r, positions.span_starts)",
+    "pass",
+    "a z for each token of a span in the decoder",
+)
+@rejects(
+    "model/transformer.py",
+    "codes = kept(codes, noise) if spans else codes",
+    "pass",
+    "no z of the prior for the later tokens of a span",
+)
+@rejects(
+    "model/transformer.py",
+    "if spans and t:",
+    "if False:",
+    "a z of a recurrent prior for each token of a span",
+)
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @torch.no_grad()
 def test_each_token_reads_the_z_of_the_first_of_its_span(
@@ -89,6 +126,12 @@ def test_each_token_reads_the_z_of_the_first_of_its_span(
     torch.testing.assert_close(drawn.hidden, twin(tokens, codes=z, documents=documents).hidden)
 
 
+@rejects(
+    "model/objective.py",
+    "kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))",
+    "pass",
+    "the hinge of a span's z at its first token alone",
+)
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 def test_loss_and_gradients_are_those_of_the_dense_form(
     make_model, make_tokens, design, rng, documents

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
+from tests.support.mutants import rejects
 
 
 class Reference:
@@ -144,6 +145,69 @@ def noise(rng):
     return torch.rand(2, 7, 3, generator=rng)
 
 
+@rejects(
+    "model/transformer.py",
+    "return x, x + r if first or design == Inject.kv_all else None, None",
+    "return (x + r if first else x), None, None",
+    "r added to the residual",
+)
+@rejects(
+    "model/layers.py",
+    "queries = self.attention_norm(q)",
+    "queries = self.attention_norm(kv if kv is not None and causal else q)",
+    "r added to the queries",
+)
+@rejects(
+    "model/layers.py",
+    "keys_values = queries if kv is None else self.attention_norm(kv)",
+    "keys_values = queries + (0 if kv is None else kv - q) * causal",
+    "norm(x) + r in place of norm(x + r)",
+)
+@rejects(
+    "model/transformer.py",
+    "return x, x + r if first or design == Inject.kv_all else None, None",
+    "return x, None, None",
+    "r not injected",
+)
+@rejects(
+    "model/transformer.py",
+    "range(self.config.lower_blocks, self.config.n_layers)",
+    "sorted([self.config.lower_blocks, *range(self.config.lower_blocks, len(self.blocks))])",
+    "block L/2 + 1 run twice",
+)
+@rejects(
+    "model/transformer.py", "lower_blocks, self", "lower_blocks + 1, self", "block L/2 + 1 skipped"
+)
+@rejects(
+    "model/config.py",
+    "return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1",
+    "return self.n_layers // 2",
+    "r injected half-way wherever latent_block says",
+)
+@rejects(
+    "model/latent.py",
+    "binary_mapper(o, noise, self.post_sampler)",
+    "binary_mapper(o, noise if self.training else 0 * noise + 0.5, self.post_sampler)",
+    "bits thresholded in evaluation mode",
+)
+@rejects(
+    "model/transformer.py",
+    "return x, x + r if first or design == Inject.kv_all else None, None",
+    "return x, x + r if first else None, None",
+    "kv_all read by the first block alone",
+)
+@rejects(
+    "model/transformer.py",
+    "return (x + r if first else x), None, None",
+    "return x + r, None, None",
+    "r added to the residual stream at every block",
+)
+@rejects(
+    "model/layers.py",
+    "more = None if memory is None else self.attention_norm(memory)",
+    "more = memory",
+    "memory not normalised",
+)
 @pytest.mark.parametrize(
     "shape",
     [
@@ -177,6 +241,12 @@ def test_forward_equals_algorithm_2(make_model, make_tokens, noise, training, sh
     torch.testing.assert_close(model.logits(out.hidden), logits.float(), atol=5e-5, rtol=1e-5)
 
 
+@rejects(
+    "model/transformer.py",
+    "logits, starts = self.latent.prior_logits(x, before),",
+    "logits, starts = self.latent.prior_logits(hidden, before),",
+    "a prior that reads what its block adds",
+)
 @torch.no_grad()
 def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise):
     """By the activations below the block that reads z; z of the prior is drawn with its bits."""
@@ -206,6 +276,9 @@ def test_a_learned_prior_is_uniform_at_first(make_tokens, noise):
     }
 
 
+@rejects(
+    "model/latent.py", "self.zeta, x, positions,", "x, x, positions,", "encoder queries from x"
+)
 @torch.no_grad()
 def test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries(make_model, rng):
     """The encoder alone, on activations of its own: y = block(q = ζ, kv = x), o = W norm(y)."""
@@ -216,6 +289,9 @@ def test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries(make_model, r
     torch.testing.assert_close(o, expected, atol=1e-5, rtol=1e-5)
 
 
+@rejects(
+    "model/latent.py", "x, positions, causal=False", "x, positions, causal=True", "encoder causal"
+)
 @torch.no_grad()
 def test_bits_of_the_first_position_know_the_last_token(make_model, make_tokens, noise):
     model, tokens = make_model(), make_tokens(1, 7)
@@ -225,6 +301,9 @@ def test_bits_of_the_first_position_know_the_last_token(make_model, make_tokens,
     assert change[0, 0].max() > 1e-3
 
 
+@rejects(
+    "model/latent.py", ", x, positions", ", x, Positions(positions.rope**0)", "encoder without RoPE"
+)
 @torch.no_grad()
 def test_bits_know_their_position(make_model, rng):
     """Each position asks with the same ζ: only RoPE can tell it where it stands."""
@@ -235,6 +314,12 @@ def test_bits_know_their_position(make_model, rng):
     assert distance.min() > 1e-3
 
 
+@rejects(
+    "model/layers.py",
+    "self.keys_values(kv, positions.rope)",
+    "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
+    "encoder with RoPE on its queries only",
+)
 @torch.no_grad()
 def test_bits_know_the_order_of_what_they_read(make_model, rng):
     """Without RoPE on the keys the encoder would read a bag of activations."""
@@ -246,6 +331,12 @@ def test_bits_know_the_order_of_what_they_read(make_model, rng):
     assert change[0].abs().amax(-1).min() > 1e-4  # at every position
 
 
+@rejects(
+    "model/layers.py",
+    "mask.repeat_interleave(2, dim=-1)",
+    "torch.stack((mask, torch.ones_like(mask)), dim=-1).flatten(-2)",
+    "memory read before its position",
+)
 @pytest.mark.parametrize("design", [{}, {"inject": "memory"}], ids=str)
 @torch.no_grad()
 def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng, design):
@@ -268,6 +359,30 @@ def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng, 
             assert change[t].abs().max() > 1e-4
 
 
+@rejects(
+    "model/transformer.py",
+    "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
+    "self.latent.encode(self.embedding(tokens).detach() if separate else x, positions)",
+    "embeddings that do not learn from the separate encoder",
+)
+@rejects(
+    "model/transformer.py",
+    "o = self.encode(tokens, x, positions)",
+    "o = self.encode(tokens, x.detach(), positions)",
+    "encoder's gradient kept from the lower half",
+)
+@rejects(
+    "model/mapper_variants.py",
+    "return 2 * p * (1 - p) * (rho @ weight.t())",
+    "return p * (1 - p) * (rho @ weight.t())",
+    "gradient of a linear map as if its bits were 0 and 1",
+)
+@rejects(
+    "model/mapper_variants.py",
+    "if gradient == Gradient.sampled_code:",
+    "if gradient == Gradient.score:",
+    "score weighted by the probability of the sampled code",
+)
 @pytest.mark.parametrize(
     "shape",
     [
@@ -297,6 +412,7 @@ def test_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, sh
         torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
 
 
+@rejects("model/mapper.py", "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached")
 def test_cross_entropy_alone_reaches_every_parameter(make_model, make_tokens, noise):
     """Encoder, ζ and post-sampler learn from reconstruction, not from the KL term only."""
     model, tokens = make_model(tied=False), make_tokens(2, 8)
@@ -425,6 +541,21 @@ def test_only_a_latent_half_way_needs_an_even_depth(make_model):
     assert len(make_model(n_layers=3, latent_block=1).blocks) == 3
 
 
+@rejects(
+    "model/transformer.py",
+    "self.readout.weight = self.embedding.weight",
+    "self.readout.weight = nn.Parameter(self.embedding.weight.clone())",
+    "a copy of the embedding as read-out",
+)
+@rejects(
+    "model/transformer.py",
+    "self.readout.weight = self.embedding.weight",
+    "self.readout.weight.data = self.embedding.weight.data",
+    "two parameters of one matrix",
+)
+@rejects(
+    "model/transformer.py", "if config.tied:", "if True:", "tied whatever the configuration says"
+)
 @pytest.mark.parametrize("tied", [True, False])
 def test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not(make_model, tied):
     model = make_model(tied=tied)

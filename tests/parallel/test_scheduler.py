@@ -12,6 +12,7 @@ from pipelines.parallel import scheduler as scheduler_module
 from pipelines.parallel.graph import Graph
 from pipelines.parallel.scheduler import Scheduler, error_of
 from pipelines.parallel.screen import Screen
+from tests.support.mutants import rejects
 
 WAIT_FOR = """
 import pathlib, time
@@ -64,6 +65,12 @@ def run(tmp_path, monkeypatch):
 NEEDS = {"a": "", "b": "", "c": "a", "d": "ab", "e": "d"}
 
 
+@rejects(
+    "parallel/scheduler.py",
+    "graph.needs[name] & names for",
+    "set() for",
+    "stages that start before what they need has ended",
+)
 @pytest.mark.parametrize("slots", [1, 2, 5])
 def test_each_runs_once_and_after_what_it_needs(run, slots):
     scripts, outcome = run(NEEDS, slots=slots)
@@ -91,6 +98,12 @@ def test_the_longest_way_is_started_first(run):
     assert [event for event in scripts.events if event[0] == "+"] == ["+c", "+b", "+a", "+d"]
 
 
+@rejects(
+    "parallel/scheduler.py",
+    "            self.outcome.failed[job.name] = job.log\n",
+    "            sorter.done(job.name)\n            self.outcome.failed[job.name] = job.log\n",
+    "a stage that failed lets those go on that need it",
+)
 def test_one_that_fails_stops_what_needs_it_and_nothing_else(run):
     failing = "print('data: a lamp is broken'); raise SystemExit(2)"
     scripts, outcome = run(NEEDS | {"f": "b"}, {"a": failing})
@@ -143,6 +156,12 @@ def test_an_interrupt_reaches_every_stage_and_starts_no_other(run, number):
     assert signal.getsignal(number) == before
 
 
+@rejects(
+    "parallel/scheduler.py",
+    "                pass_fds=[self.lock],\n",
+    "",
+    "the pipeline is free as soon as who started its stages is killed",
+)
 def test_the_lock_is_held_for_as_long_as_a_stage_runs(run, tmp_path):
     """Even if who started it is killed: the stage has the lock open."""
     look = """if True:

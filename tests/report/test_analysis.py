@@ -9,6 +9,7 @@ from pipelines.report import analysis, budgets, comparison
 from pipelines.report.benchmarks import table
 from pipelines.report.headline import answers, picture
 from pipelines.report.verdicts import findings
+from tests.support.mutants import rejects
 from tests.support.results import analysis_of, make_report, run, task, write_experiment, write_suite
 
 
@@ -44,6 +45,12 @@ def test_every_comparison_is_computed_once_a_report(
     assert len(scores) == 1
 
 
+@rejects(
+    "report/analysis.py",
+    "@cached_property\n    def comparisons(self)",
+    "@property\n    def comparisons(self)",
+    "comparisons computed anew for every section",
+)
 def test_findings_answers_and_counts_share_the_comparisons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.config.schema import Run
 from pipelines.report.arms import Arm, families
+from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, seeded, with_seeds, write_experiment
 
 PAIR = {"base": run(), "free": run(kappa=1.0)}
@@ -24,6 +25,12 @@ def test_an_arm_is_the_runs_that_differ_only_in_their_seed(tmp_path: Path) -> No
     assert [arm.kind for arm in arms] == ["baseline", "baseline + 1 block", "Free Transformer"]
 
 
+@rejects(
+    "config/arms.py",
+    "if all(runs[other].seed != run.seed for other in group):",
+    "if True:",
+    "a repeated seed taken for another",
+)
 def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path: Path) -> None:
     arms = arms_of(
         write_experiment(tmp_path, {"one": run(), "two": run(), "three": run(seed=1)}, {})
@@ -36,6 +43,12 @@ def test_arms_whose_names_would_be_the_same_keep_those_of_their_runs(tmp_path: P
     assert [arm.name for arm in arms_of(write_experiment(tmp_path, runs, {}))] == list(runs)
 
 
+@rejects(
+    "report/arms.py",
+    "fmean(e.se for e in estimates)",
+    "fmean(e.se for e in estimates) / len(estimates) ** 0.5",
+    "errors of seeds on the same documents averaged out",
+)
 def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path: Path) -> None:
     bounds = {"base": [0.5, 0.53, 0.59], "free": [0.4] * 3}
     base, _ = seeded(tmp_path, PAIR, bounds).arms
@@ -44,6 +57,12 @@ def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path: Path)
     assert base.bound().se == 0.0001  # all seeds are scored on the same documents
 
 
+@rejects(
+    "config/arms.py",
+    'key not in ("seed", "budgets")',
+    'key not in ("seed", "budgets", "kappa_warmup_steps")',
+    "runs with and without a rising κ as seeds of one arm",
+)
 def test_seeds_of_another_recipe_are_another_arm(tmp_path: Path) -> None:
     """Not a mean over both, which the same name but for the seed would suggest."""
     runs = {"free_s0": run(kappa=0.5), "free_s1": run(kappa=0.5, kappa_warmup_steps=1, seed=1)}
@@ -57,6 +76,12 @@ def measured(seed: int, figures: Figures, collapsed: bool = False) -> RunResults
     return RunResults(f"free_s{seed}", plain, 3, "target", evaluation, Details([], [], []), [])
 
 
+@rejects(
+    "report/arms.py",
+    "if not self.collapsed or len(self.collapsed) == len(self.runs):",
+    "if True:",
+    "an arm called collapsed as one seed is",
+)
 @pytest.mark.parametrize(
     ("seeds", "words"), [([], ""), ([1], "1 of 3 collapsed"), ([0, 1, 2], "collapsed")]
 )
@@ -65,6 +90,12 @@ def test_it_is_said_how_many_seeds_collapsed(seeds: list[int], words: str) -> No
     assert (arm.collapsed, arm.collapse) == (seeds, words)
 
 
+@rejects(
+    "report/arms.py",
+    "if len(present) == len(self.runs) else None",
+    "if present else None",
+    "a mean over the seeds that have a figure",
+)
 def test_a_figure_that_a_seed_lacks_has_no_mean() -> None:
     one, other = Figures(ce=Estimate(1.0, 0.1), kl=Estimate(2.0, 0.1)), Figures(ce=Estimate(3.0, 0))
     means = Arm("free", [measured(0, one), measured(1, other)]).figures()
@@ -72,6 +103,12 @@ def test_a_figure_that_a_seed_lacks_has_no_mean() -> None:
     assert means.kl is None
 
 
+@rejects(
+    "config/arms.py", '", "model", "tokens", "', '", "model", "', "arms of other budgets compared"
+)
+@rejects(
+    "config/arms.py", 'data", "model", "tokens', 'data", "tokens', "arms of other models compared"
+)
 def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [
         {},

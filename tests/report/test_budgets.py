@@ -10,6 +10,7 @@ from pipelines.report.arms import Arm
 from pipelines.report.budgets import BudgetTable, budget_table
 from pipelines.report.comparison import compare
 from pipelines.report.page import caveat
+from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, write_experiment
 
 HALF, FULL, LATE = "3,000 tokens", "6,500 tokens", "mean of the last third"
@@ -83,6 +84,9 @@ def test_a_last_third_of_the_final_budget_alone_is_said_and_not_compared(arms: l
     assert cell.bound.mean == pytest.approx(0.49)
 
 
+@rejects(
+    "report/budgets.py", "[tuple(entry.tokens", "[tuple(0", "averages over unlike budgets compared"
+)
 def test_last_thirds_are_compared_if_they_average_the_same_budgets(arms: list[Arm]) -> None:
     base, free = arms
     with_budgets(base, {5000: [0.60, 0.62], 6500: [0.50, 0.52]}, late=2)

@@ -10,6 +10,7 @@ import pytest
 from ftmodel.analysis.differences import Difference, SeedError
 from pipelines.report.comparison import compare, over_documents
 from pipelines.report.wording import other_error
+from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, seeded, write_experiment
 
 PAIR = {"base": run(), "free": run(kappa=1.0)}
@@ -34,6 +35,12 @@ def test_all_seeds_of_both_arms_count(tmp_path: Path) -> None:
     assert found.seeds == pytest.approx(stdev([0.5, 0.6]) * sqrt(1 + 1 / 2))
 
 
+@rejects(
+    "report/comparison.py",
+    "for group in families(arms) if arm in group or other in group",
+    "for group in families(arms)",
+    "spreads over seeds pooled with those of other models and budgets",
+)
 def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path: Path) -> None:
     arms = PAIR | {
         "other": run(kappa=2.0), "large": run(kappa=1.0, model="large"),

@@ -9,6 +9,7 @@ import yaml
 
 from pipelines.report.expectation import Outcome, statement
 from pipelines.report.verdicts import find
+from tests.support.mutants import rejects
 from tests.support.results import (
     analysis_of,
     change,
@@ -63,6 +64,18 @@ def outcome(folder: Path, expectation: dict[str, Any]) -> Outcome:
     return stated.outcomes[0]
 
 
+@rejects(
+    "report/arms.py",
+    "return max(figures.filtering.half_variance or 0.0, below)",
+    "return figures.filtering.half_variance or 0.0",
+    "a bound that another of the same model lies below, called tight",
+)
+@rejects(
+    "report/comparison.py",
+    "least = self.mean - self.arm.looseness(self.unit)",
+    "least = self.mean",
+    "a loose bound that is higher taken for a worse model",
+)
 @pytest.mark.parametrize("bound", ["lower", "higher"])
 @pytest.mark.parametrize("loose", [{"half_variance": 0.3}, {"prior": -0.3}])
 def test_a_higher_bound_that_is_not_tight_decides_nothing(
@@ -75,6 +88,12 @@ def test_a_higher_bound_that_is_not_tight_decides_nothing(
     assert "but a bound is not tight" in (make_report(tmp_path) / "report.md").read_text()
 
 
+@rejects(
+    "report/comparison.py",
+    "most = self.mean + self.other.looseness(self.unit)",
+    "most = self.mean",
+    "a gain over a design whose bound is loose",
+)
 @pytest.mark.parametrize(
     ("arm", "loose", "verdict", "decided"),
     [

@@ -4,6 +4,7 @@ import json
 import re
 from html import unescape
 
+from tests.support.mutants import rejects
 from tests.support.results import change, make_report, run, write_experiment
 
 DATA = re.compile(r'<script type="application/json" id="generations">(.*?)</script>', re.DOTALL)
@@ -32,6 +33,18 @@ def test_several_seeds_are_shown_by_the_first(seeded):
     assert len(text["arms"]) == 4
 
 
+@rejects(
+    "report/templates/explorer.html.jinja",
+    "{{ families | tojson }}",
+    "{{ families | tojson | string | replace('\\\\u003c', '<') | safe }}",
+    "what a model writes put into the page as it is",
+)
+@rejects(
+    "report/explorer.py",
+    "[*map(printable, g.fresh)]",
+    "g.fresh",
+    "control characters of a model on the page",
+)
 def test_what_a_model_writes_cannot_leave_the_data(small):
     page = (small / "explorer.html").read_text()
     assert page.count("</script>") == 2 and "<img" not in page and "\x04" not in page

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.report.headline import answers, picture
+from tests.support.mutants import rejects
 from tests.support.results import CE, analysis_of, make_report, run, seeded, write_experiment
 
 PAIR = {"base": run(), "free": run(kappa=1.0)}
@@ -17,6 +18,12 @@ def answer(folder: Path, arms: dict[str, Any], bounds: dict[str, list[float]]) -
     return answers(seeded(folder, arms, bounds))["target"]
 
 
+@rejects(
+    "report/headline.py",
+    "if numbers == {1}:",
+    "if not numbers:",
+    "a single seed not said on the first screen",
+)
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
@@ -92,6 +99,12 @@ def markers(axes: Any, marker: str) -> list[tuple[float, int]]:
     return [(pytest.approx(x), y) for each in points for x, y in each]
 
 
+@rejects(
+    "report/headline.py",
+    "comparison.arm, zero, colour, comparison.threshold",
+    "comparison.arm, zero, colour, abs(comparison.mean)",
+    "bars of the first picture as wide as the difference",
+)
 def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path: Path) -> None:
     analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     (comparison,) = analysis.comparisons

@@ -11,6 +11,7 @@ from pipelines.config.schema import Evaluation
 from pipelines.report.analysis import Analysis
 from pipelines.report.page import caveat
 from pipelines.report.verdicts import findings, introduction, trend
+from tests.support.mutants import rejects
 from tests.support.results import analysis_of, run, seeded, write_experiment
 
 
@@ -73,6 +74,12 @@ ATTRIBUTIONS = [
 ]
 
 
+@rejects(
+    "report/verdicts.py",
+    'if matched.verdict == "lower":',
+    'if matched.verdict != "higher":',
+    "a further block's gain put down to z",
+)
 @pytest.mark.parametrize(("bounds", "words"), ATTRIBUTIONS)
 def test_a_gain_that_a_further_block_also_gives_is_called_so(
     tmp_path: Path, bounds: dict[str, float], words: str | None
@@ -143,6 +150,12 @@ def against_kappa(folder: Path, case: str, half_variance: float = 0.0) -> str:
     return sentence
 
 
+@rejects(
+    "report/verdicts.py",
+    "if use.ignored:",
+    "if False:",
+    "collapse at large κ by a z that is ignored",
+)
 def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None:
     shown = against_kappa(tmp_path / "a", "shown")
     assert "reconstruction cross-entropy (no language-model loss) falls, and from κ = 2 on" in shown
@@ -163,6 +176,12 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path: Path) -> None
     assert "falls, though not at every step, and at κ" in between
 
 
+@rejects(
+    "report/verdicts.py",
+    "sorted((arm for arm in family if arm.preset_design), key=kappa_of)",
+    "sorted((arm for arm in family if not arm.baseline), key=kappa_of)",
+    "what κ does read off arms of other designs",
+)
 def test_what_kappa_does_is_not_read_off_other_designs(tmp_path: Path) -> None:
     """Arms of another design, first and last of their κ, change no word."""
     bounds, ces = COLLAPSE["shown"]
@@ -181,6 +200,12 @@ def test_what_kappa_does_is_not_read_off_other_designs(tmp_path: Path) -> None:
     assert sentence == against_kappa(tmp_path / "b", "shown")
 
 
+@rejects(
+    "report/use_of_z.py",
+    "use.mean < max(2 * use.se, NEGLIGIBLE * kl.mean)",
+    "use.mean < 0",
+    "a z ignored only where its use is negative",
+)
 @pytest.mark.parametrize(
     ("ce", "kappa", "said"),
     [

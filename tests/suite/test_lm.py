@@ -24,6 +24,7 @@ from pipelines.suite.lm import FreeTransformerLM
 from pipelines.tokenize.vocabulary import train_bpe
 from tests.support.corpora import write_shards
 from tests.support.hugging_face import to_hugging_face
+from tests.support.mutants import rejects
 
 END = "<|endoftext|>"
 CONTEXT = 48
@@ -145,6 +146,12 @@ def hugging_face(make_lm, tokenizer):
     return make
 
 
+@rejects(
+    "suite/batching.py",
+    "prompt = tuple(ids[-room:])",
+    "prompt = tuple(ids[:room])",
+    "prompts that are too long cut from the right",
+)
 def test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
     ours, theirs = hugging_face()
     pairs = some_pairs(300)
@@ -204,6 +211,13 @@ def test_texts_are_encoded_as_the_harness_template_does(make_lm):
 LATENT = pytest.mark.parametrize("latent_bits", [0, 3], ids=["baseline", "free"])
 
 
+@rejects("suite/batching.py", "digest(prompt),", "row,", "z of a prompt by its place in the batch")
+@rejects(
+    "suite/batching.py",
+    "stream.random((target.shape[1], samples, bits), np.float32)",
+    "stream.random((samples, target.shape[1], bits), np.float32).swapaxes(0, 1)",
+    "z of answers by how long the longest of the batch is",
+)
 @LATENT
 def test_scores_do_not_depend_on_company(make_lm, latent_bits):
     """Batches of one prompt or of many, any order, any other requests; each alone, unpadded."""
@@ -234,6 +248,12 @@ def test_the_seed_decides_z(make_lm):
         assert all(a != b for a, b in zip(first, other, strict=True))
 
 
+@rejects(
+    "suite/lm.py",
+    "averaged = model.latent is not None and scoring is Scoring.marginal",
+    "averaged = model.latent is not None",
+    "as many samples of z where one is asked for",
+)
 def test_one_sample_of_marginal_is_the_papers_procedure(make_lm):
     model = make_lm().model
     pairs, texts = some_pairs(20), ["It was the best of times"]
@@ -279,6 +299,12 @@ def test_the_encoder_never_reads_the_answer(make_lm):
         assert total.item() == pytest.approx(whole, rel=1e-5, abs=1e-4)
 
 
+@rejects(
+    "suite/lm.py",
+    "Chunk(digest(tuple(chunk.tokens.tolist())), 2, chunk.tokens)",
+    "Chunk(0, 2, chunk.tokens)",
+    "the same noise for all windows of all texts",
+)
 def test_each_window_of_a_text_has_noise_of_its_own(make_lm, monkeypatch):
     def record(model, inputs, targets, samples, draw, ids):
         noise = draw()
@@ -368,6 +394,12 @@ def test_a_continuation_ends_at_the_first_stop_string(speller, settings, expecte
     assert continuations(lm, prompts, **settings) == [expected] * 3
 
 
+@rejects(
+    "suite/decoding.py",
+    "for row in (~self.ended).nonzero()[:, 0].tolist():",
+    "for row in range(len(self.texts)):",
+    "a text that has ended grows with its batch",
+)
 def test_a_text_that_has_ended_does_not_change_while_others_go_on(speller):
     made = continuations(speller(SENTENCE), ["The quick dog", "The"], until=[",,", "e,"])
     assert made == [": Größ", " quick dog: Größ"]

@@ -25,6 +25,7 @@ from pipelines.suite.task_index import check_generates
 from pipelines.suite.tasks import run_task
 from pipelines.tokenize.vocabulary import train_bpe
 from tests.support.benchmark_models import Scripted, entry, settings
+from tests.support.mutants import rejects
 
 IDIOMS = entry("ft_idioms", "exact_match,remove_whitespace")
 FUNCTIONS = entry("ft_functions", "pass@1,sandbox")
@@ -53,6 +54,15 @@ class Reciting(Scripted):
 # ------------------------------------------------------------------------------ scored one by one
 
 
+@rejects(
+    "suite/pass_at_k.py",
+    'distinct(sample["filtered_resps"][0], equal) for sample in samples]',
+    'distinct([a for s in samples for a in s["filtered_resps"][0]], equal) for _ in samples]',
+    "distinct answers counted over all prompts",
+)
+@rejects(
+    "suite/pass_at_k.py", "[texts[number]", "[texts[0]", "the first answer scored in place of each"
+)
 def test_each_answer_is_scored_as_the_only_one_would_be():
     """Right answers in different places among wrong ones: 0, 1, 2 … 4 of them, by document."""
     docs = rows("idioms")[:5]
@@ -88,6 +98,18 @@ def test_one_answer_is_the_benchmark_itself():
     assert score.distinct.value == 1
 
 
+@rejects(
+    "suite/pass_at_k.py",
+    "pass_at_k(n, right, k).tolist() for k in settings.k}",
+    "pass_at_k(max(settings.k), right, k).tolist() for k in settings.k}",
+    "the largest k taken for the number of answers",
+)
+@rejects(
+    "suite/pass_at_k.py",
+    "if not any(equal(answer, other) for other in different):",
+    "if answer not in different:",
+    "numbers that the metric takes for one another counted as different",
+)
 def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(monkeypatch):
     from datasets import Dataset, DatasetDict
 
@@ -106,6 +128,12 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
     assert model.settings[0]["temperature"] == 0.8 and model.settings[0]["do_sample"]
 
 
+@rejects(
+    "suite/pass_at_k.py",
+    'len({*map(program_text, sample["resps"][0])})',
+    'len({*sample["resps"][0]})',
+    "programs that differ in comments and layout counted as different",
+)
 def test_programs_run_in_the_sandbox_each_by_itself(monkeypatch):
     ran = []
 
@@ -196,6 +224,18 @@ def certain(lm):
     return lm
 
 
+@rejects(
+    "suite/batching.py",
+    "return self.repeat if self.decoding.fresh_z else 0",
+    "return self.repeat",
+    "a fresh z for each answer where z is shared",
+)
+@rejects(
+    "suite/lm.py",
+    "repeat if decoding.temperature or decoding.fresh_z else 0",
+    "repeat if decoding.temperature else 0",
+    "one z for all answers where each has its own and the likeliest tokens",
+)
 def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm):
     lm = certain(make_lm())
     greedy = drawn(lm, Z)
@@ -205,6 +245,9 @@ def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm)
     assert all(len({*texts}) == 1 for texts in drawn(certain(make_lm(latent_bits=0)), TOKENS))
 
 
+@rejects(
+    "suite/batching.py", "opening.repeat", "opening.z", "the same tokens for all answers of one z"
+)
 def test_where_z_means_nothing_only_tokens_bring_other_answers(make_lm):
     lm = make_lm()
     with torch.no_grad():

@@ -8,6 +8,7 @@ import pytest
 from pipelines.config.load import load_experiment
 from pipelines.suite import stage as suite
 from pipelines.suite.stage import score_run
+from tests.support.mutants import rejects
 from tests.support.training import tracked_runs, train_run
 
 RUN = "text_free_k1_2"
@@ -71,6 +72,12 @@ def test_a_stage_that_was_killed_goes_on_with_the_next_way(experiment, monkeypat
     assert len(read("suite.json")["tasks"]["idioms"]["sampled"]) == 3
 
 
+@rejects(
+    "suite/stage.py",
+    "if whole and suite.pass_at_k.samples",
+    "if suite.pass_at_k.samples",
+    "models of smaller budgets that answer several times, too",
+)
 def test_only_the_finished_model_answers_several_times(experiment, monkeypatch):
     """With a smaller budget the suite scores two models."""
     run_sampled, drawn = suite.run_sampled, []

@@ -25,6 +25,7 @@ from pipelines.common.errors import UserError
 from pipelines.suite.sandbox import run as sandbox
 from pipelines.suite.sandbox.run import Limits, Verdict, run_program, run_programs, unavailable
 from pipelines.suite.sandbox.syscalls import BY_ARGUMENT, OPENING, numbers
+from tests.support.mutants import rejects
 
 # asked here once more, as a sandbox that fails its own trial must fail these tests
 pytestmark = pytest.mark.skipif(
@@ -270,6 +271,12 @@ def port():
             server.accept()
 
 
+@rejects(
+    "suite/sandbox/syscalls.py",
+    "exit 60 93 ",
+    "chmod 90 - fchmodat 268 53 exit 60 93 ",
+    "modes of files that a program may change",
+)
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_ways_out_are_forbidden(name, outside, victim, port):
     body = FORBIDDEN[name]
@@ -352,6 +359,12 @@ FORGED = {
 }
 
 
+@rejects(
+    "suite/sandbox/run.py",
+    'word == secret + b"passed"',
+    'b"passed" in word',
+    "a report of a pass believed without the secret",
+)
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_report_is_no_pass(name, outside):
     assert attack(FORGED[name], outside) == Verdict(False, "exited early")
@@ -378,6 +391,12 @@ TAMPERING = {
 }
 
 
+@rejects(
+    "suite/sandbox/child.py",
+    "scope = copy(names)",
+    "scope = names",
+    "the program's functions see the names of its tests",
+)
 @pytest.mark.parametrize("name", TAMPERING)
 def test_tampering_with_the_checker_is_no_pass(name, outside):
     program = f"def spoil(): pass\n{TAMPERING[name]}\ndef add(a, b):\n    spoil()\n    return 0"
@@ -452,6 +471,18 @@ TO_TESTS = {
 }
 
 
+@rejects(
+    "suite/sandbox/child.py",
+    "    sys.addaudithook(hook)",
+    "    pass",
+    "the run of the tests within a program's reach",
+)
+@rejects(
+    "suite/sandbox/child.py",
+    '    members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}',
+    "    pass",
+    "frames that tell what called them",
+)
 @pytest.mark.parametrize("name", TO_TESTS)
 def test_names_and_run_of_the_tests_are_out_of_reach(name, outside):
     way = TO_TESTS[name].replace("\n    ", "\n        ")
@@ -522,6 +553,12 @@ class Carrier(OSError):
 """
 
 
+@rejects(
+    "suite/sandbox/child.py",
+    "    globals().clear()",
+    "    pass",
+    "names of the checker within reach of what a program leaves to be freed",
+)
 @pytest.mark.parametrize("body", ["raise Carrier", "def add(a, b): raise Carrier"])
 def test_what_runs_among_the_checkers_names_finds_nothing_there(body, outside):
     assert run_program(FINALISER + body, ADDS) == Verdict(False, "exception")

@@ -18,6 +18,7 @@ from pipelines.suite import benchmark_data, sandbox, task_index, tasks
 from pipelines.suite.task_index import check_key, check_names
 from pipelines.suite.tasks import Skipped, run_task
 from tests.support.benchmark_models import Scripted, by_length, entry, hashed, settings
+from tests.support.mutants import rejects
 
 MINI = ROOT / "tasks/mini"
 
@@ -110,6 +111,9 @@ def test_our_texts_differ_and_are_short():
     assert max(map(len, [*texts, *prompts])) < 250  # bytes; a token is a byte at least
 
 
+@rejects(
+    "suite/tasks.py", "    lm.start_task()\n", "", "a task's figures with those of the task before"
+)
 def test_who_knows_the_answers_has_them_all(sandbox):
     likely = {
         *((doc["prompt"], doc["choices"][doc["answer"]]) for doc in rows("snippets")),
@@ -152,6 +156,12 @@ def test_the_two_scorings_weigh_length_differently():
     assert found["snippets"] != found["snippets_char"]
 
 
+@rejects(
+    "suite/task_figures.py",
+    "mean_and_error(-nats / log(2), sizes)",
+    "mean_and_error(-nats, sizes)",
+    "the standard error of bits per byte in nats",
+)
 def test_bits_per_byte():
     texts = [doc["text"] for doc in rows("passages")]
     figures, scores, _ = run_task(Scripted(), "passages", suite("mini")["passages"], settings())
@@ -182,6 +192,12 @@ def choice_docs(*choices):
     return dict(test=docs)
 
 
+@rejects(
+    "suite/task_figures.py",
+    "error / lengths[metric](choice)",
+    "error",
+    "Monte-Carlo errors of choices not weighed by length, as their likelihoods are",
+)
 @pytest.mark.parametrize(
     "key, undecided",
     [("acc,none", 0.4), ("acc_norm,none", 0.2)],
@@ -655,6 +671,12 @@ def test_human_eval_plus(given, sandbox):
     assert scores == [1.0, 0.0] and figures.shots == 0
 
 
+@rejects(
+    "suite/code_tasks.py",
+    '*doc["test_list"]]',
+    '*doc["test_list"][:1]]',
+    "a program of MBPP passes by its first test",
+)
 def test_mbpp(given, sandbox):
     def doc(number):
         return dict(

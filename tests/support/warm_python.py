@@ -59,10 +59,9 @@ class WarmPython:
         client = CLIENT.format(python=sys.executable, address=str(address), streams=STREAMS)
         self.command.write_text(client)
         self.command.chmod(0o755)
-        unset = {"PYTHONPATH", "FTMODEL_UNDER_TEST"}
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), str(address)],
-            env={key: value for key, value in os.environ.items() if key not in unset},
+            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -11,6 +11,7 @@ from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import Dimension, trial_name
 from pipelines.sweep.ranking import SweepAnalysis
 from pipelines.sweep.schema import known_sweeps
+from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
 
@@ -196,6 +197,18 @@ def test_a_baseline_is_not_trained_once_for_each_latent(in_root, key, values):
     assert kinds == [(None, values[0]), (0.5, values[0]), (0.5, values[1])]
 
 
+@rejects(
+    "sweep/plan.py",
+    "if run.kappa_bits is None:",
+    "if not run.kappa_bits:",
+    "a threshold of 0 tried with one latent alone",
+)
+@rejects(
+    "sweep/ranking.py",
+    "if run.kappa_bits is not None or not key.startswith(LATENT)",
+    "if run.kappa_bits or not key.startswith(LATENT)",
+    "a setting with a threshold of 0 named like a baseline's",
+)
 def test_a_threshold_of_0_is_trained_with_each_latent(in_root):
     space = ("space.run.kappa_bits.grid=[0,0.5]", "+space.architecture.latent_std.grid=[0.1,0.2]")
     plan = plan_of(*space, "~space.run.seed")

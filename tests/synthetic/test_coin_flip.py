@@ -18,6 +18,7 @@ from ftmodel.synthetic.coin_flip import (
     probability_of_one,
     sample_labelled,
 )
+from tests.support.mutants import rejects
 
 GIVEN = {(1, 1): 0.8, (0, 1): 0.2, (1, 0): 0.2, (0, 0): 0.8}  # P(x | z), keyed (x, z)
 
@@ -31,6 +32,12 @@ def joint(flips):
     return sum(prod(GIVEN[int(x), z] for x in flips) / 2 for z in (0, 1))
 
 
+@rejects(
+    "synthetic/coin_flip.py",
+    "(1 - EPSILON) * z + EPSILON * (1 - z)",
+    "EPSILON * z + (1 - EPSILON) * (1 - z)",
+    "the coin's sides exchanged",
+)
 def test_a_flip_mostly_shows_its_hidden_bit():
     assert probability_of_one(torch.tensor([0.0, 1.0])).tolist() == pytest.approx([0.2, 0.8])
 
@@ -62,6 +69,12 @@ def test_what_is_no_sequence_of_flips_has_no_probability():
     assert exact_log_probability(wrong).tolist() == [-torch.inf] * 2
 
 
+@rejects(
+    "synthetic/coin_flip.py",
+    "return probability_of_one(posteriors(sequences)[:, :-1])",
+    "return probability_of_one(1 - posteriors(sequences)[:, :-1])",
+    "equation 2 with ε for 1 − ε",
+)
 @pytest.mark.parametrize("flips", ["1101000111", "0000000000", "1111111111"])
 def test_predictive_is_the_ratio_of_two_probabilities(flips):
     flips = (flips * 7)[:FLIPS]

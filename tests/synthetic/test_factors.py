@@ -8,6 +8,7 @@ import torch
 
 from ftmodel.synthetic import factors
 from ftmodel.synthetic.factors import PRIMES, ROW, SYMBOLS, exact_log_probability, sample_sequences
+from tests.support.mutants import rejects
 
 
 def tokens(*texts):
@@ -27,6 +28,9 @@ def test_the_primes_are_those_of_three_digits():
     assert PRIMES.tolist() == sieve and len(sieve) == 143
 
 
+@rejects(
+    "synthetic/factors.py", "*drawn.sort(1).values.", "*drawn.", "factors in the order of the draw"
+)
 def test_sampled_sequences_are_products_with_their_factors(rng):
     for row in sample_sequences(200, rng):
         line = factors.PROCESS.text(row)
@@ -45,6 +49,12 @@ def test_a_pair_has_two_orders_and_a_square_one(line, ways):
     assert p == pytest.approx(ways / 143**2, rel=1e-9)
 
 
+@rejects(
+    "synthetic/factors.py",
+    "torch.where(smaller == larger, 1.0, 2.0)",
+    "torch.full_like(smaller, 2)",
+    "a square of a prime counted twice",
+)
 def test_log_probability_counts_the_draws_of_a_sequence(tiny):
     pairs = product((2, 3, 7), repeat=2)
     draws = Counter(f"h{a * b:02}={min(a, b)}x{max(a, b)}" for a, b in pairs)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ftmodel.synthetic.path_star import PathStar
+from tests.support.mutants import rejects
 
 FULL = PathStar(degree=3, arm=3, labels=12)
 STAR = ["ab", "bc", "cd", "ae", "ef", "fg", "ah", "hi", "ij"]
@@ -64,6 +65,12 @@ def test_a_sequence_has_45_bits():
     assert log2(count) == pytest.approx(45.31, abs=0.01)
 
 
+@rejects(
+    "synthetic/path_star.py",
+    "torch.tensor(lgamma(self.degree + 1) - draws",
+    "torch.tensor(-draws",
+    "arms of a path-star counted as if they had an order",
+)
 @pytest.mark.parametrize("sizes", [(2, 1, 3), (2, 2, 5), (1, 3, 4), (3, 1, 5)])
 def test_log_probability_counts_the_draws_of_a_sequence(sizes):
     draws = Counter(all_draws(*sizes))
@@ -100,6 +107,12 @@ def test_samples_are_as_frequent_as_probable(rng):
     assert ((observed - expected) ** 2 / expected).sum() < 31.3
 
 
+@rejects(
+    "synthetic/path_star.py",
+    "torch.randint(self.degree, (n,), generator=generator)",
+    "torch.zeros(n, dtype=torch.long)",
+    "the goal of a path-star always at the end of the first arm",
+)
 def test_the_goal_is_the_end_of_any_arm(rng, monkeypatch):
     """Left in the order of the draw, the edges show which arm it is: within 4 standard errors."""
     monkeypatch.setattr(torch.Tensor, "argsort", lambda x, _: torch.arange(x.shape[1]).expand_as(x))
@@ -119,6 +132,12 @@ def test_labels_goals_and_places_of_edges_are_uniform(rng):
         assert ((counts - n / kinds) ** 2 / (n / kinds)).sum() < most
 
 
+@rejects(
+    "synthetic/path_star.py",
+    "fits &= (inner <= 1).all(1)",
+    "fits &= (inner <= self.arm).all(1)",
+    "forked arms of a path-star admitted",
+)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -28,6 +28,7 @@ from pipelines.tokenize.build import tokenize
 from pipelines.tokenize.encode import Task, tokenize_part, tokenize_parts
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 from tests.support.corpora import write_corpus
+from tests.support.mutants import rejects
 from tests.train.test_full_disk import fill, small_disk
 
 END = "<|endoftext|>"
@@ -79,6 +80,18 @@ def decoded(folder, split):
     return [tokens.decode(ids[1:-1]) for ids in shards.documents(split)]
 
 
+@rejects(
+    "tokenize/encode.py",
+    "flat += [tokens.end_of_text, *ids] if first else ids",
+    "flat += [*ids, tokens.end_of_text] if first else ids",
+    "end of text after a document",
+)
+@rejects(
+    "tokenize/encode.py",
+    "return chunk, starts, size",
+    'return chunk, starts, sum(len(text.decode(errors="replace")) for _, text, _ in batch)',
+    "characters of a document counted for its bytes",
+)
 def test_shards_give_the_corpus_back_and_count_it(source, tmp_path):
     tokenize("x", text_data(), source, tmp_path / "x", cores=1)
     shards = Shards(tmp_path / "x")
@@ -177,6 +190,12 @@ def test_a_taken_tokenizer_is_used(source, tmp_path):
         tokenize("y", data, source, tmp_path / "y", cores=1)
 
 
+@rejects(
+    "tokenize/build.py",
+    "corpus.count_documents(task.part) - header.documents",
+    "header.documents - header.documents",
+    "documents that the tokenizer cannot spell not counted",
+)
 def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_path, capsys):
     train = [[b"one\xff", b"two", b""], [b"\x00", b"three"]]
     source = write_corpus(tmp_path / "corpus", train=train, validation=[[b"four", b"\xfffive"]])
@@ -195,6 +214,12 @@ def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_
     assert "documents; 2 left out" in capsys.readouterr().out
 
 
+@rejects(
+    "tokenize/build.py",
+    'for split in ("validation", "train")',
+    'for split in ("train", "validation")',
+    "the training part looked up in the held-out part",
+)
 def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
     copied = b"a sentence that the training part and the held-out part have in common, word by word"
     train = [[*random_texts(1, 20), b"1 " + copied + b" 2"]]
@@ -218,6 +243,12 @@ def test_a_vocabulary_smaller_than_asked_is_said(tmp_path, capsys):
     assert "data.x.vocab_size: 5000, but the text gives 2" in capsys.readouterr().out
 
 
+@rejects(
+    "tokenize/vocabulary.py",
+    "share = left // (len(parts) - number)",
+    "share = left",
+    "a tokenizer trained on the first part alone",
+)
 def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
     parts = corpus.parts(source, "train")
     whole = b"".join(training_sample(parts))
@@ -228,6 +259,12 @@ def test_a_tokenizer_is_trained_on_the_start_of_every_part(source, monkeypatch):
     assert sample == b"".join(t[:n] for t, n in zip(joined, (100, 101, 101, 101), strict=True))
 
 
+@rejects(
+    "tokenize/build.py",
+    '{part: sha256s[part] for part in parts["train"]}',
+    "sha256s",
+    "a tokenizer trained on held-out text, too",
+)
 def test_a_tokenizer_is_not_trained_on_held_out_text(tmp_path):
     written = write_corpus(
         tmp_path / "corpus", train=[[b"some text of words"] * 9], validation=[[b"zzqqzzqq"] * 99]
@@ -295,6 +332,12 @@ def test_what_a_killed_run_left_of_other_data_is_made_anew(source, tmp_path, mon
     assert files(target) == files(tmp_path / "whole")
 
 
+@rejects(
+    "tokenize/build.py",
+    "[*vocabulary, *layout, part_sha256]",
+    '[*vocabulary, *layout, part_sha256, code_version("tokenize")]',
+    "the version of the code in every token file",
+)
 def test_the_version_of_the_code_is_in_no_byte_of_what_it_makes(source, tmp_path, monkeypatch):
     """So that an edit that changes no token retrains nothing."""
     for version in ("first", "second"):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pipelines.tokenize import overlap as overlap_module
 from pipelines.tokenize.overlap import find_overlap, hashes, scattered
 from tests.support.corpora import END, write_shards
+from tests.support.mutants import rejects
 
 VOCABULARY = 1000
 
@@ -59,6 +60,12 @@ FILES = st.lists(
 )
 
 
+@rejects(
+    "tokenize/overlap.py",
+    "ids[start : start + CHUNK + self.n - 1]",
+    "ids[start : start + CHUNK]",
+    "n-grams over the border of two chunks lost",
+)
 @given(training=FILES, held_out=FILES, n=st.integers(1, 6), chunk=st.integers(1, 20))
 @example(training=[[END, 1, 1]], held_out=[[END, 1, 1]], n=2, chunk=1)
 def test_it_finds_what_sets_of_tuples_find(tmp_path_factory, training, held_out, n, chunk):
@@ -92,6 +99,12 @@ def test_planted_copies_are_found_and_nothing_else(tmp_path):
         assert result.whole
 
 
+@rejects(
+    "tokenize/overlap.py",
+    "inside[at[(at >= 0) & (at < len(inside))]] = False",
+    "pass",
+    "n-grams across documents",
+)
 def test_an_ngram_over_the_border_of_two_documents_is_none(tmp_path):
     """Even where the same two documents follow each other in the training part."""
     documents = [END, *range(1, 8), END, *range(20, 28)]

@@ -10,6 +10,7 @@ from tokenizers import pre_tokenizers as pre
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
 from pipelines.common.errors import UserError
 from pipelines.tokenize.vocabulary import adopt, byte_exact, symbol_tokenizer, train_bpe
+from tests.support.mutants import rejects
 from tests.support.tokenizers import (
     END,
     TEXT,
@@ -171,6 +172,12 @@ def test_a_process_has_one_token_a_symbol(symbols, separator):
     assert tokens.decode(tokens.encode(text + " é").ids) != text + " é"  # unknown, left out
 
 
+@rejects(
+    "tokenize/vocabulary.py",
+    "if max(ids, default=0) >= LARGEST_VOCABULARY:",
+    "if False:",
+    "an id of any size",
+)
 @pytest.mark.parametrize("token_id", [1 << 20, 3_000_000])  # 10^9 would fill the memory
 def test_an_id_beyond_any_vocabulary_is_refused(token_id, tmp_path):
     """A table of a thousand million rows would be made, for a single token."""

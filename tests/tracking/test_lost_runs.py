@@ -14,6 +14,7 @@ from pipelines.tracking import rebuild
 from pipelines.tracking.location import store_uri
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking
+from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
 from tests.tracking.conftest import BUDGET, TOKENS, manifest, settings
 
@@ -45,6 +46,12 @@ def log_figure():
     tracking.finish()
 
 
+@rejects(
+    "tracking/store.py",
+    'if experiment.lifecycle_stage != "active":',
+    "if False:",
+    "a deleted experiment stays deleted",
+)
 def test_a_deleted_experiment_is_restored_and_recorded_again(project, capsys):
     client, (run,) = tracked_runs()
     client.delete_experiment(run.info.experiment_id)
@@ -71,6 +78,13 @@ def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(p
     assert tracked_runs()[1][0].data.metrics["late/figure"] == 1.0
 
 
+@rejects(
+    "tracking/rebuild.py",
+    "if (p[0], p[1], p[3]) not in points",
+    "if True",
+    "a rebuilt store gets the curve a second time",
+    case="lost",
+)
 @pytest.mark.parametrize("outbox", ["there", "lost"])
 def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys, outbox):
     with chdir(original):  # the copy's database is not open yet

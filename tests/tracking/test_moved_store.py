@@ -12,6 +12,7 @@ from pipelines.tracking.location import bring_places_up_to_date, store_uri
 from pipelines.tracking.outbox import records
 from pipelines.tracking.run import Tracking, main
 from pipelines.tracking.store import Store
+from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
 from tests.tracking.conftest import manifest, settings
 
@@ -35,6 +36,12 @@ def downloaded(folder):
     return run, path
 
 
+@rejects(
+    "tracking/store.py",
+    "bring_places_up_to_date(self.database)",
+    "pass",
+    "artifacts of a copied project written into the original",
+)
 def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(
     original, project, tmp_path
 ):

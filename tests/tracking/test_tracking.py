@@ -21,6 +21,7 @@ from pipelines.tracking.location import store_uri
 from pipelines.tracking.outbox import records
 from pipelines.tracking.run import Tracking, main, new_record
 from pipelines.tracking.store import Store, send_waiting
+from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
 
 CALLS = ("create_run", "log_batch", "set_terminated", "search_runs")
@@ -200,6 +201,12 @@ def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.partial*"))
 
 
+@rejects(
+    "tracking/describe.py",
+    '"baseline" if kappa_bits is None',
+    '"baseline" if not kappa_bits',
+    "a threshold of 0 tagged as a baseline",
+)
 @pytest.mark.parametrize(
     ("kappa", "arm"), [(None, "baseline"), (0.0, "free transformer"), (0.5, "free transformer")]
 )

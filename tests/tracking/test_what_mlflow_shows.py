@@ -20,6 +20,7 @@ from pipelines.tracking.log import RunLog
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.store import Store, send_waiting
 from pipelines.tracking.system_metrics import SECONDS, SystemMetrics
+from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
 from tests.tracking.conftest import BUDGET, TOKENS, manifest, settings
 
@@ -85,6 +86,12 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it(manifest, w
     assert tags["mlflow.user"] and tags["mlflow.source.name"].startswith("pipelines.")
 
 
+@rejects(
+    "tracking/store.py",
+    'if tags.get(MLFLOW_RUN_NOTE, "") == tags.get(NOTE, ""):',
+    "if True:",
+    "a changed description replaces the user's own",
+)
 def test_the_experiment_has_a_description_which_a_user_may_replace(project, run):
     client = MlflowClient(store_uri())
     wanted = experiment_note(settings())
@@ -139,6 +146,13 @@ def test_every_kept_checkpoint_is_a_logged_model_with_its_figures_by_dataset(pro
     assert sorted(each.step for each in run.outputs.model_outputs) == [BUDGET, TOKENS]
 
 
+@rejects(
+    "tracking/models.py",
+    'there.get(content["name"]) or',
+    "None or",
+    "a logged model made anew whenever the answer was lost",
+    case="3",
+)
 @pytest.mark.parametrize("every", [3, 5, 7])
 def test_calls_whose_answer_is_lost_double_nothing(project, monkeypatch, every):
     """Each fails in turn before and after its work, all from an empty store."""

@@ -15,9 +15,16 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.schema import Optim
 from pipelines.train.core import module
 from pipelines.train.core.module import TrainingModule
+from tests.support.mutants import rejects
 from tests.support.training import train_run
 
 
+@rejects(
+    "train/core/module.py",
+    "documents = inputs.eq",
+    "documents = targets.eq",
+    "the documents of targets masked",
+)
 def test_a_document_starts_with_its_end_of_text():
     """And a window may begin in the middle of one."""
     torch.manual_seed(0)

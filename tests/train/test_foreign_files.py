@@ -17,6 +17,7 @@ from pipelines.artifacts.checkpoint import (
 from pipelines.common.errors import UserError
 from pipelines.train.core.segments import newest_checkpoint
 from pipelines.train.core.set_aside import sort_out
+from tests.support.mutants import rejects
 
 OURS = Manifest("smoke", "free", {}, {}, 11, data_hash="d", spec_hash="ours")
 
@@ -71,6 +72,12 @@ def test_a_run_goes_on_from_its_own_checkpoint(content, name, tmp_path):
     assert any(path.name.startswith(name.partition(".")[0]) for path in tmp_path.iterdir())
 
 
+@rejects(
+    "artifacts/checkpoint.py",
+    "key=lambda path: int(path.stem)",
+    "key=lambda path: path.name",
+    "checkpoints in the order of their names",
+)
 def test_a_foreign_name_is_no_step(tmp_path):
     for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
         save(tmp_path / f"{name}.ckpt", {})

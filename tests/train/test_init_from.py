@@ -22,6 +22,7 @@ from pipelines.export.build import main as export
 from pipelines.train.core.manifest import differences, make_manifest
 from pipelines.train.core.parent import start_from_parent
 from pipelines.train.core.trainer import Process, fit
+from tests.support.mutants import rejects
 from tests.support.training import RUN, same, tracked_runs, train_run
 
 
@@ -37,6 +38,18 @@ def parent(workspace):
     return weights
 
 
+@rejects(
+    "train/core/module.py",
+    "own = self.copied_lr if name in self.copied else None",
+    "own = None",
+    "copied weights at the rate of new ones",
+)
+@rejects(
+    "train/core/parent.py",
+    "names = {name for name in names if not name.startswith(LATENT)}",
+    "pass",
+    "the latent counted among what was copied",
+)
 def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     """At 0 the decoder stays its parent's to the bit, and the latent is trained; a child of the
     exported folder is the same run but for its parent's name.
@@ -102,6 +115,12 @@ def test_the_latent_of_a_parent_is_taken_over(workspace):
     assert same({f"model.{name}": w for name, w in start.items()}, parent)
 
 
+@rejects(
+    "train/core/manifest.py",
+    'parts["parent"] = parent["sha256"]',
+    "pass",
+    "another parent, the same run",
+)
 def test_another_parent_is_another_run(parent):
     experiment = load_experiment()
     run = experiment.runs[RUN]
@@ -169,6 +188,9 @@ DAMAGE = [
 ]
 
 
+@rejects(
+    "train/core/parent.py", "tokenizer is not None", "tokenizer is None", "a parent of other tokens"
+)
 @pytest.mark.parametrize(("damage", "words"), DAMAGE)
 def test_a_parent_that_does_not_fit_is_one_line(parent, damage, words):
     damage(Path("llama"))

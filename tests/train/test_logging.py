@@ -10,6 +10,7 @@ import torch
 from pipelines.artifacts.curve import CurveRow, read_curve, write_curve
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.module import TrainingModule
+from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
 
 
@@ -28,6 +29,12 @@ def norms(monkeypatch):
     return logged
 
 
+@rejects(
+    "train/core/curve_callback.py",
+    "torch.stack([v.to(device) for v in vs]).double().mean()",
+    "vs[-1].double()",
+    "of the steps of a row the last alone",
+)
 @pytest.mark.parametrize(("accumulate", "rows"), [(1, 150), (2, 7)])
 def test_a_metric_of_one_line_is_in_the_curve_in_mlflow_and_in_the_bar(
     workspace, monkeypatch, capsys, norms, accumulate, rows

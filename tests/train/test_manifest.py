@@ -8,6 +8,7 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Precision, Strategy
 from pipelines.train.core.manifest import make_manifest
+from tests.support.mutants import rejects
 
 
 def spec_hash(change=lambda experiment, run: None, vocab_size=11, data="data"):
@@ -30,6 +31,18 @@ def of_compute(**changes):
     return lambda experiment, run: vars(experiment.compute).update(changes)
 
 
+@rejects(
+    "artifacts/card.py",
+    "            asdict(experiment.models[run.model].optim),\n",
+    "",
+    "checkpoints of another optimizer gone on from",
+)
+@rejects(
+    "artifacts/card.py",
+    "            experiment.compute.precision.value,\n",
+    "",
+    "checkpoints of another precision gone on from",
+)
 @pytest.mark.parametrize(
     "change",
     [
@@ -44,6 +57,12 @@ def test_what_decides_weights_is_in_the_hash(change):
     assert spec_hash(change) != spec_hash()
 
 
+@rejects(
+    "train/core/manifest.py",
+    '        "data": shards.metadata.hash,\n',
+    "",
+    "checkpoints of other data gone on from",
+)
 def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
     known = {spec_hash(), spec_hash(vocab_size=12), spec_hash(data="other")}
     monkeypatch.setattr("torch.__version__", "9.9")

@@ -21,6 +21,7 @@ from pipelines.train.core import module as train_module
 from pipelines.train.core.module import NonFinite, TrainingModule, learning_rate_factor
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
+from tests.support.mutants import rejects
 from tests.support.training import RUN, same, train_run
 
 OPTIM = Optim(batch_size=2, lr=0.3, weight_decay=0.07, beta1=0.6, beta2=0.8, clip=0.5)
@@ -32,6 +33,19 @@ def make(latent_bits=3, tied=True, kappa=0.5):
     return TrainingModule(FreeTransformer(config, 11), OPTIM, kappa, steps=20)
 
 
+@rejects(
+    "train/core/module.py",
+    "            groups.setdefault(key, []).append(parameter)",
+    '            groups.setdefault(key, []).extend([parameter] * ("zeta" not in name))',
+    "ζ left out of the optimizer",
+)
+@rejects(
+    "train/core/module.py",
+    "decay if parameter.dim() > 1 else 0.0",
+    "decay",
+    "weight decay on gains",
+)
+@rejects("train/core/module.py", "decay if parameter.dim() > 1 else 0.0", "0.0", "no weight decay")
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("latent_bits", [0, 3])
 def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, tied):
@@ -52,6 +66,18 @@ def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, t
     assert decays == expected
 
 
+@rejects(
+    "train/core/module.py",
+    "            betas=(self.optim.beta1, self.optim.beta2),\n",
+    "",
+    "betas not handed to the optimizer",
+)
+@rejects(
+    "train/core/module.py", "beta1, self.optim.beta2", "beta2, self.optim.beta1", "betas exchanged"
+)
+@rejects(
+    "train/core/module.py", "torch.optim.AdamW(", "torch.optim.Adam(", "Adam in place of AdamW"
+)
 def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_settings():
     optimizer = make().configure_optimizers()["optimizer"]
     assert type(optimizer) is torch.optim.AdamW
@@ -59,6 +85,12 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
         assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
 
 
+@rejects(
+    "train/core/module.py",
+    "optim.schedule is Schedule.wsd",
+    "optim.schedule in Schedule",
+    "the schedule of the optimizer ignored",
+)
 def test_schedules_are_those_of_the_settings():
     optim = replace(OPTIM, warmup_steps=3, decay=0.3, schedule=Schedule.wsd)
     other = replace(optim, schedule=Schedule.cosine)
@@ -67,6 +99,9 @@ def test_schedules_are_those_of_the_settings():
         assert learning_rate_factor(other, step, 20) == schedule.cosine(step, 3, 20)
 
 
+@rejects(
+    "train/core/module.py", 'interval": "step', 'interval": "epoch', "the learning rate by epochs"
+)
 @pytest.mark.parametrize("kind", Schedule)
 def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, monkeypatch, kind):
     """Of two micro-batches each."""
@@ -86,6 +121,19 @@ def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, mo
     assert rates == pytest.approx([learning_rate_factor(optim, step, 20) for step in range(20)])
 
 
+@rejects(
+    "train/core/module.py",
+    "norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)",
+    "norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters()])\n"
+    "        torch.nn.utils.clip_grad_value_(self.parameters(), self.optim.clip)",
+    "gradients clipped by value",
+)
+@rejects(
+    "train/core/module.py",
+    "self.parameters(), self.optim.clip)",
+    "self.parameters(), 1.0)",
+    "gradients clipped at a norm of 1 whatever the settings say",
+)
 def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_direction():
     module = make()
     module._trainer = SimpleNamespace(global_step=0)
@@ -100,6 +148,9 @@ def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_directi
         torch.testing.assert_close(after, scale * before, rtol=1e-4, atol=0)
 
 
+@rejects(
+    "train/core/module.py", "if not norm.isfinite", "if norm.isnan", "an infinite gradient taken"
+)
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
 def test_a_gradient_that_is_not_finite_stops_the_run(value):
     module = make()
@@ -114,6 +165,13 @@ def test_a_gradient_that_is_not_finite_stops_the_run(value):
     assert (caught.value.step, caught.value.windows) == (5, [7, 8])
 
 
+@rejects("train/core/curve_callback.py", 'pop("kl") / LN2', 'pop("kl")', "KL of the curve in nats")
+@rejects(
+    "train/core/curve_callback.py",
+    "tokens_per_second=steps * self.batch_tokens / seconds",
+    "tokens_per_second=self.step * self.batch_tokens / seconds",
+    "the speed of a row from the beginning on",
+)
 def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):
     """KL in bits, everything else in nats, speed in tokens of the row's own steps; each step is a
     row, and takes a second by this clock.
@@ -146,6 +204,18 @@ def built(**changes):
     return training.build_module(shards)[0], training.build_batches(shards).batches, shards
 
 
+@rejects(
+    "train/core/trainer.py",
+    "stream_seed(run.seed, Purpose.WEIGHTS)",
+    "stream_seed(0, Purpose.WEIGHTS)",
+    "the same initial weights for every seed",
+)
+@rejects(
+    "train/core/trainer.py",
+    "        torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))\n",
+    "",
+    "initial weights of whatever was drawn before",
+)
 def test_initial_weights_depend_on_the_seed_of_the_run_alone(workspace):
     first = built()[0].state_dict()
     torch.manual_seed(1)
@@ -155,6 +225,12 @@ def test_initial_weights_depend_on_the_seed_of_the_run_alone(workspace):
     assert not any(torch.equal(first[name], other[name]) for name in matrices)
 
 
+@rejects(
+    "train/core/trainer.py",
+    'shards.windows("train",',
+    'shards.windows("validation",',
+    "training on the validation part",
+)
 def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(workspace):
     _, batches, shards = built()
     _, others, _ = built(seed=1)
@@ -167,6 +243,12 @@ def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(w
     assert len(batches.windows) == len(windows) != len(shards.windows("validation", 65))
 
 
+@rejects(
+    "train/core/module.py",
+    "if self.kappa_bits is None",
+    "if not self.kappa_bits",
+    "κ = 0 trained without a threshold",
+)
 @pytest.mark.parametrize("kappa", [None, 0.0, 0.5])
 def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     module = make(latent_bits=0 if kappa is None else 3, kappa=kappa)

@@ -15,6 +15,7 @@ from ftmodel.model.objective import LN2, training_loss
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.train.core.fsdp import shard
 from tests.support.designs import all_pairs
+from tests.support.mutants import rejects
 
 SMALL = dict(n_layers=4, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)
 VOCABULARY = 11
@@ -95,6 +96,12 @@ def worker(rank, folder, sharded):
     (folder / f"{rank}.txt").write_text("\n".join(differences))
 
 
+@rejects(
+    "model/objective.py",
+    "return mean if over_workers is None else mean + (over_workers(own) - own)",
+    "return mean",
+    "a worker's part of a batch taken for the whole",
+)
 @pytest.mark.parametrize("sharded", [False, True], ids=["DDP", "FSDP"])
 def test_the_gradient_is_that_of_the_whole_batch(tmp_path: Path, sharded: bool, monkeypatch):
     monkeypatch.setitem(os.environ, "GLOO_SOCKET_IFNAME", "lo")

@@ -11,6 +11,7 @@ import pytest
 from pipelines.artifacts.suite_results import Sampling, Varied, sampled_key
 from pipelines.report.benchmarks.pass_at_k import SampledTask, sampled_tasks
 from pipelines.report.benchmarks.table import benchmarks
+from tests.support.mutants import rejects
 from tests.support.pages import Cells
 from tests.support.results import (
     analysis_of,
@@ -90,6 +91,12 @@ def test_each_way_is_set_against_the_baselines_tokens_at_the_same_temperature(tm
     assert len(found.compared) == 6
 
 
+@rejects(
+    "report/benchmarks/pass_at_k.py",
+    "run.suite_scores.get(sampled_key(task.key, sampling, figure), [])",
+    "[]",
+    "pass@k judged by the errors of two samples of prompts",
+)
 def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp_path):
     wide = [0.0, 1.0] * 50
     near = [value + 0.001 * (i % 4 < 2) for i, value in enumerate(wide)]
@@ -104,12 +111,24 @@ def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp
     assert ten.difference.documents == pytest.approx(0.0005 / 99**0.5)
 
 
+@rejects(
+    "report/benchmarks/pass_at_k.py",
+    "tokens = replace(sampling, varied=Varied.tokens)",
+    "tokens = sampled(arms[0].first, task)[0].sampling",
+    "pass@k set against the baseline at another temperature",
+)
 def test_other_temperatures_are_not_compared(tmp_path):
     hot = Sampling(Varied.tokens, 1.2)
     sampled = {"base": [drawn(hot, 0.9, 0.9, 0.9)], "free_k1_2": SAMPLED["free_k1_2"]}
     assert table(write(tmp_path, sampled)).compared == []
 
 
+@rejects(
+    "report/benchmarks/pass_at_k.py",
+    "each.sampling == sampling and each.samples == n and",
+    "each.sampling == sampling and",
+    "means over seeds with unlike numbers of answers",
+)
 def test_a_way_that_some_seed_has_not_is_left_out(tmp_path):
     sampled = {
         "base_s0": SAMPLED["base"],
@@ -163,6 +182,12 @@ def test_both_pages_show_the_table(made):
         assert "Shares of distinct answers are not judged" in words
 
 
+@rejects(
+    "report/analysis.py",
+    "scored += sum(len(t.compared)",
+    "scored += 0 * sum(len(t.compared)",
+    "comparisons of pass@k left out of the count",
+)
 def test_these_comparisons_are_counted(tmp_path):
     """One of the bounds against each baseline, 2 + 1, and 2 × 2 of the benchmarks."""
     without = analysis_of(write(tmp_path / "a", {name: [] for name in ARMS})).comparisons_made

@@ -12,6 +12,7 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Score, benchmarks
 from pipelines.report.verdicts import findings
+from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
 Tasks = dict[str, dict[str, Any]]
@@ -50,6 +51,12 @@ VERDICTS = [  # errors of 0.02 each, so that two of their difference are 0.0566
 ]
 
 
+@rejects(
+    "report/benchmarks/table.py",
+    "if not self.higher_is_better:",
+    "if False:",
+    "a higher loss called better",
+)
 @pytest.mark.parametrize(("value", "relative", "verdict", "changes"), VERDICTS)
 def test_sign_is_of_the_score_and_verdict_of_the_metric(
     tmp_path: Path, value: float, relative: float, verdict: str, changes: dict[str, Any]
@@ -87,6 +94,12 @@ PAIRED = {  # 0.50 and 0.58: eight documents of a hundred are gained and none is
 }
 
 
+@rejects(
+    "report/benchmarks/table.py",
+    "return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))",
+    "return None",
+    "benchmarks of the same documents compared as if those were different ones",
+)
 def test_documents_are_paired_where_their_scores_are_stored(tmp_path: Path) -> None:
     """0.08 ± 0.0707 unpaired; paired, ± the standard error of eight ones among a hundred."""
     tasks = {n: {"facts": task(sum(d) / 100, 0.05)} for n, d in PAIRED.items()}
@@ -120,6 +133,12 @@ def test_scores_of_other_documents_are_not_paired(tmp_path: Path) -> None:
     assert found.difference.documents == pytest.approx(0.05 * sqrt(2))
 
 
+@rejects(
+    "report/benchmarks/table.py",
+    "means = {each.name: [value.mean for value in values[each.name]] for each in pooled}",
+    "means = {each.name: [over_seeds(values[each.name]).mean] for each in pooled}",
+    "seeds left out of the verdict on a benchmark",
+)
 def test_seeds_may_make_a_difference_none(tmp_path: Path) -> None:
     """Documents alone would tell 0.30 from 0.40; the seeds of `free` lie 0.2 apart."""
     values = {"base_s0": 0.30, "base_s1": 0.30, "free_s0": 0.30, "free_s1": 0.50}

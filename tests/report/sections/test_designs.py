@@ -10,6 +10,7 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.designs import in_words
 from pipelines.report.sections.designs import HEAD, drawn, section
 from tests.support.corpora import write_shards
+from tests.support.mutants import rejects
 from tests.support.results import make_report, run, seeded, with_seeds, write_experiment
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -39,6 +40,9 @@ def analysis(tmp_path: Path) -> Analysis:
     return seeded(tmp_path, ARMS, BOUNDS)
 
 
+@rejects(
+    "report/designs.py", "kappa_bits, arm.run.", "", "designs of several thresholds side by side"
+)
 def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis: Analysis) -> None:
     (group,) = analysis.designs
     assert [arm.name for arm in group.arms] == ["free", "linear", "residual"]
@@ -128,6 +132,9 @@ def test_flops_are_those_of_the_design_and_the_datas_vocabulary(
     assert linear is not None and linear.latent_bits == 40
 
 
+@rejects(
+    "report/sections/designs.py", "level - bound for", "bound - level for", "a loss drawn as a gain"
+)
 def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis: Analysis) -> None:
     (axes,) = drawn(analysis.designs).axes
     dots = {

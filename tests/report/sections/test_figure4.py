@@ -27,6 +27,7 @@ from pipelines.report.sections.figure4 import (
     our_panel,
     read_paper,
 )
+from tests.support.mutants import rejects
 from tests.support.results import (
     SAMPLES,
     arms_of,
@@ -58,6 +59,12 @@ def seeded(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@rejects(
+    "report/sections/figure4.py",
+    "mean_figures(figures_by_seed(arm))",
+    "mean_figures(figures_by_seed(arm)[:1])",
+    "scores of the first seed in place of means",
+)
 def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded: Path) -> None:
     found = our_panel(arms_of(seeded)[0]).figures
     assert found.valid_fresh == pytest.approx((0.625 + 1) / 2)

@@ -7,9 +7,16 @@ import pytest
 from pipelines.artifacts.results import Estimate
 from pipelines.report.sections.iwae import bound_by_samples
 from pipelines.report.style import styles
+from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, write_experiment
 
 
+@rejects(
+    "report/sections/iwae.py",
+    'filtering = run.figures("bits_per_token").bound.mean',
+    "filtering = bounds[samples[-1]].mean",
+    "IWAE drawn above its last",
+)
 def test_iwae_is_drawn_above_the_filtering_bound(tmp_path: Path) -> None:
     runs = {f"two_s{seed}": run(kappa=2.0, seed=seed) for seed in (0, 1)}
     free = arms_of(write_experiment(tmp_path, runs, {}))

@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.report.arms import Arm
 from pipelines.report.sections.kappa import figures_against_kappa
+from tests.support.mutants import rejects
 from tests.support.results import CE, arms_of, run, write_experiment
 
 
@@ -32,6 +33,12 @@ def dots(axes: Any) -> list[tuple[float, ...]]:
     return [tuple(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "None"]
 
 
+@rejects(
+    "report/sections/kappa.py",
+    "free = [arm for arm in family if arm.preset_design]",
+    "free = [arm for arm in family if not arm.baseline]",
+    "a line against κ through other designs",
+)
 def test_seeds_are_dots_and_lines_go_through_means(family: list[Arm]) -> None:
     left, right = figures_against_kappa(family).axes
     assert dots(right) == [(0.4, 0.5), (0.5, 0.5), (0.8, 1.0)]

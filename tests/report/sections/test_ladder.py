@@ -20,6 +20,7 @@ from pipelines.report.sections.ladder import (
     section,
     trend,
 )
+from tests.support.mutants import rejects
 from tests.support.results import (
     analysis_of,
     change,
@@ -58,6 +59,13 @@ def analysis(tmp_path: Path) -> Analysis:
     return analysis_of(write(tmp_path))
 
 
+@rejects(
+    "report/ladder.py",
+    "return [(bound - nll) * LN2 for bound in bounds]",
+    "return [bound - nll for bound in bounds]",
+    "a tax in bits beside a published one in nats",
+)
+@rejects("report/ladder.py", "if use.arm.preset_design:", "if use:", "a ladder of other designs")
 def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis: Analysis) -> None:
     (ladder,) = ladders(analysis)
     assert [rung.parameters for rung in ladder.rungs] == [300_000, 1_000_000, 3_000_000]
@@ -134,6 +142,12 @@ def test_two_sizes_are_no_ladder(tmp_path: Path) -> None:
     assert section(analysis_of(write(tmp_path, two))) is None
 
 
+@rejects(
+    "report/ladder.py",
+    "if max(ratios) <= ALIKE * min(ratios) and whole.kappas else None",
+    "if whole.kappas else None",
+    "sizes of other tokens per parameter on one line",
+)
 def test_sizes_of_other_tokens_per_parameter_are_no_ladder(tmp_path: Path) -> None:
     assert section(analysis_of(write(tmp_path, c={"tokens": 8 * SIZES["c"]}))) is None
 

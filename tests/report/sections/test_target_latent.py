@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from pipelines.artifacts.results import Between, ByOffset, LatentDetails
 from pipelines.report.sections.target_latent import START_BITS, what_z_says
 from pipelines.report.style import styles
+from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, write_experiment, write_latent
 
 
@@ -46,6 +47,12 @@ def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn: Figure) -
     assert lines(start, 2)[0] == [1.125, 2.25, 3.375, 4.5]
 
 
+@rejects(
+    "report/sections/target_latent.py",
+    "kappa * (t + 1)",
+    "kappa * t",
+    "free bits of one position too few",
+)
 def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn: Figure) -> None:
     start, around, _ = drawn.axes
     assert dotted(start) == [[1, 2, 3, 4], [2, 4, START_BITS, START_BITS]]
@@ -55,6 +62,12 @@ def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn: Figure) -> None
     assert "5.83 bits" in start.texts[0].get_text()
 
 
+@rejects(
+    "report/sections/target_latent.py",
+    "return design.per == Per.token and",
+    "return design.per == Per.token or",
+    "κ a position for a hinge of many tokens",
+)
 @pytest.mark.parametrize(
     ("latent", "lines_of_kappa"),
     [

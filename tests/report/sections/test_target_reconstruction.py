@@ -13,6 +13,7 @@ from pipelines.report.sections.target_reconstruction import (
     prior_sentences,
     target_table,
 )
+from tests.support.mutants import rejects
 from tests.support.results import arms_of, change, make_report, run, write_experiment, write_latent
 
 
@@ -84,6 +85,12 @@ def test_from_below_there_is_no_gap_to_a_learned_prior(tmp_path: Path) -> None:
     assert aggregate_cell(free) == "≤ 2.5 ± 0.0"
 
 
+@rejects(
+    "report/sections/target_reconstruction.py",
+    'if c.verdict == "lower"',
+    "if c.mean < 0",
+    "generations called worse within what seeds differ by",
+)
 @pytest.mark.parametrize(
     ("prior", "valid", "said"),
     [

@@ -8,9 +8,16 @@ import pytest
 from pipelines.artifacts.results import Estimate
 from pipelines.report.sections.use_of_z import section
 from pipelines.report.use_of_z import uses_of_z
+from tests.support.mutants import rejects
 from tests.support.results import analysis_of, make_report, run, seeded, write_experiment
 
 
+@rejects(
+    "report/use_of_z.py",
+    "if b.plain), None)",
+    "if not b.plain), None)",
+    "recovery against the baseline with more blocks",
+)
 def test_the_table(tmp_path: Path) -> None:
     """Of a KL of 0.2222: with CE 0.4 under a bound of 0.5, against a baseline of 0.45."""
     runs = {"base": run(), "plus": run(extra_blocks=1), "free": run(kappa=1.0)}
