@@ -3,10 +3,10 @@
 #              another one in this folder is waited for, unless WAIT=0
 # make check   make lint: formatter, linter, types; and make test
 # make doctor  what this machine lacks, and what that costs
-# make test    all tests but those of make test-slow, which take long: whole trainings, servers, wrong
-#              versions of our code; and those of make test-cluster, on Ray
-# make mutants all wrong versions of our code, the test that notices each, and the survivors: none;
-#              some of them: MUTANTS='KL encoder'
+# make test    all tests but those of make test-slow, which take long: whole trainings, servers; and those
+#              of make test-cluster, on Ray
+# make mutants each mistake that a test declares with @rejects is made, and that test must fail; some of
+#              them: MUTANTS='KL encoder', or MUTANTS=--only-recent
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
 # make experiments   dvc exp show: the bounds and settings in which experiments differ
@@ -44,6 +44,11 @@ check:
 lint: .venv/installed-dev
 	ruff format --check .
 	ruff check .
+	check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	check-jsonschema --builtin-schema vendor.github-issue-forms \
+		$(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	mypy
 
 test: .venv/installed-dev
