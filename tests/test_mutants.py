@@ -1,6 +1,7 @@
 """The mutants that tests declare fit the code."""
 
-from tests.support.mutants import ROOT, declared
+from tests import ROOT
+from tests.support.mutants import declared
 
 
 def test_every_mutant_has_a_name_of_its_own_and_replaces_text_that_is_there_once():

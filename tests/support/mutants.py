@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 Test = TypeVar("Test", bound=Callable)
 
 
