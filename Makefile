@@ -7,6 +7,7 @@
 #              of make test-cluster, on Ray
 # make mutants each mistake that a test declares with @rejects is made, and that test must fail; some of
 #              them: MUTANTS='KL encoder', or MUTANTS=--only-recent
+# make mutation  mistakes made by rule in ftmodel/ that no test notices: hours; MODULES='analysis model'
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
 # make experiments   dvc exp show: the bounds and settings in which experiments differ
@@ -22,14 +23,15 @@ PORT ?= 5000
 BENCHMARKS ?=
 MINUTES ?= 50
 MUTANTS ?=
+MODULES ?=
 TESTS := pytest -n 2 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # relative, as pip takes a space for the end of a path
 export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro doctor check lint test test-slow test-cluster mutants format ui plots experiments \
-	bench gpu
+.PHONY: repro doctor check lint test test-slow test-cluster mutants mutation format ui plots \
+	experiments bench gpu
 
 repro: .venv/installed
 	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) $(JOBS:%=--jobs %) \
@@ -62,6 +64,9 @@ test-cluster: .venv/installed-dev # in one process, which has one cluster for al
 
 mutants: .venv/installed-dev
 	python -m tests.mutants $(MUTANTS)
+
+mutation: .venv/installed-dev
+	python -m tests.mutation $(MODULES)
 
 format: .venv/installed-dev
 	ruff format .
