@@ -2,9 +2,9 @@
 
 Cosmic Ray's operators make the mistakes: another operator, comparison, number or truth value. Each
 is made in a copy of the project, where the tests that execute its line run, fastest first, until
-one fails. Results go to mutation/<package>.jsonl; the next call tries only mistakes that survived or
-whose module has changed. tests/equivalent_mutants.yaml names changed lines that compute the same
-as the code, each with the reason: they are not counted.
+one fails. Results go to mutation/<package>.jsonl; the next call tries only mistakes that survived
+or whose module has changed. tests/equivalent_mutants.yaml names changed lines that compute the
+same as the code, each with the reason: they are not counted.
 """
 
 import ast

@@ -1,0 +1,167 @@
+"""Numbers that the pages state are those of the code."""
+
+import re
+from fractions import Fraction
+from math import log2
+
+import pytest
+
+from ftmodel.analysis import bit_information, differences, label_information, permutation, trend
+from ftmodel.inference import fast_decoder, interpolation, prompt_spans, sequence_bound
+from ftmodel.inference.bounds import NOISE_STEPS
+from ftmodel.model.latent_design import ENCODER_LAYERS, MOST_BITS, LatentDesign, Map, Per
+from ftmodel.synthetic import factors, target_task
+from pipelines.common import file_listing
+from pipelines.config.init_from import InitFrom
+from pipelines.config.schema import Compute, Evaluation
+from pipelines.config.suite import PassAtK, Suite
+from pipelines.data import resume
+from pipelines.evaluate import bit_information as shown_bits
+from pipelines.evaluate import generations, swap
+from pipelines.fetch import published
+from pipelines.report import use_of_z
+from pipelines.report.sections import ladder as ladder_section
+from pipelines.tracking import system_metrics
+from pipelines.train.core import acceleration, parent
+from tests import ROOT
+from tests.support.mutants import rejects
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"]
+LETTERS, TEXT = generations.LETTERS, generations.TEXT
+PROPOSALS = [
+    sequence_bound.default_proposal(LatentDesign(), kappa_bits=1.0),
+    sequence_bound.default_proposal(LatentDesign(), kappa_bits=1.01),
+    sequence_bound.default_proposal(LatentDesign(per=Per.every, every=8)),
+]
+PERCENT = [100 * share for share in interpolation.SHARES[1:]]
+NUMBERS = [  # the page, its words with each number in brackets, and the numbers in the code
+    ("measurement", "(four) letters of the target task or", LETTERS.prompts),
+    (
+        "measurement",
+        "or the first (32) tokens of (three) held-out chunks",
+        TEXT.beginning,
+        TEXT.prompts,
+    ),
+    ("measurement", "each with (six) pinned z and with fresh z", generations.PINNED),
+    (
+        "measurement",
+        "(six) sequences of the target task, or (four) continuations",
+        LETTERS.draws,
+        TEXT.draws,
+    ),
+    ("measurement", "continuations of text at temperature (0.8), with each", TEXT.temperature),
+    ("measurement", "`steering_draws` continuations at temperature (0.8)", TEXT.temperature),
+    ("measurement", "of held-out chunks, at most (32) tokens each", TEXT.beginning),
+    ("measurement", "of (16) candidates half are proposed", prompt_spans.CANDIDATES),
+    ("measurement", "for (1000) random permutations of the labels", label_information.PERMUTATIONS),
+    ("measurement", "Δ = 0 … (32) the *lag*", max(shown_bits.LAGS)),
+    ("measurement", "The (64) most frequent tokens", bit_information.TOKENS),
+    ("measurement", "The same estimate is made (20) times", bit_information.PERMUTATIONS),
+    ("measurement", "in at most (32) groups", bit_information.GROUPS),
+    ("measurement", "The (four) bits of the largest KL", shown_bits.BITS),
+    ("measurement", "bits under (0.001) bits of KL are left out", shown_bits.LEAST),
+    ("measurement", "the (five) places where the encoder is most certain", shown_bits.CONTEXTS),
+    ("measurement", "Each is the mean over (two) draws of z", swap.SAMPLES),
+    (
+        "measurement",
+        "they differ (25), (50), (75) and (100) %",
+        *PERCENT,
+    ),
+    ("measurement", "texts among documents (10,000) times", permutation.PERMUTATIONS),
+    ("measurement", "are exchangeable: (10,000) times", permutation.PERMUTATIONS),
+    (
+        "measurement",
+        "the (97.5) % quantile of Student's t with the degrees",
+        100 * (1 - differences.LEVEL / 2),
+    ),
+    (
+        "measurement",
+        "distribution (20 000) draws of normal samples; refused is p < (0.2)",
+        differences.DRAWS,
+        differences.REFUSED,
+    ),
+    ("measurement", "of 0 or under (5) % of the KL", 100 * use_of_z.NEGLIGIBLE),
+    ("measurement", "has (three) sizes or more whose", trend.MIN_POINTS),
+    ("measurement", "stands (0.19) ± (0.05) nats per token", *ladder_section.PUBLISHED),
+    ("measurement", "the (57) starts of a target", target_task.STARTS),
+    (
+        "measurement",
+        "a is (0) up to κ = 1 and (1/8) above, and (1/4) where",
+        *PROPOSALS,
+    ),
+    ("measurement", "Noise is float32, a multiple of 2^−(24)", log2(NOISE_STEPS)),
+    (
+        "measurement",
+        "If it has up to (8) bits",
+        sequence_bound.MOST_ENUMERATED,
+    ),
+    (
+        "remote",
+        "(128) MiB or (10 000) files",
+        file_listing.SMALL / 2**20,
+        file_listing.FEW,
+    ),
+    ("experiments", "on the first (4096) training tokens", parent.SAMPLE),
+    ("experiments", "each of the 2^H codes, H up to (24)", MOST_BITS[Map.table]),
+    ("experiments", "a vector for each bit, H up to (64)", MOST_BITS[Map.linear]),
+    ("experiments", "its number of blocks, (2) if left out", ENCODER_LAYERS),
+    ("experiments", "the last (three) of them", resume.KEPT_ASIDE),
+    ("experiments", "a prompt and one of (six) pinned z", generations.PINNED),
+    ("performance", "of a model of up to (four) blocks", acceleration.SHALLOW),
+    ("performance", "by two batched products from (64) heads on", fast_decoder.BMM_HEADS),
+    ("performance", "cores of a worker on Ray, (1) by default", Compute().cpus_per_worker),
+    ("performance", "nodes that a run survives, (3) by default", Compute().max_failures),
+    ("tracking", "a row of the curve and at least (10) s apart", system_metrics.SECONDS),
+    ("benchmarks", "the last (50) documents of the validation part", published.HELD_OUT),
+    ("benchmarks", "shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),
+    ("data", "two primes of (three) digits", factors.DIGITS),
+    ("data", "the paper's task: (eight) letters", target_task.TARGET),
+]
+
+
+def number(text: str) -> float:
+    if text in WORDS:
+        return WORDS.index(text)
+    return float(Fraction(re.sub(r"[ ,]|\.$", "", text)))
+
+
+@rejects("evaluate/swap.py", "SAMPLES = 2", "SAMPLES = 3", "more draws of z than the page says")
+@pytest.mark.parametrize(("page", "words", "expected"), [(p, w, e) for p, w, *e in NUMBERS])
+def test_a_stated_number_is_that_of_the_code(page, words, expected):
+    text = " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
+    number_or_word = r"(\\d[\\d.,/]*(?: \\d{3})?|[a-z]+)"
+    pattern = re.sub(r"\\\(.*?\\\)", number_or_word, re.escape(words))
+    found = re.search(pattern, text)
+    assert found, f"the page no longer says: {words}"
+    assert [number(group) for group in found.groups()] == pytest.approx(expected)
+
+
+TABLES = [
+    ("measurement", "evaluation", Evaluation()),
+    ("benchmarks", "suite", Suite()),
+    ("experiments", "init_from", InitFrom()),
+]
+
+
+@rejects(
+    "config/schema.py", "particles: int = 8", "particles: int = 16", "a default not in its table"
+)
+@pytest.mark.parametrize(("page", "group", "settings"), TABLES, ids=[g for _, g, _ in TABLES])
+def test_a_table_states_the_defaults(page, group, settings):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    table = re.search(rf"^\|[^|\n]*`{group}[.…`][^\n]*\| default \|.*?\n\n", text, re.M | re.S)
+    rows = [re.split(r" ?\| ?", row)[1:3] for row in table[0].splitlines()[2:] if row]
+    stated = {}
+    for names, defaults in rows:
+        names = re.findall(r"`([^`]+)`", names)
+        values = re.split(r", (?=\D|\d)", defaults)
+        stated |= dict(zip(names, values * (len(names) if len(values) == 1 else 1), strict=True))
+    assert len(stated) >= 3
+    for name, value in stated.items():
+        if name == "pass_at_k.…":  # off
+            assert settings.pass_at_k.samples == 0
+            continue
+        default = getattr(settings, name)
+        word = value.strip("`").replace(",", "")
+        expected = {None: {"null", "optim.lr"}}.get(default, {str(default), str(default).lower()})
+        assert word in expected or float(word) == default, name
