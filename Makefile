@@ -46,6 +46,7 @@ check:
 lint: .venv/installed-dev
 	ruff format --check .
 	ruff check .
+	pre-commit validate-config
 	check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	check-jsonschema --builtin-schema vendor.github-issue-forms \
