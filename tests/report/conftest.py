@@ -1,11 +1,17 @@
 """Two reports that several tests look at: a small one, and one of two seeds an arm."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.support.results import make_report, run, write_experiment, write_results
+from tests.support.results import (
+    change,
+    make_report,
+    run,
+    with_seeds,
+    write_experiment,
+    write_results,
+)
 
 RUNS = {
     "base": run(),
@@ -17,54 +23,58 @@ RUNS = {
 
 
 @pytest.fixture(scope="package")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tmp_path_factory):
     """The report on RUNS; tests must not change it."""
     folder = write_experiment(tmp_path_factory.mktemp("report"), RUNS, {"free_k1_8": 0.7654321})
     write_results(folder, "left_over", run(), 0.5, 0.01)  # of a run no longer in params.yaml
+    change(folder, "text_free", "evaluation.json", collapsed=1)
     return make_report(folder)
 
 
-SEEDED = {
-    f"{name}_s{seed}": spec | {"seed": seed}
-    for name, spec in {
+SEEDED = with_seeds(
+    {
         "base": run("text"),
         "plus": run("text", extra_blocks=1),
         "free_1": run("text", kappa=1.0),
         "free_2": run("text", kappa=2.0, kappa_warmup_steps=3),
-    }.items()
-    for seed in (0, 1)
-}
+    }
+)
 
 
 @pytest.fixture(scope="package")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def seeded(tmp_path_factory):
     """The report on SEEDED, with budgets, a label and IWAE by samples; tests must not change it."""
     folder = tmp_path_factory.mktemp("seeded")
     write_experiment(folder, SEEDED, {"free_1_s0": 0.42, "free_1_s1": 0.48})
-    for path in sorted(folder.glob("results/tiny/*/evaluation.json")):
-        metrics = json.loads(path.read_text())
+    label = {
+        "value": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
+        "p_value": 0.001, "text": 0.875,
+        "whole": {"value": 0.625, "null_mean": 0.03, "null_95": 0.04, "p_value": 0.002},
+    }  # fmt: skip
+    for name, spec in SEEDED.items():
+        metrics = json.loads((folder / "results/tiny" / name / "evaluation.json").read_text())
         units = {unit: metrics[unit] for unit in ("bits_per_token", "bits_per_byte")}
-        metrics["budgets"] = [
+        budgets = [
             {"tokens": tokens, "listed": tokens, "annealed": tokens > 5000, **units}
             for tokens in (2000, 5000, 6500)
         ]
-        seed = int(path.parent.name[-1])
-        metrics["last_third"] = {
-            "n": 2,
-            "bits_per_token": 0.9,
-            "bits_per_byte": 0.3456 + seed / 100,
-        }
-        if "free" in path.parent.name:
-            metrics["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
-            metrics["label"] = {
-                "value": 0.5, "per_bit": [0.5, 0, 0], "null_mean": 0.01, "null_95": 0.02,
-                "p_value": 0.001, "text": 0.875,
-                "whole": {"value": 0.625, "null_mean": 0.03, "null_95": 0.04, "p_value": 0.002},
-            }  # fmt: skip
-        path.write_text(json.dumps(metrics))
+        bounds = {"bits_per_token": 0.9, "bits_per_byte": 0.3456 + spec["seed"] / 100}
+        more = {"budgets": budgets, "last_third": {"n": 2, **bounds}}
+        if "free" in name:
+            more["iwae_by_samples"] = {k: {"mean": 1 / int(k), "se": 0.1} for k in ("1", "4")}
+            more["label"] = label
+        change(folder, name, "evaluation.json", **more)
     tokens = folder / "data/tokens/text"
     tokens.mkdir(parents=True)
     counts = {"documents": 1200, "tokens": 34_567, "bytes": 1}
     splits = {"splits": {"train": counts, "validation": counts}}
     (tokens / "metadata.json").write_text(json.dumps(splits))
+    return make_report(folder)
+
+
+@pytest.fixture(scope="package")
+def bare(tmp_path_factory):
+    """The report on a baseline on text that has kept no generations; tests must not change it."""
+    folder = write_experiment(tmp_path_factory.mktemp("bare"), {"base": run("text")}, {})
+    change(folder, "base", "details.json", generations=[])
     return make_report(folder)

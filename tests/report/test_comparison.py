@@ -1,8 +1,6 @@
 """Which arms are compared, and with what errors; figures are bits per token."""
 
-import random
 from math import nan, sqrt
-from pathlib import Path
 from statistics import stdev
 
 import pytest
@@ -11,22 +9,21 @@ from ftmodel.analysis.differences import Difference, SeedError
 from pipelines.report.comparison import compare, over_documents
 from pipelines.report.wording import other_error
 from tests.support.mutants import rejects
-from tests.support.results import arms_of, run, seeded, write_experiment
-
-PAIR = {"base": run(), "free": run(kappa=1.0)}
-CONTROLLED = {"base": run(), "plus": run(extra_blocks=1), "free": run(kappa=1.0)}
+from tests.support.results import CONTROLLED, PAIR, arms_of, run, seeded, write_experiment
 
 
-def test_a_difference_is_a_ratio_of_sums_paired_by_document(tmp_path: Path) -> None:
+def test_a_difference_is_a_ratio_of_sums_paired_by_document_of_means_over_seeds(tmp_path):
     """Closed form for two documents: the error is |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""
-    base, free = seeded(tmp_path, PAIR, {"base": [0.5], "free": [0.4]}).arms
-    for arm, bits in ((base, [100.0, 50.0]), (free, [90.0, 41.0])):
-        arm.first.details.bound_bits, arm.first.details.document_tokens = bits, [60, 20]
+    base, free = seeded(tmp_path, PAIR, {"base": [0.5, 0.5], "free": [0.4, 0.4]}).arms
+    for arm, each in ((base, [[104.0, 46.0], [96.0, 54.0]]), (free, [[90.0, 41.0]] * 2)):
+        for one, bits in zip(arm.runs, each, strict=True):
+            one.details.bound_bits, one.details.document_tokens = bits, [60, 20]
     found = over_documents(free, base, "bits_per_token")
     assert found.error == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
+    assert found.interaction > 0
 
 
-def test_all_seeds_of_both_arms_count(tmp_path: Path) -> None:
+def test_all_seeds_of_both_arms_count(tmp_path):
     """`free` has one seed, so that the spread of `base` is all that is known of seeds."""
     runs = {"base": run(), "again": run(seed=1), "free": run(kappa=1.0, seed=1)}
     bounds = {"base": 0.5, "again": 0.6, "free": 0.45}
@@ -41,7 +38,7 @@ def test_all_seeds_of_both_arms_count(tmp_path: Path) -> None:
     "for group in families(arms)",
     "spreads over seeds pooled with those of other models and budgets",
 )
-def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path: Path) -> None:
+def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path):
     arms = PAIR | {
         "other": run(kappa=2.0), "large": run(kappa=1.0, model="large"),
         "long": run(kappa=1.0, tokens=13_000), "text": run("text", kappa=1.0),
@@ -57,44 +54,24 @@ def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path
     assert [c.other_seeds for c in compared] == pytest.approx(own)
 
 
-def test_what_seeds_do_to_another_arm_does_not_count(tmp_path: Path) -> None:
-    """Seeds move arms of large κ much further than others: these are not pooled."""
-    arms = PAIR | {"other": run(kappa=2.0)}
-    bounds = {"base": [0.5, 0.501], "free": [0.48, 0.481], "other": [0.45, 0.65]}
-    free, other = compare(seeded(tmp_path, arms, bounds).arms)
-    assert (free.verdict, other.verdict) == ("lower", "no difference")
-    assert free.seeds == pytest.approx(stdev([0.5, 0.501]))
-
-
-def test_both_baselines_are_compared_with(tmp_path: Path) -> None:
-    bounds = {"base": [0.5], "plus": [0.45], "free": [0.4]}
-    arms = seeded(tmp_path, CONTROLLED, bounds).arms
+def test_both_baselines_are_compared_with(tmp_path):
+    arms = arms_of(write_experiment(tmp_path, CONTROLLED, {}))
     pairs = [(c.arm.name, c.other.name) for c in compare(arms)]
     assert pairs == [("plus", "base"), ("free", "base"), ("free", "plus")]
 
 
-def test_noise_of_a_seed_on_a_document_counts_once(tmp_path: Path) -> None:
-    """In both errors whole, and the same in both arms: 1 and 1 make 1."""
-    base, free = seeded(tmp_path, PAIR, {"base": [0.5, 0.5], "free": [0.5, 0.5]}).arms
-    draw = random.Random(0)
-    for one in (*base.runs, *free.runs):
-        one.details.bound_bits = [65 * draw.gauss(0.5, 0.1) for _ in range(500)]
-        one.details.document_tokens = [65] * 500
-    found = over_documents(free, base, "bits_per_token")
-    assert found.interaction == pytest.approx(0.1**2 / 500, rel=0.1)
-    assert found.error**2 == pytest.approx(found.interaction, rel=0.2)
+@pytest.mark.parametrize("change", [{"tokens": 13_000}, {"model": "large"}, {"data": "text"}])
+def test_unlike_baselines_are_not_compared(tmp_path, change):
+    runs = {"base": run(**change), "free": run(kappa=1.0)}
+    assert compare(arms_of(write_experiment(tmp_path, runs, {}))) == []
 
 
-def test_the_other_error_over_seeds_is_in_words() -> None:
-    own, pooled = SeedError(0.02, 2), SeedError(0.01, 8)
-    words = [
-        other_error(Difference(0.1, None, own, pooled, p, 0.05)) for p in (nan, 0.4, 0.0312, 0.0002)
-    ]
-    assert words == [
-        "± 0.0200 of these two alone",
-        "± 0.0200 of these two alone",
-        "± 0.0100 pooled; equal spreads are doubted, p = 0.031",
-        "± 0.0100 pooled; equal spreads are doubted, p < 0.001",
-    ]
+def test_the_other_error_over_seeds_is_in_words():
+    def words(p):
+        return other_error(Difference(0.1, None, SeedError(0.02, 2), SeedError(0.01, 8), p, 0.05))
+
+    assert words(nan) == words(0.4) == "± 0.0200 of these two alone"
+    assert words(0.0312) == "± 0.0100 pooled; equal spreads are doubted, p = 0.031"
+    assert words(0.0002) == "± 0.0100 pooled; equal spreads are doubted, p < 0.001"
     unknown = SeedError(nan, 0)
     assert other_error(Difference(0.1, None, unknown, unknown, nan, 0.05)) == "–"

@@ -2,10 +2,10 @@
 
 import json
 import re
-from html import unescape
 
+from pipelines.report.explorer import explorer_families
 from tests.support.mutants import rejects
-from tests.support.results import change, make_report, run, write_experiment
+from tests.support.results import analysis_of, change, run, write_experiment
 
 DATA = re.compile(r'<script type="application/json" id="generations">(.*?)</script>', re.DOTALL)
 
@@ -18,13 +18,15 @@ def test_every_arm_of_a_data_set_has_the_same_prompts(small):
     target, text = families(small)
     assert (target["name"], target["target"], target["prompts"]) == ("target", True, ["A>", "B>"])
     assert (text["name"], text["target"], text["prompts"]) == ("text", False, ["if a <b> &", "for"])
-    assert [arm["title"] for arm in target["arms"]] == [
-        "base: no latent",
-        "free_k1_8: κ = 1/8 bit per token",
-        "free_wide: κ = 3/10 bit per token",
-    ]
-    pinned = [[len(entry["pinned"]) for entry in arm["generations"]] for arm in target["arms"]]
-    assert pinned == [[0, 0], [3, 3], [3, 3]]
+    pinned = {
+        arm["title"]: [len(each["pinned"]) for each in arm["generations"]] for arm in target["arms"]
+    }
+    assert pinned == {
+        "base: no latent": [0, 0],
+        "free_k1_8: κ = 1/8 bit per token": [3, 3],
+        "free_wide: κ = 3/10 bit per token": [3, 3],
+    }
+    assert "no evidence that one arm" in " ".join((small / "explorer.html").read_text().split())
 
 
 def test_several_seeds_are_shown_by_the_first(seeded):
@@ -58,22 +60,14 @@ def test_arms_with_other_prompts_are_apart(tmp_path):
     other = [{"prompt": "longer", "fresh": ["x"]}]
     change(folder, "long", "details.json", generations=other)
     change(folder, "none", "details.json", generations=[])
-    found = families(make_report(folder))
-    assert [(f["name"], f["prompts"], len(f["arms"])) for f in found] == [
+    found = explorer_families(analysis_of(folder))
+    assert [(family.name, family.prompts, len(family.arms)) for family in found] == [
         ("text (small)", ["if a <b> &", "for"], 1),
         ("text (large)", ["longer"], 1),
     ]
 
 
-def test_without_generations_the_page_says_so(tmp_path):
-    folder = write_experiment(tmp_path, {"base": run()}, {})
-    change(folder, "base", "details.json", generations=[])
-    report = make_report(folder)
-    page = (report / "explorer.html").read_text()
+def test_without_generations_the_page_says_so(bare):
+    page = (bare / "explorer.html").read_text()
     assert "has kept no generations" in page and "<form" not in page
-    assert "explorer.html" not in (report / "index.html").read_text()
-
-
-def test_it_says_that_draws_are_no_evidence(small):
-    said = " ".join(unescape(re.sub("<[^>]*>", "", (small / "explorer.html").read_text())).split())
-    assert "no evidence that one arm, or one z, differs from another" in said
+    assert "explorer.html" not in (bare / "index.html").read_text()

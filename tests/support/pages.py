@@ -1,6 +1,12 @@
-"""HTML pages, read back."""
+"""Pages of a report, read back."""
 
+import re
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from pipelines.report.page import templates
+from pipelines.report.sections.section import Section
 
 
 class Cells(HTMLParser):
@@ -30,3 +36,29 @@ class Cells(HTMLParser):
         if self.inside:
             kind, text = self.cells[-1]
             self.cells[-1] = (kind, text + data)
+
+
+def both_pages(report: Path) -> list[str]:
+    """The text of the HTML page and of the one in Markdown, each on one line."""
+    texts = ((report / name).read_text() for name in ("index.html", "report.md"))
+    return [" ".join(text.replace("\u00a0", " ").split()) for text in texts]
+
+
+def markdown_table(report: Path, after: str) -> list[list[str]]:
+    """Head and rows of the first table in report.md after these words."""
+    text = (report / "report.md").read_text()
+    block = re.search(r"(?:^\|.*\n)+", text[text.index(after) :], re.M)
+    assert block
+    head, _, *rows = block[0].splitlines()
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *rows)]
+
+
+def rendered(section: Section) -> list[str]:
+    """A topic as it is in index.html and in report.md, each on one line."""
+    texts = []
+    for page in ("html", "md"):
+        names = [f"sections/{name}.{page}.jinja" for name in (section.name, "section")]
+        context: dict[str, Any] = {"section": section, "images": dict.fromkeys(section.figures, "")}
+        text = templates().select_template(names).render(context)
+        texts.append(" ".join(text.split()))
+    return texts

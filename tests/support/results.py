@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
+from functools import cache
 from math import isnan, log, nan, sqrt
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,19 @@ def complete(plain: dict[str, Any]) -> dict[str, Any]:
     return OmegaConf.to_container(node, enum_to_str=True)  # type: ignore[return-value]
 
 
+@cache
+def params_text(runs: str) -> str:
+    """params.yaml of these runs, which are given as JSON."""
+    return yaml.safe_dump(params(json.loads(runs)), sort_keys=False)
+
+
 def run(data: str = "target", kappa: float | None = None, **changes: Any) -> dict[str, Any]:
     plain = {"data": data, "model": "small", "kappa_bits": kappa, "tokens": 6500, "seed": 0}
     return plain | changes
+
+
+PAIR = {"base": run(), "free": run(kappa=1.0)}
+CONTROLLED = {"base": run(), "plus": run(extra_blocks=1), "free": run(kappa=1.0)}
 
 
 def figures(
@@ -186,7 +197,7 @@ def write_experiment(
 ) -> Path:
     """Results of ``runs`` with these bounds, bits per token, else 0.5; ``others``: ce and prior."""
     folder.mkdir(exist_ok=True)
-    (folder / "params.yaml").write_text(yaml.safe_dump(params(runs), sort_keys=False))
+    (folder / "params.yaml").write_text(params_text(json.dumps(runs)))
     for name, spec in runs.items():
         write_results(folder, name, spec, bounds.get(name, 0.5), se, **(others or {}).get(name, {}))
     return folder
@@ -268,15 +279,20 @@ def make_report(folder: Path) -> Path:
     return folder / "report/tiny"
 
 
-def arms_of(folder: Path) -> list[Arm]:
-    with in_folder(folder):
-        return group_by_seed(read_runs(load_experiment()))
+LOADED: dict[str, Experiment] = {}  # by params.yaml
 
 
 def analysis_of(folder: Path) -> Analysis:
+    text = (folder / "params.yaml").read_text()
     with in_folder(folder):
-        expectation = load_experiment().expectation
-    return Analysis(arms_of(folder), Evaluation(), expectation)
+        if text not in LOADED:
+            LOADED[text] = load_experiment()
+        arms = group_by_seed(read_runs(LOADED[text]))
+    return Analysis(arms, Evaluation(), LOADED[text].expectation)
+
+
+def arms_of(folder: Path) -> list[Arm]:
+    return analysis_of(folder).arms
 
 
 def with_seeds(arms: dict[str, dict[str, Any]], seeds: int = 2) -> dict[str, dict[str, Any]]:
@@ -296,3 +312,9 @@ def seeded(
     by_run = {f"{arm}_s{i}": bound for arm, each in bounds.items() for i, bound in enumerate(each)}
     write_experiment(folder, with_seeds(arms, seeds), by_run, se=0.0001, **others)
     return analysis_of(folder)
+
+
+def rows_by(column: str, path: Path) -> dict[str, dict[str, str]]:
+    """The rows of a table for programs, by one of its columns."""
+    with open(path, newline="") as file:
+        return {row[column]: row for row in csv.DictReader(file)}

@@ -1,22 +1,19 @@
 """pass@k in the report: what is set against what, and what the pages show."""
 
-import csv
-import re
 from math import hypot
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipelines.artifacts.suite_results import Sampling, Varied, sampled_key
-from pipelines.report.benchmarks.pass_at_k import SampledTask, sampled_tasks
+from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import benchmarks
 from tests.support.mutants import rejects
-from tests.support.pages import Cells
+from tests.support.pages import Cells, both_pages
 from tests.support.results import (
     analysis_of,
     arms_of,
     make_report,
+    rows_by,
     run,
     task,
     write_experiment,
@@ -33,61 +30,57 @@ Z = Sampling(Varied.z, 0.0)
 BOTH = Sampling(Varied.z_and_tokens, 0.8)
 
 
-def drawn(sampling: Sampling, one: float, ten: float, distinct: float, **changes: Any) -> Any:
+def drawn(sampling, one, ten, distinct, samples=10):
     """An entry of `sampled` in a suite.json."""
     return {
         "sampling": {"varied": sampling.varied.value, "temperature": sampling.temperature},
-        "samples": 10,
+        "samples": samples,
         "pass_at": {"1": {"value": one, "se": 0.02}, "10": {"value": ten, "se": 0.02}},
         "distinct": {"value": distinct, "se": 0.03},
         "seconds": 1.0,
-    } | changes
+    }
 
 
-SAMPLED = {
-    "base": [drawn(TOKENS, 0.2, 0.4, 0.5)],
-    "plus": [drawn(TOKENS, 0.21, 0.5, 0.51)],
-    "free_k1_2": [drawn(Z, 0.1, 0.3, 0.6), drawn(TOKENS, 0.2, 0.3, 0.4),
-                  drawn(BOTH, 0.21, 0.5, 0.9)],
-}  # fmt: skip
+FREE = [drawn(Z, 0.1, 0.3, 0.6), drawn(TOKENS, 0.2, 0.3, 0.4), drawn(BOTH, 0.21, 0.5, 0.9)]
+BASE, PLUS = [drawn(TOKENS, 0.2, 0.4, 0.5)], [drawn(TOKENS, 0.21, 0.5, 0.51)]
+SAMPLED = {"base": BASE, "plus": PLUS, "free_k1_2": FREE}
 
 
-def write(folder: Path, sampled: dict[str, Any], scores: Any = None) -> Path:
-    write_experiment(folder, {name: ARMS[name] for name in sampled}, {})
+def write(folder, sampled, scores=(), runs=ARMS):
+    write_experiment(folder, {name: runs[name] for name in sampled}, {})
     for name, entries in sampled.items():
         tasks = {"sums": task(0.2, metric="em", sampled=entries), "facts": task(0.2)}
-        write_suite(folder, name, tasks, (scores or {}).get(name))
+        write_suite(folder, name, tasks, dict(scores).get(name))
     return folder
 
 
-def table(folder: Path) -> SampledTask:
-    (family,) = benchmarks(arms_of(folder))
+def table(*written, **more):
+    (family,) = benchmarks(arms_of(write(*written, **more)))
     (found,) = sampled_tasks(family)  # none of `facts`
     return found
 
 
 def test_each_way_is_set_against_the_baselines_tokens_at_the_same_temperature(tmp_path):
-    found = table(write(tmp_path, SAMPLED))
+    found = table(tmp_path, SAMPLED)
     assert (found.task.key, found.samples, found.ks) == ("sums", 10, [1, 10])
-    rows = {(row.arm.name, row.sampling): row for row in found.rows}
-    assert [(row.arm.name, row.varies) for row in found.rows] == [
-        ("base", "tokens"), ("plus", "tokens"), ("free_k1_2", "z"), ("free_k1_2", "tokens"),
-        ("free_k1_2", "z and tokens"),
-    ]  # fmt: skip
-    verdicts = {key: [score.verdict for score in row.pass_at] for key, row in rows.items()}
-    assert verdicts == {
-        ("base", TOKENS): ["", ""],
-        ("plus", TOKENS): ["no difference", "better"],
-        ("free_k1_2", Z): ["", ""],
-        ("free_k1_2", TOKENS): ["no difference", "worse"],
-        ("free_k1_2", BOTH): ["no difference", "better"],
-    }
-    ten = rows["free_k1_2", BOTH].pass_at[1]
+    verdicts = [
+        (row.arm.name, row.sampling, row.varies, [score.verdict for score in row.pass_at])
+        for row in found.rows
+    ]
+    assert verdicts == [
+        ("base", TOKENS, "tokens", ["", ""]),
+        ("plus", TOKENS, "tokens", ["no difference", "better"]),
+        ("free_k1_2", Z, "z", ["", ""]),
+        ("free_k1_2", TOKENS, "tokens", ["no difference", "worse"]),
+        ("free_k1_2", BOTH, "z and tokens", ["no difference", "better"]),
+    ]
+    both = found.rows[-1]
+    ten = both.pass_at[1]
     assert ten.baseline == 0.4 and ten.relative == pytest.approx(25)
     assert ten.difference.mean == pytest.approx(0.1)
     assert ten.difference.documents == pytest.approx(hypot(0.02, 0.02))
     assert all(row.distinct.verdict == "" for row in found.rows)
-    assert rows["free_k1_2", BOTH].distinct.value.mean == 0.9
+    assert both.distinct.value.mean == 0.9
     assert len(found.compared) == 6
 
 
@@ -104,9 +97,7 @@ def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp
         "base": {sampled_key("sums", TOKENS, "pass_at_10"): wide},
         "free_k1_2": {sampled_key("sums", BOTH, "pass_at_10"): near},
     }
-    sampled = {name: SAMPLED[name] for name in ("base", "free_k1_2")}
-    found = table(write(tmp_path, sampled, scores))
-    one, ten = found.rows[-1].pass_at
+    one, ten = table(tmp_path, {"base": BASE, "free_k1_2": FREE}, scores).rows[-1].pass_at
     assert one.difference.documents == pytest.approx(hypot(0.02, 0.02))
     assert ten.difference.documents == pytest.approx(0.0005 / 99**0.5)
 
@@ -118,9 +109,8 @@ def test_the_error_is_of_differences_prompt_by_prompt_where_these_are_stored(tmp
     "pass@k set against the baseline at another temperature",
 )
 def test_other_temperatures_are_not_compared(tmp_path):
-    hot = Sampling(Varied.tokens, 1.2)
-    sampled = {"base": [drawn(hot, 0.9, 0.9, 0.9)], "free_k1_2": SAMPLED["free_k1_2"]}
-    assert table(write(tmp_path, sampled)).compared == []
+    hot = [drawn(Sampling(Varied.tokens, 1.2), 0.9, 0.9, 0.9)]
+    assert table(tmp_path, {"base": hot, "free_k1_2": FREE}).compared == []
 
 
 @rejects(
@@ -130,56 +120,12 @@ def test_other_temperatures_are_not_compared(tmp_path):
     "means over seeds with unlike numbers of answers",
 )
 def test_a_way_that_some_seed_has_not_is_left_out(tmp_path):
-    sampled = {
-        "base_s0": SAMPLED["base"],
-        "free_k1_2_s0": SAMPLED["free_k1_2"],
-        "free_k1_2_s1": [SAMPLED["free_k1_2"][0], drawn(BOTH, 0.1, 0.2, 0.3, samples=20)],
-    }
-    arms = {"base_s0": ARMS["base"], "free_k1_2_s0": ARMS["free_k1_2"],
-            "free_k1_2_s1": ARMS["free_k1_2"] | {"seed": 1}}  # fmt: skip
-    write_experiment(tmp_path, arms, {})
-    for name, entries in sampled.items():
-        write_suite(tmp_path, name, {"sums": task(0.2, sampled=entries)})
-    found = table(tmp_path)
-    assert [(row.arm.name, row.sampling) for row in found.rows] == [
-        ("base", TOKENS), ("free_k1_2", Z)
-    ]  # fmt: skip
-    assert len(found.rows[1].arm.runs) == 2
-
-
-def test_without_it_nothing_is_shown(tmp_path):
-    (family,) = benchmarks(arms_of(write(tmp_path, {"base": [], "free_k1_2": []})))
-    assert sampled_tasks(family) == []
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write(tmp_path_factory.mktemp("pass_at_k"), SAMPLED)
-    return make_report(folder)
-
-
-def test_both_pages_show_the_table(made):
-    text = (made / "report.md").read_text()
-    part = text[text.index("### text: 10 answers to each prompt of sums") :]
-    lines = re.findall(r"^\|.*$", part, re.M)[:7]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    assert cells[0] == [
-        "arm", "what varies", "temperature", "pass@1", "pass@10", "distinct answers"
-    ]  # fmt: skip
-    assert cells[1] == ["---"] * 6
-    assert cells[2] == ["base", "tokens", "0.8", "0.200 ± 0.020", "0.400 ± 0.020", "0.500 ± 0.030"]
-    assert cells[4][:3] == ["free_k1_2, κ = 1/2", "z", "0"]
-    assert cells[6] == [
-        "free_k1_2, κ = 1/2", "z and tokens", "0.8", "0.210 ± 0.020; +5.00 % (no difference)",
-        "0.500 ± 0.020; **+25.00 %** better", "0.900 ± 0.030",
-    ]  # fmt: skip
-    page = (made / "index.html").read_text()
-    assert "10 answers to each prompt of sums" in page
-    texts = [text for _, text in Cells(page).cells]
-    assert any("0.500± 0.020+25.00 %better" in text.replace("\n", "") for text in texts)
-    for words in (" ".join(each.split()) for each in (text, page)):
-        assert "6 comparisons of this kind were made, and 3 found a difference" in words
-        assert "Shares of distinct answers are not judged" in words
+    free = ARMS["free_k1_2"]
+    runs = {"base_s0": ARMS["base"], "free_s0": free, "free_s1": free | {"seed": 1}}
+    other = [FREE[0], drawn(BOTH, 0.1, 0.2, 0.3, samples=20)]
+    found = table(tmp_path, {"base_s0": BASE, "free_s0": FREE, "free_s1": other}, runs=runs)
+    rows = [(row.arm.name, row.sampling, len(row.arm.runs)) for row in found.rows]
+    assert rows == [("base", TOKENS, 1), ("free", Z, 2)]
 
 
 @rejects(
@@ -188,15 +134,32 @@ def test_both_pages_show_the_table(made):
     "scored += 0 * sum(len(t.compared)",
     "comparisons of pass@k left out of the count",
 )
-def test_these_comparisons_are_counted(tmp_path):
-    """One of the bounds against each baseline, 2 + 1, and 2 × 2 of the benchmarks."""
-    without = analysis_of(write(tmp_path / "a", {name: [] for name in ARMS})).comparisons_made
-    assert analysis_of(write(tmp_path / "b", SAMPLED)).comparisons_made == without + 6
+def test_these_comparisons_are_counted_and_without_answers_nothing_is_shown(tmp_path):
+    without = analysis_of(write(tmp_path / "a", {name: [] for name in ARMS}))
+    assert sampled_tasks(without.benchmarks[0]) == []
+    found = analysis_of(write(tmp_path / "b", SAMPLED)).comparisons_made
+    assert found == without.comparisons_made + 6
 
 
-def test_the_table_of_runs_has_the_figures(made):
-    with open(made / "runs.csv", newline="") as file:
-        (free,) = [row for row in csv.DictReader(file) if row["run"] == "free_k1_2"]
+def test_both_pages_and_the_table_of_runs_show_them(tmp_path):
+    made = make_report(write(tmp_path, SAMPLED))
+    _, _, part = (made / "report.md").read_text().partition("10 answers to each prompt of sums")
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    head, _, base, _, z, _, both = ([c.strip() for c in x.split("|")[1:-1]] for x in lines[:7])
+    assert head == ["arm", "what varies", "temperature", "pass@1", "pass@10", "distinct answers"]
+    assert base == ["base", "tokens", "0.8", "0.200 ± 0.020", "0.400 ± 0.020", "0.500 ± 0.030"]
+    assert z[:3] == ["free_k1_2, κ = 1/2", "z", "0"]
+    assert both == [
+        "free_k1_2, κ = 1/2", "z and tokens", "0.8", "0.210 ± 0.020; +5.00 % (no difference)",
+        "0.500 ± 0.020; **+25.00 %** better", "0.900 ± 0.030",
+    ]  # fmt: skip
+    texts = [text for _, text in Cells((made / "index.html").read_text()).cells]
+    assert any("0.500± 0.020+25.00 %better" in text.replace("\n", "") for text in texts)
+    for words in both_pages(made):
+        assert "10 answers to each prompt of sums" in words
+        assert "6 comparisons of this kind were made, and 3 found a difference" in words
+        assert "Shares of distinct answers are not judged" in words
+    free = rows_by("run", made / "runs.csv")["free_k1_2"]
     assert free["suite_sums_z_and_tokens_0.8_pass_at_10"] == "0.5"
     assert free["suite_sums_z_and_tokens_0.8_pass_at_10_se"] == "0.02"
     assert free["suite_sums_z_distinct"] == "0.6"

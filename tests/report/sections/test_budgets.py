@@ -1,16 +1,13 @@
 """What is drawn of budgets, read back from matplotlib's own objects."""
 
-from pathlib import Path
-
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures
 from pipelines.report.sections.budgets import bound_by_budget
 from pipelines.report.style import styles
-from tests.support.results import arms_of, run, write_experiment
+from tests.support.results import run, seeded
 
 
-def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path: Path) -> None:
-    runs = {f"base_s{seed}": run(seed=seed) for seed in (0, 1)}
-    base = arms_of(write_experiment(tmp_path, runs, {}))
+def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
+    base = seeded(tmp_path, {"base": run()}, {"base": [0.5, 0.5]}).arms
     for measured in base[0].runs:
         measured.evaluation.budgets = [
             BudgetFigures(tokens, tokens, tokens > 3_000_000, Figures(nll=Estimate(mean, 0.0)))

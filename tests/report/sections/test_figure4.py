@@ -2,8 +2,6 @@
 
 import csv
 from math import isnan, nan
-from pathlib import Path
-from statistics import fmean
 
 import pytest
 from matplotlib.colors import to_rgba
@@ -28,35 +26,32 @@ from pipelines.report.sections.figure4 import (
     read_paper,
 )
 from tests.support.mutants import rejects
+from tests.support.pages import both_pages
 from tests.support.results import (
     SAMPLES,
     arms_of,
     change,
     make_report,
+    rows_by,
     run,
+    with_seeds,
     write_experiment,
     write_latent,
 )
 
 
-def scores(valid: float, spread: float, noise: float = 0.5) -> dict[str, float]:
-    return {"valid": valid, "spread": spread, "noise": noise, "groups": 4, "group_size": 8}
-
-
 @pytest.fixture
-def seeded(tmp_path: Path) -> Path:
+def seeded(tmp_path):
     """Two seeds of one arm: pinned spreads 1 of 10 and 8 of 16."""
-    runs = {f"free_s{seed}": run(kappa=1.0, seed=seed) for seed in (0, 1)}
-    write_experiment(tmp_path, runs, {})
+    write_experiment(tmp_path, with_seeds({"free": run(kappa=1.0)}), {})
     for name, fresh, pinned in (("free_s0", 10.0, 1.0), ("free_s1", 16.0, 8.0)):
-        change(
-            tmp_path,
-            name,
-            "evaluation.json",
-            fresh=scores(fresh / 16, fresh),
-            pinned=scores(1.0, pinned, 0.25 if pinned == 1 else nan),
-        )
-    return tmp_path
+        of = {"groups": 4, "group_size": 8}
+        scores = {"fresh": of | {"valid": fresh / 16, "spread": fresh, "noise": 0.5}}
+        noise = 0.25 if pinned == 1 else nan
+        scores["pinned"] = of | {"valid": 1.0, "spread": pinned, "noise": noise}
+        change(tmp_path, name, "evaluation.json", **scores)
+    change(tmp_path, "free_s1", "details.json", groups={"fresh": [["other"]], "pinned": []})
+    return arms_of(tmp_path)
 
 
 @rejects(
@@ -65,76 +60,60 @@ def seeded(tmp_path: Path) -> Path:
     "mean_figures(figures_by_seed(arm)[:1])",
     "scores of the first seed in place of means",
 )
-def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded: Path) -> None:
-    found = our_panel(arms_of(seeded)[0]).figures
+def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded):
+    (row,) = figure4_rows(seeded, {})
+    found = row.ours.figures
     assert found.valid_fresh == pytest.approx((0.625 + 1) / 2)
     assert (found.spread_fresh, found.spread_pinned) == (13.0, 4.5)
     assert found.ratio == pytest.approx((0.1 + 0.5) / 2)  # that of the means would be 0.35
-
-
-def test_what_a_seed_has_not_is_the_mean_of_the_others(seeded: Path) -> None:
-    (row,) = figure4_rows(arms_of(seeded), {})
     assert [isnan(seed.noise_pinned) for seed in row.seeds] == [False, True]
-    assert row.ours.figures.noise_pinned == 0.25
+    assert found.noise_pinned == 0.25  # of the seed that has it
 
 
-def test_the_panel_says_how_many_seeds_and_which_is_shown(seeded: Path) -> None:
-    change(seeded, "free_s1", "details.json", groups={"fresh": [["other"]], "pinned": []})
-    panel = our_panel(arms_of(seeded)[0])
+def test_the_panel_says_how_many_seeds_and_which_is_shown(seeded, tmp_path):
+    panel = our_panel(seeded[0])
     assert panel.summary.endswith("means of 2 seeds; seed 0 shown")
     assert panel.fresh[0][0].startswith("A>")
+    single = our_panel(arms_of(write_experiment(tmp_path / "single", {"base": run()}, {}))[0])
+    assert (single.summary, single.groups) == ("valid 1.00  ·  spread 2.5", "2 × 8")
 
 
-def test_a_single_seed_is_said_as_it_is(tmp_path: Path) -> None:
-    arms = arms_of(write_experiment(tmp_path, {"base": run()}, {}))
-    panel = our_panel(arms[0])
-    assert panel.summary == "valid 1.00  ·  spread 2.5"
-    assert panel.groups == "2 × 8"
-
-
-def test_nothing_is_divided_by_a_spread_of_zero() -> None:
+def test_nothing_is_divided_by_a_spread_of_zero():
     still = Scores(1.0, 0.0, nan, 1, 1)
     assert isnan(figures_of(still, still).ratio)
     nothing = TargetScores(*[nan] * 7)
     assert all(isnan(value) for value in vars(mean_figures([nothing, nothing])).values())
 
 
-def test_paper_has_three_groups_of_five_at_four_thresholds() -> None:
+def test_paper_has_three_groups_of_five_at_four_thresholds():
     paper = read_paper(SAMPLES)
     assert list(paper) == [0.015625, 0.125, 1.0, 8.0]
     for panel in paper.values():
         groups = panel.fresh + panel.pinned
         assert (len(panel.fresh), [len(group) for group in groups]) == (1, [5, 5, 5])
         assert {len(sequence) for group in groups for sequence in group} == {66}
+    assert paper[0.125].summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
+    assert paper[0.125].figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
 
 
-def test_scores_of_the_paper_are_those_of_its_sequences() -> None:
-    panel = read_paper(SAMPLES)[0.125]
-    assert panel.summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
-    assert panel.figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
-
-
-def test_kinds_of_characters() -> None:
+def test_kinds_of_characters():
     assert character_kinds("B>_B!C") == ["prompt", "prompt", "blank", "target", "noise", "other"]
-
-
-def free_run(kappa: float) -> RunResults:
-    evaluation = Evaluation(1, 1, 1.0, Figures())
-    details = Details([], [], [])
-    return RunResults(f"k{kappa}", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
 
 
 @pytest.fixture(scope="module")
 def figure4_of_the_paper():
-    paper = read_paper(SAMPLES)
-    arms = {k: Arm(f"k{k}", [free_run(k)]) for k in paper}
-    rows = [Row(arms[k], panel, [], panel if k != 8 else None) for k, panel in paper.items()]
+    """Its panels on both sides, but for one."""
+    rows = []
+    for kappa, panel in read_paper(SAMPLES).items():
+        evaluation, details = Evaluation(1, 1, 1.0, Figures()), Details([], [], [])
+        free = RunResults("free", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
+        rows.append(Row(Arm("free", [free]), panel, [], panel if kappa != 8 else None))
     return rows, draw_figure4(rows)
 
 
 def test_figure4_prints_every_character(figure4_of_the_paper):
     rows, figure = figure4_of_the_paper
-    printed: dict[tuple[float, float], list[str]] = {}
+    printed = {}
     for text in figure.axes[0].texts:
         if text.get_fontfamily() == ["DejaVu Sans Mono"]:
             printed.setdefault(text.get_position(), []).append(text.get_text())
@@ -144,19 +123,15 @@ def test_figure4_prints_every_character(figure4_of_the_paper):
     assert sorted(merged) == sorted(expected)
 
 
-def test_figure4_boxes_fresh_groups_in_blue_and_pinned_ones_in_green(figure4_of_the_paper):
-    boxes = [p for p in figure4_of_the_paper[1].axes[0].patches if isinstance(p, FancyBboxPatch)]
-    edges = [box.get_edgecolor() for box in boxes]
-    assert edges == [to_rgba(c) for c in (FRESH, PINNED, PINNED)] * 7
-
-
-def test_figure4_fits_its_page(figure4_of_the_paper):
+def test_figure4_boxes_fresh_and_pinned_groups_and_fits_its_page(figure4_of_the_paper):
     """Every sequence inside its box, nothing off the page, and a size fit for a README."""
     _, figure = figure4_of_the_paper
     figure.draw_without_rendering()
     width, height = figure.get_size_inches() * figure.dpi
     assert (1550 < width < 1650) and height < 2600
     axes = figure.axes[0]
+    edges = [p.get_edgecolor() for p in axes.patches if isinstance(p, FancyBboxPatch)]
+    assert edges == [to_rgba(c) for c in (FRESH, PINNED, PINNED)] * 7
     boxes = [patch.get_window_extent() for patch in axes.patches]
     for text in axes.texts:
         extent = text.get_window_extent()
@@ -165,58 +140,40 @@ def test_figure4_fits_its_page(figure4_of_the_paper):
             assert any(box.x0 < extent.x0 and extent.x1 < box.x1 for box in boxes)
 
 
-RUNS = {
-    f"{name}_s{seed}": run(kappa=kappa, seed=seed)
-    for name, kappa in (("base", None), ("free", 0.125))
-    for seed in (0, 1)
-}
-
-
-def rows_of(folder: Path) -> list[dict[str, str]]:
-    with open(folder / "figure4.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_experiment(tmp_path_factory.mktemp("csv"), RUNS, {})
+def made(tmp_path_factory):
+    """A report with all figures of z on the target task."""
+    folder = tmp_path_factory.mktemp("target")
+    write_experiment(folder, with_seeds({"base": run(), "free": run(kappa=0.125)}), {})
     write_latent(folder, "free_s0", prior=0.5)
     write_latent(folder, "free_s1", prior=1.0)
     return make_report(folder)
 
 
-def test_a_row_a_run_then_the_papers(made: Path) -> None:
-    rows = rows_of(made)
+def test_a_row_a_run_then_the_papers(made):
+    with open(made / "figure4.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
     names = [row["run"] for row in rows]
-    assert names == [*RUNS, "", "", "", ""]
+    assert names == ["base_s0", "base_s1", "free_s0", "free_s1", *[""] * 4]
     assert [row["arm"] for row in rows[4:]] == ["the paper"] * 4
     free = rows[2]
     assert (free["arm"], free["kappa_bits"], free["seed"]) == ("free", "0.125", "0")
     assert (free["gap_nats_per_token"], free["elbo_gap_nats_per_token"]) == ("0.1", "0.2")
     assert (free["start_bits"], free["aggregate_at_most_bits"]) == ("4.0", "2.5")
     assert (free["reconstruction_valid"], free["reconstruction_noise"]) == ("0.75", "")
+    assert (free["valid_fresh"], rows[3]["valid_fresh"]) == ("0.5", "1.0")
     assert (free["ratio"], free["training_seconds"]) == ("1.0", "4.0")
     assert rows[0]["start_bits"] == rows[0]["kl_bits_per_token"] == rows[0]["ratio"] == ""
+    for row, (kappa, panel) in zip(rows[4:], read_paper(SAMPLES).items(), strict=True):
+        assert float(row["kappa_bits"]) == kappa
+        assert float(row["spread_pinned"]) == panel.figures.spread_pinned
+        assert float(row["valid_fresh"]) == panel.figures.valid_fresh
+    arms = rows_by("arm", made / "arms.csv")
+    assert [arms[name]["elbo_gap_nats_per_token"] for name in ("base", "free")] == ["", "0.2"]
 
 
-def test_arms_have_the_gap_of_the_elbo(made: Path) -> None:
-    with open(made / "arms.csv", newline="") as file:
-        found = [row["elbo_gap_nats_per_token"] for row in csv.DictReader(file)]
-    assert found == ["", "0.2"]
-
-
-def test_the_papers_are_those_of_its_sequences(made: Path) -> None:
-    found = {float(row["kappa_bits"]): row for row in rows_of(made)[4:]}
-    for kappa, panel in read_paper(SAMPLES).items():
-        assert float(found[kappa]["spread_pinned"]) == panel.figures.spread_pinned
-        assert float(found[kappa]["valid_fresh"]) == panel.figures.valid_fresh
-
-
-def test_what_is_shown_is_the_mean_of_its_rows(made: Path) -> None:
+def test_what_is_shown_is_the_mean_of_its_rows(made):
     """In the page's table, in the figure's line, in the summary."""
-    free = [row for row in rows_of(made) if row["arm"] == "free"]
-    mean = fmean(float(row["valid_fresh"]) for row in free)
-    assert mean == 0.75
     text = (made / "report.md").read_text()
     assert "| free | 1/8 | mean of 2 | 2 + 2 × 8 | 0.75 |" in text
     assert "| free | 1/8 | 0 | 2 + 2 × 8 | 0.50 |" in text
@@ -227,6 +184,9 @@ def test_what_is_shown_is_the_mean_of_its_rows(made: Path) -> None:
     assert line.split()[-2:] == ["0.75", "1.00"]
 
 
-def test_there_is_a_file_where_nothing_is_on_the_target_task(tmp_path: Path) -> None:
-    folder = make_report(write_experiment(tmp_path, {"base": run("text")}, {}))
-    assert rows_of(folder) == []
+def test_what_z_says_of_the_target_is_on_both_pages(made):
+    for text in both_pages(made):
+        assert "It is a lower bound" in text
+        assert "free: z alone tells at least 4.00 of the 5.83 bits" in text
+        assert "posterior reconstructions: valid" in text
+    assert (made / "figures/latent_target.png").exists()

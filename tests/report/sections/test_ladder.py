@@ -1,44 +1,29 @@
 """Tax, use of z and recovery against size, read from results written by hand."""
 
 import re
+from copy import deepcopy
 from dataclasses import replace
 from math import log, sqrt
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ftmodel.analysis.differences import margin
 from ftmodel.analysis.trend import Trend
-from pipelines.report.analysis import Analysis
 from pipelines.report.ladder import ladders
-from pipelines.report.sections.ladder import (
-    PUBLISHED,
-    TARGET,
-    draw,
-    format_factor,
-    section,
-    trend,
-)
+from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, section, trend
 from tests.support.mutants import rejects
-from tests.support.results import (
-    analysis_of,
-    change,
-    make_report,
-    run,
-    with_seeds,
-    write_experiment,
-)
+from tests.support.pages import rendered
+from tests.support.results import analysis_of, change, run, with_seeds, write_experiment
 
 SIZES = {"a": 300_000, "b": 1_000_000, "c": 3_000_000}
 NATS = log(2)
 
 
-def write(folder: Path, sizes: dict[str, int] = SIZES, ce: float = 1.9, **changes: Any) -> Path:
+def write(folder, ce=1.9, seeds=2):
     """Four tokens a parameter; taxes of κ = 1: 0.01, 0.02 and 0.03 bits, ± 0.002 over seeds."""
     arms, bounds = {}, {}
-    for number, (name, size) in enumerate(sizes.items(), 1):
-        spec = run("text", model=name, tokens=4 * size) | changes.get(name, {})
+    for number, (name, size) in enumerate(SIZES.items(), 1):
+        spec = run("text", model=name, tokens=4 * size)
         arms |= {f"base_{name}": spec, f"plus_{name}": spec | {"extra_blocks": 1}}
         # of another design, which no figure here is of
         arms[f"design_{name}"] = spec | {"kappa_bits": 1.0, "latent": {"inject": "residual"}}
@@ -46,17 +31,21 @@ def write(folder: Path, sizes: dict[str, int] = SIZES, ce: float = 1.9, **change
         means = {"base": 2.0, "plus": 1.9, "k0": 2.05, "k1": 2 + number / 100, "design": 3}
         for seed, off in enumerate((-0.002, 0.002)):
             bounds |= {f"{a}_{name}_s{seed}": mean + off for a, mean in means.items()}
-    runs = with_seeds(arms)
+    runs = with_seeds(arms, seeds)
     write_experiment(folder, runs, bounds, 0.001, {name: {"ce": ce} for name in runs})
     for name, spec in runs.items():
-        size = sizes[spec["model"]] + 7 * (not name.startswith("base"))
+        size = SIZES[spec["model"]] + 7 * (not name.startswith("base"))
         change(folder, name, "evaluation.json", parameters=size)
-    return folder
+    return analysis_of(folder)
 
 
-@pytest.fixture
-def analysis(tmp_path: Path) -> Analysis:
-    return analysis_of(write(tmp_path))
+@pytest.fixture(scope="module")
+def analysis(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("ladder"))
+
+
+def without(analysis, *names):
+    return replace(analysis, arms=[arm for arm in analysis.arms if not arm.name.endswith(names)])
 
 
 @rejects(
@@ -66,7 +55,7 @@ def analysis(tmp_path: Path) -> Analysis:
     "a tax in bits beside a published one in nats",
 )
 @rejects("report/ladder.py", "if use.arm.preset_design:", "if use:", "a ladder of other designs")
-def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis: Analysis) -> None:
+def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
     (ladder,) = ladders(analysis)
     assert [rung.parameters for rung in ladder.rungs] == [300_000, 1_000_000, 3_000_000]
     assert ladder.kappas == [0.0, 1.0]
@@ -78,10 +67,10 @@ def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis: A
     assert ladder.rungs[0].recovery(1.0) == pytest.approx([0.1 / 0.2222])
 
 
-def test_a_line_goes_through_the_means_of_the_sizes(analysis: Analysis) -> None:
+def test_a_line_goes_through_the_means_of_the_sizes(analysis):
     (ladder,) = ladders(analysis)
     line = trend(ladder, 1.0, larger=False)
-    assert line and line.points == 3
+    assert line.points == 3
     x = [log(size) for size in SIZES.values()]
     y = [number / 100 * NATS for number in (1, 2, 3)]
     mean_x, mean_y = sum(x) / 3, sum(y) / 3
@@ -89,7 +78,7 @@ def test_a_line_goes_through_the_means_of_the_sizes(analysis: Analysis) -> None:
     assert line.slope == pytest.approx(over / sum((a - mean_x) ** 2 for a in x))
 
 
-def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis: Analysis) -> None:
+def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
     (ladder,) = ladders(analysis)
     figure = draw(ladder)
     tax, larger, use, recovery = figure.axes
@@ -104,42 +93,29 @@ def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis: A
     assert "loose bound" in legend.get_texts()[-1].get_text()
 
 
-def test_the_section_has_a_row_for_each_size_and_a_sentence_for_each_line(
-    analysis: Analysis,
-) -> None:
+def test_the_section_has_a_row_for_each_size_and_a_sentence_for_each_line(analysis):
     topic = section(analysis)
-    assert topic and len(topic.table) == 1 + 3 * 2 and len(topic.sentences) == 1 + 2 * 2
+    assert len(topic.table) == 1 + 3 * 2 and len(topic.sentences) == 1 + 2 * 2
     row = dict(zip(topic.table[0], topic.table[2], strict=True))
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
+    assert all("No size here can show that it does" in text for text in rendered(topic))
     beyond, tax, *_ = topic.sentences
     assert beyond == "124 M is 41.3 times the largest size."
     assert "at 124 M" in tax and "95 %" in tax
     assert re.search(r"by a power law \+\d\.\d{4} \(95 %: a factor of \d", tax)
 
 
-def test_a_power_law_that_says_nothing_has_no_long_numbers() -> None:
+def test_a_power_law_that_says_nothing_has_no_long_numbers():
     law = Trend(log(0.01), 0.0, log(TARGET), 1.0, scatter=16.0, points=3, power=True)
     assert format_factor(law.at(TARGET)) == "+0.0100 (95 %: a factor of more than 1000 either way)"
     narrow = replace(law, scatter=log(2) / margin(sqrt(4 / 3), 1))
     assert format_factor(narrow.at(TARGET)) == "+0.0100 (95 %: a factor of 2 either way)"
 
 
-def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path: Path) -> None:
-    topic = section(analysis_of(write(tmp_path, ce=2.04)))
-    assert topic and topic.sentences[1].startswith("z is ignored by 3 of 3 arms with κ above 0:")
-
-
-def test_it_is_in_the_report(tmp_path: Path) -> None:
-    folder = make_report(write(tmp_path))
-    text = (folder / "report.md").read_text()
-    assert "## Tax by model size" in text
-    assert (folder / "figures/ladder_text.png").exists()
-
-
-def test_two_sizes_are_no_ladder(tmp_path: Path) -> None:
-    two = {name: SIZES[name] for name in ("a", "b")}
-    assert section(analysis_of(write(tmp_path, two))) is None
+def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path):
+    topic = section(write(tmp_path, ce=2.04, seeds=1))
+    assert topic.sentences[1].startswith("z is ignored by 3 of 3 arms with κ above 0:")
 
 
 @rejects(
@@ -148,13 +124,15 @@ def test_two_sizes_are_no_ladder(tmp_path: Path) -> None:
     "if whole.kappas else None",
     "sizes of other tokens per parameter on one line",
 )
-def test_sizes_of_other_tokens_per_parameter_are_no_ladder(tmp_path: Path) -> None:
-    assert section(analysis_of(write(tmp_path, c={"tokens": 8 * SIZES["c"]}))) is None
+def test_sizes_of_other_tokens_per_parameter_are_no_ladder(analysis):
+    longer = deepcopy(analysis.arms)
+    for arm in longer:
+        arm.first.evaluation.trained_tokens *= 1 + arm.name.endswith("_c")
+    assert section(replace(analysis, arms=longer)) is None
 
 
-def test_a_size_without_its_baseline_does_not_count(analysis: Analysis) -> None:
-    arms = [arm for arm in analysis.arms if arm.name != "base_c"]
-    assert section(replace(analysis, arms=arms)) is None
-    arms = [arm for arm in analysis.arms if arm.name != "plus_c"]
-    (ladder,) = ladders(replace(analysis, arms=arms))
+def test_two_sizes_or_three_with_two_baselines_are_no_ladder(analysis):
+    assert section(without(analysis, "_c")) is None
+    assert section(without(analysis, "base_c")) is None
+    (ladder,) = ladders(without(analysis, "plus_c"))
     assert trend(ladder, 1.0, larger=True) is None and trend(ladder, 1.0, larger=False)
