@@ -25,7 +25,8 @@ RUNS = {
 @pytest.fixture(scope="package")
 def small(tmp_path_factory):
     """The report on RUNS; tests must not change it."""
-    folder = write_experiment(tmp_path_factory.mktemp("report"), RUNS, {"free_k1_8": 0.7654321})
+    bounds, loose = {"free_k1_8": 0.7654321}, {"free_k1_8": {"half_variance": 0.3}}
+    folder = write_experiment(tmp_path_factory.mktemp("report"), RUNS, bounds, others=loose)
     write_results(folder, "left_over", run(), 0.5, 0.01)  # of a run no longer in params.yaml
     change(folder, "text_free", "evaluation.json", collapsed=1)
     return make_report(folder)

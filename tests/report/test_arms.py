@@ -22,10 +22,7 @@ def test_an_arm_is_the_runs_that_differ_only_in_their_seed(tmp_path):
 
 
 @rejects(
-    "config/arms.py",
-    "if all(runs[other].seed != run.seed for other in group):",
-    "if True:",
-    "a repeated seed taken for another",
+    "config/arms.py", "runs[other].seed != run.seed", "True", "a repeated seed taken for another"
 )
 def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path):
     runs = {"one": run(), "two": run(), "three": run(seed=1)}
@@ -67,10 +64,7 @@ def measured(seed, figures, collapsed=False):
 
 
 @rejects(
-    "report/arms.py",
-    "if not self.collapsed or len(self.collapsed) == len(self.runs):",
-    "if True:",
-    "an arm called collapsed as one seed is",
+    "report/arms.py", "not self.collapsed or", "True or", "an arm called collapsed as one seed is"
 )
 @pytest.mark.parametrize(
     ("seeds", "words"), [([], ""), ([1], "1 of 3 collapsed"), ([0, 1, 2], "collapsed")]
@@ -100,13 +94,8 @@ def test_a_figure_that_a_seed_lacks_has_no_mean():
     "config/arms.py", 'data", "model", "tokens', 'data", "tokens', "arms of other models compared"
 )
 def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path):
-    changes = [
-        {},
-        {"model": "large"},
-        {"tokens": 13000},
-        {"data": "text"},
-        {"init_from": {"hf": "models/llama"}},
-    ]
+    changes = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
+    changes.append({"init_from": {"hf": "models/llama"}})
     runs = {
         f"{name}{i}": run(kappa=kappa, **change)
         for i, change in enumerate(changes)

@@ -51,64 +51,61 @@ def test_pages_are_whole_and_readable(opened, request, report, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["index.html", "explorer.html"])
-def test_the_report_of_smoke_is_whole_and_readable(opened, finished, name):
-    reader = opened(finished.folder / "report/smoke" / name)
+def test_the_report_of_smoke_is_whole_and_readable(opened, finished):
+    folder = finished.folder / "report/smoke"
+    check(opened(folder / "index.html"))
+    reader = opened(folder / "explorer.html")
     check(reader)
-    if name == "explorer.html":
-        page = reader.page
-        assert page.locator("pre.pinned i.blank, pre.pinned i.other").count()
-        for arm in page.locator("select[name=arm] option").all_inner_texts():
-            choose(page, arm=arm)
-            assert page.locator("pre.fresh").count() == 1
-        choose(page, data="stdlib")
-        assert page.locator("pre.pinned").count() == page.locator("pre.fresh").count() == 4
-        check(reader)
+    page = reader.page
+    assert page.locator("pre.pinned i.blank, pre.pinned i.other").count()
+    for arm in page.locator("select[name=arm] option").all_inner_texts():
+        choose(page, arm=arm)
+        assert page.locator("pre.fresh").count() == 1
+    choose(page, data="stdlib")
+    assert page.locator("pre.pinned").count() == page.locator("pre.fresh").count() == 4
+    check(reader)
 
 
-def names(table):
-    return table.locator("tbody th").all_inner_texts()
-
-
-def head(table, text):
-    """The head of a column, and its button."""
-    cell = table.locator("thead th", has_text=text)
-    return cell, cell.get_by_role("button")
-
-
-def test_a_table_sorts_by_a_click_up_down_and_back(opened, small):
-    """A figure that an arm has not stands last, and the process itself stays first."""
+def test_a_table_sorts_up_down_and_back_and_rows_below_an_arm_stay_there(opened, small):
+    """A figure that an arm has not stands last, the process itself first, and the paper's row
+    belongs to the arm with its κ.
+    """
     page = opened(small / "index.html").page
-    table = page.locator("table", has=page.get_by_role("button", name="gap to exact"))
-    cell, button = head(table, "filtering bound")
-    process, *arms = names(table)
+    bounds, samples = (
+        page.locator("table", has=page.get_by_role("button", name=name))
+        for name in ("gap to exact", "groups × size")
+    )
+
+    def names(table):
+        return table.locator("tbody th").all_inner_texts()
+
+    def head(table, text):
+        return table.locator("thead th", has_text=text)
+
+    process, *arms = names(bounds)
     assert (process, arms) == ("the process itself", ["base", "free_k1_8", "free_wide"])
-    button.click()
+    cell = head(bounds, "filtering bound")
+    cell.get_by_role("button").click()
     assert cell.get_attribute("aria-sort") == "ascending"
-    assert names(table) == [process, "free_wide", "free_k1_8", "base"]
-    button.click()
+    assert names(bounds) == [process, "free_wide", "free_k1_8", "base"]
+    cell.get_by_role("button").click()
     assert cell.get_attribute("aria-sort") == "descending"
-    assert names(table) == [process, "free_k1_8", "free_wide", "base"]
-    head(table, "arm")[1].click()
+    assert names(bounds) == [process, "free_k1_8", "free_wide", "base"]
+    head(bounds, "arm").get_by_role("button").click()
     assert cell.get_attribute("aria-sort") is None
-    assert names(table) == [process, *arms]
-
-
-def test_a_table_sorts_by_the_keyboard_and_rows_below_an_arm_stay_there(opened, small):
-    """By κ, whose values are fractions; the paper's row belongs to the arm with its κ."""
-    page = opened(small / "index.html").page
-    table = page.locator("table", has=page.get_by_role("button", name="groups × size"))
-    before = names(table)
+    assert names(bounds) == [process, *arms]
+    before = names(samples)
     assert before == ["base", "free_k1_8", "the paper", "free_wide"]
-    head(table, "κ")[1].focus()
+    head(samples, "κ").get_by_role("button").focus()  # its values are fractions
     page.keyboard.press("Enter")
-    assert names(table) == ["free_k1_8", "the paper", "free_wide", "base"]
+    assert names(samples) == ["free_k1_8", "the paper", "free_wide", "base"]
     page.keyboard.press("Space")
-    assert names(table) == ["free_wide", "free_k1_8", "the paper", "base"]
+    assert names(samples) == ["free_wide", "free_k1_8", "the paper", "base"]
     page.keyboard.press("Enter")
-    assert names(table) == before
-    head(table, "spread, pinned z")[1].click()  # where the paper has the smallest
-    assert names(table) == ["free_k1_8", "the paper", "free_wide", "base"]
+    assert names(samples) == before
+    # where the paper has the smallest
+    head(samples, "spread, pinned z").get_by_role("button").click()
+    assert names(samples) == ["free_k1_8", "the paper", "free_wide", "base"]
     said = ["1/64", "3/10", "1,002,003", "−0.5 ± 0.1", "+44.44 %"]
     assert page.evaluate("said => said.map(number)", said) == [1 / 64, 0.3, 1002003, -0.5, 44.44]
 
@@ -124,15 +121,17 @@ def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name(opened, small):
     expect(page.get_by_role("region")).to_have_count(0)
 
 
-def test_what_one_looks_at_is_chosen_by_keyboard(opened, small):
+def test_what_one_looks_at_is_chosen_by_keyboard_and_a_baseline_has_no_z(opened, small):
     page = opened(small / "explorer.html").page
+    titles = [f"{name} bit per token" for name in ("free_k1_8: κ = 1/8", "free_wide: κ = 3/10")]
 
     def pinned():
         """Prompts and last characters, which are the number of z."""
         lines = page.locator("pre.pinned").inner_text().split()
         return [(line[:2], line[-1]) for line in lines]
 
-    assert page.locator("h2").all_inner_texts() == ["free_k1_8: κ = 1/8 bit per token"]
+    assert page.locator("h2").all_inner_texts() == titles[:1]
+    assert page.locator("pre.fresh i.target").first.inner_text() == "A" * 8
     assert pinned() == [("A>", "0")] * 2
     page.get_by_label("1", exact=True).focus()
     page.keyboard.press("ArrowRight")
@@ -142,20 +141,12 @@ def test_what_one_looks_at_is_chosen_by_keyboard(opened, small):
     assert pinned() == [("B>", "1")] * 2
     page.get_by_label("Arm").focus()
     page.keyboard.press("ArrowDown")
-    assert page.locator("h2").all_inner_texts() == ["free_wide: κ = 3/10 bit per token"]
-
-
-def test_arms_stand_side_by_side_and_a_baseline_has_no_z(opened, small):
-    page = opened(small / "explorer.html").page
+    assert page.locator("h2").all_inner_texts() == titles[1:]
     choose(page, other="base: no latent")
-    assert page.locator("h2").all_inner_texts() == [
-        "free_k1_8: κ = 1/8 bit per token",
-        "base: no latent",
-    ]
+    assert page.locator("h2").all_inner_texts() == [*titles[1:], "base: no latent"]
     baseline = page.locator("section").last
     assert "nothing to pin" in baseline.inner_text()
     assert (baseline.locator("pre.fresh").count(), baseline.locator("pre.pinned").count()) == (1, 0)
-    assert page.locator("pre.fresh i.target").first.inner_text() == "A" * 8
 
 
 def test_what_a_model_writes_is_shown_as_text_alone(opened, small):

@@ -6,7 +6,7 @@ from statistics import stdev
 import pytest
 
 from ftmodel.analysis.differences import Difference, SeedError
-from pipelines.report.comparison import compare, over_documents
+from pipelines.report.comparison import compare, contrast_bounds, over_documents
 from pipelines.report.wording import other_error
 from tests.support.mutants import rejects
 from tests.support.results import CONTROLLED, PAIR, arms_of, run, seeded, write_experiment
@@ -58,6 +58,48 @@ def test_both_baselines_are_compared_with(tmp_path):
     arms = arms_of(write_experiment(tmp_path, CONTROLLED, {}))
     pairs = [(c.arm.name, c.other.name) for c in compare(arms)]
     assert pairs == [("plus", "base"), ("free", "base"), ("free", "plus")]
+
+
+@rejects(
+    "report/arms.py",
+    "return max(figures.filtering.half_variance or 0.0, below)",
+    "return figures.filtering.half_variance or 0.0",
+    "a bound that another of the same model lies below, called tight",
+)
+@rejects(
+    "report/comparison.py",
+    "least = self.mean - self.arm.looseness(self.unit)",
+    "least = self.mean",
+    "a loose bound that is higher taken for a worse model",
+)
+@rejects(
+    "report/comparison.py",
+    "most = self.mean + self.other.looseness(self.unit)",
+    "most = self.mean",
+    "a gain over a design whose bound is loose",
+)
+@pytest.mark.parametrize(
+    ("arm", "loose", "verdict", "tight"),
+    [
+        (0.5, {"free": {"half_variance": 0.3}}, "lower", False),  # the other's may be 0.2 lower
+        (0.5, {"linear": {"half_variance": 0.3}}, "lower", True),
+        (0.9, {"linear": {"half_variance": 0.3}}, "higher", False),
+        (0.9, {"linear": {"prior": -0.3}}, "higher", False),  # another of its bounds lies below
+        (0.9, {"free": {"half_variance": 0.3}}, "higher", True),
+        (0.7, {"linear": {"half_variance": 0.3}}, "no difference", False),
+        (0.7, {"free": {"half_variance": 0.3}}, "no difference", False),
+        (0.7, {}, "no difference", True),
+    ],
+)
+def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path, arm, loose, verdict, tight):
+    runs = {"free": run(kappa=1.0), "linear": run(kappa=1.0, latent={"map": "linear"})}
+    others = {f"{name}_s{i}": by for name, by in loose.items() for i in (0, 1)}
+    bounds = {"free": [0.699, 0.701], "linear": [arm - 0.001, arm + 0.001]}
+    free, linear = (arms := seeded(tmp_path, runs, bounds, others=others).arms)
+    found = contrast_bounds(linear, free, "bits_per_token", arms)
+    assert found.verdict == verdict
+    assert found.qualified_verdict == verdict + ("" if tight else ", but a bound is not tight")
+    assert found.worse == (verdict == "higher" and tight)
 
 
 @pytest.mark.parametrize("change", [{"tokens": 13_000}, {"model": "large"}, {"data": "text"}])

@@ -15,10 +15,7 @@ def answer(folder, arms, bounds):
 
 
 @rejects(
-    "report/headline.py",
-    "if numbers == {1}:",
-    "if not numbers:",
-    "a single seed not said on the first screen",
+    "report/headline.py", "numbers == {1}", "False", "a single seed not said on the first screen"
 )
 @pytest.mark.parametrize(
     ("bound", "words"),
@@ -34,21 +31,10 @@ def test_a_single_seed_is_answered_as_such(tmp_path, bound, words):
     assert sentence.endswith("Another seed may change this.")
 
 
-def test_seeds_decide_where_there_are_any(tmp_path):
-    """The means differ by 0.1 in both cases."""
-    clear = answer(tmp_path / "a", PAIR, {"base": [0.5, 0.51], "free": [0.4, 0.41]})
-    assert clear.startswith("Over 2 seeds per arm, free predicts held-out data better than base")
-    wide = answer(tmp_path / "b", PAIR, {"base": [0.4, 0.6], "free": [0.3, 0.5]})
-    assert "no Free Transformer is shown to be better than base" in wide
-
-
-def test_gains_come_first_and_all_arms_are_named(tmp_path):
-    sentence = answer(tmp_path, THREE, {"base": [0.5], "free_1": [0.7], "free_2": [0.45]})
+def test_gains_come_first_and_what_further_blocks_give_is_said(tmp_path):
+    sentence = answer(tmp_path / "a", THREE, {"base": [0.5], "free_1": [0.7], "free_2": [0.45]})
     assert sentence.startswith("With one seed per arm, free_2 predicts held-out data better")
     assert "; free_1 shows no gain, its bound lying 0.2000 bits per token higher." in sentence
-
-
-def test_a_gain_that_further_blocks_also_give_is_called_so(tmp_path):
     for plus, words in ((0.45, ", and better than plus, which"), (0.40, ", but plus gains too")):
         bounds = {"base": [0.5], "plus": [plus], "free": [0.4]}
         assert words in answer(tmp_path / str(plus), CONTROLLED, bounds)

@@ -70,10 +70,7 @@ ATTRIBUTIONS = [
 
 
 @rejects(
-    "report/verdicts.py",
-    'if matched.verdict == "lower":',
-    'if matched.verdict != "higher":',
-    "a further block's gain put down to z",
+    "report/verdicts.py", '== "lower":', '!= "higher":', "a further block's gain put down to z"
 )
 @pytest.mark.parametrize(("bounds", "words"), ATTRIBUTIONS)
 def test_a_gain_that_a_further_block_also_gives_is_called_so(tmp_path, bounds, words):
@@ -122,10 +119,7 @@ def against_kappa(folder, bounds=WORSE, ces=BETTER, loose=0.0, arms=KAPPAS, more
 
 
 @rejects(
-    "report/verdicts.py",
-    "if use.ignored:",
-    "if False:",
-    "collapse at large κ by a z that is ignored",
+    "report/verdicts.py", "use.ignored:", "False:", "collapse at large κ by a z that is ignored"
 )
 @pytest.mark.parametrize(
     ("measured", "parts", "end"),
@@ -170,12 +164,7 @@ def test_what_kappa_does_is_not_read_off_other_designs(tmp_path):
     assert sentence == against_kappa(tmp_path / "b")
 
 
-@rejects(
-    "report/use_of_z.py",
-    "use.mean < max(2 * use.se, NEGLIGIBLE * kl.mean)",
-    "use.mean < 0",
-    "a z ignored only where its use is negative",
-)
+@rejects("report/use_of_z.py", "max(2 *", "min(0,", "a z ignored only where its use is negative")
 @pytest.mark.parametrize(
     ("ce", "kappa", "ignored"),
     [

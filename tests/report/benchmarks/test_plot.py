@@ -34,11 +34,16 @@ def found(tmp_path_factory):
 
 
 def test_a_panel_a_benchmark_by_the_papers_name(found):
+    """Of arms with budgets, the baseline standing out."""
+    assert [arm.name for arm in with_budgets(found)] == ["free", "base"]
     shown = [axes for axes in during_training(found, STYLE).axes if axes.get_visible()]
     titles = [axes.get_title(loc="left") for axes in shown]
     assert titles == ["mbpp", "race.high", "loss", "mmlu", "piqa"]
     assert [axes.get_title(loc="right") for axes in shown][1:3] == ["acc_char", "acc_char ↓"]
     assert [tick.get_text() for tick in shown[0].get_xticklabels()] == ["1", "2", "4"]
+    widths = {line.get_color(): line.get_linewidth() for line in shown[0].lines}
+    free, base = (STYLE[name]["color"] for name in ("free", "base"))
+    assert widths.keys() == {free, base} and widths[base] > widths[free]
 
 
 def test_seeds_are_dots_lines_go_through_means_and_snapshots_are_hollow(found):
@@ -52,11 +57,3 @@ def test_seeds_are_dots_lines_go_through_means_and_snapshots_are_hollow(found):
         ("None", "o", pytest.approx([0.5, 0.6])),
     ]
     assert [line.get_markerfacecolor() == "white" for line in free[1::2]] == [True, False]
-
-
-def test_the_baseline_stands_out_and_arms_without_budgets_are_left_out(found):
-    assert [arm.name for arm in with_budgets(found)] == ["free", "base"]
-    lines = during_training(found, STYLE).axes[0].lines
-    widths = {line.get_color(): (line.get_linewidth(), line.get_zorder()) for line in lines}
-    free, base = (STYLE[name]["color"] for name in ("free", "base"))
-    assert widths.keys() == {free, base} and widths[base] > widths[free]

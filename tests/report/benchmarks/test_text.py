@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.report.benchmarks.paper_tables import read_tables
 from pipelines.report.benchmarks.table import benchmarks
+from pipelines.report.benchmarks.terminal import summary_lines
 from pipelines.report.benchmarks.text import benchmark_page, magnitude
 from pipelines.report.sections.section import Section
 from pipelines.report.wording import markdown, percent
@@ -17,7 +18,6 @@ from tests.support.results import (
     rows_by,
     run,
     task,
-    with_seeds,
     write_experiment,
     write_suite,
 )
@@ -137,7 +137,8 @@ def test_what_has_to_be_known_is_said(made):
         "found a difference",
         "1,000 parameters and 6,500 tokens here, 1.5 B parameters and 47 B tokens there: the "
         "paper’s models are 1,500,000 times as large and trained on 7,230,000 times as many",
-        "averaged in probability over K = 8 samples",
+        "averaged in probability over K = 8 samples of z",
+        "(marginal). Rolling",
         "The paper does not state its shots and prompts",
         "mbpp, 7 to 9 requests a run",
         "± 0.012, 25.0 %",
@@ -148,28 +149,18 @@ def test_what_has_to_be_known_is_said(made):
     assert f"race.middle: {SKIPPED}" in page and f"race.middle: {markdown(SKIPPED)}" in text
 
 
-def test_the_last_third_is_beside_that_of_table_3(made):
-    text = (made / "report.md").read_text()
-    table = text[text.index("mean of the last third of training") : text.index(", whole")]
-    assert "paper, Table 3: κ = 1/2" in table
-    (row,) = [line for line in table.splitlines() if line.startswith("| mbpp | pass@1 |")]
-    assert "0.250 ± 0.010; +0.00 % (no difference) |" in row
-    assert row.endswith("| 0.396 | 0.421; +6.08 % |")
+def test_the_last_third_is_beside_that_of_table_3_and_the_tables_follow_whole(made):
+    head, row, *_ = markdown_table(made, "### text: benchmarks, mean of the last third")
+    assert "paper, Table 3: κ = 1/2" in head and row[:2] == ["mbpp", "pass@1"]
+    assert "0.250 ± 0.010; +0.00 % (no difference)" in row
+    assert row[-2:] == ["0.396", "0.421; +6.08 %"]
+    titles = re.findall(r"<summary>(.*?), whole</summary>", (made / "index.html").read_text())
+    assert [title[:7] + ", late" * ("last third" in title) for title in titles] == [
+        "Table 1", "Table 2", "Table 3", "Table 3, late"
+    ]  # fmt: skip
 
 
-def test_the_papers_tables_are_there_from_end_to_end(made):
-    page = (made / "index.html").read_text()
-    titles = re.findall(r"<summary>(.*?), whole</summary>", page)
-    names = [f"Table {n} of the paper" for n in (1, 2, 3, 3)]
-    assert [title.partition(" (")[0] for title in titles] == names
-    assert [title.count("last third") for title in titles] == [0, 0, 0, 1]
-    row = "| 0.705 | 0.632; −10.37 % | 0.632; −10.33 % | 0.687; −2.47 % | 0.671; −4.82 % |"
-    assert f"| boolq | acc_completion {row}" in (made / "report.md").read_text()
-
-
-def test_the_figure_and_full_precision_are_beside_the_tables(made):
-    assert (made / "figures/benchmarks_text.png").exists()
-    assert "](figures/benchmarks_text.png)" in (made / "report.md").read_text()
+def test_scores_are_machine_readable_at_full_precision(made):
     for key in ("arm", "run"):
         found = rows_by(key, made / f"{key}s.csv")["free_k1_2"]
         assert (found["suite_passages"], found["suite_passages_se"]) == ("1.5", "0.01")
@@ -179,35 +170,21 @@ def test_the_figure_and_full_precision_are_beside_the_tables(made):
 def test_the_summary_has_a_benchmark_a_line(made):
     lines = (made / "summary.txt").read_text().splitlines()
     start = lines.index("suite mini on text (small, 6,500 tokens)")
-    assert [line.split() for line in lines[start + 1 : start + 7]] == [
-        ["base", "free_k1_2", "free_k3"],
-        ["mbpp", "pass@1", "0.300", "0.400", ">", "0.200", "<"],
-        ["race.high", "acc_char", "0.300", "0.310", "0.290"],
+    assert [line.split() for line in lines[start + 4 : start + 7]] == [
         ["sums", "em", "0.000", "0.500", ">", "0.000"],
         ["passages", "bits_per_byte", "↓", "2.000", "1.500", ">", "2.500", "<"],
         ["skipped:", "race.middle", "(why:", "see", "the", "report)"],
     ]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "why"),
-    [
+def test_the_papers_tables_are_left_out_where_nothing_is_in_common(tmp_path):
+    for tasks, why in (
         (everywhere(facts=task(0.3)), "none of these is in them."),
         ({name: {"mbpp": mbpp(0.3)} for name in ("base", "free_k3")}, "has a κ of theirs."),
-    ],
-)
-def test_the_papers_tables_are_left_out_where_nothing_is_in_common(tmp_path, tasks, why):
-    arms = arms_of(write(tmp_path, tasks))
-    assert view_of(arms).beside is None and page_of(arms).paper_tables == []
-    assert why in text_of(arms)
-
-
-def test_another_metric_is_not_set_beside_the_papers(tmp_path):
-    arms = arms_of(write(tmp_path, everywhere(csqa=task(0.3, metric="acc"), mbpp=mbpp(0.3))))
-    view = view_of(arms)
-    csqa, other = (view.beside.scores(each) for each in view.family.tasks)
-    assert csqa is None and other is not None
-    assert "for another metric: csqa (acc here, acc_char there)." in text_of(arms)
+    ):
+        arms = arms_of(write(tmp_path / str(len(tasks)), tasks))
+        assert view_of(arms).beside is None and page_of(arms).paper_tables == []
+        assert why in text_of(arms)
 
 
 def test_how_far_the_papers_models_are_from_ours(tmp_path):
@@ -224,39 +201,44 @@ def test_how_far_the_papers_models_are_from_ours(tmp_path):
         assert f" there: {words}" in text_of(arms)
 
 
-def test_a_suite_of_which_everything_was_skipped_is_said(tmp_path):
-    folder = write(tmp_path, everywhere(), skipped={"race_high": SKIPPED})
-    write_suite(folder, "free_k3", {}, skipped={"race_high": "another reason"})
-    arms = arms_of(folder)
-    assert view_of(arms).skipped == {
-        "race.high": f"{SKIPPED} (base and free_k1_2); another reason (free_k3)"
+def test_what_was_scored_in_other_ways_is_said(tmp_path):
+    """Metrics, data, limits, scoring, shots and what was skipped, each of some runs alone."""
+    notes, files = "a sample of 500 of 3,498 questions", "EleutherAI/race from a/b at 8c8dd48"
+    tasks = {
+        "csqa": task(0.3, metric="acc", subtasks={"a": 0.2, "b": 0.4}),
+        "race_high": task(0.3, notes=[notes], sources=[files], documents=500),
+        "piqa": task(0.4, sources=["baber/piqa at 1234"]),
+        "mbpp": mbpp(0.3),
     }
+    folder = write(tmp_path, everywhere(**tasks), skipped={"boolq": SKIPPED}, limit=50)
+    write_suite(folder, "base", tasks, skipped={"boolq": SKIPPED})
+    other = {"scoring": "posterior_prompt", "samples": 1, "skipped": {"boolq": "another reason"}}
+    write_suite(folder, "free_k3", tasks | {"mbpp": mbpp(0.3, shots=5)}, limit=20, **other)
+    arms = arms_of(folder)
+    view = view_of(arms)
+    assert [view.beside.scores(each) is None for each in view.family.tasks] == [
+        True, False, False, False
+    ]  # fmt: skip
+    assert view.unlike == ["mbpp of free_k3"]
+    reasons = f"{SKIPPED} (base and free_k1_2); another reason (free_k3)"
+    assert view.skipped == {"boolq": reasons}
     for text in rendered(Section("benchmarks", "Benchmarks", content=page_of(arms))):
-        assert "another reason (free_k3)" in text
-        for words in ("put beside these benchmarks", "Beside them", "is compared here"):
-            assert words not in text  # nothing of the paper's tables, nor of a baseline
-
-
-def test_where_data_are_from_and_how_they_differ_is_said(tmp_path):
-    notes = "a sample of 500 of 3,498 questions"
-    files = "EleutherAI/race from a/b at 8c8dd48, race.jsonl, sha256 d9ac"
-    race = task(0.3, notes=[notes], sources=[files], documents=500)
-    tasks = everywhere(race_high=race, piqa=task(0.4, sources=["baber/piqa at 1234"]))
-    made = make_report(write(tmp_path, tasks))
-    for text in both_pages(made):
-        assert "differ from the hub’s" in text and "Where the data are from:" in text
-        assert f"race.high: {notes}; EleutherAI/race from a/b at 8c8dd48, race.jsonl" in text
-        assert "piqa: baber/piqa at 1234" in text
+        for words in (
+            "for another metric: csqa (acc here, acc_char there).",
+            "some runs on at most 50 documents a task (of csqa: of each part). ±",
+            "differ from the hub’s",
+            f"race.high: {notes}; {files}",
+            "piqa: baber/piqa at 1234",
+            "task than the others: mbpp of free_k3.",
+            "another reason (free_k3)",
+            "(marginal) (free_k1_2) and for a single sample of z, K = 1:",
+            "literal procedure) (free_k3). Rolling",
+        ):
+            assert words in text, words
         assert text.count("not as on the hub: see below") == 1
-    summary = (made / "summary.txt").read_text()
-    assert "\ndata not as on the hub: race.high (how: see the report)\n" in summary
-
-
-def test_arms_scored_in_another_way_are_named(tmp_path):
-    tasks = everywhere(mbpp=task(0.3)) | {"free_k3": {"mbpp": task(0.3, shots=5)}}
-    arms = arms_of(write(tmp_path, tasks))
-    assert view_of(arms).unlike == ["mbpp of free_k3"]
-    assert "task than the others: mbpp of free_k3. `dvc repro`" in text_of(arms)
+    assert "log P(answer | prompt)" not in text_of(arms[:1])  # nothing of z for baselines alone
+    lines = summary_lines([view.family])
+    assert "data not as on the hub: race.high (how: see the report)" in lines
 
 
 def test_without_a_baseline_nothing_is_compared(tmp_path):
@@ -265,48 +247,18 @@ def test_without_a_baseline_nothing_is_compared(tmp_path):
     assert not view_of(arms).family.compared()
 
 
-def test_with_several_seeds_nothing_is_said_of_another(tmp_path):
-    runs = with_seeds({"base": ARMS["base"]}) | {"free_k3": ARMS["free_k3"]}
-    write_experiment(tmp_path, runs, {})
-    for name in runs:
-        write_suite(tmp_path, name, {"mbpp": task(0.3, documents=30)})
-    text = text_of(arms_of(tmp_path))
-    assert "1 comparison with base was made" in text
-    assert "another seed may undo it" not in text
-
-
-@pytest.mark.parametrize(
-    ("limits", "parts", "words"),
-    [
-        ((None, None, None), {}, "lm_eval 0.4.13 with seed 0. ±"),
-        ((50, 100, 50), {}, "seed 0, on at most 100 documents a task. ±"),
-        ((50, None, 50), {}, "seed 0, some runs on at most 50 documents a task. ±"),
-        ((5, 5, 5), {"a": 0.2, "b": 0.4}, "5 documents a task (of mmlu: of each part). ±"),
-    ],
-)
-def test_the_limit_is_said(tmp_path, limits, parts, words):
-    tasks = {"mmlu": task(0.3, subtasks=parts), "piqa": task(0.3)}
-    folder = write(tmp_path, everywhere(**tasks))
-    for name, limit in zip(ARMS, limits, strict=True):
-        write_suite(folder, name, tasks, limit=limit)
-    assert words in text_of(arms_of(folder))
-
-
-def test_scoring_is_that_of_the_free_transformers(tmp_path):
-    folder = write(tmp_path, everywhere(mbpp=task(0.3)))
-    write_suite(folder, "free_k3", {"mbpp": task(0.3)}, scoring="posterior_prompt", samples=1)
-    arms = arms_of(folder)
-    assert re.search(
-        r"K = 8 samples of z: .*\(marginal\) \(free_k1_2\) and for a single sample of z, K = 1: .* "
-        r"literal procedure\) \(free_k3\)\. Rolling",
-        text_of(arms),
-    )
-    assert "log P(answer | prompt)" not in text_of(arms[:1])
-    assert "(marginal). Rolling" in text_of(arms[:2])
-
-
 def test_numbers_in_words():
     assert [magnitude(n) for n in (6500, 1.2e6, 1.5e9, 47e9, 1e12)] == [
         "6,500", "1.2 M", "1.5 B", "47 B", "1 T"
     ]  # fmt: skip
     assert [percent(x) for x in (44.444, -11.93, 0.0)] == ["+44.44 %", "−11.93 %", "+0.00 %"]
+
+
+def test_many_arms_are_folded_to_the_width_of_a_terminal(tmp_path):
+    runs = {f"free_with_a_long_name_{i}": run("text", kappa=0.25 * i) for i in range(6)}
+    write_experiment(tmp_path, runs, {})
+    for name in runs:
+        write_suite(tmp_path, name, {"mbpp": task(0.3)})
+    lines = summary_lines(benchmarks(arms_of(tmp_path)))
+    assert max(map(len, lines)) <= 110
+    assert all(sum(line.split().count(name) for line in lines) == 1 for name in runs)

@@ -1,9 +1,12 @@
 """A topic is a file and a line: what a new one brings is on both pages."""
 
+import json
+
 from matplotlib.figure import Figure
 
 from pipelines.report.page import TEMPLATES
 from pipelines.report.sections import all_sections
+from pipelines.report.sections.corpora import overlap_words
 from pipelines.report.sections.section import Section
 from tests.support.results import make_report, run, write_experiment
 
@@ -29,3 +32,10 @@ def test_every_explanation_is_of_a_section():
     names = {make.__module__.rpartition(".")[2] for make in all_sections.SECTIONS} | {"section"}
     templates = {path.name.partition(".")[0] for path in (TEMPLATES / "sections").iterdir()}
     assert templates <= names
+
+
+def test_overlap_is_said_in_words(tmp_path):
+    overlap = {"n": 13, "documents": 40, "documents_with_overlap": 1, "tokens": 2000}
+    (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
+    words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
+    assert overlap_words(tmp_path).startswith(words)

@@ -96,48 +96,34 @@ def test_paper_has_three_groups_of_five_at_four_thresholds():
     assert paper[0.125].figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
 
 
-def test_kinds_of_characters():
-    assert character_kinds("B>_B!C") == ["prompt", "prompt", "blank", "target", "noise", "other"]
-
-
-@pytest.fixture(scope="module")
-def figure4_of_the_paper():
-    """Its panels on both sides, but for one."""
+def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
+    """The paper's panels on both sides, but for one; in a size fit for a README."""
     rows = []
     for kappa, panel in read_paper(SAMPLES).items():
         evaluation, details = Evaluation(1, 1, 1.0, Figures()), Details([], [], [])
         free = RunResults("free", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
         rows.append(Row(Arm("free", [free]), panel, [], panel if kappa != 8 else None))
-    return rows, draw_figure4(rows)
-
-
-def test_figure4_prints_every_character(figure4_of_the_paper):
-    rows, figure = figure4_of_the_paper
-    printed = {}
-    for text in figure.axes[0].texts:
-        if text.get_fontfamily() == ["DejaVu Sans Mono"]:
-            printed.setdefault(text.get_position(), []).append(text.get_text())
-    merged = ["".join(max(column) for column in zip(*t, strict=True)) for t in printed.values()]
-    panels = [panel for row in rows for panel in (row.ours, row.paper) if panel]
-    expected = [s for panel in panels for group in panel.fresh + panel.pinned for s in group]
-    assert sorted(merged) == sorted(expected)
-
-
-def test_figure4_boxes_fresh_and_pinned_groups_and_fits_its_page(figure4_of_the_paper):
-    """Every sequence inside its box, nothing off the page, and a size fit for a README."""
-    _, figure = figure4_of_the_paper
+    figure = draw_figure4(rows)
     figure.draw_without_rendering()
     width, height = figure.get_size_inches() * figure.dpi
     assert (1550 < width < 1650) and height < 2600
-    axes = figure.axes[0]
+    axes, printed = figure.axes[0], {}
     edges = [p.get_edgecolor() for p in axes.patches if isinstance(p, FancyBboxPatch)]
     assert edges == [to_rgba(c) for c in (FRESH, PINNED, PINNED)] * 7
     boxes = [patch.get_window_extent() for patch in axes.patches]
     for text in axes.texts:
         extent = text.get_window_extent()
         assert extent.x0 >= 0 and extent.x1 <= width and extent.y0 >= 0 and extent.y1 <= height
-        if text.get_fontfamily() == ["DejaVu Sans Mono"] and text.get_text().strip():
-            assert any(box.x0 < extent.x0 and extent.x1 < box.x1 for box in boxes)
+        if text.get_fontfamily() == ["DejaVu Sans Mono"]:
+            printed.setdefault(text.get_position(), []).append(text.get_text())
+            if text.get_text().strip():
+                assert any(box.x0 < extent.x0 and extent.x1 < box.x1 for box in boxes)
+    merged = ["".join(max(column) for column in zip(*t, strict=True)) for t in printed.values()]
+    panels = [panel for row in rows for panel in (row.ours, row.paper) if panel]
+    expected = [s for panel in panels for group in panel.fresh + panel.pinned for s in group]
+    assert sorted(merged) == sorted(expected)
+    kinds = ["prompt", "prompt", "blank", "target", "noise", "other"]
+    assert character_kinds("B>_B!C") == kinds
 
 
 @pytest.fixture(scope="module")
@@ -174,18 +160,14 @@ def test_a_row_a_run_then_the_papers(made):
 
 def test_what_is_shown_is_the_mean_of_its_rows(made):
     """In the page's table, in the figure's line, in the summary."""
-    text = (made / "report.md").read_text()
-    assert "| free | 1/8 | mean of 2 | 2 + 2 × 8 | 0.75 |" in text
-    assert "| free | 1/8 | 0 | 2 + 2 × 8 | 0.50 |" in text
-    assert "| free | 1/8 | 1 | 2 + 2 × 8 | 1.00 |" in text
-    page = (made / "index.html").read_text()
-    assert "valid 0.75  ·  spread 2.5 → 2.5  ·  pinned noise –  ·  means of 2 seeds" in page
+    page, markdown = both_pages(made)
+    assert "| free | 1/8 | mean of 2 | 2 + 2 × 8 | 0.75 |" in markdown
+    assert "| free | 1/8 | 0 | 2 + 2 × 8 | 0.50 |" in markdown
+    assert "| free | 1/8 | 1 | 2 + 2 × 8 | 1.00 |" in markdown
+    assert "valid 0.75 · spread 2.5 → 2.5 · pinned noise – · means of 2 seeds" in page
     (line,) = [x for x in (made / "summary.txt").read_text().splitlines() if x.startswith("free")]
     assert line.split()[-2:] == ["0.75", "1.00"]
-
-
-def test_what_z_says_of_the_target_is_on_both_pages(made):
-    for text in both_pages(made):
+    for text in (page, markdown):
         assert "It is a lower bound" in text
         assert "free: z alone tells at least 4.00 of the 5.83 bits" in text
         assert "posterior reconstructions: valid" in text

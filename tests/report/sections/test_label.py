@@ -24,10 +24,9 @@ def arm(*labels):
 
 
 @pytest.mark.parametrize(
-    ("labels", "start", "p"),
+    ("labels", "start", "end"),
     [
-        ([label(0.01)], "carries the label: 0.50 bits by its best bit and 0.62 by", "(p = 0.02)"),
-        ([label(0.9, 0.01)], "carries the label: ", "(p = 0.02)"),
+        ([label(0.9, 0.01)], "carries the label: 0.50 bits by its best bit", "(p = 0.02)"),
         ([label(0.03, 0.04)], "is not shown to carry the label", "(p = 0.06)"),
         ([label(0.8)], "is not shown to carry the label", "(p = 1)"),
         ([label(0.001), label(0.9, 0.002)], "carries the label: 0.50", "over seeds (p ≤ 0.004)"),
@@ -39,16 +38,15 @@ def arm(*labels):
         ),
     ],
 )
-def test_z_carries_the_label_or_is_not_shown_to(labels, start, p):
+def test_z_carries_the_label_or_is_not_shown_to(labels, start, end):
     sentence = label_sentence(arm(*labels))
-    assert sentence.startswith(f"free: z {start}") and sentence.endswith(f"{p}.")
+    assert sentence.startswith(f"free: z {start}") and sentence.endswith(f"{end}.")
 
 
 def test_a_panel_a_run_with_chance_beside_its_bits():
-    figure = label_in_bits([arm(label(0.001), label(0.2)), arm(label(0.3), label(0.4))])
-    shown = [axes for axes in figure.axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in shown] == [
-        "free_s0: p = 0.001", "free_s1: p = 0.2", "free_s0: p = 0.3", "free_s1: p = 0.4"
-    ]  # fmt: skip
-    assert [bar.get_height() for bar in shown[0].patches] == [0.5, 0.1]
-    assert shown[0].lines[0].get_ydata()[0] == 0.02
+    figure = label_in_bits([arm(label(0.001), label(0.2))])
+    panels = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.get_visible()}
+    assert list(panels) == ["free_s0: p = 0.001", "free_s1: p = 0.2"]
+    first = panels["free_s0: p = 0.001"]
+    assert [bar.get_height() for bar in first.patches] == [0.5, 0.1]
+    assert first.lines[0].get_ydata()[0] == 0.02

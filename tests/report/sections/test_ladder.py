@@ -48,12 +48,7 @@ def without(analysis, *names):
     return replace(analysis, arms=[arm for arm in analysis.arms if not arm.name.endswith(names)])
 
 
-@rejects(
-    "report/ladder.py",
-    "return [(bound - nll) * LN2 for bound in bounds]",
-    "return [bound - nll for bound in bounds]",
-    "a tax in bits beside a published one in nats",
-)
+@rejects("report/ladder.py", ") * LN2 for", ") for", "a tax in bits beside a published one in nats")
 @rejects("report/ladder.py", "if use.arm.preset_design:", "if use:", "a ladder of other designs")
 def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
     (ladder,) = ladders(analysis)
@@ -65,17 +60,6 @@ def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
     assert ladder.rungs[0].taxes(1.0, larger=True) == pytest.approx([0.108 * NATS, 0.112 * NATS])
     assert ladder.rungs[0].use_of_z(1.0) == pytest.approx([0.108 * NATS, 0.112 * NATS])
     assert ladder.rungs[0].recovery(1.0) == pytest.approx([0.1 / 0.2222])
-
-
-def test_a_line_goes_through_the_means_of_the_sizes(analysis):
-    (ladder,) = ladders(analysis)
-    line = trend(ladder, 1.0, larger=False)
-    assert line.points == 3
-    x = [log(size) for size in SIZES.values()]
-    y = [number / 100 * NATS for number in (1, 2, 3)]
-    mean_x, mean_y = sum(x) / 3, sum(y) / 3
-    over = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    assert line.slope == pytest.approx(over / sum((a - mean_x) ** 2 for a in x))
 
 
 def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
@@ -119,10 +103,7 @@ def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path):
 
 
 @rejects(
-    "report/ladder.py",
-    "if max(ratios) <= ALIKE * min(ratios) and whole.kappas else None",
-    "if whole.kappas else None",
-    "sizes of other tokens per parameter on one line",
+    "report/ladder.py", "ALIKE * min", "9 * min", "sizes of other tokens per parameter on one line"
 )
 def test_sizes_of_other_tokens_per_parameter_are_no_ladder(analysis):
     longer = deepcopy(analysis.arms)

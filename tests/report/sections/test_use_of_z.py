@@ -12,10 +12,7 @@ from tests.support.results import CONTROLLED, arms_of, run, seeded, write_experi
 
 
 @rejects(
-    "report/use_of_z.py",
-    "if b.plain), None)",
-    "if not b.plain), None)",
-    "recovery against the baseline with more blocks",
+    "report/use_of_z.py", "b.plain", "not b.plain", "recovery against the baseline with more blocks"
 )
 def test_the_table(tmp_path):
     """Of a KL of 0.2222: with CE 0.4 under a bound of 0.5, against a baseline of 0.45."""

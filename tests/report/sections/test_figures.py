@@ -1,0 +1,101 @@
+"""What the smaller figures draw, read back from matplotlib's own objects."""
+
+import pytest
+
+from pipelines.artifacts.results import BudgetFigures, Estimate, Figures
+from pipelines.report.sections.budgets import bound_by_budget
+from pipelines.report.sections.iwae import bound_by_samples
+from pipelines.report.sections.kappa import figures_against_kappa
+from pipelines.report.sections.latent_bits import kl_per_bit
+from pipelines.report.style import styles
+from tests.support.mutants import rejects
+from tests.support.results import CE, run, seeded
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    arms = {
+        "base": run(),
+        "plus": run(extra_blocks=1),
+        "zero": run(kappa=0.0),
+        "half": run(kappa=0.5),
+        "another_design": run(kappa=0.5, latent={"inject": "residual"}),
+        "two": run(kappa=2.0),
+    }
+    bounds = {name: [0.5, 0.5] for name in arms}
+    bounds |= {"base": [0.5, 0.6], "zero": [0.4, 0.5], "two": [0.8, 1.0]}
+    return figures_against_kappa(seeded(tmp_path_factory.mktemp("kappa"), arms, bounds).arms)
+
+
+def dots(axes):
+    return [tuple(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "None"]
+
+
+@rejects(
+    "report/sections/kappa.py",
+    "free = [arm for arm in family if arm.preset_design]",
+    "free = [arm for arm in family if not arm.baseline]",
+    "a line against κ through other designs",
+)
+def test_seeds_are_dots_and_lines_go_through_means(drawn):
+    left, right = drawn.axes
+    assert dots(right) == [(0.4, 0.5), (0.5, 0.5), (0.8, 1.0)]
+    solid = [line for line in right.lines if line.get_linestyle() == "-"]
+    through = [list(line.get_ydata()) for line in solid if len(line.get_xdata()) == 3]
+    assert through == [pytest.approx([0.45, 0.5, 0.9])]
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["0", "1/2", "2"]
+    assert dots(left)[3:6] == dots(right)
+
+
+def test_cross_entropy_is_dashed_and_not_beside_the_bound_alone(drawn):
+    left, right = drawn.axes
+    dashed = [list(line.get_ydata()) for line in left.lines if line.get_linestyle() == "--"]
+    assert dashed == [[CE] * 3]
+    assert not any(CE in line.get_ydata() for line in right.lines)
+
+
+def test_baselines_are_level_with_a_band_over_their_seeds(drawn):
+    _, right = drawn.axes
+    level = [line.get_ydata()[0] for line in right.lines if list(line.get_xdata()) == [0, 1]]
+    assert level == pytest.approx([0.55, 0.5])
+    bands = [(patch.get_y(), patch.get_height()) for patch in right.patches]
+    assert bands == [pytest.approx((0.5, 0.1)), pytest.approx((0.5, 0))]
+
+
+def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
+    base = seeded(tmp_path, {"base": run()}, {"base": [0.5, 0.5]}).arms
+    for measured in base[0].runs:
+        measured.evaluation.budgets = [
+            BudgetFigures(tokens, tokens, tokens > 3_000_000, Figures(nll=Estimate(mean, 0.0)))
+            for tokens, mean in ((1_000_000, 0.9), (2_000_000, 0.8), (4_000_000, 0.5))
+        ]
+    (axes,) = bound_by_budget(base, styles(["base"])).axes
+    drawn = [(line.get_markerfacecolor() == "white", list(line.get_ydata())) for line in axes.lines]
+    assert drawn == [(True, [0.9, 0.8]), (False, [0.5])] * 2
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
+
+
+@rejects(
+    "report/sections/iwae.py",
+    'filtering = run.figures("bits_per_token").bound.mean',
+    "filtering = bounds[samples[-1]].mean",
+    "IWAE drawn above its last",
+)
+def test_iwae_is_drawn_above_the_filtering_bound(tmp_path):
+    free = seeded(tmp_path, {"two": run(kappa=2.0)}, {"two": [0.5, 0.5]}).arms
+    for measured in free[0].runs:
+        measured.evaluation.iwae_by_samples = {
+            k: Estimate(mean, 0.1) for k, mean in ((16, 1.0), (2, 1.25), (1, 1.5))
+        }
+    (axes,) = bound_by_samples(free, styles(["two"])).axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [pytest.approx([1.0, 0.75, 0.5])] * 2
+    assert list(axes.lines[0].get_xdata()) == [1, 2, 16]
+
+
+def test_heat_map_shows_each_bit_of_runs_with_different_h():
+    axes = kl_per_bit({"three": [0.1, 0.2, 0.3], "five": [0.5] * 5}).axes[0]
+    shown = [(text.get_position(), text.get_text()) for text in axes.texts]
+    assert len(shown) == 8
+    assert ((2, 0), "0.300") in shown
+    assert axes.images[0].get_array().mask.sum() == 2
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["three", "five"]
