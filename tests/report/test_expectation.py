@@ -1,10 +1,14 @@
 """What an experiment asks and expects: whether it came true, and was written before the runs."""
 
+from copy import deepcopy
+from dataclasses import replace
 from math import nan
 
 import pytest
 import yaml
 
+from pipelines.artifacts.preregistration import Preregistration
+from pipelines.config.schema import Bound, Expectation
 from pipelines.report.expectation import in_words, statement
 from pipelines.report.page import templates
 from pipelines.report.verdicts import find
@@ -28,23 +32,14 @@ ARMS = {
 }
 RUNS = tuple(with_seeds(ARMS))
 BOUNDS = {"better": 0.3, "worse": 0.9}  # bits per token; of the others 0.5
-FIRST = ("index.html", "report.md", "summary.txt")
 
 
-def expect(arm, bound, than="base", because=None):
-    return {"arm": arm, "than": than, "bound": bound, "because": because}
+def expect(arm, bound, than="base"):
+    return Expectation(arm, than, Bound(bound))
 
 
 PLAIN = expect("better", "lower")
 SAID = "The expectation “the bound of better lower than that of base”"
-
-
-def state(folder, question=None, expectation=()):
-    """What the experiment says now."""
-    path = folder / "params.yaml"
-    params = yaml.safe_load(path.read_text())
-    params |= {"question": question, "expectation": list(expectation)}
-    path.write_text(yaml.safe_dump(params, sort_keys=False))
 
 
 def experiment(folder, se=0.0001):
@@ -53,83 +48,77 @@ def experiment(folder, se=0.0001):
     return write_experiment(folder, with_seeds(ARMS), bounds, se=se)
 
 
-def outcome(folder, expectation):
-    """What came of it, and that in words."""
-    state(folder, expectation=[expectation])
-    analysis = analysis_of(folder)
-    return statement(None, analysis).outcomes[0], words(None, analysis)["expected"][0]["finding"]
+@pytest.fixture(scope="module")
+def analysis(tmp_path_factory):
+    return analysis_of(experiment(tmp_path_factory.mktemp("expectation")))
 
 
-def words(question, analysis):
-    prose = templates().get_template("expectation.jinja").module
-    return in_words(statement(question, analysis), prose)
+def outcomes(analysis, arm):
+    """Verdict and finding for each thing to expect of an arm, held against the baseline."""
+    found = []
+    for bound in Bound:
+        stated = statement(None, replace(analysis, expectation=[Expectation(arm, "base", bound)]))
+        found.append((stated.outcomes[0].verdict, words(stated)["expected"][0]["finding"]))
+    return found
 
 
-def test_a_bound_that_is_not_tight_decides_nothing(tmp_path):
+def words(stated):
+    return in_words(stated, templates().get_template("expectation.jinja").module)
+
+
+def test_an_expectation_comes_true_by_the_rule_for_differences(analysis):
+    verdicts = {
+        "better": ["came true", "did not come true", "did not come true"],
+        "worse": ["did not come true", "came true", "did not come true"],
+        "alike": ["not shown", "not shown", "not contradicted"],
+    }
+    for arm, each in verdicts.items():
+        assert [verdict for verdict, _ in outcomes(analysis, arm)] == each
+
+
+def test_a_loose_bound_or_an_unknown_error_decides_nothing(tmp_path):
     others = {"free": {"half_variance": 0.3}}
-    write_experiment(tmp_path, PAIR, {"free": 0.7}, se=0.001, others=others)
-    for bound in ("lower", "higher"):
-        undecided, finding = outcome(tmp_path, expect("free", bound))
-        assert undecided.comparison.verdict == "higher" and undecided.verdict == "not decided"
+    write_experiment(tmp_path / "loose", PAIR, {"free": 0.7}, se=0.001, others=others)
+    for verdict, finding in outcomes(analysis_of(tmp_path / "loose"), "free"):
+        assert verdict == "not decided" and finding.startswith("the bound is higher")
         assert finding.endswith("but a bound is not tight")
-
-
-@pytest.mark.parametrize(
-    ("arm", "lower", "higher", "no_difference"),
-    [
-        ("better", "came true", "did not come true", "did not come true"),
-        ("worse", "did not come true", "came true", "did not come true"),
-        ("alike", "not shown", "not shown", "not contradicted"),
-    ],
-)
-def test_an_expectation_comes_true_by_the_rule_for_differences(
-    tmp_path, arm, lower, higher, no_difference
-):
-    experiment(tmp_path)
-    for bound, verdict in (("lower", lower), ("higher", higher), ("no_difference", no_difference)):
-        assert outcome(tmp_path, expect(arm, bound))[0].verdict == verdict
-
-
-def test_where_the_error_is_not_known_nothing_is_decided(tmp_path):
-    experiment(tmp_path, se=nan)
-    for bound in ("lower", "higher", "no_difference"):
-        undecided, finding = outcome(tmp_path, expect("better", bound))
-        assert undecided.verdict == "not decided"
+    write_experiment(tmp_path / "unknown", PAIR, {"free": 0.3}, se=nan)
+    for verdict, finding in outcomes(analysis_of(tmp_path / "unknown"), "free"):
+        assert verdict == "not decided"
         assert finding.startswith("the difference is not known to count")
 
 
-def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(tmp_path):
+def test_any_two_arms_are_compared_and_those_for_an_expectation_alone_counted(analysis):
     """Neither of them need be a baseline, nor the second one."""
-    experiment(tmp_path)
-    analysis = analysis_of(tmp_path)
     assert statement(None, analysis) is None
-    without = analysis.comparisons_made
-    state(tmp_path, expectation=[PLAIN, expect("base", "lower", "worse")])
-    analysis = analysis_of(tmp_path)
-    assert analysis.comparisons_made == without
-    (better,) = [arm for arm in analysis.arms if arm.name == "better"]
-    assert analysis.expected[0] is find(analysis.comparisons, better, plain=True)
-    assert statement(None, analysis).outcomes[1].verdict == "came true"
-    assert analysis.expected[1].mean == pytest.approx(-0.4 / 3)
-    state(tmp_path, expectation=[PLAIN, expect("better", "lower", "worse")])
-    analysis = analysis_of(tmp_path)
-    assert analysis.comparisons_made == without + 1
-    assert statement(None, analysis).outcomes[1].verdict == "came true"
-    assert analysis.expected[1].mean == pytest.approx(-0.2)
+    known = replace(analysis, expectation=[PLAIN, expect("base", "lower", "worse")])
+    assert known.comparisons_made == analysis.comparisons_made
+    (better,) = [arm for arm in known.arms if arm.name == "better"]
+    assert known.expected[0] is find(known.comparisons, better, plain=True)
+    further = replace(analysis, expectation=[PLAIN, expect("better", "lower", "worse")])
+    assert further.comparisons_made == analysis.comparisons_made + 1
+    for stated, mean in ((known, -0.4 / 3), (further, -0.2)):
+        assert statement(None, stated).outcomes[1].verdict == "came true"
+        assert stated.expected[1].mean == pytest.approx(mean)
 
 
 def test_question_and_outcomes_come_first_on_all_pages(tmp_path):
     experiment(tmp_path)
+    change(tmp_path, "base_s0", "details.json", training={"preregistration": {"question": "Why?"}})
+    params = yaml.safe_load((tmp_path / "params.yaml").read_text())
     because = "a <i>reason</i> in *stars*\x1b[2J."
-    others = [expect("worse", "lower"), expect("alike", "lower")]
-    state(tmp_path, QUESTION, [PLAIN | {"because": because}, *others])
+    params |= {"question": QUESTION, "expectation": [
+        {"arm": arm, "than": "base", "bound": "lower", "because": because}
+        for arm in ("better", "worse", "alike")
+    ]}  # fmt: skip
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     report = make_report(tmp_path)
-    texts = {name: (report / name).read_text() for name in FIRST}
-    for name, text in texts.items():
-        answer = {"summary.txt": "arm  "}.get(name, "Over 2 seeds per arm")
-        stated = text.replace("\u00a0", " ").partition(answer)[0]
+    names = ("index.html", "report.md", "summary.txt")
+    page, markdown, summary = ((report / name).read_text() for name in names)
+    answer = "Over 2 seeds per arm"
+    for text, rest in ((page, answer), (markdown, answer), (summary, "arm  ")):
+        stated = text.replace("\u00a0", " ").partition(rest)[0]
         for words in (
-            "Question:",
             "the bound of better lower than that of base, because a ",
             "Came true:",
             "the bound is lower, −0.0667 ± 0.0000, seeds ± 0.0002 bits per byte",
@@ -137,24 +126,32 @@ def test_question_and_outcomes_come_first_on_all_pages(tmp_path):
             "the bound is higher, +0.1333",
             "Not shown:",
             "no difference was measured, +0.0000",
+            "The question was changed after base_s0 was trained (then: “Why?”).",
         ):
-            assert words in stated, (name, words)
+            assert words in stated
         assert stated.index("Question:") < stated.index("Came true:")
         assert "\x1b" not in text
-    page, markdown, _ = texts.values()
-    assert "Does z help on &lt;b&gt;text&lt;/b&gt;?" in page
     assert "a &lt;i&gt;reason&lt;/i&gt; in *stars*\ufffd[2J. <b" in page
-    assert "<b>text</b>" not in page and "<i>reason" not in page
-    assert "Does z help on &lt;b&gt;text&lt;/b&gt;?" in markdown
     assert r"a &lt;i&gt;reason&lt;/i&gt; in \*stars\*" + "\ufffd\\[2J." in markdown
+    for text in (page, markdown):
+        assert "Does z help on &lt;b&gt;text&lt;/b&gt;?" in text
+        assert "<b>text</b>" not in text and "<i>reason" not in text
 
 
 def recorded(*expectation, question=QUESTION, runs=RUNS):
     """What the experiment said when these runs were trained."""
-    stated = {"question": question, "expectation": list(expectation)}
-    return {name: stated for name in runs}
+    return dict.fromkeys(runs, Preregistration(question, [*expectation]))
 
 
+def record(analysis, then, question=None, expectation=()):
+    """What is said of when it was written."""
+    analysis = deepcopy(replace(analysis, expectation=[*expectation]))
+    for each in analysis.runs:
+        each.details.training = replace(each.details.training, preregistration=then.get(each.name))
+    return words(statement(question, analysis))["record"]
+
+
+UNASKED = recorded(PLAIN) | recorded(PLAIN, question=None, runs=["plus_s1"])
 BOTH = "better_s0, better_s1, base_s0 and base_s1 were trained"
 
 
@@ -165,43 +162,24 @@ BOTH = "better_s0, better_s1, base_s0 and base_s1 were trained"
         (recorded(PLAIN, question=f" {QUESTION}\n"), "Written before these runs were trained."),
         ({}, "Whether this was written before the runs is not recorded."),
         (recorded(PLAIN, runs=RUNS[1:]), "before base_s0 was trained is not recorded."),
-        (
-            recorded(PLAIN, question="Why?"),
-            "The question was changed after all runs were trained (then: “Why?”).",
-        ),
-        (
-            recorded(PLAIN) | recorded(PLAIN, question=None, runs=["plus_s1"]),
-            "The question was added after plus_s1 was trained (then: none).",
-        ),
-        (
-            recorded() | recorded(PLAIN, runs=[name for name in RUNS if name[-1] == "0"]),
-            f"{SAID} was added after better_s1 and base_s1 were trained (then: none).",
-        ),
-        (
-            recorded(expect("base", "higher", "better")),
-            f"{SAID} was changed after {BOTH} (then: “the bound of base higher than that of",
-        ),
-        (
-            recorded(PLAIN, expect("worse", "lower")),
-            "“the bound of worse lower than that of base” stood there when all runs were trained, "
-            "and was withdrawn.",
-        ),
+        (recorded(PLAIN, question="Why?"), "changed after all runs were trained (then: “Why?”)"),
+        (UNASKED, "The question was added after plus_s1 was trained (then: none)."),
+        (recorded() | recorded(PLAIN, runs=RUNS[::2]),
+         f"{SAID} was added after better_s1 and base_s1 were trained (then: none)."),
+        (recorded(expect("base", "higher", "better")),
+         f"{SAID} was changed after {BOTH} (then: “the bound of base higher than that of better”)"),
+        (recorded(PLAIN, expect("worse", "lower")),
+         "“the bound of worse lower than that of base” stood there when all runs were trained"),
     ],
-)
-def test_whether_it_was_written_before_the_runs(tmp_path, then, said):
-    experiment(tmp_path)
-    for name, stated in then.items():
-        change(tmp_path, name, "details.json", training={"preregistration": stated})
-    state(tmp_path, QUESTION, [PLAIN])
-    (record,) = words(QUESTION, analysis_of(tmp_path))["record"]
-    assert said in record
+)  # fmt: skip
+def test_whether_it_was_written_before_the_runs(analysis, then, said):
+    (found,) = record(analysis, then, QUESTION, [PLAIN])
+    assert said in found
 
 
-def test_a_question_and_expectations_that_were_taken_away_are_still_told(tmp_path):
-    experiment(tmp_path)
-    stated = {"question": "Why?", "expectation": [PLAIN]}
-    change(tmp_path, "better_s0", "details.json", training={"preregistration": stated})
-    assert words(None, analysis_of(tmp_path))["record"][:2] == [
+def test_a_question_and_expectations_that_were_taken_away_are_still_told(analysis):
+    stated = recorded(PLAIN, question="Why?", runs=["better_s0"])
+    assert record(analysis, stated)[:2] == [
         "The question “Why?” stood there when better_s0 was trained, and was withdrawn.",
         f"{SAID} stood there when better_s0 was trained, and was withdrawn.",
     ]

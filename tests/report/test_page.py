@@ -1,7 +1,9 @@
-"""The report on results written by hand: what is on its pages."""
+"""The report on results written by hand: what is on its pages and in its tables."""
 
+import csv
 import re
 from html import unescape
+from math import sqrt
 
 import pytest
 
@@ -91,31 +93,26 @@ def test_reconstruction_ce_is_never_offered_for_comparison(small):
 
 
 def test_the_answer_comes_before_everything_else(small):
-    for text, image in zip(
-        both_pages(small), ('<img class="headline"', "headline.png"), strict=True
-    ):
-        introduction = "1 baseline and 2 Free Transformers (κ = 1/8, 3/10 bits per token) on target"
+    introduction = "1 baseline and 2 Free Transformers (κ = 1/8, 3/10 bits per token) on target"
+    for text, image in zip(both_pages(small), ("<img class=", "headline.png"), strict=True):
         words = ("no Free Transformer is shown to be better", image, introduction)
         places = [text.index(each) for each in words]
         assert places == sorted(places)
 
 
-@pytest.mark.parametrize(
-    ("file", "stage"),
-    [
-        ("evaluation.json", "evaluate"),
-        ("details.json", "evaluate"),
-        ("curve.csv", "train"),
-        ("suite.json", "suite"),
-        ("suite_scores.json", "suite"),
-    ],
-)
-def test_missing_result_names_the_stage(tmp_path, file, stage):
+def test_missing_result_names_the_stage(tmp_path):
     write_experiment(tmp_path, PAIR, {})
     write_suite(tmp_path, "free", {"facts": task(0.3)})
-    (tmp_path / "results/tiny/free" / file).unlink()
-    with pytest.raises(UserError, match=f"free/{file} is missing.*dvc repro {stage}@free"):
-        arms_of(tmp_path)
+    for stage, files in {
+        "evaluate": ("evaluation.json", "details.json"),
+        "train": ("curve.csv",),
+        "suite": ("suite.json", "suite_scores.json"),
+    }.items():
+        for path in (tmp_path / "results/tiny/free" / file for file in files):
+            path.rename(tmp_path / "away")
+            with pytest.raises(UserError, match=f"{path.name} is missing.*repro {stage}@free"):
+                arms_of(tmp_path)
+            (tmp_path / "away").rename(path)
 
 
 def test_parts_without_content_are_left_out(bare):
@@ -163,7 +160,7 @@ def test_differences_are_from_both_baselines_with_both_errors_over_seeds(seeded)
     """The seeds of `free_1` alone differ, so that the error that decides is not pooled."""
     head, *rows = markdown_table(seeded, "differences from the baselines")
     assert head[2:4] == ["from base (1,000 parameters)", "other error over seeds"]
-    assert head[5] == "from plus (1,001 parameters)"
+    assert head[5] == "from plus (1,001 parameters)" and len(head) == 8
     assert [row[0] for row in rows] == ["plus", "free_1", "free_2"]
     free = rows[1]
     doubted = r"± 0\.0071 pooled; equal spreads are doubted, p (= 0\.\d{3}|< 0\.001)"
@@ -194,3 +191,47 @@ def test_the_label_is_in_a_table_and_a_sentence(seeded):
     assert f"| {' | '.join(row)} |" in markdown
     sentence = "free_1: z carries the label: 0.50 bits by its best bit and 0.62 by all together, of"
     assert sentence in page and sentence in markdown
+
+
+def test_curves_hold_the_bound(small):
+    with open(small / "curves.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        "run", "tokens", "step", "bits_per_token", "ce_bits_per_token", "kl_bits_per_token"
+    ]  # fmt: skip
+    bounds = {(row["run"], row["step"]): float(row["bits_per_token"]) for row in rows}
+    assert bounds["base", "4"] == pytest.approx(0.25)
+    assert bounds["free_k1_8", "4"] == pytest.approx(0.25 + 0.25)
+    assert {row["kl_bits_per_token"] for row in rows if row["run"] == "base"} == {""}
+
+
+def test_arms_are_machine_readable_at_full_precision(small):
+    rows = rows_by("arm", small / "arms.csv")
+    assert list(rows) == list(RUNS)
+    free = rows["free_k1_8"]
+    assert (free["filtering_bits_per_token"], free["kappa_bits"]) == ("0.7654321", "0.125")
+    assert (free["latent_bits"], rows["free_wide"]["latent_bits"]) == ("3", "5")
+    assert (rows["base"]["latent_bits"], rows["base"]["filtering_bits_per_token"]) == ("0", "")
+    assert rows["text_free"]["filtering_bits_per_byte_se"] == str(0.01 / 3)
+
+
+def test_summary_is_one_aligned_line_an_arm(small):
+    lines = (small / "summary.txt").read_text().splitlines()
+    assert max(map(len, lines)) <= 110
+    table = lines[: len(RUNS) + 1]
+    assert [line.split()[0] for line in table] == ["arm", *RUNS]
+    start = table[0].index("bits/token")
+    assert table[2][start:].startswith("0.7654 ± 0.0100")
+    assert all(line[start - 2 : start] == "  " and line[start] != " " for line in table)
+    assert lines[-1].startswith("The report is in report/tiny/index.html")  # ends `make repro`
+
+
+def test_arms_have_mean_spread_and_n(seeded):
+    rows = rows_by("arm", seeded / "arms.csv")
+    assert list(rows) == ["base", "plus", "free_1", "free_2"]
+    free = rows["free_1"]
+    assert (free["seeds"], free["n"], free["extra_blocks"]) == ("0 1", "2", "0")
+    assert float(free["filtering_bits_per_token"]) == pytest.approx(0.45)
+    assert float(free["filtering_bits_per_token_spread"]) == pytest.approx(0.06 / sqrt(2))
+    assert float(free["last_third_spread"]) == pytest.approx(0.01 / sqrt(2))
+    assert list(rows_by("run", seeded / "runs.csv")) == list(SEEDED)

@@ -40,20 +40,15 @@ def test_verdict_from_bounds_and_errors(tmp_path, bound, se, words):
     assert "One seed per arm on target" in caveat_of(analysis)
 
 
-def test_how_many_comparisons_were_made_is_said(tmp_path):
-    analysis = seeded(tmp_path, CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
-    assert "3 comparisons were made, at 5 % each" in caveat_of(analysis)
-    assert "about one comparison in twenty" in caveat_of(analysis)
+def test_seeds_and_how_many_comparisons_were_made_are_said(tmp_path):
+    analysis = seeded(tmp_path / "a", CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
+    assert "3 comparisons were made, at 5 % each: about one comparison" in caveat_of(analysis)
     assert "comparison" not in caveat_of(Analysis(analysis.arms[:1], Evaluation()))
-
-
-def test_seeds_are_in_the_words(tmp_path):
-    analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
+    analysis = seeded(tmp_path / "b", PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     assert "6,500 training tokens each, 2 seeds each." in introduction(analysis)
     assert "free (−0.0800 ± 0.0001, seeds ± 0.0316)" in findings(analysis)["target"][0]
-    text = caveat_of(analysis)
-    assert "One seed" not in text
-    assert "in one case of six" in text  # unequal spreads, with two seeds
+    assert "in one case of six" in caveat_of(analysis)  # unequal spreads, with two seeds
+    assert "One seed" not in caveat_of(analysis)
 
 
 ATTRIBUTIONS = [
@@ -92,21 +87,19 @@ def test_a_control_of_fewer_parameters_says_nothing_of_parameters(tmp_path):
         assert words in sentence
 
 
-def test_kappa_zero_shows_what_the_machinery_costs(tmp_path):
-    for bound, words in (
-        (0.55, "and this is what the machinery costs."),
-        (0.50, "and no cost of the machinery was measured."),
-        (0.45, "and is lower all the same, which z cannot explain."),
-    ):
-        arms = {"base": run(), "none": run(kappa=0.0)}
-        analysis = seeded(tmp_path / str(bound), arms, {"base": [0.5], "none": [bound]})
-        (sentence,) = said(analysis, "none pays for every bit of information in z (κ = 0)")
-        assert sentence.endswith(words)
+@pytest.mark.parametrize(
+    ("bound", "words"), [(0.55, "what the machinery costs"), (0.5, "no cost"), (0.45, "is lower")]
+)
+def test_kappa_zero_shows_what_the_machinery_costs(tmp_path, bound, words):
+    arms = {"base": run(), "none": run(kappa=0.0)}
+    analysis = seeded(tmp_path, arms, {"base": [0.5], "none": [bound]})
+    (sentence,) = said(analysis, "none pays for every bit of information in z (κ = 0)")
+    assert words in sentence
 
 
 KAPPAS = {"base": run()} | {f"free_{k}": run(kappa=float(k)) for k in (0, 1, 2, 3)}
 WORSE, BETTER = [0.5, 0.49, 0.6, 0.7], [0.5, 0.3, 0.2, 0.1]
-UNSTEADY = ([0.5, 0.60, 0.48, 0.4], [0.5, 0.6, 0.2, 0.1])
+UNSTEADY = {"bounds": [0.5, 0.60, 0.48, 0.4], "ces": [0.5, 0.6, 0.2, 0.1]}
 
 
 def against_kappa(folder, bounds=WORSE, ces=BETTER, loose=0.0, arms=KAPPAS, more=()):
@@ -130,16 +123,10 @@ def against_kappa(folder, bounds=WORSE, ces=BETTER, loose=0.0, arms=KAPPAS, more
         # at κ = 2 the bound is 0.1 above, and that loose
         ({"loose": 0.15}, ["from κ = 3 on", "by more than their bounds may be loose"], " is shown"),
         ({"loose": 0.25}, ["at no κ is an arm shown to be worse than base"], "not shown"),
-        (
-            dict(zip(("bounds", "ces"), UNSTEADY, strict=True)),
-            ["falls, though not at every step, and at κ = 1 the arms are worse than base",
-             "but this is not shown at the largest κ"],
-            "not shown",
-        ),
+        (UNSTEADY, ["at every step, and at κ = 1", "not shown at the largest κ"], "not shown"),
         ({"ces": [0.71, 0.3, 0.2, 0.699]}, ["from κ = 2 on"], "as z is ignored at κ = 3"),
     ],
-    ids=["shown", "CE no better", "bound fine", "loose", "looser", "in between", "z ignored"],
-)  # fmt: skip
+)
 def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path, measured, parts, end):
     sentence = against_kappa(tmp_path, **measured)
     assert all(part in sentence for part in parts)

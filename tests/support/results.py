@@ -37,30 +37,18 @@ BITS = {"small": 3, "large": 5}  # latent bits of models; of any other 3
 
 
 def params(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    presets = {
-        name: {
-            "architecture": {**ARCHITECTURE, "latent_bits": bits},
-            "optim": {"batch_size": 1, "lr": 0.001},
-        }
-        for name, bits in ({spec["model"]: 3 for spec in runs.values()} | BITS).items()
+    sizes = {spec["model"]: 3 for spec in runs.values()} | BITS
+    optim = {"batch_size": 1, "lr": 0.001}
+    models = {
+        name: {"architecture": ARCHITECTURE | {"latent_bits": bits}, "optim": optim}
+        for name, bits in sizes.items()
     }
-    part = {"source": "files", "root": "texts", "pattern": "*.txt"}
-    plain = {
-        "name": "tiny",
-        "data": {
-            "target": {"source": "target", "train_sequences": 9, "validation_sequences": 9},
-            "text": {
-                "source": "text",
-                "parts": {"own": part},
-                "validation_share": 0.1,
-                "vocab_size": 300,
-            },
-        },
-        "models": presets,
-        "runs": runs,
-        "suite": {"name": "none"},
-    }
-    return complete(plain)
+    own = {"source": "files", "root": "texts", "pattern": "*.txt"}
+    text = {"source": "text", "parts": {"own": own}, "validation_share": 0.1, "vocab_size": 300}
+    target = {"source": "target", "train_sequences": 9, "validation_sequences": 9}
+    data = {"target": target, "text": text}
+    suite = {"name": "none"}
+    return complete({"name": "tiny", "data": data, "models": models, "runs": runs, "suite": suite})
 
 
 def complete(plain: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +83,7 @@ def figures(
     free: bool,
     ce: float = CE,
     prior: float = 3.0,
-    half_variance: float = 0.0,
+    half_variance: float = 0,
 ) -> dict[str, dict[str, float]]:
     """What evaluation measures, in any unit, with figures that are told apart when printed; the
     prior-sample bound is by ``prior`` above the filtering bound.
@@ -144,13 +132,9 @@ def measured(
     else:
         metrics["bits_per_byte"] = figures(bound / 3, se / 3, free, **others)
         details["document_bytes"] = [195] * documents
+        written = "\n\x04 end ``` of</script><img src=x onerror=alert(1)>"
         details["generations"] = [
-            {
-                "prompt": prompt,
-                "fresh": [
-                    f"\n\x04 end ``` of</script><img src=x onerror=alert(1)>{i}" for i in "ab"
-                ],
-            }
+            {"prompt": prompt, "fresh": [written + i for i in "ab"]}
             for prompt in ("if a <b> &", "for")
         ]
     if spec["data"] == "target":
@@ -160,10 +144,8 @@ def measured(
     if free:
         for entry in details["generations"]:
             entry["pinned"] = [[f"{text}{z}" for text in entry["fresh"]] for z in range(3)]
-    metrics |= {
-        "trained_tokens": spec["tokens"],
-        "parameters": 1000 + 2 * free + spec.get("extra_blocks", 0),
-    }
+    parameters = 1000 + 2 * free + spec.get("extra_blocks", 0)
+    metrics |= {"trained_tokens": spec["tokens"], "parameters": parameters}
     return metrics | ({"collapsed": 0} if free else {}), details
 
 

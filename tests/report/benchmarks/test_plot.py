@@ -33,17 +33,15 @@ def found(tmp_path_factory):
     return made
 
 
-def test_a_panel_a_benchmark_by_the_papers_name(found):
-    """Of arms with budgets, the baseline standing out."""
+def test_a_panel_a_benchmark_by_the_papers_name_of_arms_with_budgets(found):
     assert [arm.name for arm in with_budgets(found)] == ["free", "base"]
     shown = [axes for axes in during_training(found, STYLE).axes if axes.get_visible()]
     titles = [axes.get_title(loc="left") for axes in shown]
     assert titles == ["mbpp", "race.high", "loss", "mmlu", "piqa"]
     assert [axes.get_title(loc="right") for axes in shown][1:3] == ["acc_char", "acc_char ↓"]
-    assert [tick.get_text() for tick in shown[0].get_xticklabels()] == ["1", "2", "4"]
-    widths = {line.get_color(): line.get_linewidth() for line in shown[0].lines}
-    free, base = (STYLE[name]["color"] for name in ("free", "base"))
-    assert widths.keys() == {free, base} and widths[base] > widths[free]
+    assert {line.get_color() for line in shown[0].lines} == {
+        STYLE[name]["color"] for name in ("free", "base")
+    }
 
 
 def test_seeds_are_dots_lines_go_through_means_and_snapshots_are_hollow(found):

@@ -17,15 +17,9 @@ ARMS = CONTROLLED | {
     "other_kappa": run(kappa=2.0, **RESIDUAL),
     "other_tokens": run(kappa=1.0, tokens=13_000, **RESIDUAL),
 }
-BOUNDS = {
-    "base": [0.50, 0.50],
-    "plus": [0.49, 0.49],
-    "free": [0.551, 0.549],
-    "linear": [0.45, 0.45],
-    "residual": [0.551, 0.549],
-    "other_kappa": [0.6, 0.6],
-    "other_tokens": [0.3, 0.3],
-}
+OWN, SAME = [0.551, 0.549], [0.5, 0.5]
+BOUNDS = {"base": SAME, "plus": [0.49, 0.49], "free": OWN, "linear": [0.45, 0.45], "residual": OWN}
+BOUNDS |= {"other_kappa": [0.6, 0.6], "other_tokens": [0.3, 0.3]}
 DESIGNS = ["its model's", "map linear, H 40", "inject residual"]
 
 

@@ -22,7 +22,6 @@ from pipelines.report.sections.figure4 import (
     figure4_rows,
     figures_of,
     mean_figures,
-    our_panel,
     read_paper,
 )
 from tests.support.mutants import rejects
@@ -68,14 +67,8 @@ def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded):
     assert found.ratio == pytest.approx((0.1 + 0.5) / 2)  # that of the means would be 0.35
     assert [isnan(seed.noise_pinned) for seed in row.seeds] == [False, True]
     assert found.noise_pinned == 0.25  # of the seed that has it
-
-
-def test_the_panel_says_how_many_seeds_and_which_is_shown(seeded, tmp_path):
-    panel = our_panel(seeded[0])
-    assert panel.summary.endswith("means of 2 seeds; seed 0 shown")
-    assert panel.fresh[0][0].startswith("A>")
-    single = our_panel(arms_of(write_experiment(tmp_path / "single", {"base": run()}, {}))[0])
-    assert (single.summary, single.groups) == ("valid 1.00  ·  spread 2.5", "2 × 8")
+    assert row.ours.summary.endswith("means of 2 seeds; seed 0 shown")
+    assert row.ours.fresh[0][0].startswith("A>")
 
 
 def test_nothing_is_divided_by_a_spread_of_zero():

@@ -1,9 +1,15 @@
 """What the smaller figures draw, read back from matplotlib's own objects."""
 
+from dataclasses import replace
+from math import log
+
 import pytest
 
-from pipelines.artifacts.results import BudgetFigures, Estimate, Figures
+from pipelines.artifacts.curve import CurveRow
+from pipelines.artifacts.results import BudgetFigures, CoinDetails, CoinSequence, Estimate, Figures
 from pipelines.report.sections.budgets import bound_by_budget
+from pipelines.report.sections.coin import LINES, coin_flip
+from pipelines.report.sections.curves import curves
 from pipelines.report.sections.iwae import bound_by_samples
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.latent_bits import kl_per_bit
@@ -99,3 +105,56 @@ def test_heat_map_shows_each_bit_of_runs_with_different_h():
     assert ((2, 0), "0.300") in shown
     assert axes.images[0].get_array().mask.sum() == 2
     assert [label.get_text() for label in axes.get_yticklabels()] == ["three", "five"]
+
+
+BASE = [CurveRow(i, 1_000_000 * i, 1.0, log(2) / i, 0.001, 100.0) for i in (1, 2, 4)]
+FREE = [replace(row, kl_bits=0.5, hinge_nats=0.0) for row in BASE]
+
+
+def lines(axes):
+    return [(line.get_linestyle(), list(line.get_ydata())) for line in axes.lines]
+
+
+def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
+    ce = [1, 0.5, 0.25]
+    (axes,) = curves({"base": BASE}).axes
+    assert lines(axes) == [("-", pytest.approx(ce))]
+    bound, kl = curves({"free": FREE}).axes
+    assert lines(bound) == [("-", pytest.approx([1.5, 1, 0.75])), ("--", pytest.approx(ce))]
+    assert lines(kl) == [("-", [0.5, 0.5, 0.5])]
+
+
+def test_thresholds_are_dotted_in_the_colour_of_their_run():
+    runs = {"base": BASE, "free": FREE, "open": FREE}
+    _, kl = curves(runs, kappas={"free": 0.25, "open": 0.0}).axes
+    dotted = [line for line in kl.lines if line.get_linestyle() == ":"]
+    assert [line.get_ydata()[0] for line in dotted] == [0.25]  # κ = 0 has no place on a log axis
+    assert dotted[0].get_color() == kl.lines[0].get_color()
+
+
+def test_a_run_looks_like_its_arm_and_unlike_any_other():
+    alone = curves({"s0": FREE, "s1": FREE}, arms={"s0": "a", "s1": "a"}).axes[0].lines
+    assert len({line.get_color() for line in alone}) == 1
+    many = styles(map(str, range(40)))
+    assert len({(look["color"], look["marker"]) for look in many.values()}) == 40
+
+
+SHOWN = CoinSequence("101", 1, ones=[0, 1, 1], exact=[0.5, 0.7, 0.5], given_side=0.8)
+BASELINE = replace(SHOWN, model=[0.5, 0.6, 0.4])
+FREE = replace(SHOWN, encoder_z=[[0.8, 0.81, 0.82]] * 2, prior_z=[[0.2, 0.3, 0.4]] * 2)
+
+
+def drawn_values(axes):
+    """Of each curve but the constant line."""
+    return [list(line.get_ydata()) for line in axes.lines if len(line.get_xdata()) > 2]
+
+
+def test_a_row_a_run_and_a_column_a_sequence():
+    runs = {"base": BASELINE, "free": FREE}
+    figure = coin_flip({name: CoinDetails(0.2, [each] * 3) for name, each in runs.items()})
+    assert len(figure.axes) == 2 * 3
+    assert drawn_values(figure.axes[0]) == [SHOWN.exact, BASELINE.model]
+    assert drawn_values(figure.axes[3]) == [SHOWN.exact, *FREE.encoder_z, *FREE.prior_z]
+    (alone,) = coin_flip({"base": CoinDetails(0.2, [BASELINE])}).legends
+    named = [[text.get_text() for text in each.get_texts()] for each in (alone, *figure.legends)]
+    assert named == [list(LINES)[:3], list(LINES)]  # what is drawn

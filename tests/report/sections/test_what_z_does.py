@@ -10,7 +10,7 @@ from pipelines.artifacts.latent_results import Clusters, Steering
 from pipelines.artifacts.results import Estimate
 from pipelines.report.sections import bit_information, sequence_z, steering, swap
 from pipelines.report.sections.bit_information import cell, persistence
-from pipelines.report.style import COLOURS, styles
+from pipelines.report.style import styles
 from pipelines.report.tables import run_row
 from tests.support.pages import rendered
 from tests.support.results import analysis_of, change, run, write_experiment
@@ -146,11 +146,3 @@ def test_a_run_of_one_document_has_no_error_to_show():
     assert cell(one) == "0.5000" and cell(None) == "–"
     figure = persistence({"free": [[one] * 3]}, styles(["free"]))
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
-
-
-def test_more_arms_than_colours_have_a_panel_each():
-    seeds = [[NetInformation(0.5, 0.1, 0.1, 0.1)] * 3] * 2
-    arms = {f"free_{i}": seeds for i in range(len(COLOURS) + 1)}
-    panels = [axes for axes in persistence(arms, styles(arms)).axes if axes.get_visible()]
-    assert [axes.get_title() for axes in panels] == list(arms)
-    assert {len(axes.lines) for axes in panels} == {5}  # two curves, their nulls, and 0

@@ -1,0 +1,223 @@
+"""What is said and drawn of z and the target: from the figures, and no more than they allow."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.artifacts.results import Between, ByOffset, LatentDetails
+from pipelines.report.sections.target_latent import (
+    START_BITS,
+    explained,
+    start_sentence,
+    what_z_says,
+)
+from pipelines.report.sections.target_reconstruction import (
+    aggregate_cell,
+    prior_sentences,
+    target_table,
+)
+from pipelines.report.style import styles
+from tests.support.mutants import rejects
+from tests.support.results import (
+    PAIR,
+    arms_of,
+    change,
+    run,
+    with_seeds,
+    write_experiment,
+    write_latent,
+)
+
+
+def arms(folder, prior, valid, start=4.0):
+    """A baseline and a Free Transformer, a seed for each of these shares of valid sequences."""
+    write_experiment(folder, with_seeds(PAIR, len(prior)), {})
+    for i, (mine, others) in enumerate(zip(prior, valid, strict=True)):
+        write_latent(folder, f"free_s{i}", start + i, others, mine)
+    return arms_of(folder)
+
+
+def test_the_start_is_told_at_least_and_when_half_of_it_is(tmp_path):
+    said = start_sentence(arms(tmp_path, [1.0] * 3, [1.0] * 3)[1])
+    assert said == [
+        "free: z alone tells at least 5.00 of the 5.83 bits of where the target starts, half of "
+        "that by position 1 (mean of 3 seeds, spread 1.00)."
+    ]
+
+
+def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp_path):
+    end = "of the 5.83 bits of where the target starts."
+    free = arms(tmp_path / "a", [1.0], [1.0], start=0.05)[1]
+    assert start_sentence(free) == [f"free: z alone tells at least 0.05 {end}"]
+    both = arms(tmp_path / "b", [1.0], [1.0], start=-0.004)  # as sampling may bring it
+    assert start_sentence(both[1]) == [f"free: z alone tells at least 0.00 {end}"]
+    assert target_table(both)[6][1:] == ["–", "0.00"]
+    free = arms(tmp_path / "c", [1.0], [1.0])[1]
+    free.first.details.latent.start_bits[1] = None
+    assert start_sentence(free) == [f"free: z alone tells at least 4.00 {end}"]
+
+
+def test_worse_beyond_the_seeds_comes_with_the_gap(tmp_path):
+    (said,) = prior_sentences(arms(tmp_path, [0.5, 0.52, 0.48], [0.98, 0.99, 0.97])[1:])
+    assert said.startswith("Prior generations are worse than posterior reconstructions: free")
+    assert "0.500 against 0.980), −0.4800, seeds ± 0.0129 (threshold 0.0358, 3 and 3 seeds)" in said
+    assert "is between 1.5 and 2.5 bits per sequence" in said
+    assert said.endswith("is 14.4 bits.")  # 0.2222 bits per token, 65 tokens
+
+
+def test_a_gap_is_said_as_far_as_it_was_measured(tmp_path):
+    free = arms(tmp_path, [0.5, 0.52], [0.98, 0.99])[1]
+    for bits, words, cell in (
+        (Between(1.5), "aggregate posterior is from the prior was not measured", "–"),
+        # from below there is no gap to a learned prior
+        (Between(None, 2.5), "posterior from the prior is at most 2.5 bits", "≤ 2.5 ± 0.0"),
+    ):
+        for seed in free.runs:
+            seed.evaluation.latent = replace(seed.evaluation.latent, aggregate_bits=bits)
+        (said,) = prior_sentences([free])
+        assert words in said and aggregate_cell(free) == cell
+
+
+@rejects(
+    "report/sections/target_reconstruction.py",
+    'if c.verdict == "lower"',
+    "if c.mean < 0",
+    "generations called worse within what seeds differ by",
+)
+@pytest.mark.parametrize(
+    ("prior", "valid", "start", "end"),
+    [
+        ([0.9, 1.0, 0.8], [0.95, 0.96, 0.97], "are not shown to be worse", "0.900 against 0.960)."),
+        ([1.0, 1.0], [0.5, 0.5], "are valid more often than", "free (valid 1.000 against 0.500)."),
+        ([0.1], [0.9], "With a single seed no difference between", "0.100 against 0.900)."),
+    ],
+)
+def test_within_the_seeds_no_difference_is_claimed(tmp_path, prior, valid, start, end):
+    said = prior_sentences(arms(tmp_path, prior, valid)[1:])
+    assert len(said) == 1 and start in said[0] and said[0].endswith(end)
+
+
+def test_the_table_has_an_arm_a_column_and_spreads(tmp_path):
+    head, *rows = target_table(arms(tmp_path, [0.9, 1.0], [0.95, 0.95]))
+    cells = {name: values for name, *values in rows}
+    assert head == ["", "base", "free"]
+    assert cells["exact NLL of the process, nats/token"] == ["0.3080", "0.3080"]
+    assert cells["ELBO bound − exact, nats/token"] == ["–", "0.2000 ± 0.0000"]
+    assert cells["start known from z, at least, bits"] == ["–", "4.50 ± 0.71"]
+    assert cells["prior generations: valid"] == ["1.000 ± 0.000", "0.950 ± 0.071"]
+    assert cells["posterior reconstructions: valid"] == ["–", "0.950 ± 0.000"]
+    assert cells["aggregate posterior from the prior, bits/sequence"][1] == "1.5 ± 0.0 to 2.5 ± 0.0"
+    assert cells["– overlap of noise"] == ["–", "–"]  # null
+
+
+def test_an_arm_of_which_a_seed_was_not_asked_is_left_out(tmp_path):
+    assert [arm.name for arm in explained(arms(tmp_path, [1.0, 1.0], [1.0, 1.0]))] == ["free"]
+    change(tmp_path, "free_s1", "evaluation.json", latent=None)
+    assert explained(arms_of(tmp_path)) == []
+
+
+TWO = {"one": run(kappa=1.0), "two": run(kappa=2.0)}
+
+
+def written(folder, runs):
+    """Arms of which z tells 4 bits, and of a seed 1 one more, evenly over 4 positions."""
+    write_experiment(folder, runs, {})
+    for name in runs:
+        write_latent(folder, name, 5.0 if name.endswith("_s1") else 4.0)
+    return arms_of(folder)
+
+
+def draw(arms):
+    return what_z_says(arms, styles(arm.name for arm in arms))
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Two arms, two seeds each."""
+    return draw(written(tmp_path_factory.mktemp("latent"), with_seeds(TWO)))
+
+
+def solid(axes, width):
+    return [
+        line for line in axes.lines if line.get_linewidth() == width and line.get_linestyle() == "-"
+    ]
+
+
+def lines(axes, width):
+    return [list(line.get_ydata()) for line in solid(axes, width)]
+
+
+def dotted(axes):
+    return [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == ":"]
+
+
+def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn):
+    start = drawn.axes[0]
+    assert lines(start, 0.7)[:2] == [[1, 2, 3, 4], [1.25, 2.5, 3.75, 5]]
+    assert lines(start, 2)[0] == [1.125, 2.25, 3.375, 4.5]
+
+
+@rejects(
+    "report/sections/target_latent.py",
+    "* (t + 1)",
+    "* t",
+    "free bits of one position too few",
+)
+def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
+    start, around, _ = drawn.axes
+    assert dotted(start) == [[1, 2, 3, 4], [2, 4, START_BITS, START_BITS]]
+    assert [y[0] for y in dotted(around)] == [1.0, 2.0]
+    levels = [line.get_ydata()[0] for line in start.lines if line.get_linestyle() == "--"]
+    assert levels == [pytest.approx(5.83, abs=0.005)]
+
+
+@rejects(
+    "report/sections/target_latent.py",
+    "return design.per == Per.token and",
+    "return design.per == Per.token or",
+    "κ a position for a hinge of many tokens",
+)
+def test_free_bits_of_many_tokens_may_all_be_spent_on_the_first(tmp_path):
+    designs = {
+        "sequence": {"free_bits": "sequence"},
+        "batch": {"free_bits": "batch"},
+        "every": {"per": "every", "every": 2},
+    }
+    many = written(tmp_path / "many", {n: run(kappa=1.0, latent=d) for n, d in designs.items()})
+    assert dotted(draw(many).axes[0]) == []
+    alone = written(tmp_path, {"one": run(kappa=1.0, latent={"free_bits": "position"})})
+    assert len(dotted(draw(alone).axes[0])) == 1
+
+
+def test_what_few_sequences_have_and_what_is_null_is_not_drawn(drawn):
+    _, around, unfair = drawn.axes
+    line = solid(around, 2)[0]
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([-1, 0], [0.1, 0.4])
+    target = around.patches[0]
+    assert (target.get_x(), target.get_width()) == (-0.5, 8)
+    assert list(solid(unfair, 2)[0].get_xdata()) == [0, 1, 3]
+
+
+def test_kl_around_the_target_is_that_of_tokens_with_a_z_of_their_own(tmp_path):
+    arms = written(tmp_path, TWO)
+    details = arms[0].first.details
+    details.latent = replace(details.latent, from_start=None)
+    _, around, _ = draw(arms).axes
+    assert len(lines(around, 2)) == 1 and len(dotted(around)) == 1
+    _, around, _ = draw(arms[:1]).axes
+    assert not around.get_visible()
+    details.latent = LatentDetails([None] * 4, [None] * 4, ByOffset([], [], []))
+    # nothing could be measured: levels, and lines of no point
+    assert [len(axes.lines) for axes in draw(arms[:1]).axes] == [3, 2, 1]
+
+
+def test_a_learned_prior_is_neither_fair_bits_nor_paid_for_by_position(tmp_path):
+    arms = written(tmp_path, TWO)
+    learned = arms[0].first.evaluation
+    learned.latent = replace(learned.latent, aggregate_bits=Between(None, 2.0))
+    start, _, unfair = draw(arms).axes
+    assert len(dotted(start)) == 1 and len(lines(unfair, 2)) == 1
+    alone = draw(arms[:1])
+    assert not dotted(alone.axes[0]) and not alone.axes[2].get_visible()
+    (legend,) = alone.legends
+    assert [text.get_text() for text in legend.texts] == ["one"]
