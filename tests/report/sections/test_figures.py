@@ -140,8 +140,8 @@ def test_a_run_looks_like_its_arm_and_unlike_any_other():
 
 
 SHOWN = CoinSequence("101", 1, ones=[0, 1, 1], exact=[0.5, 0.7, 0.5], given_side=0.8)
-BASELINE = replace(SHOWN, model=[0.5, 0.6, 0.4])
-FREE = replace(SHOWN, encoder_z=[[0.8, 0.81, 0.82]] * 2, prior_z=[[0.2, 0.3, 0.4]] * 2)
+COIN = replace(SHOWN, model=[0.5, 0.6, 0.4])
+COIN_BY_Z = replace(SHOWN, encoder_z=[[0.8, 0.81, 0.82]] * 2, prior_z=[[0.2, 0.3, 0.4]] * 2)
 
 
 def drawn_values(axes):
@@ -150,11 +150,11 @@ def drawn_values(axes):
 
 
 def test_a_row_a_run_and_a_column_a_sequence():
-    runs = {"base": BASELINE, "free": FREE}
+    runs = {"base": COIN, "free": COIN_BY_Z}
     figure = coin_flip({name: CoinDetails(0.2, [each] * 3) for name, each in runs.items()})
     assert len(figure.axes) == 2 * 3
-    assert drawn_values(figure.axes[0]) == [SHOWN.exact, BASELINE.model]
-    assert drawn_values(figure.axes[3]) == [SHOWN.exact, *FREE.encoder_z, *FREE.prior_z]
-    (alone,) = coin_flip({"base": CoinDetails(0.2, [BASELINE])}).legends
+    assert drawn_values(figure.axes[0]) == [SHOWN.exact, COIN.model]
+    assert drawn_values(figure.axes[3]) == [SHOWN.exact, *COIN_BY_Z.encoder_z, *COIN_BY_Z.prior_z]
+    (alone,) = coin_flip({"base": CoinDetails(0.2, [COIN])}).legends
     named = [[text.get_text() for text in each.get_texts()] for each in (alone, *figure.legends)]
     assert named == [list(LINES)[:3], list(LINES)]  # what is drawn
