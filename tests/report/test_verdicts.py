@@ -21,23 +21,21 @@ def said(analysis, start):
     return [line for line in findings(analysis)["target"] if line.startswith(start)]
 
 
-VERDICTS = [
-    (0.40, 0.01, "Lower bound than base"),
-    (0.481, 0.01, "No difference measured"),  # −0.019; two errors of the pairs are 0.02
-    (0.519, 0.01, "No difference measured"),
-    (0.53, 0.01, "Bound above base"),
-    (0.10, nan, "No difference claimed"),
-]
-
-
-@pytest.mark.parametrize(("bound", "se", "words"), VERDICTS)
-def test_verdict_from_bounds_and_errors(tmp_path, bound, se, words):
-    analysis = analysis_of(write_experiment(tmp_path, PAIR, {"free": bound}, se=se))
-    (sentence,) = findings(analysis)["target"]
-    assert sentence.startswith(words)
-    error = "" if words.endswith("claimed") else " ± 0.0100"
-    assert f"free ({bound - 0.5:+.4f}{error})".replace("-", "−") in sentence
+def test_verdict_from_bounds_and_errors(tmp_path):
+    bounds = {"low": 0.40, "near": 0.481, "close": 0.519, "high": 0.53}  # two errors are 0.02
+    runs = {"base": run()} | {name: run(kappa=1.0) for name in bounds}
+    analysis = analysis_of(write_experiment(tmp_path / "a", runs, bounds))
+    near = "near (−0.0190 ± 0.0100), close (+0.0190 ± 0.0100)."
+    for start, end in (
+        ("Lower bound than base", "low (−0.1000 ± 0.0100)."),
+        ("No difference measured from base", near),
+        ("Bound above base", "high (+0.0300 ± 0.0100)."),
+    ):
+        (sentence,) = said(analysis, start)
+        assert sentence.endswith(end)
     assert "One seed per arm on target" in caveat_of(analysis)
+    unknown = analysis_of(write_experiment(tmp_path / "b", PAIR, {"free": 0.1}, se=nan))
+    assert findings(unknown)["target"][0].startswith("No difference claimed from base")
 
 
 def test_seeds_and_how_many_comparisons_were_made_are_said(tmp_path):
@@ -87,14 +85,14 @@ def test_a_control_of_fewer_parameters_says_nothing_of_parameters(tmp_path):
         assert words in sentence
 
 
-@pytest.mark.parametrize(
-    ("bound", "words"), [(0.55, "what the machinery costs"), (0.5, "no cost"), (0.45, "is lower")]
-)
-def test_kappa_zero_shows_what_the_machinery_costs(tmp_path, bound, words):
-    arms = {"base": run(), "none": run(kappa=0.0)}
-    analysis = seeded(tmp_path, arms, {"base": [0.5], "none": [bound]})
-    (sentence,) = said(analysis, "none pays for every bit of information in z (κ = 0)")
-    assert words in sentence
+def test_kappa_zero_shows_what_the_machinery_costs(tmp_path):
+    words = {0.55: "what the machinery costs", 0.5: "no cost", 0.45: "is lower all the same"}
+    arms = {"base": run()} | {f"none{i}": run(kappa=0.0) for i in range(3)}
+    bounds = {"base": [0.5]} | {f"none{i}": [bound] for i, bound in enumerate(words)}
+    sentences = said(seeded(tmp_path, arms, bounds), "none")
+    for i, (sentence, said_of_it) in enumerate(zip(sentences, words.values(), strict=True)):
+        assert sentence.startswith(f"none{i} pays for every bit of information in z (κ = 0)")
+        assert said_of_it in sentence
 
 
 KAPPAS = {"base": run()} | {f"free_{k}": run(kappa=float(k)) for k in (0, 1, 2, 3)}
@@ -152,44 +150,28 @@ def test_what_kappa_does_is_not_read_off_other_designs(tmp_path):
 
 
 @rejects("report/use_of_z.py", "max(2 *", "min(0,", "a z ignored only where its use is negative")
-@pytest.mark.parametrize(
-    ("ce", "kappa", "ignored"),
-    [
-        (0.4, 1.0, False),  # use 0.1 of a KL of 0.2222
-        (0.495, 1.0, True),  # 0.005: 2 % of the KL
-        (0.485, 1.0, True),  # 0.015: within two standard errors of 0.01
-        (0.475, 1.0, False),
-        (0.52, 1.0, True),
-        (0.5, 0.0, False),  # κ = 0 pays for no bit
-    ],
-)
-def test_a_z_that_the_decoder_ignores_is_named(tmp_path, ce, kappa, ignored):
-    runs = {"base": run(), "free": run(kappa=kappa)}
-    folder = write_experiment(tmp_path, runs, {}, se=0.01, others={"free": {"ce": ce}})
-    sentences = said(analysis_of(folder), "z is ignored")
-    assert len(sentences) == ignored
-    for sentence in sentences:
-        use = f"{0.5 - ce:.4f}".replace("-", "−")
-        assert sentence.endswith(f"free ({use} ± 0.0100 of a KL of 0.2222).")
+def test_a_z_that_the_decoder_ignores_is_named(tmp_path):
+    """The KL is 0.2222; κ = 0 pays for no bit of it."""
+    ces = {"used": 0.4, "share": 0.495, "error": 0.485, "just": 0.475, "below": 0.52, "zero": 0.5}
+    runs = {"base": run()} | {name: run(kappa=float(name != "zero")) for name in ces}
+    others = {name: {"ce": ce} for name, ce in ces.items()}
+    folder = write_experiment(tmp_path, runs, {}, se=0.01, others=others)
+    (sentence,) = said(analysis_of(folder), "z is ignored")
+    assert sentence.endswith(
+        "bits per token: share (0.0050 ± 0.0100 of a KL of 0.2222), error (0.0150 ± 0.0100 of a KL "
+        "of 0.2222), below (−0.0200 ± 0.0100 of a KL of 0.2222)."
+    )
 
 
-@pytest.mark.parametrize(
-    ("ces", "kappa", "differ"),
-    [
-        ((0.4, 0.5), 1.0, True),  # use 0.1 and 0 of a KL of 0.2222
-        ((0.4, 0.4), 1.0, False),
-        ((0.5, 0.5), 1.0, False),
-        ((0.4, 0.5), 0.0, False),
-    ],
-)
-def test_seeds_that_differ_in_their_use_of_z_are_named(tmp_path, ces, kappa, differ):
-    arms = {"base": run(), "free": run(kappa=kappa)}
-    others = {f"free_s{i}": {"ce": ce} for i, ce in enumerate(ces)}
-    analysis = seeded(tmp_path, arms, {"base": [0.5, 0.5], "free": [0.5, 0.5]}, others=others)
-    sentences = said(analysis, "Seeds of free differ in whether z is used")
-    assert len(sentences) == differ
-    for sentence in sentences:
-        assert sentence.endswith("free_s0 (0.1000 ± 0.0001) against free_s1 (0.0000 ± 0.0001).")
+def test_seeds_that_differ_in_their_use_of_z_are_named(tmp_path):
+    """Use is 0.1 or 0 of a KL of 0.2222."""
+    ces = {"differ": (0.4, 0.5), "use": (0.4, 0.4), "ignore": (0.5, 0.5), "zero": (0.4, 0.5)}
+    arms = {name: run(kappa=float(3 - i)) for i, name in enumerate(ces)}
+    others = {f"{name}_s{i}": {"ce": ce} for name, each in ces.items() for i, ce in enumerate(each)}
+    analysis = seeded(tmp_path, arms, {name: [0.5, 0.5] for name in arms}, others=others)
+    (sentence,) = said(analysis, "Seeds of ")
+    assert sentence.startswith("Seeds of differ differ in whether z is used")
+    assert sentence.endswith("differ_s0 (0.1000 ± 0.0001) against differ_s1 (0.0000 ± 0.0001).")
 
 
 def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(tmp_path):

@@ -28,55 +28,52 @@ def arms_with(folder, tasks, scores=None):
     return arms_of(folder)
 
 
-def score(folder, tasks, scores=None, arm="free"):
-    """Of an arm on the one task; ``tasks`` and the documents' ``scores`` by run."""
-    tasks = {name: {"facts": each} for name, each in tasks.items()}
-    scores = {name: {"facts": each} for name, each in (scores or {}).items()}
-    (found,) = benchmarks(arms_with(folder, tasks, scores))
-    return found.final["facts"][arm]
+def scored(folder, tasks, scores=None):
+    """What the arms have on each task; ``tasks`` and the documents' ``scores`` by both."""
+
+    def by_run(by_task):
+        runs = {run for each in by_task.values() for run in each}
+        return {run: {k: each[run] for k, each in by_task.items()} for run in sorted(runs)}
+
+    (found,) = benchmarks(arms_with(folder, by_run(tasks), by_run(scores or {})))
+    return found.final
+
+
+VERDICTS = [  # errors of 0.02 each, so that two of their difference are 0.0566
+    (0.36, 20.0, "better", "worse"),
+    (0.35, 100 / 6, "no difference", "no difference"),
+    (0.25, -100 / 6, "no difference", "no difference"),
+    (0.24, -20.0, "worse", "better"),
+]
 
 
 @rejects(
     "report/benchmarks/table.py", "self.higher_is_better:", "True:", "a higher loss called better"
 )
-@pytest.mark.parametrize(
-    ("value", "relative", "verdict", "loss_verdict"),
-    [  # errors of 0.02 each, so that two of their difference are 0.0566
-        (0.36, 20.0, "better", "worse"),
-        (0.35, 100 / 6, "no difference", "no difference"),
-        (0.25, -100 / 6, "no difference", "no difference"),
-        (0.24, -20.0, "worse", "better"),
-    ],
-)
-def test_sign_is_of_the_score_and_verdict_of_the_metric(
-    tmp_path, value, relative, verdict, loss_verdict
-):
-    pairs = {"base": 0.3, "free": value}
-    tasks = {n: {"facts": task(v), "loss": task(v, **LOSS)} for n, v in pairs.items()}
-    (family,) = benchmarks(arms_with(tmp_path, tasks))
-    for key, expected in (("facts", verdict), ("loss", loss_verdict)):
-        found = family.final[key]["free"]
-        assert found.relative == pytest.approx(relative)
-        assert (found.verdict, found.counts) == (expected, expected != "no difference")
-        assert found.difference.documents == pytest.approx(hypot(0.02, 0.02))
-    base = family.final["facts"]["base"]
+def test_sign_is_of_the_score_and_verdict_of_the_metric(tmp_path):
+    tasks = {
+        f"{name}_{value}": {"base": task(0.3, **changes), "free": task(value, **changes)}
+        for name, changes in (("facts", {}), ("loss", LOSS))
+        for value, *_ in VERDICTS
+    }
+    final = scored(tmp_path, tasks)
+    for value, relative, *verdicts in VERDICTS:
+        for name, verdict in zip(("facts", "loss"), verdicts, strict=True):
+            found = final[f"{name}_{value}"]["free"]
+            assert found.relative == pytest.approx(relative)
+            assert (found.verdict, found.counts) == (verdict, verdict != "no difference")
+            assert found.difference.documents == pytest.approx(hypot(0.02, 0.02))
+    base = final["facts_0.36"]["base"]
     assert (base.difference, base.relative, base.verdict) == (None, None, "")
 
 
 def test_a_baseline_of_zero_has_no_relative_gain_and_an_unknown_error_makes_no_claim(tmp_path):
-    tasks = {"base": {"zero": task(0, 0), "unknown": task(0.1)}}
-    tasks["free"] = {"zero": task(0.3), "unknown": task(0.9, None)}
-    (family,) = benchmarks(arms_with(tmp_path, tasks))
-    zero, unknown = (family.final[key]["free"] for key in ("zero", "unknown"))
-    assert (zero.relative, zero.verdict) == (None, "better")
-    assert (unknown.verdict, unknown.counts) == ("not known", False)
-    assert isnan(unknown.value.se)
-
-
-PAIRED = {  # 0.50 and 0.58: eight documents of a hundred are gained and none is lost
-    "base": [1.0] * 50 + [0.0] * 50,
-    "free": [1.0] * 58 + [0.0] * 42,
-}
+    zero = {"base": task(0, 0), "free": task(0.3)}
+    unknown = {"base": task(0.1), "free": task(0.9, None)}
+    final = scored(tmp_path, {"zero": zero, "unknown": unknown})
+    assert (final["zero"]["free"].relative, final["zero"]["free"].verdict) == (None, "better")
+    found = final["unknown"]["free"]
+    assert (found.verdict, found.counts) == ("not known", False) and isnan(found.value.se)
 
 
 @rejects(
@@ -87,25 +84,15 @@ PAIRED = {  # 0.50 and 0.58: eight documents of a hundred are gained and none is
 )
 def test_documents_are_paired_where_their_scores_are_stored(tmp_path):
     """0.08 ± 0.0707 unpaired; paired, ± the standard error of eight ones among a hundred."""
-    tasks = {name: task(sum(each) / 100, 0.05) for name, each in PAIRED.items()}
-    assert score(tmp_path / "unpaired", tasks).verdict == "no difference"
-    found = score(tmp_path / "paired", tasks, PAIRED)
+    pair = {"base": task(0.50, 0.05), "free": task(0.58, 0.05)}
+    base, free = [1.0] * 50 + [0.0] * 50, [1.0] * 58 + [0.0] * 42  # eight gained, none lost
+    scores = {"paired": {"base": base, "free": free}, "other": {"base": base, "free": free[1:]}}
+    final = scored(tmp_path, {"paired": pair, "other": pair}, scores)
+    found, other = final["paired"]["free"], final["other"]["free"]
     assert found.difference.documents == pytest.approx(stdev([1.0] * 8 + [0.0] * 92) / 10)
     assert (found.verdict, found.relative) == ("better", pytest.approx(16.0))
-    other = score(tmp_path / "other", tasks, PAIRED | {"free": [0.5] * 99})  # of other documents
-    assert other.difference.documents == pytest.approx(0.05 * sqrt(2))
-
-
-def test_paired_documents_are_those_of_the_means_over_seeds(tmp_path):
-    documents = {
-        "base_s0": [1.0, 0.0, 0.0, 0.0],
-        "base_s1": [0.0, 0.0, 0.0, 1.0],
-        "free_s0": [1.0, 1.0, 0.0, 0.0],
-        "free_s1": [1.0, 0.0, 1.0, 0.0],
-    }
-    tasks = {name: task(sum(each) / 4, documents=4) for name, each in documents.items()}
-    found = score(tmp_path, tasks, documents)
-    assert found.difference.documents == pytest.approx(stdev([0.5, 0.5, 0.5, -0.5]) / 2)
+    assert other.difference.documents == pytest.approx(0.05 * sqrt(2))  # of other documents
+    assert other.verdict == "no difference"
 
 
 @rejects(
@@ -115,15 +102,30 @@ def test_paired_documents_are_those_of_the_means_over_seeds(tmp_path):
     "seeds left out of the verdict on a benchmark",
 )
 def test_seeds_may_make_a_difference_none(tmp_path):
-    """Documents alone would tell 0.30 from 0.40; the seeds of `free` lie 0.2 apart."""
+    """Documents alone would tell 0.30 from 0.40; the seeds of `free` lie 0.2 apart. Documents are
+    paired by their means over seeds.
+    """
     values = {"base_s0": 0.30, "base_s1": 0.30, "free_s0": 0.30, "free_s1": 0.50}
-    found = score(tmp_path, {name: task(value, 0.001) for name, value in values.items()})
+    documents = {
+        "base_s0": [1.0, 0.0, 0.0, 0.0],
+        "base_s1": [0.0, 0.0, 0.0, 1.0],
+        "free_s0": [1.0, 1.0, 0.0, 0.0],
+        "free_s1": [1.0, 0.0, 1.0, 0.0],
+    }
+    tasks = {
+        "facts": {name: task(value, 0.001) for name, value in values.items()},
+        "paired": {name: task(sum(each) / 4, documents=4) for name, each in documents.items()},
+    }
+    final = scored(tmp_path, tasks, {"paired": documents})
+    found = final["facts"]["free"]
     assert (found.value.mean, found.value.se) == pytest.approx((0.4, 0.001))
     assert found.value.spread == pytest.approx(0.2 / sqrt(2))
     assert found.relative == pytest.approx(100 / 3)
     assert found.verdict == "no difference"
-    alone = {"base": task(0.3, 0.001), "free": task(0.4, 0.001)}
-    assert score(tmp_path / "alone", alone).verdict == "better"
+    paired = final["paired"]["free"].difference.documents
+    assert paired == pytest.approx(stdev([0.5, 0.5, 0.5, -0.5]) / 2)
+    alone = {"facts": {"base": task(0.3, 0.001), "free": task(0.4, 0.001)}}
+    assert scored(tmp_path / "alone", alone)["facts"]["free"].verdict == "better"
 
 
 @rejects(
@@ -132,10 +134,9 @@ def test_seeds_may_make_a_difference_none(tmp_path):
 def test_what_was_scored_in_another_way_is_not_compared(tmp_path):
     others = {"task": "x", "metric": "x", "shots": 7, "version": "x", "documents": 7}
     others |= {"sources": ["x"], "notes": ["x"]}
-    base = {key: task(0.3) for key in others}
-    free = {key: task(0.9, **{key: value}) for key, value in others.items()}
-    (found,) = benchmarks(arms_with(tmp_path, {"base": base, "free": free}))
-    assert {key: list(found.final[key]) for key in others} == {key: ["base"] for key in others}
+    tasks = {k: {"base": task(0.3), "free": task(0.9, **{k: x})} for k, x in others.items()}
+    final = scored(tmp_path, tasks)
+    assert {key: list(final[key]) for key in others} == {key: ["base"] for key in others}
 
 
 def test_an_arm_without_a_suite_is_left_out_and_one_without_a_task_has_a_gap(tmp_path):

@@ -46,15 +46,15 @@ def test_the_start_is_told_at_least_and_when_half_of_it_is(tmp_path):
 
 
 def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp_path):
-    end = "of the 5.83 bits of where the target starts."
-    free = arms(tmp_path / "a", [1.0], [1.0], start=0.05)[1]
-    assert start_sentence(free) == [f"free: z alone tells at least 0.05 {end}"]
-    both = arms(tmp_path / "b", [1.0], [1.0], start=-0.004)  # as sampling may bring it
-    assert start_sentence(both[1]) == [f"free: z alone tells at least 0.00 {end}"]
+    both = arms(tmp_path, [1.0], [1.0])
+    first, end = both[1].first, "of the 5.83 bits of where the target starts."
+    told = first.evaluation.latent
+    for bits, words in ((0.05, "0.05"), (-0.004, "0.00")):  # as sampling may bring it
+        first.evaluation.latent = replace(told, start_bits=bits)
+        assert start_sentence(both[1]) == [f"free: z alone tells at least {words} {end}"]
     assert target_table(both)[6][1:] == ["–", "0.00"]
-    free = arms(tmp_path / "c", [1.0], [1.0])[1]
-    free.first.details.latent.start_bits[1] = None
-    assert start_sentence(free) == [f"free: z alone tells at least 4.00 {end}"]
+    first.evaluation.latent, first.details.latent.start_bits[1] = told, None
+    assert start_sentence(both[1]) == [f"free: z alone tells at least 4.00 {end}"]
 
 
 def test_worse_beyond_the_seeds_comes_with_the_gap(tmp_path):
@@ -158,10 +158,7 @@ def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn):
 
 
 @rejects(
-    "report/sections/target_latent.py",
-    "* (t + 1)",
-    "* t",
-    "free bits of one position too few",
+    "report/sections/target_latent.py", "* (t + 1)", "* t", "free bits of one position too few"
 )
 def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
     start, around, _ = drawn.axes
