@@ -1,6 +1,5 @@
 """What is done for memory and speed changes neither what is trained nor what a checkpoint holds."""
 
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,26 +7,18 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.autograd.graph import saved_tensors_hooks
-from torch.distributed.tensor import DTensor
 
 from ftmodel.costs import kept_activations
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import load_model
-from pipelines.artifacts.paths import checkpoint_path
-from pipelines.artifacts.tokens.shards import Shards
-from pipelines.config.load import load_experiment
 from pipelines.config.schema import Compute, Precision
 from pipelines.train import progress
 from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up
-from pipelines.train.core.curve_callback import CurveCallback
-from pipelines.train.core.fsdp import shard
-from pipelines.train.core.manifest import make_manifest
-from tests.support.training import RUN, check_close, losses, same, train_run
+from tests.support.kills import killed
+from tests.support.training import check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
 SEPARATE = replace(SHAPE, latent=LatentDesign(encoder="separate"))
@@ -74,9 +65,7 @@ def test_activation_checkpointing_changes_no_gradient(config):
 
 @pytest.mark.parametrize("config", [SHAPE, SEPARATE], ids=["shared", "separate"])
 def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks(config):
-    """All blocks are wrapped, the encoder's too: else what is kept would exceed what is counted by
-    a block, and by more than RMSNorm's share on a CPU.
-    """
+    """All blocks are wrapped, the encoder's too."""
 
     def kept(model):
         storages = {}
@@ -91,7 +80,7 @@ def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks(config):
             storages.pop(parameter.untyped_storage().data_ptr(), None)
         return sum(storages.values())
 
-    norms = 2 * 4 * 32 * 2 * 24
+    norms = 2 * 4 * 32 * 2 * 24  # what RMSNorm keeps on a CPU
     less = kept(make(CHECKPOINTING, config))
     assert less <= kept_activations(config, 2, half=False, activation_checkpointing=True) + norms
     assert less < 0.2 * kept(make(config=config))
@@ -109,24 +98,10 @@ def test_names_in_a_state_dict_stay(config, blocks):
     assert len(blocks_of(model)) == blocks
 
 
-def test_a_checkpointed_run_equals_a_plain_one_and_shares_its_specification(workspace):
-    """Weights to the bit; its checkpoint is gone on from without checkpointing."""
-    weights, rows = train_run()
-    model, manifest = load_model(checkpoint_path("smoke", RUN))
-    shutil.rmtree("resume")
-    again, again_rows = train_run(compute={"activation_checkpointing": True})
-    assert same(weights, again)
-    assert losses(rows) == losses(again_rows)
-    loaded, loaded_manifest = load_model(checkpoint_path("smoke", RUN))
-    assert loaded_manifest.spec_hash == manifest.spec_hash
-    assert same(model.state_dict(), loaded.state_dict())
-
-
-def test_memory_and_speed_are_no_part_of_a_runs_specification(workspace):
-    experiment, shards = load_experiment(), Shards(Path("data/tokens/target"))
-    before = make_manifest(experiment, RUN, shards).spec_hash
-    experiment.compute.compile = experiment.compute.activation_checkpointing = True
-    assert make_manifest(experiment, RUN, shards).spec_hash == before
+def test_a_checkpointed_run_equals_a_plain_one(workspace, uninterrupted):
+    weights, rows = train_run(compute={"activation_checkpointing": True})
+    assert same(weights, uninterrupted[0])
+    assert losses(rows) == losses(uninterrupted[1])
 
 
 def is_compiled(model):
@@ -145,10 +120,16 @@ def test_long_runs_are_compiled_unless_switched_off(wanted, elements, monkeypatc
     assert all(is_compiled(model)) is any(is_compiled(model)) is (wanted is not False)
 
 
-@pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.parametrize("checkpointing", [True, False])
-@pytest.mark.parametrize("layers", [4, 6])
-def test_a_shallow_model_of_one_worker_is_compiled_as_a_whole(alone, checkpointing, layers):
+@pytest.mark.parametrize(
+    ("alone", "checkpointing", "layers", "whole"),
+    [
+        (True, False, 4, True),
+        (False, False, 4, False),
+        (True, True, 4, False),
+        (True, False, 6, False),
+    ],
+)
+def test_a_shallow_model_of_one_worker_is_compiled_as_a_whole(alone, checkpointing, layers, whole):
     model = make(config=replace(SHAPE, n_layers=layers))
     compute = Compute(activation_checkpointing=checkpointing, compile=True)
     compiled = speed_up(model, compute, alone=alone)
@@ -188,70 +169,36 @@ def test_a_checkpoint_after_the_first_step_is_no_part_of_what_compilation_takes(
 @pytest.mark.slow  # inductor compiles C++
 @pytest.mark.parametrize(("what", "graphs"), [("blocks", 3), ("model and loss", 1)])
 def test_a_compiled_run_agrees_and_a_plain_one_goes_on_from_it(
-    workspace, monkeypatch, capsys, what, graphs
+    workspace, uninterrupted, monkeypatch, capsys, what, graphs
 ):
     """Every figure of 20 steps within 1e-4, the last 10 of them in a plain run."""
-
-    def stop(self, trainer, *rest):
-        inherited(self, trainer, *rest)
-        if trainer.global_step == 10:
-            trainer.save_checkpoint("resume/smoke/free_k1_8/00000010.ckpt")
-            raise RuntimeError("killed")
-
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
     torch._dynamo.reset()  # what other tests of this process have compiled does not count
     torch._dynamo.utils.counters.clear()
-    weights, rows = train_run()
-    shutil.rmtree("resume")
-    inherited = CurveCallback.on_train_batch_end
-    compute = {"compile": True, "activation_checkpointing": what == "blocks"}
-    with monkeypatch.context() as patch:
-        patch.setattr(CurveCallback, "on_train_batch_end", stop)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_run(compute=compute)
+    with killed(10):
+        train_run(compute={"compile": True, "activation_checkpointing": what == "blocks"})
     assert f" {what} compiled in" in capsys.readouterr().err
     # of blocks: any, the one that reads z, the encoder's
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
-    resumed, resumed_rows = train_run()
-    check_close(resumed_rows, rows)
-    assert resumed.keys() == weights.keys()
-    for name, weight in weights.items():
+    resumed, rows = train_run()
+    check_close(rows, uninterrupted[1])
+    assert resumed.keys() == uninterrupted[0].keys()
+    for name, weight in uninterrupted[0].items():
         torch.testing.assert_close(resumed[name], weight, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.slow  # inductor compiles C++
-def test_a_compiled_bf16_run_follows_a_plain_float32_run(workspace, monkeypatch):
-    """At each of 20 steps within 0.015 nats and 0.006 bits, three times what was measured: 0.0044
-    nats and 0.0018 bits.
+@pytest.mark.parametrize(
+    "compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "compiled"]
+)
+def test_a_bf16_run_follows_a_float32_run(workspace, uninterrupted, monkeypatch, compile):
+    """At each of 20 steps within 0.015 nats and 0.006 bits, three times what was measured of a
+    compiled run: 0.0044 nats and 0.0018 bits.
     """
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path("inductor").resolve()))
-    _, full = train_run()
-    shutil.rmtree("resume")
-    _, half = train_run(compute={"precision": Precision.bf16, "compile": True})
+    _, half = train_run(compute={"precision": Precision.bf16, "compile": compile})
+    full = uninterrupted[1]
     assert len(full) == len(half) == 20
     assert losses(full) != losses(half)
     for row, wanted in zip(half, full, strict=True):
         for key, tolerance in (("loss_nats", 0.015), ("ce_nats", 0.015), ("kl_bits", 0.006)):
             assert float(row[key]) == pytest.approx(float(wanted[key]), abs=tolerance), key
-
-
-def one_of_two_workers(rank, meeting):
-    """A step of the model shared out, against a step of the whole of it; all in one worker."""
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
-    for config in CONFIGS.values():
-        plain, shared = make(config=config), make(CHECKPOINTING, config)
-        for block in blocks_of(shared):
-            block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
-        shard(shared, mesh)
-        assert list(plain.state_dict()) == list(shared.state_dict())
-        torch.testing.assert_close(step(shared), step(plain))
-        for whole, part in zip(plain.parameters(), shared.parameters(), strict=True):
-            assert isinstance(part.grad, DTensor)
-            torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
-    dist.destroy_process_group()
-
-
-@pytest.mark.slow
-def test_checkpointed_and_compiled_blocks_can_be_shared_out(tmp_path):
-    torch.multiprocessing.spawn(one_of_two_workers, (f"file://{tmp_path}/meeting",), nprocs=2)

@@ -30,9 +30,7 @@ def test_every_window_comes_once_an_epoch_in_a_new_order():
     assert seen[:10] != seen[10:]
 
 
-@rejects(
-    "train/core/batches.py", "len(windows), seed,", "len(windows), 0,", "one order for all seeds"
-)
+@rejects("train/core/batches.py", "windows), seed,", "windows), 0,", "one order for all seeds")
 def test_a_batch_depends_on_seed_and_step_alone():
     full = numbers(StepBatches(Numbered(), 4, 5, seed=3), range(5))
     assert numbers(StepBatches(Numbered(), 4, 5, seed=3), [4, 3, 2]) == (
@@ -50,28 +48,22 @@ def test_the_sampler_goes_on_from_the_current_step_but_counts_the_whole_run():
 
 @rejects(
     "train/core/batches.py",
-    "Purpose.NOISE, step, rows)",
-    "Purpose.NOISE, step, range(len(rows)))",
+    "step, rows)",
+    "step, range(len(rows)))",
     "the same noise for every worker",
 )
-@pytest.mark.parametrize(("workers", "accumulate"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])
+@pytest.mark.parametrize(("workers", "accumulate"), [(1, 2), (2, 1), (2, 2)])
 def test_workers_and_micro_batches_share_a_batch_without_changing_it(workers, accumulate):
     """Together they read the same rows, each with the same noise, as one worker does at once."""
     whole = StepBatches(Numbered(), 4, 3, seed=1, latent_bits=5)[2]
-    parts = [
-        StepBatches(
-            Numbered(), 4, 3, seed=1, latent_bits=5, share=Share(worker, workers, accumulate)
-        )[2 * accumulate + micro]
-        for micro in range(accumulate)
-        for worker in range(workers)
-    ]
+    shares = [Share(worker, workers, accumulate) for worker in range(workers)]
+    each = [StepBatches(Numbered(), 4, 3, seed=1, latent_bits=5, share=share) for share in shares]
+    parts = [batches[2 * accumulate + i] for i in range(accumulate) for batches in each]
     for key in ("tokens", "windows", "noise"):
         assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
 
 
-@rejects(
-    "train/core/batches.py", "self.seed, step,", "self.seed, 0,", "the same noise at every step"
-)
+@rejects("train/core/batches.py", "seed, step,", "seed, 0,", "the same noise at every step")
 @rejects("train/core/batches.py", "self.seed, step,", "0, step,", "the same noise for every seed")
 def test_each_step_and_seed_has_noise_of_its_own():
     drawn = [
@@ -82,12 +74,9 @@ def test_each_step_and_seed_has_noise_of_its_own():
     assert len({tuple(noise.flatten().tolist()) for noise in drawn}) == len(drawn)
 
 
-def test_noise_differs_between_seeds_steps_and_rows_and_is_uniform():
-    made = [
-        latent_noise(s, t, range(p, p + 1), 3, 4) for s in (0, 1) for t in (0, 1) for p in (0, 1)
-    ]
-    assert len({tuple(noise.flatten().tolist()) for noise in made}) == len(made)
+def test_noise_differs_between_rows_and_is_uniform():
     many = latent_noise(0, 0, range(64), 65, 8)
+    assert len(many.unique(dim=0)) == 64
     assert many.min() >= 0 and many.max() < 1
     assert many.mean() == pytest.approx(0.5, abs=0.01)  # 0.0016 is one standard error
     assert many.var() == pytest.approx(1 / 12, abs=0.003)

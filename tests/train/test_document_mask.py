@@ -3,20 +3,21 @@ starts them.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
-import yaml
 from lightning import Trainer
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config.load import load_experiment
 from pipelines.config.schema import Optim
-from pipelines.train.core import module
 from pipelines.train.core.module import TrainingModule
+from pipelines.train.core.segments import segments
+from pipelines.train.core.trainer import Process, SegmentTraining
 from tests.support.mutants import rejects
-from tests.support.training import train_run
 
 
 @rejects(
@@ -41,19 +42,12 @@ def test_a_document_starts_with_its_end_of_text():
     assert not torch.equal(loss, training_loss(*arguments).total)
 
 
-def test_a_run_with_document_mask_knows_the_end_of_text_of_its_data(workspace, monkeypatch):
-    def record(*arguments):
-        seen.append((arguments[1], arguments[5]))
-        return training_loss(*arguments)
-
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    params["models"]["text_small"]["architecture"]["document_mask"] = True
-    Path("params.yaml").write_text(yaml.safe_dump(params))
-    seen = []
-    monkeypatch.setattr(module, "training_loss", record)
-    train_run("text_free_k1_2", tokens=51_200)
-    end_of_text = Shards(Path("data/tokens/stdlib")).metadata.end_of_text
-    assert end_of_text is not None and len(seen) == 200
-    assert any((inputs[:, 1:] == end_of_text).any() for inputs, _ in seen)
-    for inputs, documents in seen:
-        assert torch.equal(documents.diff(dim=1) == 1, inputs[:, 1:] == end_of_text)
+def test_a_run_with_document_mask_knows_the_end_of_text_of_its_data(workspace):
+    experiment = load_experiment()
+    experiment.models["text_small"].architecture.document_mask = True
+    name, shards = "text_free_k1_2", Shards(Path("data/tokens/stdlib"))
+    (segment,) = segments(experiment, experiment.runs[name])
+    start = SimpleNamespace(segment=segment, checkpoint=None)
+    training, _ = SegmentTraining(experiment, name, Process(), start, None).build_module(shards)
+    assert training.model.config.document_mask
+    assert training.end_of_text == shards.metadata.end_of_text is not None

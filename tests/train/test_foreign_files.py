@@ -1,7 +1,7 @@
 """What others have put into resume/ stays there and stops nothing."""
 
-import pickle
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +9,9 @@ import torch
 from pipelines.artifacts.checkpoint import (
     ENTRY,
     Manifest,
+    load_model,
     numbered,
     peek,
-    read_checkpoint,
     resume_checkpoints,
 )
 from pipelines.common.errors import UserError
@@ -22,54 +22,47 @@ from tests.support.mutants import rejects
 OURS = Manifest("smoke", "free", {}, {}, 11, data_hash="d", spec_hash="ours")
 
 
-class Foreign:
-    """Of a class that loading refuses."""
+class Payload:
+    """Pickles into a call that would create the file ``mark``."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("mark"),)
 
 
-def save(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(content, path)
+def a_folder_of_too_few_parts(path):
+    path.mkdir()
+    (path / "worker-00000-of-99999999999999.ckpt").write_text("")
 
 
 CONTENTS = {
-    "text": lambda path: path.write_text("notes"),
     "empty": lambda path: path.write_bytes(b""),
-    "pickle": lambda path: path.write_bytes(pickle.dumps({"a": 1})),
-    "object": lambda path: torch.save(Foreign(), path),
+    "part": lambda path: path.write_bytes(b"PK\x03\x04"),
+    "code": lambda path: torch.save({"state_dict": {}, "evil": Payload()}, path),
     "tensor": lambda path: torch.save(torch.zeros(3), path),
-    "list": lambda path: torch.save([1, 2], path),
     "other": lambda path: torch.save({"state_dict": {}}, path),
-    "entry": lambda path: torch.save({ENTRY: 3}, path),
-    "fields": lambda path: torch.save({ENTRY: {"experiment": 1}}, path),
     "types": lambda path: torch.save({ENTRY: {**asdict(OURS), "spec_hash": []}}, path),
-    "folder": lambda path: path.mkdir(),
-    "parts": lambda path: (path.mkdir(), (path / "worker-a.ckpt").write_text("")),
-    "many": lambda path: (
-        path.mkdir(),
-        (path / "worker-00000-of-99999999999999.ckpt").write_text(""),
-    ),
+    "parts": a_folder_of_too_few_parts,
 }
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_a_foreign_checkpoint_is_none_of_ours(content, tmp_path):
-    path = tmp_path / "00000010.ckpt"
+def test_a_foreign_checkpoint_is_one_line_and_a_run_goes_on_from_its_own(
+    content, tmp_path, monkeypatch
+):
+    """None of its code is run, and it is not deleted."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("00000030.ckpt")
     CONTENTS[content](path)
     assert peek(path) is None
-    with pytest.raises(UserError, match=r"00000010\.ckpt: ") as caught:
-        read_checkpoint(path)
+    with pytest.raises(UserError, match=r"00000030\.ckpt: ") as caught:
+        load_model(path)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize("name", ["notes.ckpt", "00000010.ckpt", "00000030.ckpt"])
-def test_a_run_goes_on_from_its_own_checkpoint(content, name, tmp_path):
-    save(tmp_path / "00000020.ckpt", {ENTRY: asdict(OURS), "state_dict": {}})
-    CONTENTS[content](tmp_path / name)
-    sort_out(tmp_path, OURS)
-    newest = newest_checkpoint(tmp_path, OURS)
+    assert content != "other" or "not one of this project" in str(caught.value)
+    torch.save({ENTRY: asdict(OURS), "state_dict": {}}, "00000020.ckpt")
+    sort_out(Path(), OURS)
+    newest = newest_checkpoint(Path(), OURS)
     assert newest is not None and newest[0].name == "00000020.ckpt"
-    assert any(path.name.startswith(name.partition(".")[0]) for path in tmp_path.iterdir())
+    assert {path.stem for path in Path().iterdir()} == {"00000020", "00000030"}
 
 
 @rejects(
@@ -80,7 +73,7 @@ def test_a_run_goes_on_from_its_own_checkpoint(content, name, tmp_path):
 )
 def test_a_foreign_name_is_no_step(tmp_path):
     for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
-        save(tmp_path / f"{name}.ckpt", {})
+        (tmp_path / f"{name}.ckpt").touch()
     assert [path.stem for path in numbered(tmp_path)] == ["99999999", "100000000"]
 
 

@@ -1,8 +1,7 @@
-"""Runs that are killed, again and again, end as if nothing had happened."""
+"""A run that is killed, again and again, ends as if nothing had happened."""
 
 import multiprocessing
 import os
-import random
 import shutil
 import signal
 from pathlib import Path
@@ -18,12 +17,14 @@ from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.curve_callback import CurveCallback
 from tests.support.training import RUN, losses, outcome, same, tracked_runs, train_run
 
-STEPS, NEVER = 60, -1
+STEPS, BUDGETS = 20, [8 * 520, 14 * 520]
+DECAYS = [2, 3]  # a fifth of 8 and 14; steps that are taken beside those of the trunk
+NEVER = -1
 
 
-def train_until(folder, step, segment=0, **changes):
-    """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step`` if the
-    segment under way ends after ``segment``.
+def train_until(folder, step, segment):
+    """In a process of its own: train with a checkpoint every step, to SIGKILL after ``step`` of
+    that segment, before its checkpoint. Writes down the steps taken.
     """
     os.chdir(folder)
     torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another way
@@ -32,66 +33,48 @@ def train_until(folder, step, segment=0, **changes):
 
     def die(self, trainer, *rest):
         inherited(self, trainer, *rest)
-        if trainer.global_step == step and trainer.max_steps > segment:
+        with open("steps", "a") as file:
+            print(trainer.global_step, file=file)
+        if (trainer.global_step, trainer.max_steps) == (step, segment):
             os.kill(os.getpid(), signal.SIGKILL)
 
     CurveCallback.on_train_batch_end = die
-    train_run(tokens=STEPS * 520, **changes)
-
-
-def run_until(*arguments, **changes):
-    """The exit code of train_until in its process."""
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["pipelines.train.core.trainer"])
-    process = processes.Process(target=train_until, args=arguments, kwargs=changes)
-    process.start()
-    process.join()
-    return process.exitcode
+    train_run(budgets=BUDGETS)
 
 
 @pytest.mark.slow
-def test_twenty_kills_leave_the_same_weights_and_one_run_with_each_step_once(workspace):
-    def exit_code(step):
-        return run_until(workspace, step)
+def test_kills_on_every_segment_lose_and_repeat_nothing(workspace):
+    """On the trunk, at its end, in a decay and at its end; MLflow has one run with each step."""
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["models"]["target_small"]["optim"]["schedule"] = "wsd"
+    Path("params.yaml").write_text(yaml.safe_dump(params))
 
-    for step in sorted(random.Random(0).sample(range(1, STEPS), 20)):
-        assert exit_code(step) == -signal.SIGKILL
-    assert len(list((workspace / "resume" / "smoke" / RUN).glob("*.ckpt"))) == 2
-    assert exit_code(NEVER) == 0
-    killed = outcome()
+    def exit_code(step=NEVER, segment=STEPS):
+        processes = multiprocessing.get_context("forkserver")
+        processes.set_forkserver_preload(["pipelines.train.core.trainer"])
+        process = processes.Process(target=train_until, args=(workspace, step, segment))
+        process.start()
+        process.join()
+        return process.exitcode
+
+    def outcomes():
+        paths = [checkpoint_path("smoke", RUN, tokens) for tokens in (*BUDGETS, None)]
+        return [read_checkpoint(path)[0]["state_dict"] for path in paths]
+
+    kills = [(3, 8), (6, 8), (7, 8), (8, 8), (13, 14), (20, 20)]
+    for step, segment in kills:
+        assert exit_code(step, segment) == -signal.SIGKILL, (step, segment)
+    assert len(list(Path("resume/smoke", RUN).glob("*.ckpt"))) == 2
+    assert exit_code() == 0
+    assert len(Path("steps").read_text().splitlines()) == STEPS + sum(DECAYS) - 1 + len(kills)
+    weights, (_, rows) = outcomes(), outcome()
     client, (run,) = tracked_runs()
     points = client.get_metric_history(run.info.run_id, "train/ce_nats")
     assert [point.step for point in points] == list(range(1, STEPS + 1))
     assert run.info.status == "FINISHED"
     assert not any(record.pending() for record in records())
 
-    shutil.rmtree(workspace / "resume")
-    assert exit_code(NEVER) == 0
-    uninterrupted = outcome()
-    assert same(killed[0], uninterrupted[0])
-    assert losses(killed[1]) == losses(uninterrupted[1])
-
-
-@pytest.mark.slow
-def test_kills_on_every_segment_leave_the_same_budgets(workspace):
-    """On the trunk, at its end, in a decay and at its end."""
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    params["models"]["target_small"]["optim"]["schedule"] = "wsd"
-    Path("params.yaml").write_text(yaml.safe_dump(params))
-    budgets = [20 * 520, 40 * 520]
-
-    def outcomes():
-        paths = [checkpoint_path("smoke", RUN, tokens) for tokens in (*budgets, None)]
-        return [read_checkpoint(path)[0]["state_dict"] for path in paths]
-
-    def exit_code(step, segment=0):
-        return run_until(workspace, step, segment, budgets=budgets)
-
-    for step, segment in [(7, 0), (16, 0), (18, 0), (20, 0), (30, 0), (32, 20), (40, 20), (60, 40)]:
-        assert exit_code(step, segment) == -signal.SIGKILL, (step, segment)
-    assert exit_code(NEVER) == 0
-    killed = outcomes(), outcome()[1]
-    shutil.rmtree(workspace / "resume")
-    assert exit_code(NEVER) == 0
-    assert all(map(same, killed[0], outcomes()))
-    assert losses(killed[1]) == losses(outcome()[1])
+    shutil.rmtree("resume")
+    assert exit_code() == 0
+    assert all(map(same, weights, outcomes()))
+    assert losses(rows) == losses(outcome()[1])

@@ -3,15 +3,15 @@
 import csv
 from pathlib import Path
 
-import lightning as L
 import pytest
 import torch
 
 from pipelines.artifacts.curve import CurveRow, read_curve, write_curve
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.module import TrainingModule
+from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import RUN, tracked_runs, train_run
+from tests.support.training import tracked_runs, train_run
 
 
 @pytest.fixture
@@ -62,16 +62,8 @@ def test_a_killed_run_goes_on_with_what_it_had_logged_of_a_row(workspace, monkey
     """Killed in the middle of a row: its mean is that of all its steps."""
     monkeypatch.setattr(fit_module, "ROWS", 4)  # of 5 steps
 
-    class Killed(fit_module.TrainingModule):
-        def on_train_batch_end(self, *_):
-            if self.global_step == 8:
-                self.trainer.save_checkpoint(f"resume/smoke/{RUN}/00000008.ckpt")
-                raise RuntimeError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fit_module, "TrainingModule", Killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_run()
+    with killed(8):
+        train_run()
     _, curve = train_run()
     assert len(norms) == 20
     means = [torch.tensor(norms[i : i + 5]).double().mean().item() for i in range(0, 20, 5)]
@@ -79,9 +71,14 @@ def test_a_killed_run_goes_on_with_what_it_had_logged_of_a_row(workspace, monkey
 
 
 def test_numbers_of_any_type_are_logged_and_a_parameter_as_it_was_then(workspace, monkeypatch):
+    """And are among Lightning's metrics for any other callback."""
+
     class Counting(TrainingModule):
         def on_train_start(self):
             self.parameter = torch.nn.Parameter(torch.zeros(()))
+
+        def on_train_end(self):
+            found.update(self.trainer.callback_metrics)
 
         def on_before_optimizer_step(self, optimizer):
             self.log("count", self.global_step, prog_bar=True)
@@ -89,32 +86,18 @@ def test_numbers_of_any_type_are_logged_and_a_parameter_as_it_was_then(workspace
             self.parameter.data += 1
             self.log("parameter", self.parameter)
 
+    found = {}
     monkeypatch.setattr(fit_module, "TrainingModule", Counting)
     monkeypatch.setattr(fit_module, "ROWS", 10)
     _, curve = train_run()
     assert [float(row["count"]) for row in curve] == [0.5 + 2 * i for i in range(10)]
     assert [float(row["half"]) for row in curve] == [0.25 + i for i in range(10)]
     assert [float(row["parameter"]) for row in curve] == [1.5 + 2 * i for i in range(10)]
-
-
-def test_rows_are_among_lightnings_metrics_for_any_other_callback(workspace, monkeypatch):
-    class Look(L.Callback):
-        def on_train_end(self, trainer, module):
-            found.update(trainer.callback_metrics)
-
-    found = {}
-    inherited = fit_module.SegmentTraining.build_callbacks
-    monkeypatch.setattr(
-        fit_module.SegmentTraining,
-        "build_callbacks",
-        lambda self, compiled: [*inherited(self, compiled), Look()],
-    )
-    _, curve = train_run()
     assert found["ce_nats"].item() == pytest.approx(float(curve[-1]["ce_nats"]), rel=1e-6)
-    assert found["step"] == 20
+    assert (found["step"], found["half"]) == (20, 9.25)
 
 
-def test_what_a_row_cannot_hold_is_refused(workspace):
+def test_what_a_row_cannot_hold_is_refused():
     module = TrainingModule.__new__(TrainingModule)
     torch.nn.Module.__init__(module)
     module.logged = {}

@@ -1,68 +1,58 @@
 """Training: repeatable, resumable to the bit, tracked once, and careful with checkpoints."""
 
-import shutil
-from errno import ENOSPC
 from pathlib import Path
 from zipfile import ZipFile
 
-import lightning as L
 import pytest
 import torch
-import yaml
 
+from ftmodel.model.latent_design import Encoder, FreeBits, Inject, Per, Prior
 from ftmodel.model.objective import training_loss
-from pipelines.artifacts.checkpoint import Manifest, load_model, read_checkpoint
+from pipelines.artifacts.checkpoint import load_model, read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import Precision
+from pipelines.config.schema import DesignChanges, Precision
 from pipelines.train.core import module
-from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.batches import StepBatches
-from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.trainer import lightning_precision
+from tests.support.kills import killed
 from tests.support.training import RUN, check_close, losses, same, tracked_runs, train_run
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace):
-    first = train_run()
-    shutil.rmtree("resume")
-    again = train_run()
-    other = train_run(seed=1)
-    assert losses(first[1]) == losses(again[1])
-    assert same(first[0], again[0])
-    assert losses(first[1]) != losses(other[1])
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace, uninterrupted):
+    again, other = train_run(), train_run(seed=1)
+    assert losses(again[1]) == losses(uninterrupted[1]) != losses(other[1])
+    assert same(again[0], uninterrupted[0])
 
 
-def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, monkeypatch):
-    uninterrupted = train_run()
-    shutil.rmtree("resume")
-    runs_before = {run.info.run_id for run in tracked_runs()[1]}
+OTHER_DESIGN = DesignChanges(
+    encoder=Encoder.separate,
+    inject=Inject.memory,
+    per=Per.every,
+    every=4,
+    prior=Prior.recurrent,
+    free_bits=FreeBits.batch,
+)
 
-    def die_late(self, trainer, *rest):
-        """The process dies at step 13, after MLflow heard of all steps but before a checkpoint."""
-        inherited(self, trainer, *rest)
-        if trainer.global_step == 7:
-            trainer.save_checkpoint("resume/smoke/free_k1_8/00000007.ckpt")
-        if trainer.global_step == 13:
-            trainer.logger.save()
-            raise RuntimeError("killed")
 
-    inherited = CurveCallback.on_train_batch_end
-    with monkeypatch.context() as patch:
-        patch.setattr(CurveCallback, "on_train_batch_end", die_late)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_run()
-    resumed = train_run()
-    assert same(uninterrupted[0], resumed[0])
-    assert losses(uninterrupted[1]) == losses(resumed[1])
+@pytest.mark.parametrize("design", [None, OTHER_DESIGN], ids=["default", "another design"])
+def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, uninterrupted, design):
+    """It dies after MLflow heard of all steps but before a checkpoint."""
+    changes = {"latent": design} if design else {}
+    expected = train_run("free_k1", kappa_bits=0.125, **changes) if design else uninterrupted
+    assert ("model.latent.encoder_blocks.1.ffn.down.weight" in expected[0]) == bool(design)
+    with killed(13, checkpoint=7):
+        train_run(**changes)
+    resumed = train_run(**changes)
+    assert same(expected[0], resumed[0])
+    assert losses(expected[1]) == losses(resumed[1])
 
     client, runs = tracked_runs()
-    runs = [run for run in runs if run.info.run_id not in runs_before]
-    assert len(runs) == 1
-    assert runs[0].info.status == "FINISHED"
-    history = client.get_metric_history(runs[0].info.run_id, "train/ce_nats")
+    (run,) = [run for run in runs if run.info.run_name == RUN]
+    assert run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "train/ce_nats")
     assert [point.step for point in history] == list(range(1, 21))
 
 
@@ -73,33 +63,16 @@ def test_kappa_rises_with_the_optimizer_steps_also_of_a_resumed_run(workspace, m
         seen.append(arguments[4])
         return training_loss(*arguments)
 
-    def die(self, trainer, *rest):
-        inherited(self, trainer, *rest)
-        if trainer.global_step == 7:
-            trainer.save_checkpoint("resume/smoke/free_k1_8/00000007.ckpt")
-            raise RuntimeError("killed")
-
     monkeypatch.setattr(module, "training_loss", record)
-    inherited = CurveCallback.on_train_batch_end
     seen = []
-    with monkeypatch.context() as patch:
-        patch.setattr(CurveCallback, "on_train_batch_end", die)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_run(compute={"accumulate": 2}, kappa_warmup_steps=10)
+    with killed(7):
+        train_run(compute={"accumulate": 2}, kappa_warmup_steps=10)
     train_run(compute={"accumulate": 2}, kappa_warmup_steps=10)
     kappas = [0.125 * min(1, step / 10) for step in range(1, 21)]
     assert seen == pytest.approx([kappa for kappa in kappas for _ in range(2)])
     seen.clear()
-    train_run("baseline", kappa_warmup_steps=10)
-    assert set(seen) == {None}
-
-
-def test_a_checkpoint_of_another_specification_is_not_resumed(workspace, capsys):
-    train_run(seed=1)
-    weights, _ = train_run(seed=0)
-    assert "another specification" in capsys.readouterr().out
-    shutil.rmtree("resume")
-    assert same(weights, train_run(seed=0)[0])
+    train_run("baseline", kappa_warmup_steps=10, tokens=520)
+    assert seen == [None]
 
 
 def cut(path):
@@ -117,26 +90,24 @@ def flip(path):
 
 @pytest.mark.parametrize("damage", [cut, flip])
 def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(
-    workspace, capsys, monkeypatch, damage
+    workspace, uninterrupted, capsys, steps_taken, damage
 ):
-    monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
-    weights, rows = train_run()
+    with killed(10):
+        train_run()
     before, newest = sorted(resume_folder("smoke", RUN).glob("*.ckpt"))
     damage(newest)
-    starts = []
-    monkeypatch.setattr(
-        fit_module.TrainingModule,
-        "on_train_start",
-        lambda module: starts.append(module.trainer.global_step),
-    )
+    steps_taken.clear()
     again = train_run()
     assert f"{newest}: not a readable checkpoint" in capsys.readouterr().out
-    assert starts == [int(before.stem)] and starts[0] > 0
-    assert same(weights, again[0])
-    assert losses(rows) == losses(again[1])
+    assert before.stem == "00000009" and steps_taken[0] == 10
+    assert same(uninterrupted[0], again[0])
+    assert losses(uninterrupted[1]) == losses(again[1])
 
 
-def test_damaged_checkpoints_of_later_steps_do_not_push_out_good_ones(workspace, monkeypatch):
+def test_damaged_checkpoints_of_later_steps_do_not_push_out_good_ones(
+    workspace, uninterrupted, capsys
+):
+    """Without another the run starts over."""
     folder = resume_folder("smoke", RUN)
     folder.mkdir(parents=True)
     for step in (30, 40):
@@ -144,19 +115,13 @@ def test_damaged_checkpoints_of_later_steps_do_not_push_out_good_ones(workspace,
     weights, _ = train_run()
     assert [path.name for path in sorted(folder.glob("*.ckpt"))] == ["00000020.ckpt"]
     assert len(list(folder.glob("*.unreadable"))) == 2
-    shutil.rmtree("resume")
-    assert same(weights, train_run()[0])
-
-
-def test_a_run_whose_checkpoints_are_all_damaged_starts_over(workspace, capsys):
-    weights, _ = train_run()
-    (path,) = resume_folder("smoke", RUN).glob("*.ckpt")
-    cut(path)
-    assert same(weights, train_run()[0])
     assert "not a readable checkpoint" in capsys.readouterr().out
+    assert same(weights, uninterrupted[0])
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(workspace, monkeypatch):
+def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(
+    workspace, every_step, monkeypatch
+):
     def broken(*arguments):
         loss = training_loss(*arguments)
         calls.append(loss)
@@ -166,7 +131,6 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(workspac
 
     calls = []
     monkeypatch.setattr(module, "training_loss", broken)
-    monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(UserError) as caught:
         train_run()
     experiment = load_experiment()
@@ -179,29 +143,6 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(workspac
     assert tracked_runs()[1][0].info.status == "FAILED"
     weights = read_checkpoint(kept)[0]["state_dict"]
     assert all(tensor.isfinite().all() for tensor in weights.values())
-
-
-def test_a_full_disk_is_one_line_and_keeps_the_last_good_checkpoint(workspace, monkeypatch):
-    """The disk has room for two checkpoints, and for a part of the third."""
-    monkeypatch.setattr(fit_module, "CHECKPOINT_SECONDS", 0.0)
-    real = L.Trainer.save_checkpoint
-    saved = []
-
-    def full(self, path, **options):
-        if len(saved) == 2:
-            path.with_suffix(".part").write_bytes(b"half of it")
-            raise OSError(ENOSPC, "No space left on device")
-        real(self, path, **options)
-        saved.append(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(L.Trainer, "save_checkpoint", full)
-        with pytest.raises(UserError, match="No space left on device; last good checkpoint") as e:
-            train_run()
-    assert str(e.value).endswith(str(saved[-1]))
-    weights, _ = train_run()
-    shutil.rmtree("resume")
-    assert same(weights, train_run()[0])
 
 
 def test_a_collapsed_latent_is_told_while_it_can_be_stopped_and_tagged(
@@ -219,96 +160,42 @@ def test_a_collapsed_latent_is_told_while_it_can_be_stopped_and_tagged(
     assert tracked_runs()[1][0].data.tags["collapsed"] == "yes"
 
 
-def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(workspace):
-    _, rows = train_run()
+def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(trained, monkeypatch):
+    monkeypatch.chdir(trained.folder)
     client, (run,) = tracked_runs()
     wanted = {"kappa_bits": "0.125", "tokens": "10400", "seed": "0"}
     assert wanted.items() <= run.data.params.items()
-    assert {
-        "git_revision",
-        "device",
-        "data_hash",
-        "config_hash",
-        "optim.lr",
-    } <= run.data.params.keys()
+    named = {"git_revision", "device", "data_hash", "config_hash", "optim.lr"}
+    assert named <= run.data.params.keys()
     for metric in ("ce_nats", "kl_bits", "hinge_nats", "learning_rate"):
         by_step = client.get_metric_history(run.info.run_id, f"train/{metric}")
         by_tokens = client.get_metric_history(run.info.run_id, f"train_by_tokens/{metric}")
-        assert [p.step for p in by_step] == [int(r["step"]) for r in rows]
-        assert [p.step for p in by_tokens] == [int(r["step"]) * 520 for r in rows]
-        assert [p.value for p in by_step] == [float(r[metric]) for r in rows]
+        assert [p.step for p in by_step] == [int(r["step"]) for r in trained.rows]
+        assert [p.step for p in by_tokens] == [int(r["step"]) * 520 for r in trained.rows]
+        assert [p.value for p in by_step] == [float(r[metric]) for r in trained.rows]
 
 
-def test_the_budget_is_exact_to_one_batch(workspace):
-    _, rows = train_run("baseline", tokens=10_399)
-    assert rows[-1]["tokens"] == str(19 * 520)
-    assert "kl_bits" not in rows[-1]
+def test_a_checkpoint_loads_as_the_trained_model_beside_its_configuration(trained):
+    path = trained.folder / checkpoint_path("smoke", RUN)
+    model, _ = load_model(path)
+    assert same({f"model.{k}": v for k, v in model.state_dict().items()}, trained.weights)
+    text = (path.parent / "config.yaml").read_text()
+    assert "kappa_bits: 0.125" in text and "latent_bits: 8" in text
 
 
-def test_the_resolved_configuration_lies_beside_the_checkpoint(workspace):
-    train_run()
-    text = (checkpoint_path("smoke", RUN).parent / "config.yaml").read_text()
-    assert "kappa_bits: 0.125" in text
-    assert "latent_bits: 8" in text
-
-
-def test_a_checkpoint_loads_as_the_trained_model(workspace):
-    weights, _ = train_run()
-    model, manifest = load_model(checkpoint_path("smoke", RUN))
-    assert isinstance(manifest, Manifest)
-    assert same({f"model.{k}": v for k, v in model.state_dict().items()}, weights)
-
-
-def test_a_checkpoint_keeps_the_block_that_reads_z(workspace):
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    params["models"]["target_small"]["architecture"]["latent_block"] = 1
-    Path("params.yaml").write_text(yaml.safe_dump(params))
-    train_run(tokens=520)
-    model, _ = load_model(checkpoint_path("smoke", RUN))
-    assert (model.config.latent_block, model.config.lower_blocks) == (1, 0)
-
-
-class Payload:
-    """Pickles into a call that would create a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (Path(self.path),)
-
-
-def test_loading_a_checkpoint_runs_no_code_in_it(tmp_path):
-    mark = tmp_path / "mark"
-    torch.save({"state_dict": {}, "evil": Payload(str(mark))}, tmp_path / "evil.ckpt")
-    with pytest.raises(UserError, match="not a readable checkpoint"):
-        load_model(tmp_path / "evil.ckpt")
-    assert not mark.exists()
-
-
-def test_a_checkpoint_that_does_not_fit_its_model_is_one_line(workspace):
-    train_run()
-    path = checkpoint_path("smoke", RUN)
-    content, _ = read_checkpoint(path)
+def test_a_checkpoint_that_does_not_fit_its_model_is_one_line(trained, tmp_path):
+    content, _ = read_checkpoint(trained.folder / checkpoint_path("smoke", RUN))
     content["free_transformer"]["architecture"]["d_model"] = 32
-    torch.save(content, path)
+    torch.save(content, tmp_path / "last.ckpt")
     with pytest.raises(UserError, match="do not fit its configuration") as caught:
-        load_model(path)
+        load_model(tmp_path / "last.ckpt")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04"])
-def test_a_file_that_is_no_checkpoint_is_one_line(tmp_path, content):
-    path = tmp_path / "last.ckpt"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"last\.ckpt: not a readable checkpoint"):
-        load_model(path)
-
-
-def test_a_foreign_checkpoint_is_named(tmp_path):
-    torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
-    with pytest.raises(UserError, match="not one of this project"):
-        load_model(tmp_path / "other.ckpt")
+def test_the_budget_is_exact_to_one_batch(workspace):
+    _, rows = train_run("baseline", tokens=3 * 520 - 1)
+    assert rows[-1]["tokens"] == str(2 * 520)
+    assert "kl_bits" not in rows[-1]
 
 
 @pytest.mark.parametrize(
@@ -321,28 +208,14 @@ def test_a_foreign_checkpoint_is_named(tmp_path):
     ],
 )
 def test_auto_precision_is_bf16_where_a_gpu_has_it(monkeypatch, wanted, gpu, named):
-    monkeypatch.setattr(fit_module.torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(
-        fit_module.torch.cuda,
-        "is_bf16_supported",
-        lambda including_emulation: gpu or including_emulation,
+        torch.cuda, "is_bf16_supported", lambda including_emulation: gpu or including_emulation
     )
     assert lightning_precision(wanted) == named
 
 
-def test_bf16_trains_close_to_float32(workspace):
-    """Losses within 1 % after 20 steps."""
-    _, full = train_run()
-    _, half = train_run(compute={"precision": Precision.bf16})
-    assert half[-1]["ce_nats"] != full[-1]["ce_nats"]
-    assert float(half[-1]["ce_nats"]) == pytest.approx(float(full[-1]["ce_nats"]), rel=0.01)
-
-
-@pytest.mark.parametrize("name", [RUN, "baseline"])
-def test_micro_batches_change_nothing_but_rounding(workspace, name):
-    """2 or 4 micro-batches: every figure of 20 steps within 1e-4, relative (float32)."""
-    _, whole = train_run(name)
-    for accumulate in (2, 4):
-        shutil.rmtree("resume")
-        _, parts = train_run(name, compute={"accumulate": accumulate})
-        check_close(parts, whole)
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_micro_batches_change_nothing_but_rounding(workspace, uninterrupted, accumulate):
+    """Every figure of 20 steps within 1e-4, relative (float32)."""
+    check_close(train_run(compute={"accumulate": accumulate})[1], uninterrupted[1])

@@ -13,12 +13,15 @@ from torch.nn.parallel import DistributedDataParallel
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import LN2, training_loss
 from ftmodel.model.transformer import FreeTransformer
+from pipelines.config.schema import Compute
+from pipelines.train.core.acceleration import blocks_of, speed_up
 from pipelines.train.core.fsdp import shard
 from tests.support.designs import all_pairs
 from tests.support.mutants import rejects
 
 SMALL = dict(n_layers=4, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)
 VOCABULARY = 11
+DESIGNS = [{}, *all_pairs()[:5]]  # in which each value of every setting occurs
 
 
 class WithLoss(torch.nn.Module):
@@ -40,8 +43,9 @@ def mean_over_workers(value):
     return value / distributed.get_world_size()
 
 
-def compare(design, documented, seed, mesh, sharded):
+def compare(design, seed, mesh, how):
     """Raises AssertionError if a worker's gradient is not that of the whole batch."""
+    documented = bool(seed % 2)
     config = ModelConfig(
         **SMALL, latent_bits=5, latent=design, latent_std=0.3, document_mask=documented
     )
@@ -56,11 +60,16 @@ def compare(design, documented, seed, mesh, sharded):
     documents = torch.tensor([1] * 4 + [2] * 6).expand(4, -1)
     rank = distributed.get_rank()
     model, whole, own = new(), slice(0, 4), slice(2 * rank, 2 * rank + 2)
-    if sharded:
-        shard(model, mesh)
-    each = WithLoss(model, mean_over_workers)
-    each = each if sharded else DistributedDataParallel(each)
     reference = WithLoss(new())
+    if how == "compiled FSDP":
+        speed_up(model, Compute(activation_checkpointing=True, compile=False))
+        for block in blocks_of(model):
+            block.compile(backend="aot_eager")  # as inductor traces, but nothing to wait for
+    if how != "DDP":
+        shard(model, mesh)
+    assert [*model.state_dict()] == [*reference.model.state_dict()]
+    each = WithLoss(model, mean_over_workers)
+    each = DistributedDataParallel(each) if how == "DDP" else each
 
     def loss(module, rows, kappa=0.0):
         return module(tokens[rows], noise[rows], documents[rows] if documented else None, kappa)
@@ -69,16 +78,17 @@ def compare(design, documented, seed, mesh, sharded):
     kappa = 0.99 * loss(reference, whole).kl.item() / LN2
     loss(reference, whole, kappa).total.backward()
     loss(each, own, kappa).total.backward()
-    pairs = zip(model.named_parameters(), reference.model.parameters(), strict=True)
-    for (name, parameter), expected in pairs:
+    pairs = zip(model.parameters(), reference.model.named_parameters(), strict=True)
+    for parameter, (name, expected) in pairs:
         grad = parameter.grad
+        assert isinstance(grad, DTensor) == (how != "DDP")
         grad = grad.full_tensor() if isinstance(grad, DTensor) else grad
         torch.testing.assert_close(
             grad, expected.grad, rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{design}, {n}: {m}"
         )
 
 
-def worker(rank, folder, sharded):
+def worker(rank, folder, hows):
     """Writes down what differs: both workers go through all designs, so that none waits."""
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
@@ -86,11 +96,12 @@ def worker(rank, folder, sharded):
     differences = []
     try:
         mesh = init_device_mesh("cpu", (2,))
-        for seed, design in enumerate(all_pairs()):
-            try:
-                compare(design, bool(seed % 2), seed, mesh, sharded)
-            except AssertionError as difference:
-                differences.append(str(difference))
+        for how in hows:
+            for seed, design in enumerate(DESIGNS):
+                try:
+                    compare(design, seed, mesh, how)
+                except AssertionError as difference:
+                    differences.append(f"{how}: {difference}")
     finally:
         distributed.destroy_process_group()
     (folder / f"{rank}.txt").write_text("\n".join(differences))
@@ -101,9 +112,14 @@ def worker(rank, folder, sharded):
     "return mean if over_workers is None else mean + (over_workers(own) - own)",
     "return mean",
     "a worker's part of a batch taken for the whole",
+    case="plain",
 )
-@pytest.mark.parametrize("sharded", [False, True], ids=["DDP", "FSDP"])
-def test_the_gradient_is_that_of_the_whole_batch(tmp_path: Path, sharded: bool, monkeypatch):
+@pytest.mark.parametrize(
+    "hows",
+    [("DDP", "FSDP"), pytest.param(("compiled FSDP",), marks=pytest.mark.slow)],
+    ids=["plain", "checkpointed and compiled"],
+)
+def test_the_gradient_is_that_of_the_whole_batch(tmp_path: Path, hows, monkeypatch):
     monkeypatch.setitem(os.environ, "GLOO_SOCKET_IFNAME", "lo")
-    multiprocessing.spawn(worker, args=(tmp_path, sharded), nprocs=2)
+    multiprocessing.spawn(worker, args=(tmp_path, hows), nprocs=2)
     assert [(tmp_path / f"{rank}.txt").read_text() for rank in (0, 1)] == ["", ""]

@@ -1,0 +1,26 @@
+"""A training that dies in this process, at a step of its choice."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from pipelines.train.core.checkpoint_callback import Checkpoints
+
+
+@contextmanager
+def killed(step, checkpoint=None, segment=None):
+    """What trains inside writes a checkpoint every step, the last at ``checkpoint`` (or ``step``),
+    and dies once MLflow has heard of ``step``, in the segment of so many steps if one is named.
+    """
+    inherited = Checkpoints.on_step
+
+    def on_step(self, trainer):
+        inherited(self, trainer)
+        if self.step == step and segment in (None, trainer.max_steps):
+            trainer.logger.save()
+            raise RuntimeError("killed")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+        patch.setattr(Checkpoints, "agreed", lambda self, *_: self.step <= (checkpoint or step))
+        patch.setattr(Checkpoints, "on_step", on_step)
+        yield
