@@ -54,13 +54,10 @@ def test_the_memory_of_the_largest_run_is_there_for_each(machine):
     assert threads(make_slots(Compute(), 9, 1000 * GB, None)) == (1, 16)
 
 
-def test_a_number_that_is_given_is_taken(machine):
+def test_a_number_that_is_given_is_taken_and_runs_that_want_more_cores_are_fewer(machine):
     machine(16, memory=GB)
     assert threads(make_slots(Compute(), 2, GB, 5)) == (5, 3)
     assert threads(make_slots(Compute(), 2, GB, 32)) == (32, 1)
-
-
-def test_runs_that_want_more_cores_are_fewer(machine):
     machine(16)
     assert len(make_slots(Compute(threads=4), 9, GB, None)) == 4
     assert len(make_slots(Compute(workers=2, cpus_per_worker=3), 9, GB, None)) == 2
@@ -74,6 +71,8 @@ def test_each_has_a_gpu_of_its_own(machine):
     made = make_slots(Compute(), 9, 100 * GB, None)
     assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["0", "1", "2", "3"]
     assert threads(made) == (4, 16)
+    made = make_slots(Compute(), 9, GB, 6)  # more than there are share them in turn
+    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["0", "1", "2", "3", "0", "1"]
 
 
 def test_a_run_of_two_workers_has_two_gpus_of_those_that_may_be_used(machine):
@@ -82,12 +81,6 @@ def test_a_run_of_two_workers_has_two_gpus_of_those_that_may_be_used(machine):
     assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["7,3", "GPU-5,1"]
     with pytest.raises(UserError, match=r"JOBS=3: each run has compute.workers=2"):
         make_slots(Compute(workers=2), 9, GB, 3)
-
-
-def test_more_jobs_than_gpus_share_them_in_turn(machine):
-    machine(64, gpus=2)
-    made = make_slots(Compute(), 9, GB, 3)
-    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["0", "1", "0"]
 
 
 def test_a_container_has_less_memory_than_its_machine(monkeypatch, tmp_path):
