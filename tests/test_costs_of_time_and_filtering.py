@@ -28,7 +28,8 @@ from tests.support.mutants import rejects
 B, VOCABULARY = 3, 101
 SMALL = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=32)
 MEMORY = {"latent_bits": 8, "latent": {"inject": "memory"}}
-OF_ALL_PAIRS = [{"latent_bits": 8, "latent": design} for design in ({}, *all_pairs())]
+DESIGNS = [{"latent_bits": 8, "latent": design} for design in ({}, *all_pairs()[:5])]
+FILTERED = [each for each in DESIGNS if each["latent"].get("per") != "sequence"]
 
 
 def batch(config):
@@ -38,7 +39,7 @@ def batch(config):
     return tokens[:, :-1], tokens[:, 1:], noise
 
 
-@pytest.mark.parametrize("changes", [{}, *OF_ALL_PAIRS], ids=str)
+@pytest.mark.parametrize("changes", [{}, *DESIGNS], ids=str)
 def test_bytes_without_storage_are_those_of_a_real_step(changes):
     config = ModelConfig(**SMALL, **changes)
     model, data = FreeTransformer(config, VOCABULARY), batch(config)
@@ -58,32 +59,18 @@ def test_an_operator_reads_and_writes_its_tensors_and_products_and_views_do_not_
     assert counted.total == 4 * y.nbytes
 
 
-def test_bytes_grow_with_the_batch_and_those_of_parameters_do_not():
-    config = ModelConfig(**SMALL)
-    one, two, four = (elementwise_bytes(config, VOCABULARY, n) for n in (1, 2, 4))
-    assert four - two == pytest.approx(2 * (two - one), rel=1e-3)
-
-
 @rejects(
     "costs/time.py", "pairs = 14 *", "pairs = 12 *", "attention's backward pass keeps its scores"
 )
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"latent_bits": 0},
-        {"latent_bits": 8},
-        MEMORY,
-        {"latent_bits": 8, "latent": {"encoder": "separate"}},
-    ],
+    [{"latent_bits": 0}, MEMORY, {"latent_bits": 8, "latent": {"encoder": "separate"}}],
     ids=str,
 )
-@pytest.mark.parametrize("head_width", [None, 24])
-def test_products_are_those_that_torch_counts_and_the_scores_once_more(
-    changes, head_width, monkeypatch
-):
+def test_products_are_those_that_torch_counts_and_the_scores_once_more(changes, monkeypatch):
     """To the last one, but for ζ's query, which is not a token's."""
     monkeypatch.setattr(objective, "linear_cross_entropy", functional.linear_cross_entropy)
-    config = ModelConfig(**SMALL, **changes, head_width=head_width)
+    config = ModelConfig(**SMALL, **changes, head_width=24)
     model, data = FreeTransformer(config, VOCABULARY), batch(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         training_loss(model, *data, 1.0).total.backward()
@@ -97,12 +84,8 @@ def test_products_are_those_that_torch_counts_and_the_scores_once_more(
 
 @rejects(
     "costs/time.py",
-    "relative = parts / torch.tensor(seconds, dtype=torch.float64)[:, None]\n"
-    "    scale = relative.max(0).values\n"
-    "    fit = torch.linalg.lstsq(relative / scale, torch.ones(len(works), 1, "
-    "dtype=torch.float64))",
-    "scale = parts.max(0).values\n    fit = torch.linalg.lstsq(parts / scale, "
-    "torch.tensor(seconds, dtype=torch.float64)[:, None])",
+    "lstsq(relative / scale, torch.ones(len(works), 1, dtype=torch.float64))",
+    "lstsq(parts / scale, torch.tensor(seconds, dtype=torch.float64)[:, None])",
     "rates fitted to seconds, which the longest step decides",
 )
 def test_rates_are_found_again_and_relative_errors_count():
@@ -115,22 +98,18 @@ def test_rates_are_found_again_and_relative_errors_count():
     assert slow.products == pytest.approx(1 / 1.2)
 
 
-FILTERED = [each for each in OF_ALL_PAIRS if each["latent"].get("per") != "sequence"]
-
-
 @rejects(
     "costs/filtering.py",
-    "matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)",
-    "matrices = linear_elements(model.blocks[lower:])",
+    "model.blocks[lower:]) + linear_elements(model.readout)",
+    "model.blocks[lower:])",
     "the filter reads out once for all particles",
 )
-@pytest.mark.parametrize("changes", [MEMORY, *FILTERED], ids=str)
-@pytest.mark.parametrize("particles", [4, 8])
-def test_flops_of_the_filter_are_those_that_torch_counts(particles, changes):
+@pytest.mark.parametrize("changes", FILTERED, ids=str)
+def test_flops_of_the_filter_are_those_that_torch_counts(changes):
     """Of a model in float64, which the plain decoder runs. The lower half's causal blocks go
     through all T² pairs.
     """
-    config = ModelConfig(**SMALL, **changes)
+    config, particles = ModelConfig(**SMALL | {"context": 12}, **changes), 4
     model = FreeTransformer(config, VOCABULARY).double().eval()
     inputs, targets, noise = batch(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

@@ -59,13 +59,12 @@ def backward(model, bits):
     training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total.backward()
 
 
-DESIGNS = [
-    {"encoder": "separate"},
-    {"inject": "memory"},
-    {"map": "linear", "prior": "recurrent"},
-    {"per": "sequence"},
+CHANGES = [
+    {"tied": False},
+    {"latent_bits": 8},
+    {"latent_bits": 8, "latent": {"encoder": "separate"}},
+    {"latent_bits": 8, "latent": {"inject": "memory", "map": "linear", "prior": "recurrent"}},
 ]
-CHANGES = [{}, {"tied": False}, *({"latent_bits": 8, "latent": d} for d in ({}, *DESIGNS))]
 
 
 @rejects(
@@ -125,10 +124,6 @@ def test_ddp_reduces_every_gradient_once_a_step():
 JOINED = Interconnect(nvlink=400.0, network=25.0, per_node=8, latency=0.5, overlap=0.75)
 
 
-def test_a_ring_is_as_fast_as_its_slowest_part():
-    assert [JOINED.bandwidth(n) for n in (2, 8, 9, 256)] == [400, 400, 200, 200]
-
-
 @rejects(
     "costs/scaling.py",
     "else compute / accumulate * 2 / 3",
@@ -145,19 +140,7 @@ def test_a_ring_is_as_fast_as_its_slowest_part():
 )
 def test_what_computation_cannot_hide_is_waited_for(sharded, compute, exposed):
     sent = Traffic(bytes=3600.0, hops=4)  # 3600 / 200 + 4 / 2 seconds
+    assert [JOINED.bandwidth(n) for n in (2, 8, 9, 256)] == [400, 400, 200, 200]
     taken = step(compute, sent, 16, JOINED, sharded, accumulate=2)
     assert (taken.transfer, taken.exposed) == (20, exposed)
     assert taken.efficiency == compute / (compute + exposed)
-
-
-def test_one_gpu_sends_nothing():
-    for sharded in (False, True):
-        sent = traffic(ModelConfig(**SMALL), VOCABULARY, 1, sharded, ACCUMULATE)
-        assert (sent.bytes, sent.hops) == (0, 0)
-
-
-def test_sharding_sends_three_halves_of_what_replicas_send():
-    """ZeRO § 7, where blocks are nearly all of a model."""
-    config = ModelConfig(16, 64, 4, 4, 96, context=32)
-    sharded, whole = (traffic(config, VOCABULARY, N, on, 1).bytes for on in (True, False))
-    assert sharded / whole == pytest.approx(1.5, rel=0.01)
