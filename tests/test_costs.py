@@ -1,45 +1,58 @@
 """Counted FLOPs and bytes against what torch itself counts on small models."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
-    apply_activation_checkpointing,
-)
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measure import peak_bytes
 from ftmodel.costs import (
-    dense_mapper_flops,
     elements,
     flops_per_token,
     kept_activations,
     linear_elements,
     memory,
     meta_model,
-    parameters,
-    utilisation,
 )
+from ftmodel.costs.filtering import filter_flops
 from ftmodel.costs.latent_memory import memory_blocks
+from ftmodel.costs.time import (
+    OPTIMIZER,
+    ElementwiseBytes,
+    Rates,
+    Work,
+    elementwise_bytes,
+    fit_rates,
+    step_work,
+)
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model import layers, objective
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
+from pipelines.config.schema import Compute
+from pipelines.train.core.acceleration import speed_up
 from tests.support.designs import all_pairs
 from tests.support.mutants import rejects
 
 B = 3
 
 
-@pytest.fixture(autouse=True)
-def attention_of_a_gpu(monkeypatch):
-    """What is counted is of a GPU; on a CPU attention is trained in float32 under autocast, too."""
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """On a CPU attention is trained in float32 under autocast, too."""
     monkeypatch.setattr(layers, "attend", functional.scaled_dot_product_attention)
+
+
+@pytest.fixture
+def plain_products(monkeypatch):
+    """torch counts neither what fused kernels of a CPU do nor products into a buffer."""
+    monkeypatch.setattr(objective, "linear_cross_entropy", functional.linear_cross_entropy)
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 def shape(**changes):
@@ -50,30 +63,30 @@ def shape(**changes):
 def new_model(config, vocab_size, checkpointing=False):
     torch.manual_seed(0)
     model = FreeTransformer(config, vocab_size)
-    if checkpointing:
-        apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
+    speed_up(model, Compute(compile=False, activation_checkpointing=checkpointing))
     return model
 
 
-def documents_of(config):
-    """Two documents a row, whose boundary is another in each, if attention is within documents."""
-    ends = torch.arange(9, 9 + B)[:, None]
-    return (torch.arange(config.context) > ends).long() if config.document_mask else None
-
-
-def loss(config, vocab_size, half=False, checkpointing=False):
-    """The training loss of a new model, its graph whole, and that model."""
-    model = new_model(config, vocab_size, checkpointing)
+def batch(config, vocab_size):
+    """Inputs, targets and noise."""
     tokens = torch.randint(vocab_size, (B, config.context + 1))
     bits = config.latent_bits
-    noise = torch.rand(B, config.context, bits) if bits else None
-    documents = documents_of(config)
+    return tokens[:, :-1], tokens[:, 1:], torch.rand(B, config.context, bits) if bits else None
+
+
+def loss(model, half=False):
+    """The training loss, its graph whole; if attention is within documents, each row has two."""
+    config, documents = model.config, None
+    if config.document_mask:
+        ends = torch.arange(9, 9 + B)[:, None]
+        documents = (torch.arange(config.context) > ends).long()
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        total = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1, documents).total
-    return total, model
+        data = batch(config, len(model.embedding.weight))
+        return training_loss(model, *data, 0.1, documents).total
 
 
 QWEN, MASKED = {"head_width": 8, "qk_norm": True}, {"document_mask": True}
+DESIGNS = [{"latent_bits": 8, "latent": design} for design in all_pairs()]
 SHAPES = [
     {},
     {"tied": False, "n_kv_heads": 4, "head_width": 24},
@@ -91,31 +104,40 @@ SHAPES = [
             (MASKED, {"inject": "memory"}),
             (MASKED, {"encoder": "separate"}),
             (MASKED, {"free_bits": "sequence"}),
-            *(({}, design) for design in all_pairs()),
         ]
     ),
+    *DESIGNS,
 ]
+
+
+def zeta_flops(config):
+    """Of ζ's query, 6 D² a pass and not a token, which torch counts and we do not."""
+    query = config.d_model * config.n_heads * config.head_channels
+    return 6 * query if config.latent_bits and config.latent.encoder == "shared" else 0
 
 
 @rejects(
     "costs/latent_memory.py", "2 * config.d_model", "0", "keys and values of memory cost no product"
 )
+@rejects(
+    "costs/time.py", "pairs = 14 *", "pairs = 12 *", "attention's backward pass keeps its scores"
+)
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
-def test_flops_are_those_that_torch_counts(changes, monkeypatch):
-    """To the last one. torch counts all T² pairs of a causal block, but neither what the fused
-    kernels of a CPU nor what products into a buffer do, hence the plain ones; ζ's query, 6 D² a
-    pass and not a token, is in its count only.
+def test_flops_are_those_that_torch_counts(changes, as_on_a_gpu, plain_products):
+    """To the last one. torch counts all T² pairs of a causal block; on a CPU a step goes through
+    them, too, and computes the scores once more.
     """
-    monkeypatch.setattr(objective, "linear_cross_entropy", functional.linear_cross_entropy)
     config = shape(**changes)
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        loss(config, 101)[0].backward()
+    with FlopCounterMode(display=False) as counter:
+        loss(new_model(config, 101)).backward()
+    counted = counter.get_total_flops() - zeta_flops(config)
     flops = flops_per_token(config, 101)
     t = config.context
     all_pairs = flops.total + flops.attention * (t / ((t + 1) / 2) - 1)
-    query = config.d_model * config.n_heads * config.head_channels
-    zeta = 6 * query if config.latent_bits and config.latent.encoder == "shared" else 0
-    assert B * t * all_pairs + zeta == pytest.approx(counter.get_total_flops(), rel=1e-12)
+    assert B * t * all_pairs == pytest.approx(counted, rel=1e-12)
+    blocks = config.n_layers + config.n_encoder_blocks + memory_blocks(config)
+    again = blocks * 2 * config.n_heads * config.head_channels * t * B * t
+    assert step_work(config, 101, B).products == pytest.approx(counted + again, rel=1e-12)
 
 
 def normalised_inputs(config, checkpointing=False):
@@ -150,7 +172,7 @@ def normalised_inputs(config, checkpointing=False):
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointed"])
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
-def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
+def test_activations_are_what_autograd_keeps(changes, half, checkpointing, as_on_a_gpu):
     """Within 0.1 %, which leaves room for scalars: every storage that the graph of a forward pass
     holds, but for parameters.
     """
@@ -160,8 +182,9 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
         kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
+    model = new_model(config, vocab_size, checkpointing)
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        _total, model = loss(config, vocab_size, half, checkpointing)
+        _total = loss(model, half)
     for parameter in model.parameters():
         kept.pop(parameter.untyped_storage().data_ptr(), None)
     found = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
@@ -181,113 +204,104 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing):
     )
 
 
+@pytest.mark.parametrize(
+    ("vocab_size", "half", "checkpointing", "low", "high"),
+    [
+        (1024, False, False, 0.99, 1.01),
+        (4096, True, False, 0.99, 1.01),
+        (4096, False, True, 0.99, 1.01),
+        (29, False, True, 0.75, 1.0),  # gradients within a block come on top, which we do not count
+    ],
+)
 @pytest.mark.parametrize("bits", [0, 8])
-def test_the_peak_with_activation_checkpointing_is_what_the_allocator_says(bits):
-    """Where the loss is what most is needed for within 1 %; else the gradients within a block, not
-    counted, come on top.
+def test_the_peak_of_a_step_is_what_the_allocator_says(
+    bits, vocab_size, half, checkpointing, low, high, as_on_a_gpu
+):
+    """Gradients being there from the step before: the most bytes allocated between the start of a
+    forward pass and the end of the backward pass.
     """
     config = shape(latent_bits=bits)
-    for vocab_size, low, high in ((4096, 0.99, 1.01), (29, 0.75, 1.0)):
-        peak = allocator_peak(config, vocab_size, half=False, checkpointing=True)
-        counted = memory(
-            config, vocab_size, B, half=False, activation_checkpointing=True, device="cpu"
-        )
-        passing = counted.activations + counted.loss + normalised_inputs(config, True)
-        assert low <= passing / peak <= high
-
-
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
-@pytest.mark.parametrize("bits", [0, 8])
-@pytest.mark.parametrize("vocab_size", [1024, 4096])
-def test_the_peak_of_a_step_is_what_the_allocator_says(bits, vocab_size, half):
-    """Within 1 %, gradients being there from the step before: the most bytes allocated between the
-    start of a forward pass and the end of the backward pass.
-    """
-    config = shape(latent_bits=bits)
-    counted = memory(config, vocab_size, B, half, device="cpu")
-    passing = counted.weight_copies + counted.activations + counted.loss
-    peak = allocator_peak(config, vocab_size, half)
-    assert passing + normalised_inputs(config) == pytest.approx(peak, rel=0.01)
-
-
-def allocator_peak(config, vocab_size, half, checkpointing=False):
-    """Most bytes allocated during a training step, beside parameters and their gradients."""
-    model, bits = new_model(config, vocab_size, checkpointing), config.latent_bits
+    model = new_model(config, vocab_size, checkpointing)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    tokens = torch.randint(vocab_size, (B, config.context + 1))
-    noise = torch.rand(B, config.context, bits) if bits else None
-
-    def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            total = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.1).total
-        total.backward()
-
-    return peak_bytes(step)
-
-
-def test_parameters_are_counted_once_when_tied():
-    config = shape(latent_bits=8)
-    size = parameters(config, 101)
-    assert size.total == sum(p.numel() for p in FreeTransformer(config, 101).parameters())
-    assert size.table == 256 * 64
-    untied = parameters(shape(latent_bits=8, tied=False), 101)
-    assert untied.total - size.total == 101 * 64
-    assert parameters(shape(), 101).table == 0
+    peak = peak_bytes(lambda: loss(model, half).backward())
+    counted = memory(
+        config, vocab_size, B, half, activation_checkpointing=checkpointing, device="cpu"
+    )
+    passing = counted.weight_copies + counted.activations + counted.loss
+    assert low <= (passing + normalised_inputs(config, checkpointing)) / peak <= high
 
 
 def test_workers_divide_what_is_shared_out_and_replicas_nothing():
     config = shape(latent_bits=8)
     alone = memory(config, 101, B, half=True)
-    size = parameters(config, 101).total
+    size = elements(FreeTransformer(config, 101))  # a tied matrix once
     assert (alone.parameters, alone.gradients, alone.optimizer) == (4 * size, 4 * size, 8 * size)
     assert alone.gathered == 0
     replica = memory(config, 101, B, half=True, workers=4)
     assert replica.gradients == 2 * alone.gradients  # and once more in buckets
     assert replica.total - alone.total == alone.gradients
     part = memory(config, 101, B, half=True, workers=4, sharded=True)
-    assert 4 * part.parameters == alone.parameters
-    assert 4 * part.gradients == alone.gradients
-    assert 4 * part.optimizer == alone.optimizer
+    for name in ("parameters", "gradients", "optimizer"):
+        assert 4 * getattr(part, name) == getattr(alone, name)
     assert part.activations == alone.activations
     block = elements(meta_model(config, 101).blocks[0])
     whole = 2 * (size - 5 * block) + 3 * block  # with gradients; a block's successor without
     assert part.gathered == 4 * whole
 
 
-SMALL = ModelConfig(28, 1536, 12, 2, 8960, 4096, latent_bits=16)  # the paper's 1.5 B and 8 B
-LARGE = ModelConfig(32, 4096, 32, 8, 14336, 4096, tied=False, latent_bits=16)
+@pytest.mark.parametrize("changes", [{}, {"latent_bits": 8}, *DESIGNS[:5]], ids=str)
+def test_bytes_without_storage_are_those_of_a_real_step(changes):
+    config = shape(**changes)
+    model, data = FreeTransformer(config, 101), batch(config, 101)
+    with ElementwiseBytes() as counted:
+        training_loss(model, *data, 1.0).total.backward()
+    assert elementwise_bytes(config, 101, B) == counted.total + OPTIMIZER * elements(model)
 
 
-@pytest.mark.parametrize(
-    ("config", "all_of_it", "block", "exact", "dense"),
-    [(SMALL, 1.0537, 0.036, 0.053, 0.098), (LARGE, 1.0403, 0.031, 0.041, 0.065)],
-    ids=["1.5B", "8B"],
+@rejects("costs/time.py", "not operator.is_view and ", "", "views count as bytes that are moved")
+def test_an_operator_reads_and_writes_its_tensors_and_products_and_views_do_not_count():
+    x, w = torch.randn(4, 5), torch.randn(5, 5)
+    with ElementwiseBytes() as counted:
+        y = (x @ w).unflatten(0, (2, 2)).transpose(0, 1)[:, 1]
+        assert counted.total == 0
+        y = y * 2 + 1
+    assert counted.total == 4 * y.nbytes
+
+
+@rejects(
+    "costs/time.py",
+    "lstsq(relative / scale, torch.ones(len(works), 1, dtype=torch.float64))",
+    "lstsq(parts / scale, torch.tensor(seconds, dtype=torch.float64)[:, None])",
+    "rates fitted to seconds, which the longest step decides",
 )
-def test_the_latents_share_at_the_papers_sizes(config, all_of_it, block, exact, dense):
-    """Beside coarser counts that are in use: the paper's, a block over L blocks, 1 / L; and one
-    that leaves attention's pairs of positions out, adds the read-out, and takes the encoder for a
-    whole block, with ζ's query at every token.
+def test_rates_are_found_again_and_relative_errors_count():
+    rates = Rates(products=5e10, elementwise=1e10)
+    works = [Work(1e9, 1e6), Work(2e9, 5e9), Work(1e6, 1e7)]
+    found = fit_rates(works, [rates.seconds(work) for work in works])
+    assert (found.products, found.elementwise) == pytest.approx((5e10, 1e10))
+    slow = fit_rates([Work(1.0, 1e-9), Work(1000.0, 1e-9), Work(1.0, 1.0)], [1.0, 2000.0, 1.0])
+    # x = 1.2 has the least of (x − 1)² + (x / 2 − 1)²; in seconds the large one alone would count
+    assert slow.products == pytest.approx(1 / 1.2)
+
+
+@rejects(
+    "costs/filtering.py",
+    "model.blocks[lower:]) + linear_elements(model.readout)",
+    "model.blocks[lower:])",
+    "the filter reads out once for all particles",
+)
+@pytest.mark.parametrize("changes", [{"latent_bits": 8}, *DESIGNS[:3], DESIGNS[4]], ids=str)
+def test_flops_of_the_filter_are_those_that_torch_counts(changes):
+    """Of a model in float64, which the plain decoder runs. The lower half's causal blocks go
+    through all T² pairs.
     """
-    flops = flops_per_token(config, 1 << 17)
-    plain = flops_per_token(replace(config, latent_bits=0), 1 << 17)
-    assert flops.total / plain.total == pytest.approx(all_of_it, abs=5e-5)
-    assert (plain.encoder, plain.mapper) == (0, 0)
-    one = flops.blocks / config.n_layers
-    baseline = flops.blocks + flops.readout
-    product = 2 * config.d_model * (1 << config.latent_bits)
-    assert one / flops.blocks == pytest.approx(block, abs=5e-4)
-    assert (one + product) / baseline == pytest.approx(exact, abs=5e-4)
-    assert (one + dense_mapper_flops(config)) / baseline == pytest.approx(dense, abs=5e-4)
-
-
-@pytest.mark.parametrize(
-    ("config", "tokens", "gpus", "hours", "expected"),
-    [(SMALL, 47e9, 32, 12, 0.348), (LARGE, 200e9, 256, 24, 0.442)],
-    ids=["1.5B", "8B"],
-)
-def test_utilisation_that_the_papers_times_imply(config, tokens, gpus, hours, expected):
-    """Of an H100's peak in dense bf16 products, 989e12 FLOP/s."""
-    speed = tokens / gpus / (hours * 3600)
-    flops = flops_per_token(replace(config, latent_bits=0), 1 << 17)
-    assert utilisation(speed, flops, 989e12) == pytest.approx(expected, abs=5e-4)
+    config, particles, t = shape(**changes, context=12), 4, 12
+    model = FreeTransformer(config, 101).double().eval()
+    inputs, targets, noise = batch(config, 101)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        filtering_bound(model, inputs, targets, particles, lambda: torch.rand(noise.shape))
+    more = B * t * config.lower_blocks * 4 * config.d_model * (t - (t + 1) / 2)
+    counted = filter_flops(config, 101, B, particles) + more
+    assert counted == pytest.approx(counter.get_total_flops(), rel=1e-12)
+    assert counted < flops_per_token(config, 101).total * B * t * particles

@@ -3,35 +3,30 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import pytest
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 
-from ftmodel.costs import kept_activations
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.objective import training_loss
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.config.schema import Compute, Precision
-from pipelines.train import progress
 from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up
 from tests.support.kills import killed
 from tests.support.training import check_close, losses, same, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
-SEPARATE = replace(SHAPE, latent=LatentDesign(encoder="separate"))
-CONFIGS = {
-    "baseline": replace(SHAPE, latent_bits=0),
-    "shared": SHAPE,
-    "separate": SEPARATE,
-    "memory": replace(SHAPE, latent=LatentDesign(inject="memory")),
-    "spans": replace(SHAPE, latent=LatentDesign(per="every", every=5)),
-    "recurrent": replace(SHAPE, latent=LatentDesign(prior="recurrent")),
-    "linear": replace(SHAPE, latent=LatentDesign(map="linear", prior="learned")),
+CONFIGS = {"baseline": replace(SHAPE, latent_bits=0), "shared": SHAPE} | {
+    name: replace(SHAPE, latent=LatentDesign(**design))
+    for name, design in {
+        "separate": {"encoder": "separate"},
+        "memory": {"inject": "memory"},
+        "spans": {"per": "every", "every": 5},
+        "recurrent": {"prior": "recurrent"},
+        "linear": {"map": "linear", "prior": "learned"},
+    }.items()
 }
-CHECKPOINTING = Compute(activation_checkpointing=True)
 
 
 def make(compute=None, config=SHAPE):
@@ -56,42 +51,18 @@ def step(model, documents=None):
 def test_activation_checkpointing_changes_no_gradient(config):
     """To the bit, with and without documents."""
     for documents in (None, torch.arange(24).expand(2, -1) // 7):
-        plain, checkpointed = make(config=config), make(CHECKPOINTING, config)
+        plain = make(config=config)
+        checkpointed = make(Compute(activation_checkpointing=True), config)
         assert torch.equal(step(plain, documents), step(checkpointed, documents))
         pairs = zip(plain.named_parameters(), checkpointed.parameters(), strict=True)
         for (name, parameter), other in pairs:
             assert torch.equal(parameter.grad, other.grad), name
 
 
-@pytest.mark.parametrize("config", [SHAPE, SEPARATE], ids=["shared", "separate"])
-def test_activation_checkpointing_keeps_no_more_than_inputs_of_blocks(config):
-    """All blocks are wrapped, the encoder's too."""
-
-    def kept(model):
-        storages = {}
-
-        def keep(tensor):
-            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with saved_tensors_hooks(keep, lambda tensor: tensor):
-            model(torch.zeros(2, 24, dtype=torch.long), torch.rand(2, 24, 6))
-        for parameter in model.parameters():
-            storages.pop(parameter.untyped_storage().data_ptr(), None)
-        return sum(storages.values())
-
-    norms = 2 * 4 * 32 * 2 * 24  # what RMSNorm keeps on a CPU
-    less = kept(make(CHECKPOINTING, config))
-    assert less <= kept_activations(config, 2, half=False, activation_checkpointing=True) + norms
-    assert less < 0.2 * kept(make(config=config))
-
-
-@pytest.mark.parametrize(
-    ("config", "blocks"), [(SHAPE, 5), (SEPARATE, 6)], ids=["shared", "separate"]
-)
-def test_names_in_a_state_dict_stay(config, blocks):
-    model = make(Compute(activation_checkpointing=True, compile=True), config)
-    plain = make(config=config)
+@pytest.mark.parametrize(("name", "blocks"), [("shared", 5), ("separate", 6)])
+def test_names_in_a_state_dict_stay(name, blocks):
+    plain = make(config=CONFIGS[name])
+    model = make(Compute(activation_checkpointing=True, compile=True), CONFIGS[name])
     assert list(model.state_dict()) == list(plain.state_dict())
     model.load_state_dict(plain.state_dict())
     plain.load_state_dict(model.state_dict())
@@ -108,62 +79,39 @@ def is_compiled(model):
     return [block._compiled_call_impl is not None for block in blocks_of(model)]
 
 
-@pytest.mark.parametrize(("wanted", "elements"), [(None, 1e20), (True, 1.0), (False, 1e20)])
-def test_long_runs_are_compiled_unless_switched_off(wanted, elements, monkeypatch):
+@pytest.mark.parametrize(
+    ("wanted", "elements", "compiler", "compiled"),
+    [
+        (None, 1e20, sys.executable, Compiled.blocks),  # something that is there
+        (True, 1.0, sys.executable, Compiled.blocks),
+        (False, 1e20, sys.executable, Compiled.nothing),
+        (None, 1e8, sys.executable, Compiled.nothing),
+        (None, 1e20, "no such compiler", Compiled.nothing),
+    ],
+)
+def test_long_runs_are_compiled_unless_switched_off(
+    wanted, elements, compiler, compiled, monkeypatch
+):
     """A failure of the compiler then means a run that is not compiled, but not if asked for."""
-    monkeypatch.setenv("CXX", sys.executable)  # something that is there
+    monkeypatch.setenv("CXX", compiler)
     model = make()
     with torch._dynamo.config.patch(suppress_errors=wanted is not None):  # as of a run before
-        compiled = speed_up(model, Compute(compile=wanted), elements)
-        assert compiled is (Compiled.nothing if wanted is False else Compiled.blocks)
+        assert speed_up(model, Compute(compile=wanted), elements) is compiled
         assert torch._dynamo.config.suppress_errors is (wanted is None)
-    assert all(is_compiled(model)) is any(is_compiled(model)) is (wanted is not False)
+    assert all(is_compiled(model)) is any(is_compiled(model)) is bool(compiled)
 
 
 @pytest.mark.parametrize(
-    ("alone", "checkpointing", "layers", "whole"),
-    [
-        (True, False, 4, True),
-        (False, False, 4, False),
-        (True, True, 4, False),
-        (True, False, 6, False),
-    ],
+    ("alone", "checkpointing", "layers"),
+    [(True, False, 4), (False, False, 4), (True, True, 4), (True, False, 6)],
 )
-def test_a_shallow_model_of_one_worker_is_compiled_as_a_whole(alone, checkpointing, layers, whole):
+def test_a_shallow_model_of_one_worker_is_compiled_as_a_whole(alone, checkpointing, layers):
     model = make(config=replace(SHAPE, n_layers=layers))
     compute = Compute(activation_checkpointing=checkpointing, compile=True)
     compiled = speed_up(model, compute, alone=alone)
-    whole = alone and not checkpointing and layers == 4
+    whole = (alone, checkpointing, layers) == (True, False, 4)
     assert compiled is (Compiled.loss if whole else Compiled.blocks)
     assert all(is_compiled(model)) is any(is_compiled(model)) is not whole
-
-
-def test_short_runs_are_not_compiled_and_none_without_a_compiler(monkeypatch):
-    model = make()
-    assert not speed_up(model, Compute(), 1e8)
-    monkeypatch.setenv("CXX", "no such compiler")
-    assert not speed_up(model, Compute(), 1e20)
-    assert not any(is_compiled(model))
-
-
-def test_a_checkpoint_after_the_first_step_is_no_part_of_what_compilation_takes(monkeypatch):
-    """Nor is the loader, and a step is all of its micro-batches. 30 s in two micro-batches, a
-    checkpoint of 7 s, then steps of 4 s.
-    """
-    clock, trainer, tracking = [0.0], MagicMock(global_step=5), MagicMock()
-    monkeypatch.setattr(progress, "perf_counter", lambda: clock[0])
-    compile_time = progress.CompileTime(tracking, "run", "blocks")
-    compile_time.on_train_start(trainer, None)
-    for loaded, micro, after in ((1, 15, 7), (2, 2, 0), (3, 2, 0)):
-        for index in range(2):
-            clock[0] += loaded
-            compile_time.on_train_batch_start(trainer, None, {}, index)
-            clock[0] += micro
-            trainer.global_step += index
-            compile_time.on_train_batch_end(trainer, None, {}, {}, index)
-        clock[0] += after
-    # the second micro-batch of a step is loaded in it: 31 s and 6 s
-    tracking.tag.assert_called_once_with("compile_seconds", "25.0")
 
 
 @pytest.mark.slow  # inductor compiles C++

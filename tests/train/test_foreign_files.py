@@ -6,14 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.artifacts.checkpoint import (
-    ENTRY,
-    Manifest,
-    load_model,
-    numbered,
-    peek,
-    resume_checkpoints,
-)
+from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model, numbered, peek
 from pipelines.common.errors import UserError
 from pipelines.train.core.segments import newest_checkpoint
 from pipelines.train.core.set_aside import sort_out
@@ -75,12 +68,3 @@ def test_a_foreign_name_is_no_step(tmp_path):
     for name in ("99999999", "100000000", "0foreign", "00000001-mine"):
         (tmp_path / f"{name}.ckpt").touch()
     assert [path.stem for path in numbered(tmp_path)] == ["99999999", "100000000"]
-
-
-def test_a_file_where_the_folder_of_a_run_should_be(tmp_path):
-    root = tmp_path / "free"
-    root.write_text("notes")
-    assert resume_checkpoints(root) == [] and numbered(root) == []
-    sort_out(root, OURS)
-    assert newest_checkpoint(root, OURS) is None
-    assert root.read_text() == "notes"

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import load_model
-from pipelines.artifacts.llama_files import INDEX
+from pipelines.artifacts.llama_files import INDEX, WEIGHTS
 from pipelines.artifacts.paths import checkpoint_path, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -51,14 +51,14 @@ def parent(trained_parent, tmp_path, monkeypatch):
 
 @rejects(
     "train/core/module.py",
-    "own = self.copied_lr if name in self.copied else None",
-    "own = None",
+    "self.copied_lr if name in self.copied else",
+    "",
     "copied weights at the rate of new ones",
 )
 @rejects(
     "train/core/parent.py",
-    "names = {name for name in names if not name.startswith(LATENT)}",
-    "pass",
+    "name in names if not name.startswith(LATENT)",
+    "name in names",
     "the latent counted among what was copied",
 )
 def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
@@ -126,29 +126,23 @@ def test_the_latent_of_a_parent_is_taken_over(trained, monkeypatch):
     assert same({f"model.{name}": w for name, w in start.items()}, trained.weights)
 
 
-@rejects(
-    "train/core/manifest.py",
-    'parts["parent"] = parent["sha256"]',
-    "pass",
-    "another parent, the same run",
-)
+@rejects("train/core/manifest.py", 'parts["parent"] =', "_ =", "another parent, the same run")
 def test_another_parent_is_another_run(parent):
     experiment = load_experiment()
     run = experiment.runs[RUN]
     shards = Shards(tokens_folder(run.data))
     run.init_from = InitFrom(hf="llama")
     before = make_manifest(experiment, RUN, shards)
-    weights = load_file("llama/model.safetensors")
+    weights = load_file(Path("llama", WEIGHTS))
     weights["model.norm.weight"] += 1
-    save_file(weights, "llama/model.safetensors")
+    save_file(weights, Path("llama", WEIGHTS))
     after = make_manifest(experiment, RUN, shards)
     assert after.spec_hash != before.spec_hash
     assert differences(before, after) == ["parent"]
 
 
 def truncated(folder):
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[:-100])
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-100])
 
 
 def edit(**changes):
@@ -160,29 +154,22 @@ def edit(**changes):
 
 
 def other_tokenizer(folder):
-    path = folder / "tokenizer.json"
-    spec = json.loads(path.read_text())
-    a, b, *_ = spec["model"]["vocab"]
+    spec = json.loads((folder / "tokenizer.json").read_text())
     ids = spec["model"]["vocab"]
+    a, b, *_ = ids
     ids[a], ids[b] = ids[b], ids[a]
-    path.write_text(json.dumps(spec))
-
-
-def pickled(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (folder / "tokenizer.json").write_text(json.dumps(spec))
 
 
 DAMAGE = [
     (shutil.rmtree, r"^llama: neither a folder nor a \.gguf file$"),
-    (pickled, r"^llama/model\.safetensors: is missing; weights are read from safetensors"),
+    (lambda folder: (folder / WEIGHTS).unlink(), r"^llama/model\.safetensors: is missing; weights"),
     (truncated, r"^llama/model\.safetensors: not readable as safetensors"),
     (edit(vocab_size=64), r"^llama: vocab_size: 64, but the tokenizer of data/tokens/target has"),
     (edit(rms_norm_eps=0.5), r"^llama: its norm_eps is 0\.5, and the run's architecture says"),
     (edit(max_position_embeddings=3), r"^llama: it was trained with up to 3 positions"),
     (edit(hidden_size=None), r"^llama: config\.json: .* is missing or malformed"),
     (other_tokenizer, r"^llama: its tokenizer is not that of data/tokens/target"),
-    (lambda folder: (folder / "config.json").write_text("{"), r"^llama/config\.json: not JSON"),
-    (lambda folder: (folder / "config.json").unlink(), r"^llama/config\.json: is missing$"),
     (
         lambda folder: (folder / INDEX).write_text('{"weight_map": {"a": "../b"}}'),
         r"its weight_map names no files of this folder",
@@ -212,14 +199,12 @@ def test_a_run_whose_parent_is_not_trained_says_which(workspace):
 
 
 def test_weights_in_several_files_are_read(parent):
-    weights = load_file("llama/model.safetensors")
-    names = sorted(weights)
-    places = {}
-    for i, part in enumerate((names[::2], names[1::2])):
-        file = f"model-{i}.safetensors"
-        save_file({name: weights[name] for name in part}, Path("llama") / file)
-        places |= dict.fromkeys(part, file)
-    Path("llama/model.safetensors").unlink()
+    weights = load_file(Path("llama", WEIGHTS))
+    places = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(sorted(weights))}
+    for file in {*places.values()}:
+        part = {name: weights[name] for name in weights if places[name] == file}
+        save_file(part, Path("llama", file))
+    Path("llama", WEIGHTS).unlink()
     Path("llama", INDEX).write_text(json.dumps({"weight_map": places}))
     start = fresh_start(InitFrom(hf="llama"), "baseline")
     assert same({f"model.{name}": w for name, w in start.items()}, parent)
