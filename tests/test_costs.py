@@ -85,7 +85,7 @@ def loss(model, half=False):
         return training_loss(model, *data, 0.1, documents).total
 
 
-QWEN, MASKED = {"head_width": 8, "qk_norm": True}, {"document_mask": True}
+MASKED = {"document_mask": True}
 DESIGNS = [{"latent_bits": 8, "latent": design} for design in all_pairs()]
 SHAPES = [
     {},
@@ -98,9 +98,7 @@ SHAPES = [
             ({"latent_block": 1, "n_layers": 3}, {}),
             ({"n_layers": 3}, {"inject": "embedding"}),
             ({"latent_bits": 32}, {"inject": "kv_all", "map": "linear", "free_bits": "sequence"}),
-            (QWEN, {}),
-            (QWEN, {"inject": "memory"}),
-            (QWEN, {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"}),
+            ({"head_width": 24}, {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"}),
             (MASKED, {"inject": "memory"}),
             (MASKED, {"encoder": "separate"}),
             (MASKED, {"free_bits": "sequence"}),
@@ -144,16 +142,10 @@ def normalised_inputs(config, checkpointing=False):
     """Bytes of what RMSNorm keeps on a CPU, where it is no fused kernel, beside what we count."""
     bits, layers = config.latent_bits > 0, 0 if checkpointing else config.n_layers
     of_kv = {"residual": 0, "embedding": 0, "kv_all": config.n_layers - config.lower_blocks}
-    shared = config.latent.encoder == "shared"
     encoder = config.n_encoder_blocks * (not checkpointing)
     latent = 1 if checkpointing else 1 + 2 * encoder + of_kv.get(config.latent.inject, 1)
     latent += config.latent.prior != "uniform"
     channels = (2 * layers + 1 + bits * latent) * config.d_model
-    if config.qk_norm:
-        queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
-        memory = 0 if checkpointing else memory_blocks(config)
-        channels += layers * (queries + keys) + encoder * (keys + (not shared) * queries)
-        channels += memory * keys
     return channels * 4 * B * config.context
 
 

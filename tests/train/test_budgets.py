@@ -223,30 +223,25 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
         assert (ROOT / "00000020.ckpt").stat().st_mtime_ns == newest.st_mtime_ns
 
 
-def test_what_lies_past_a_lost_budget_is_not_gone_on_from(workspace, alone):
-    """The trunk just past the start of its decay."""
-    change()
-    with killed(9, segment=15):
-        train_run()
-    budget_path(ROOT, BUDGETS[0]).unlink()
-    start = find_start(load_experiment(), RUN)
-    assert start.segment.steps == 10
-    assert start.checkpoint == ROOT / "00000008.ckpt"
-    train_run()
-    assert same_everywhere(published(), alone.weights)
-
-
-def test_a_damaged_end_of_the_trunk_costs_only_the_steps_since_the_checkpoint_before(
-    workspace, alone, steps_taken
+@pytest.mark.parametrize(
+    ("step", "segment", "damaged", "start"),
+    [(9, 15, budget_path(ROOT, BUDGETS[0]), 8), (10, 10, ROOT / "00000008.ckpt", 7)],
+    ids=["a budget", "the end of the trunk"],
+)
+def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
+    workspace, alone, steps_taken, step, segment, damaged, start
 ):
+    """And the trunk just past a lost budget's decay is not gone on from."""
     change()
-    with killed(10):
+    with killed(step, segment=segment):
         train_run()
-    (ROOT / "00000008.ckpt").write_bytes(b"no checkpoint")
-    assert find_start(load_experiment(), RUN).checkpoint == ROOT / "00000007.ckpt"
+    damaged.write_bytes(b"no checkpoint")
+    found = find_start(load_experiment(), RUN)
+    assert found.segment.steps == (10 if segment == 15 else 15)
+    assert found.checkpoint == ROOT / f"{start:08d}.ckpt"
     steps_taken.clear()
     train_run()
-    assert steps_taken[0] == 8
+    assert steps_taken[0] == start + 1
     assert same_everywhere(published(), alone.weights)
 
 

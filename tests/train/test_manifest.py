@@ -33,13 +33,13 @@ def of_compute(**changes):
 
 @rejects(
     "artifacts/card.py",
-    "            asdict(experiment.models[run.model].optim),\n",
+    "asdict(experiment.models[run.model].optim),",
     "",
     "checkpoints of another optimizer gone on from",
 )
 @rejects(
     "artifacts/card.py",
-    "            experiment.compute.precision.value,\n",
+    "experiment.compute.precision.value,",
     "",
     "checkpoints of another precision gone on from",
 )
@@ -59,7 +59,7 @@ def test_what_decides_weights_is_in_the_hash(change):
 
 @rejects(
     "train/core/manifest.py",
-    '        "data": shards.metadata.hash,\n',
+    '"data": shards.metadata.hash,',
     "",
     "checkpoints of other data gone on from",
 )

@@ -1,9 +1,9 @@
 """Checkpoints of another specification are set aside and come back by themselves; none is lost."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
-import pytest
 import yaml
 
 from pipelines.artifacts.checkpoint import peek, read_checkpoint, remove_finished
@@ -12,33 +12,13 @@ from pipelines.common import source_code
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
 from pipelines.evaluate import stage as evaluate_stage
+from pipelines.train.core import manifest
 from pipelines.train.core.segments import find_start
 from tests.support.kills import killed
 from tests.support.training import RUN, losses, same, train_run
 
 FOLDER = resume_folder("smoke", RUN)
 KILLED_AT = 7
-
-
-@pytest.fixture
-def code(tmp_path_factory, monkeypatch):
-    """A copy of the code, by which runs are told apart; returns a function that edits it."""
-    copy = tmp_path_factory.mktemp("code")
-    for name in ("pipelines", "ftmodel"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "dvc.yaml", copy)
-    monkeypatch.setattr(source_code, "ROOT", copy)
-
-    def edit(name, old, new):
-        path = copy / name
-        text = path.read_text()
-        assert text.count(old) == 1, f"{name} no longer has once: {old}"
-        path.write_text(text.replace(old, new))
-        source_code.code_version.cache_clear()
-
-    source_code.code_version.cache_clear()
-    yield edit
-    source_code.code_version.cache_clear()
 
 
 def kill(**changes):
@@ -67,30 +47,39 @@ def contents():
     return {str(p.relative_to(FOLDER)): p.stat().st_ino for p in FOLDER.rglob("*") if p.is_file()}
 
 
-def test_what_decides_weights_is_another_specification_and_words_are_not(code):
+def test_what_decides_weights_is_another_specification_and_words_are_not(tmp_path, monkeypatch):
     """Nor is what is shown, how processes are launched, or what is tracked."""
-    before = source_code.code_version("train")
-    code("pipelines/train/core/module.py", "import lightning as L", "import lightning as L  # !")
-    code("pipelines/train/core/trainer.py", '"""All that one process needs', '"""Everything')
-    code("pipelines/train/progress.py", '"loss": f"{row.loss_nats:.3f} nats"', '"loss": "?"')
-    code("pipelines/train/distributed.py", "socket", "socket|another word")
-    code("pipelines/tracking/lightning_logger.py", "ROWS = 20", "ROWS = 30")
-    assert source_code.code_version("train") == before
-    versions = {before}
-    code("pipelines/train/core/module.py", "> 1 else 0.0", "> 1 else 0.1")
-    versions.add(source_code.code_version("train"))
-    code("ftmodel/model/mapper.py", "weights = 1 << ", "weights = 2 << ")
-    versions.add(source_code.code_version("train"))
-    assert len(versions) == 3
+    for name in ("pipelines", "ftmodel"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    monkeypatch.setattr(source_code, "ROOT", tmp_path)
+    version = partial(source_code.code_version.__wrapped__, "train")
+
+    def edit(name, old, new):
+        text = (tmp_path / name).read_text()
+        assert text.count(old) == 1, f"{name} no longer has once: {old}"
+        (tmp_path / name).write_text(text.replace(old, new))
+
+    before = version()
+    edit("pipelines/train/core/module.py", "import lightning as L", "import lightning as L  # !")
+    edit("pipelines/train/core/trainer.py", '"""All that one process needs', '"""Everything')
+    edit("pipelines/train/progress.py", '"loss": f"{row.loss_nats:.3f} nats"', '"loss": "?"')
+    edit("pipelines/train/distributed.py", "socket", "socket|another word")
+    edit("pipelines/tracking/lightning_logger.py", "ROWS = 20", "ROWS = 30")
+    assert version() == before
+    edit("pipelines/train/core/module.py", "> 1 else 0.0", "> 1 else 0.1")
+    another = version()
+    edit("ftmodel/model/mapper.py", "weights = 1 << ", "weights = 2 << ")
+    assert len({before, another, version()}) == 3
 
 
 def test_checkpoints_of_other_code_are_set_aside_and_come_back_with_the_code(
-    workspace, uninterrupted, code, capsys
+    workspace, uninterrupted, monkeypatch, capsys
 ):
     kill()
     before = contents()
-    edit = ("pipelines/train/core/shuffle.py", "ROUNDS = 8", "ROUNDS = 9")
-    code(*edit)
+    code = manifest.code_version
+    monkeypatch.setattr(manifest, "code_version", lambda stage: "another")
     assert start() is None
     theirs = peek(next(FOLDER.rglob("*.ckpt")))
     aside = FOLDER / "aside" / theirs.spec_hash
@@ -103,7 +92,7 @@ def test_checkpoints_of_other_code_are_set_aside_and_come_back_with_the_code(
     train_run()  # to the end, by the other code
     assert set(before.values()) <= set(contents().values())
 
-    code(*edit[:1], *edit[:0:-1])
+    monkeypatch.setattr(manifest, "code_version", code)
     assert start() == KILLED_AT
     assert "2 checkpoints are of this specification again: brought back" in capsys.readouterr().out
     assert before.items() <= contents().items()
