@@ -2,15 +2,17 @@
 request gets depends on no other; no answer is read before it is asked.
 """
 
-import json
 import random
 from itertools import pairwise
 
 import pytest
 import torch
-from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
+from lm_eval.models.huggingface import HFLM
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from torch.nn import functional as F
+from transformers import PreTrainedTokenizerFast
 
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
@@ -20,80 +22,20 @@ from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring, Weights
 from pipelines.suite.batching import latent_noise
-from pipelines.suite.lm import FreeTransformerLM
-from pipelines.tokenize.vocabulary import train_bpe
+from tests.support.benchmark_models import (
+    CONTEXT,
+    END,
+    TEXT,
+    adapter,
+    continuations,
+    log_likelihoods,
+    near,
+    rolling,
+    some_text,
+)
 from tests.support.corpora import write_shards
 from tests.support.hugging_face import to_hugging_face
 from tests.support.mutants import rejects
-
-END = "<|endoftext|>"
-CONTEXT = 48
-TEXT = """The quick brown fox jumps over the lazy dog. Question: what is the answer?
-Answer: the answer is seven. def add(a, b):\n    return a + b\n
-Über Größe ist naïve café 東京 → ∀x.
-Which of these is the larger number? It was the best of times, it was the worst of times. """
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return train_bpe([TEXT.encode()] * 3, 400, END)
-
-
-@pytest.fixture
-def make_lm(make_model, tokenizer):
-    """Factory of adapters of tiny models, a Free Transformer unless latent_bits=0."""
-
-    def make(
-        model=None,
-        scoring=Scoring.marginal,
-        samples=4,
-        batch_tokens=2000,
-        seed=0,
-        weights=Weights.float32,
-        **changes,
-    ):
-        if model is None:
-            shape = dict(d_model=32, ffn_width=48, context=CONTEXT)
-            model = make_model(vocab_size=tokenizer.vocab_size, **(shape | changes))
-        return FreeTransformerLM(
-            model,
-            tokenizer,
-            torch.device("cpu"),
-            scoring=scoring,
-            samples=samples,
-            batch_tokens=batch_tokens,
-            seed=seed,
-            weights=weights,
-        )
-
-    return make
-
-
-def requests(kind, arguments):
-    return [Instance(kind, {}, args, i) for i, args in enumerate(arguments)]
-
-
-def log_likelihoods(lm, pairs):
-    return lm.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
-
-
-def rolling(lm, texts):
-    arguments = [(text,) for text in texts]
-    return lm.loglikelihood_rolling(requests("loglikelihood_rolling", arguments), disable_tqdm=True)
-
-
-def continuations(lm, prompts, **settings):
-    arguments = [(prompt, settings) for prompt in prompts]
-    return lm.generate_until(requests("generate_until", arguments), disable_tqdm=True)
-
-
-def near(values):
-    """To what float32 gives in batches of other shapes."""
-    return pytest.approx(values, rel=1e-6, abs=1e-4)
-
-
-def some_text(rng, words):
-    return " ".join(rng.choices(TEXT.split(), k=words))
 
 
 def some_pairs(n, seed=0):
@@ -115,11 +57,7 @@ def some_pairs(n, seed=0):
 
 @pytest.fixture
 def hugging_face(make_lm, tokenizer):
-    """Our adapter of a baseline, and the harness's backend of the same weights."""
-    from lm_eval.models.huggingface import HFLM
-    from tokenizers import Tokenizer
-    from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
+    """Factory of our adapter of a baseline and the harness's backend of the same weights."""
 
     def make(starts_with_end=True):
         ours = make_lm(latent_bits=0)
@@ -127,21 +65,12 @@ def hugging_face(make_lm, tokenizer):
         reference.generation_config.eos_token_id = ours.eot_token_id
         fast = Tokenizer.from_str(tokenizer.tokenizer.to_str())
         if starts_with_end:
-            fast.post_processor = TemplateProcessing(
-                single=f"{END} $A", special_tokens=[(END, tokenizer.end_of_text)]
-            )
-        wrapped = PreTrainedTokenizerFast(
-            tokenizer_object=fast, bos_token=END, eos_token=END, pad_token=END
-        )
-        theirs = HFLM(
-            reference,
-            tokenizer=wrapped,
-            batch_size=16,
-            device="cpu",
-            add_bos_token=starts_with_end,
-            max_length=CONTEXT,
-        )
-        return ours, theirs
+            special = [(END, tokenizer.end_of_text)]
+            fast.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=special)
+        tokens = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END)
+        wrapped = PreTrainedTokenizerFast(tokenizer_object=fast, **tokens)
+        settings = dict(batch_size=16, device="cpu", max_length=CONTEXT)
+        return ours, HFLM(reference, tokenizer=wrapped, add_bos_token=starts_with_end, **settings)
 
     return make
 
@@ -153,24 +82,18 @@ def hugging_face(make_lm, tokenizer):
     "prompts that are too long cut from the right",
 )
 def test_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
-    ours, theirs = hugging_face()
-    pairs = some_pairs(300)
-    expected = log_likelihoods(theirs, pairs)
-    found = log_likelihoods(ours, pairs)
-    nats, greedy = zip(*found, strict=True)
-    assert nats == pytest.approx([log_p for log_p, _ in expected], rel=1e-6, abs=1e-4)
-    assert list(greedy) == [is_greedy for _, is_greedy in expected]
-    assert ours.truncated > 10 and ours.mc_error == {}
-
-
-def test_an_answer_that_the_model_would_give_is_greedy_with_either_backend(hugging_face):
+    """Some answers are what the model itself would say."""
     ours, theirs = hugging_face()
     prompts = ["", "The quick brown fox", "Question: what is", "def add(a, b):"]
     made = continuations(ours, prompts, max_gen_toks=1)
     pairs = [(p, text) for p, text in zip(prompts, made, strict=True) if text.isascii() and text]
-    found = log_likelihoods(ours, pairs)
-    assert [g for _, g in found] == [g for _, g in log_likelihoods(theirs, pairs)]
-    assert any(greedy for _, greedy in found)
+    pairs += some_pairs(200)
+    ours.start_task()
+    nats, greedy = zip(*log_likelihoods(ours, pairs), strict=True)
+    expected = log_likelihoods(theirs, pairs)
+    assert nats == near([log_p for log_p, _ in expected])
+    assert list(greedy) == [is_greedy for _, is_greedy in expected] and any(greedy)
+    assert ours.truncated > 10 and ours.mc_error == {}
 
 
 def test_rolling_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
@@ -178,20 +101,20 @@ def test_rolling_log_likelihoods_of_a_baseline_are_those_of_the_harness_own_back
     ours, theirs = hugging_face(starts_with_end=False)
     rng = random.Random(1)
     texts = ["", "a", *(some_text(rng, n) for n in (1, 5, 10, 20, 30, 60, 100)), TEXT]
-    assert rolling(ours, texts) == pytest.approx(rolling(theirs, texts), rel=1e-6, abs=1e-4)
+    assert rolling(ours, texts) == near(rolling(theirs, texts))
     assert rolling(ours, [""]) == [0.0]
 
 
-@pytest.mark.parametrize("until", [["e"], "the", [" ", "\n\n"], []], ids=str)
-def test_greedy_continuations_of_a_baseline_are_those_of_the_harness_own_backend(
-    hugging_face, until
-):
+def test_greedy_continuations_of_a_baseline_are_those_of_the_harness_own_backend(hugging_face):
     ours, theirs = hugging_face()
     rng = random.Random(2)
     prompts = [some_text(rng, n) for n in (1, 1, 2, 3, 5, 8, 8, 12, 20, 40)] + ["東京 →"]
-    settings = {"until": until, "max_gen_toks": 20, "do_sample": False}
-    assert continuations(ours, prompts, **settings) == continuations(theirs, prompts, **settings)
-    assert ours.truncated == 1
+    for until in (["e"], "the", [" ", "\n\n"], []):
+        settings = {"until": until, "max_gen_toks": 20, "do_sample": False}
+        found = continuations(ours, prompts, **settings)
+        assert found == continuations(theirs, prompts, **settings)
+        assert ours.truncated == 1
+        ours.start_task()
 
 
 def test_texts_are_encoded_as_the_harness_template_does(make_lm):
@@ -257,7 +180,10 @@ def test_the_seed_decides_z(make_lm):
 def test_one_sample_of_marginal_is_the_papers_procedure(make_lm):
     model = make_lm().model
     pairs, texts = some_pairs(20), ["It was the best of times"]
-    one, paper = make_lm(model, samples=1), make_lm(model, Scoring.posterior_prompt, samples=9)
+    one, paper = (
+        make_lm(model, samples=1),
+        make_lm(model, scoring=Scoring.posterior_prompt, samples=9),
+    )
     assert log_likelihoods(one, pairs) == log_likelihoods(paper, pairs)
     assert rolling(one, texts) == rolling(paper, texts)
     assert one.mc_error == paper.mc_error == {}
@@ -266,13 +192,13 @@ def test_one_sample_of_marginal_is_the_papers_procedure(make_lm):
 def test_the_error_of_sampling_z_shrinks_with_samples_and_is_the_spread_over_seeds(make_lm):
     model = make_lm().model
     pairs = [("Question: what is the answer?", " seven"), ("the", " quick brown fox")]
-    few, many = make_lm(model, samples=4), make_lm(model, samples=64)
+    few, many = make_lm(model, samples=4), make_lm(model, samples=32)
     for lm in (few, many):
         log_likelihoods(lm, pairs)
         assert list(lm.mc_error) == pairs
     assert all(0 < many.mc_error[pair] < few.mc_error[pair] for pair in pairs)
     seeds = [
-        [v for v, _ in log_likelihoods(make_lm(model, samples=64, seed=s), pairs)]
+        [v for v, _ in log_likelihoods(make_lm(model, samples=32, seed=s), pairs)]
         for s in range(30)
     ]
     spread = torch.tensor(seeds).std(0).tolist()
@@ -347,51 +273,26 @@ def test_rolling_of_a_free_transformer_is_minus_the_bound_of_each_window(make_lm
     assert sum(found) / 40 == pytest.approx(sum(expected) / 40, abs=4 * error)
 
 
-@pytest.fixture
-def speller(make_lm, tokenizer):
-    """A model that continues any prompt ending in a token of a sentence by the rest of it."""
-
-    def make(text):
-        ids = [*tokenizer.encode_batch([text.encode()])[0], tokenizer.end_of_text]
-        assert len(set(ids)) == len(ids), "a token twice would have two successors"
-        lm = make_lm(latent_bits=0, d_model=512, tied=False, n_layers=2)
-        with torch.no_grad():
-            for name, parameter in lm.model.named_parameters():
-                if name.endswith(("output.weight", "down.weight")):
-                    parameter.zero_()
-            lm.model.embedding.weight.copy_(torch.eye(tokenizer.vocab_size, 512))
-            lm.model.norm.weight.fill_(1)
-            lm.model.readout.weight.zero_()
-            for before, after in pairwise(ids):
-                lm.model.readout.weight[after, before] = 1
-        return lm
-
-    return make
-
-
 SENTENCE = "The quick dog: Größe, 7 foxes."
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, " quick dog: Größe, 7 foxes."),
-        ({"until": [":"]}, " quick dog"),
-        ({"until": ":"}, " quick dog"),
-        ({"until": [",", "dog"]}, " quick "),
-        ({"until": ["k d"]}, " quic"),
-        ({"until": ["öß"]}, " quick dog: Gr"),
-        ({"until": [" "]}, ""),
-        ({"until": ["", "x"]}, " quick dog: Größe, 7 fo"),
-        ({"until": ["xx", "."]}, " quick dog: Größe, 7 foxes"),
-        ({"max_gen_toks": 0}, ""),
-    ],
-    ids=str,
-)
-def test_a_continuation_ends_at_the_first_stop_string(speller, settings, expected):
-    lm = speller(SENTENCE)
-    prompts = ["The", "a The", "b c d The"]
-    assert continuations(lm, prompts, **settings) == [expected] * 3
+@pytest.fixture
+def speller(make_model, tokenizer):
+    """A model that continues any prompt ending in a token of the sentence by the rest of it."""
+    ids = [*tokenizer.encode_batch([SENTENCE.encode()])[0], tokenizer.end_of_text]
+    assert len(set(ids)) == len(ids), "a token twice would have two successors"
+    shape = dict(latent_bits=0, d_model=512, ffn_width=48, context=CONTEXT, n_layers=2)
+    model = make_model(vocab_size=tokenizer.vocab_size, tied=False, **shape)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("output.weight", "down.weight")):
+                parameter.zero_()
+        model.embedding.weight.copy_(torch.eye(tokenizer.vocab_size, 512))
+        model.norm.weight.fill_(1)
+        model.readout.weight.zero_()
+        for before, after in pairwise(ids):
+            model.readout.weight[after, before] = 1
+    return adapter(model, tokenizer)
 
 
 @rejects(
@@ -400,21 +301,34 @@ def test_a_continuation_ends_at_the_first_stop_string(speller, settings, expecte
     "for row in range(len(self.texts)):",
     "a text that has ended grows with its batch",
 )
-def test_a_text_that_has_ended_does_not_change_while_others_go_on(speller):
-    made = continuations(speller(SENTENCE), ["The quick dog", "The"], until=[",,", "e,"])
+def test_a_continuation_ends_at_the_first_stop_string_or_with_its_tokens(speller):
+    prompts = ["The", "a The", "b c d The"]
+    for until, expected in (
+        ([], " quick dog: Größe, 7 foxes."),
+        ([":"], " quick dog"),
+        (":", " quick dog"),
+        ([",", "dog"], " quick "),
+        (["k d"], " quic"),
+        (["öß"], " quick dog: Gr"),
+        ([" "], ""),
+        (["", "x"], " quick dog: Größe, 7 fo"),
+        (["xx", "."], " quick dog: Größe, 7 foxes"),
+    ):
+        assert continuations(speller, prompts, until=until) == [expected] * 3
+    made = continuations(speller, ["The quick dog", "The"], until=[",,", "e,"])
     assert made == [": Größ", " quick dog: Größ"]
-
-
-def test_max_length_counts_the_prompt(speller):
-    lm = speller(SENTENCE)
-    ids = lm.tok_encode(SENTENCE)
-    assert lm.tok_encode("The") == ids[:2]
-    assert continuations(lm, ["The"], max_length=4) == [lm.tokens.decode(ids[2:4]).decode()]
-    assert continuations(lm, ["The"], max_length=1) == [""]
+    ids = speller.tok_encode(SENTENCE)
+    assert speller.tok_encode("The") == ids[:2], "max_length counts the prompt"
+    for settings, expected in (
+        ({"max_gen_toks": 0}, ""),
+        ({"max_gen_toks": 10**6}, " quick dog: Größe, 7 foxes."),  # as many as half the context
+        ({"max_length": 4}, speller.tokens.decode(ids[2:4]).decode()),
+        ({"max_length": 1}, ""),
+    ):
+        assert continuations(speller, ["The"], **settings) == [expected]
 
 
 def test_a_model_is_not_asked_for_what_comes_after_a_stop_string(speller, monkeypatch):
-    lm = speller(SENTENCE)
     calls = []
 
     def counted(*arguments):
@@ -422,9 +336,9 @@ def test_a_model_is_not_asked_for_what_comes_after_a_stop_string(speller, monkey
         return sample_token(*arguments)
 
     monkeypatch.setattr("ftmodel.inference.generate.sample_token", counted)
-    continuations(lm, ["The", "a The"], until=["qu"], max_gen_toks=20)
-    ids = lm.tok_encode(SENTENCE)
-    text = [lm.tokens.decode(ids[2 : 2 + n]) for n in range(1, 9)]
+    continuations(speller, ["The", "a The"], until=["qu"], max_gen_toks=20)
+    ids = speller.tok_encode(SENTENCE)
+    text = [speller.tokens.decode(ids[2 : 2 + n]) for n in range(1, 9)]
     assert len(calls) == 1 + next(i for i, made in enumerate(text) if b"qu" in made)
 
 
@@ -448,12 +362,6 @@ def test_weights_that_the_processor_does_not_multiply_are_refused(make_lm, monke
     monkeypatch.setattr("ftmodel.inference.weights.bf16_products", lambda: False)
     with pytest.raises(UserError, match=r"^suite\.weights: bf16: it needs .* AVX512-BF16 or AMX$"):
         make_lm(weights=Weights.bf16)
-
-
-def test_one_new_token(make_lm, tokenizer):
-    for lm in (make_lm(), make_lm(latent_bits=0)):
-        ids = [lm.tok_encode(text) for text in continuations(lm, ["the"] * 2, max_gen_toks=1)]
-        assert len(ids) == 2 and ids[0] == ids[1]
 
 
 @LATENT
@@ -527,12 +435,6 @@ def test_what_was_cut_is_counted(make_lm):
     assert lm.truncated == 0
 
 
-def test_more_new_tokens_than_the_context_are_as_many_as_half_of_it(speller):
-    lm = speller(SENTENCE)
-    assert continuations(lm, ["The"]) == [" quick dog: Größe, 7 foxes."]
-    assert continuations(lm, ["The"], max_gen_toks=10**6) == [" quick dog: Größe, 7 foxes."]
-
-
 def test_a_user_reads_one_line(make_lm, make_model, tokenizer, tmp_path):
     lm = make_lm()
     with pytest.raises(UserError, match=r"answer '' to a prompt that ends in 'Why\?' has 0 tokens"):
@@ -548,32 +450,3 @@ def test_a_user_reads_one_line(make_lm, make_model, tokenizer, tmp_path):
         make_lm(make_model())
     with pytest.raises(UserError, match="without an end of text"):
         write_shards(tmp_path, [[0, 1, 2, 3]], row=2).byte_tokenizer()
-
-
-def test_the_harness_runs_a_task_of_its_own_format_through(make_lm, tmp_path):
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    rows = [{"q": f"What comes after {i}?", "c": [f"{i + 1}", "none"], "gold": 0} for i in range(5)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "task.yaml").write_text(
-        f"""
-task: ours
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {tmp_path}/rows.jsonl}}, cache_dir: {tmp_path}/cache}}
-test_split: test
-output_type: multiple_choice
-doc_to_text: "{{{{q}}}}"
-doc_to_choice: c
-doc_to_target: gold
-metric_list: [{{metric: acc}}, {{metric: acc_norm}}]
-"""
-    )
-    lm = make_lm()
-    manager = TaskManager(include_path=str(tmp_path), include_defaults=False)
-    results = simple_evaluate(lm, tasks=["ours"], task_manager=manager, bootstrap_iters=0)
-    pairs = [(row["q"], f" {choice}") for row in rows for choice in row["c"]]
-    scores = [v for v, _ in log_likelihoods(make_lm(lm.model), pairs)]
-    right = sum(a > b for a, b in zip(scores[::2], scores[1::2], strict=True))
-    assert results["results"]["ours"]["acc,none"] == right / 5
-    assert set(lm.mc_error) == set(pairs)

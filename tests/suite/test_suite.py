@@ -3,6 +3,8 @@
 import gzip
 import json
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,48 +19,68 @@ from pipelines.config.load import load_experiment
 from pipelines.config.suite import SuiteTask
 from pipelines.suite import benchmark_data, task_index
 from pipelines.suite import stage as suite
-from pipelines.suite.stage import last_third, score_run
-from pipelines.suite.tasks import Outcome, Skipped
+from pipelines.suite.stage import Progress, decisive, last_third, score_run
+from pipelines.suite.tasks import Outcome
+from tests.support.mutants import rejects
 from tests.support.training import same, tracked_runs, train_run
 
 RUN = "text_free_k1_2"
+RESULTS = Path("results/smoke", RUN)
 BATCH = 4 * 64  # tokens
 SCORED = ("snippets", "snippets_char", "words", "idioms", "passages")  # without running code
+WAYS = ["z", "tokens_0.5", "z_and_tokens_0.5"]
 
 
-@pytest.fixture
-def trained(workspace):
-    """The text run of smoke, in the current folder."""
-    train_run(RUN)
-    return workspace
+def read(file):
+    return json.loads((RESULTS / file).read_text())
 
 
-def read(file, name=RUN):
-    return json.loads(open(f"results/smoke/{name}/{file}").read())
+def logged(name):
+    with gzip.open(RESULTS / f"suite_samples/{name}.jsonl.gz", "rt") as file:
+        return [json.loads(line) for line in file]
+
+
+def answering_several_times(*tasks):
+    """The text run of smoke with three answers to each prompt of `idioms`."""
+    experiment = load_experiment()
+    settings = experiment.suite.pass_at_k
+    settings.samples, settings.k, settings.temperatures = 3, [1, 3], [0.5]
+    experiment.suite.tasks = {name: experiment.suite.tasks[name] for name in tasks}
+    return experiment
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The benchmarks that are really run, in order; those in ``fail`` raise."""
+    """What is really run, benchmarks and ways of sampling, in order; `killed_at` is not."""
 
     class Calls(list):
-        def __init__(self):
-            self.fail = {}
+        killed_at = None
 
-    made, run_task = Calls(), suite.run_task
+        def note(self, name, run, *arguments):
+            if name == self.killed_at:
+                raise KeyboardInterrupt
+            self.append(name)
+            return run(*arguments)
 
-    def spy(lm, name, spec, settings):
-        if name in made.fail:
-            raise made.fail[name]
-        made.append(name)
-        return run_task(lm, name, spec, settings)
-
-    monkeypatch.setattr(suite, "run_task", spy)
+    made, run_task, run_sampled = Calls(), suite.run_task, suite.run_sampled
+    monkeypatch.setattr(suite, "run_task", lambda *a: made.note(a[1], run_task, *a))
+    monkeypatch.setattr(suite, "run_sampled", lambda *a: made.note(a[-1].name, run_sampled, *a))
     return made
 
 
-def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_training(trained):
+def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
+    workspace, calls, capsys
+):
+    train_run(RUN)
+    calls.killed_at = "words"
+    with pytest.raises(KeyboardInterrupt):
+        score_run(load_experiment(), RUN)
+    assert calls == ["snippets", "snippets_char"]
+    calls.killed_at = None
     score_run(load_experiment(), RUN)
+    assert [name for name in calls if name.startswith("snippets")] == ["snippets", "snippets_char"]
+    assert not list(workspace.glob("resume/smoke/*.suite"))
+
     found, scores, metrics = (read(f"suite{part}.json") for part in ("", "_scores", "_metrics"))
     assert {k: found[k] for k in ("suite", "scoring", "samples", "limit", "seed")} == {
         "suite": "mini", "scoring": "marginal", "samples": 2, "limit": 3, "seed": 0
@@ -66,15 +88,11 @@ def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_traini
     assert found["harness"].startswith("lm_eval 0.4.")
     assert tuple(found["tasks"]) == tuple(metrics) == SCORED
     assert "suite.run_code=true" in found["skipped"]["functions"]
+    assert f"{RUN}: skipped functions: programs" in capsys.readouterr().out
     assert "budgets" not in found and "last_third" not in found
     for name, told in found["tasks"].items():
-        assert told["value"] == metrics[name]
-        assert told["documents"] == 3
-        assert told["shots"] == 0
-        assert told["version"] == "1.0"
-        with gzip.open(f"results/smoke/{RUN}/suite_samples/{name}.jsonl.gz", "rt") as file:
-            log = [json.loads(line) for line in file]
-        assert len(log) == 3
+        assert told["value"] == metrics[name] and told["version"] == "1.0"
+        assert (told["documents"], told["shots"], len(logged(name))) == (3, 0, 3)
         if name in scores:
             assert sum(scores[name]) / 3 == pytest.approx(told["value"])
     assert found["tasks"]["snippets"]["metric"] == "acc_completion"
@@ -82,8 +100,7 @@ def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_traini
     assert found["tasks"]["passages"]["higher_is_better"] is False
     assert "passages" not in scores  # a ratio, no mean of documents
 
-    client, runs = tracked_runs()
-    (tracked,) = runs  # that of the training
+    client, (tracked,) = tracked_runs()  # that of the training
     history = client.get_metric_history(tracked.info.run_id, "suite/passages")
     assert [(m.step, m.value) for m in history] == [(20 * BATCH, metrics["passages"])]
     assert tracked.data.metrics["suite/passages_se"] == found["tasks"]["passages"]["se"]
@@ -92,8 +109,16 @@ def test_files_hold_what_was_measured_and_mlflow_has_it_in_the_run_of_the_traini
     assert {"suite.json", "snippets.jsonl.gz", "passages.jsonl.gz"} <= artifacts
 
 
-def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch):
-    """Whatever the models have learned: each value is one of the weights of its checkpoint."""
+@rejects(
+    "suite/stage.py",
+    "if whole and suite.pass_at_k.samples",
+    "if suite.pass_at_k.samples",
+    "models of smaller budgets that answer several times, too",
+)
+def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch, calls):
+    """Whatever the models have learned: each value is one of the weights of its checkpoint. Only
+    the finished one answers several times.
+    """
     run_task, weights = suite.run_task, {}
 
     def spy(lm, name, *rest):
@@ -105,11 +130,13 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     monkeypatch.setattr(suite, "run_task", spy)
     budgets = [5 * BATCH, 15 * BATCH]
     train_run(RUN, budgets=budgets)
-    experiment = load_experiment()
+    experiment = answering_several_times("passages", "idioms")
     experiment.runs[RUN].budgets = budgets
     score_run(experiment, RUN)
+    assert [name for name in calls if name in WAYS] == WAYS
     found = read("suite.json")
     series = found["budgets"]
+    assert all("sampled" not in each["tasks"]["idioms"] for each in series)
     assert [one["tokens"] for one in series] == [*budgets, 20 * BATCH]
     assert [one["annealed"] for one in series] == [False, False, True]
     values = [one["tasks"]["passages"]["value"] for one in series]
@@ -127,6 +154,34 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     ]
 
 
+def test_every_way_of_answering_is_in_files_and_mlflow_after_a_kill(workspace, calls, capsys):
+    train_run(RUN)
+    experiment = answering_several_times("idioms", "functions")
+    calls.killed_at = "tokens_0.5"
+    with pytest.raises(KeyboardInterrupt):
+        score_run(experiment, RUN)
+    calls.killed_at = None
+    score_run(experiment, RUN)
+    assert calls == ["idioms", *WAYS, "functions"]
+    said = capsys.readouterr().out
+    assert all(f"{RUN}: idioms, {name}: pass_at_1 " in said for name in WAYS)
+    found, scores = read("suite.json"), read("suite_scores.json")
+    assert [*found["tasks"]] == ["idioms"] and [*found["skipped"]] == ["functions"]
+    ways = found["tasks"]["idioms"]["sampled"]
+    assert [way["sampling"]["varied"] for way in ways] == ["z", "tokens", "z_and_tokens"]
+    assert [way["sampling"]["temperature"] for way in ways] == [0, 0.5, 0.5]
+    figures = ["pass_at_1", "pass_at_3", "distinct"]
+    assert {*scores} == {"idioms", *(f"idioms/{way}/{fig}" for way in WAYS for fig in figures)}
+    for name, way in zip(WAYS, ways, strict=True):
+        assert way["samples"] == 3 and [*way["pass_at"]] == ["1", "3"]
+        values = scores[f"idioms/{name}/distinct"]
+        assert sum(values) / 3 == pytest.approx(way["distinct"]["value"])
+        assert [len(sample["resps"][0]) for sample in logged(f"idioms.{name}")] == [3, 3, 3]
+    _, (tracked,) = tracked_runs()
+    key = "suite/idioms/z_and_tokens_0.5/distinct"
+    assert tracked.data.metrics[key] == ways[2]["distinct"]["value"]
+
+
 def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():
     def at(tokens, **values):
         return SuiteBudget(tokens, tokens, True, {k: TaskScore(v) for k, v in values.items()})
@@ -135,65 +190,50 @@ def test_the_last_third_takes_what_all_its_checkpoints_were_scored_on():
     assert last_third(series) == SuiteLastThird(n=3, tasks={"a": 3.0})
 
 
-def test_a_stage_that_was_killed_goes_on_with_the_next_benchmark(trained, calls):
-    calls.fail = {"words": KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        score_run(load_experiment(), RUN)
-    assert calls == ["snippets", "snippets_char"]
-    calls.fail = {}
-    score_run(load_experiment(), RUN)
-    assert [name for name in calls if name.startswith("snippets")] == ["snippets", "snippets_char"]
-    assert set(read("suite.json")["tasks"]) == set(SCORED)
-    assert not list(trained.glob("resume/smoke/*.suite"))
+SPEC = SuiteTask(task="ft_words", key="acc,none")
+OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
 
 
-def test_what_was_kept_of_other_settings_is_not_taken(trained, calls):
-    calls.fail = {"words": KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        score_run(load_experiment(), RUN)
-    calls.fail, calls[:] = {}, []
+def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
+    workspace, monkeypatch, tmp_path
+):
     experiment = load_experiment()
+    manifest = SimpleNamespace(spec_hash="abc")
+
+    def kept():
+        known = decisive(experiment.suite, manifest, experiment.budgets(experiment.runs[RUN])[0])
+        progress = Progress(tmp_path / "kept", known)
+        found = progress.read("words", SPEC, Outcome)
+        progress.write("words", SPEC, OUTCOME)
+        return found
+
+    assert [kept(), kept()] == [None, OUTCOME]
     experiment.suite.seed = 1
-    score_run(experiment, RUN)
-    assert calls[:2] == ["snippets", "snippets_char"]
-
-
-def test_what_was_kept_of_tasks_edited_since_is_not_taken(trained, calls, monkeypatch, tmp_path):
-    calls.fail = {"words": KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        score_run(load_experiment(), RUN)
-    calls.fail, calls[:] = {}, []
-    edited = tmp_path / "edited"
-    shutil.copytree(ROOT / "tasks", edited)
-    monkeypatch.setattr(task_index, "OURS", edited)
-    with open(edited / "mini/snippets.jsonl", "a") as file:
+    assert [kept(), kept()] == [None, OUTCOME]
+    shutil.copytree(ROOT / "tasks", tmp_path / "edited")
+    monkeypatch.setattr(task_index, "OURS", tmp_path / "edited")
+    assert kept() == OUTCOME
+    with open(tmp_path / "edited/mini/snippets.jsonl", "a") as file:
         file.write("\n")
-    score_run(load_experiment(), RUN)
-    assert calls[:2] == ["snippets", "snippets_char"]
+    assert kept() is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"[]", b"[1, 2, 3]", b'[{"value": "a"}, null, []]', b'[{"value": 0.5}, null, 3]',
+     b'[{}, null, []]', b"[" * 5000],
+)  # fmt: skip
+def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
+    progress = Progress(tmp_path / "baseline.suite", "decisive")
+    progress.write("words", SPEC, OUTCOME)
+    assert progress.read("words", SPEC, Outcome) == OUTCOME
+    progress.path("words", SPEC).write_bytes(content)
+    assert progress.read("words", SPEC, Outcome) is None
+    assert "is damaged: words is scored again" in capsys.readouterr().out
 
 
 def test_compiled_code_beside_tasks_scores_nothing_again():
     assert "__pycache__/" in (ROOT / ".dvcignore").read_text().split()
-
-
-def test_a_benchmark_whose_data_are_not_here_is_named_and_the_others_go_on(trained, calls, capsys):
-    calls.fail = {"snippets": Skipped("its data are not here; `python -m pipelines.fetch`")}
-    score_run(load_experiment(), RUN)
-    assert "skipped snippets: its data are not here" in capsys.readouterr().out
-    found = read("suite.json")
-    assert found["skipped"]["snippets"].endswith("`python -m pipelines.fetch`")
-    assert "snippets" not in found["tasks"]
-    assert "words" in found["tasks"]
-
-
-def test_the_same_again_is_the_same(trained):
-    score_run(load_experiment(), RUN)
-    first = {k: v["value"] for k, v in read("suite.json")["tasks"].items()}
-    experiment = load_experiment()
-    experiment.suite.batch_tokens = 64
-    score_run(experiment, RUN)
-    again = {k: v["value"] for k, v in read("suite.json")["tasks"].items()}
-    assert again == pytest.approx(first, rel=1e-5, abs=1e-5)
 
 
 def test_a_run_that_the_suite_is_not_for_is_refused(workspace):
@@ -201,64 +241,52 @@ def test_a_run_that_the_suite_is_not_for_is_refused(workspace):
         suite.main("baseline")
 
 
-@pytest.mark.slow  # the index of the whole harness
-def test_an_unknown_benchmark_is_named_before_anything_is_trained(workspace):
-    params = yaml.safe_load(open("params.yaml"))
-    params["suite"]["tasks"]["words"]["task"] = "ft_wrods"
+@pytest.fixture
+def look(workspace):
+    """Run stage inputs on smoke with a changed suite; its note of the suite."""
     (workspace / "data").unlink()  # the session's
-    open("params.yaml", "w").write(yaml.safe_dump(params))
-    with pytest.raises(UserError, match=r"suite\.tasks\.words\.task: 'ft_wrods'.*ft_words"):
-        inputs.main()
-
-
-def test_a_figure_that_a_benchmark_has_not_is_named_before_anything_is_trained(workspace):
-    (workspace / "data").unlink()  # the session's
-    for task, key in (("ft_words", "acc_nrm,none"), ("gsm8k", "exact_match,none")):
-        params = yaml.safe_load(open(ROOT / "params.yaml"))
-        params["suite"]["tasks"]["words"] = {"task": task, "key": key}
-        open("params.yaml", "w").write(yaml.safe_dump(params))
-        with pytest.raises(UserError, match=rf"suite\.tasks\.words\.key: '{key}' is not one of "):
-            inputs.main()
-
-
-def test_fetched_data_are_seen(workspace):
-    (workspace / "data").unlink()
-    inputs.main()
-    path = workspace / "data/inputs/suite.json"
-    before = path.read_bytes()
-    inputs.main()
-    assert path.read_bytes() == before
-    benchmark_data.FETCHED.parent.mkdir(parents=True)
-    benchmark_data.FETCHED.write_text('{"piqa": {"documents": 3}}')
-    inputs.main()
-    assert path.read_bytes() == before, "the suite has no such task"
     params = yaml.safe_load(open("params.yaml"))
-    params["suite"]["tasks"]["words"]["task"] = "piqa"
-    open("params.yaml", "w").write(yaml.safe_dump(params))
-    inputs.main()
-    assert json.loads(path.read_bytes())["fetched"] == {"piqa": {"documents": 3}}
 
-
-@pytest.mark.parametrize("content", ["some", {"tasks": [1]}, {"tasks": {"x": {"key": "acc,none"}}}])
-def test_a_malformed_suite_is_named(workspace, content):
-    (workspace / "data").unlink()
-    params = yaml.safe_load(open("params.yaml")) | {"suite": content}
-    open("params.yaml", "w").write(yaml.safe_dump(params))
-    with pytest.raises(UserError, match=r"params\.yaml: suite\.tasks: .*each with its `task`"):
+    def run(words=None, **changes):
+        content = {**params["suite"], **changes}
+        if words:
+            content["tasks"] = {**content["tasks"], "words": words}
+        open("params.yaml", "w").write(yaml.safe_dump({**params, "suite": content}))
         inputs.main()
+        return workspace / "data/inputs/suite.json"
+
+    return run
+
+
+WORDS = {"task": "ft_words", "key": "acc,none"}
+ONCE = {"samples": 3, "k": [1], "temperatures": [0.5], "tasks": ["passages"]}
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"notes", b"\xff", b"[]", b"[1, 2, 3]", b'[{"value": "a"}, null, []]',
-     b'[{"value": 0.5}, null, 3]', b'[{}, null, []]', b"[" * 5000],
-)  # fmt: skip
-def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
-    spec = SuiteTask(task="ft_words", key="acc,none")
-    progress = suite.Progress(tmp_path / "baseline.suite", "decisive")
-    outcome = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
-    progress.write("words", spec, outcome)
-    assert progress.read("words", spec, Outcome) == outcome
-    progress.path("words", spec).write_bytes(content)
-    assert progress.read("words", spec, Outcome) is None
-    assert "is damaged: words is scored again" in capsys.readouterr().out
+    ("changes", "message"),
+    [
+        ({"words": WORDS | {"task": "ft_wrods"}}, r"tasks\.words\.task: 'ft_wrods'.*ft_words"),
+        ({"words": WORDS | {"key": "acc_nrm,none"}}, r"tasks\.words\.key: .* is not one of "),
+        ({"words": WORDS | {"task": "gsm8k"}}, r"tasks\.words\.key: .* is not one of "),
+        ({"tasks": [1]}, r"tasks: .*each with its `task`"),
+        ({"tasks": {"x": {"key": "acc,none"}}}, r"tasks: .*each with its `task`"),
+        ({"pass_at_k": ONCE}, r"pass_at_k\.tasks: passages generates no answers"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_trained(look, changes, message, monkeypatch):
+    index = task_index.index
+    # indexing the whole harness takes 15 seconds
+    monkeypatch.setattr(task_index, "index", lambda everything=False: index())
+    with pytest.raises(UserError, match=rf"suite\.{message}"):
+        look(**changes)
+
+
+def test_fetched_data_are_seen(look):
+    path = look()
+    before = path.read_bytes()
+    assert look().read_bytes() == before
+    benchmark_data.FETCHED.parent.mkdir(parents=True)
+    benchmark_data.FETCHED.write_text('{"piqa": {"documents": 3}}')
+    assert look().read_bytes() == before, "the suite has no such task"
+    note = json.loads(look(words=WORDS | {"task": "piqa"}).read_bytes())
+    assert note["fetched"] == {"piqa": {"documents": 3}}

@@ -1,11 +1,56 @@
-"""Stand-ins for a model under the harness: what each answers is known beforehand."""
+"""Models under the harness: tiny ones by our adapter, and stand-ins whose answers are known
+beforehand.
+"""
 
 import math
 from hashlib import sha256
 
+import pytest
+import torch
+from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from pipelines.config.suite import Suite, SuiteTask
+from pipelines.config.suite import Scoring, Suite, SuiteTask
+from pipelines.suite.lm import FreeTransformerLM
+
+END = "<|endoftext|>"
+CONTEXT = 48
+TEXT = """The quick brown fox jumps over the lazy dog. Question: what is the answer?
+Answer: the answer is seven. def add(a, b):\n    return a + b\n
+Über Größe ist naïve café 東京 → ∀x.
+Which of these is the larger number? It was the best of times, it was the worst of times. """
+
+
+def some_text(rng, words):
+    return " ".join(rng.choices(TEXT.split(), k=words))
+
+
+def adapter(model, tokenizer, **changes):
+    settings = dict(scoring=Scoring.marginal, samples=4, batch_tokens=2000, seed=0)
+    return FreeTransformerLM(model, tokenizer, torch.device("cpu"), **(settings | changes))
+
+
+def requests(kind, arguments):
+    return [Instance(kind, {}, args, i) for i, args in enumerate(arguments)]
+
+
+def log_likelihoods(lm, pairs):
+    return lm.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
+
+
+def rolling(lm, texts):
+    arguments = [(text,) for text in texts]
+    return lm.loglikelihood_rolling(requests("loglikelihood_rolling", arguments), disable_tqdm=True)
+
+
+def continuations(lm, prompts, **settings):
+    arguments = [(prompt, settings) for prompt in prompts]
+    return lm.generate_until(requests("generate_until", arguments), disable_tqdm=True)
+
+
+def near(values):
+    """To what float32 gives in batches of other shapes."""
+    return pytest.approx(values, rel=1e-6, abs=1e-4)
 
 
 class Scripted(LM):

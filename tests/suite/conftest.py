@@ -1,0 +1,25 @@
+"""Adapters of tiny models."""
+
+import pytest
+
+from pipelines.tokenize.vocabulary import train_bpe
+from tests.support.benchmark_models import CONTEXT, END, TEXT, adapter
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return train_bpe([TEXT.encode()] * 3, 400, END)
+
+
+@pytest.fixture
+def make_lm(make_model, tokenizer):
+    """Factory of adapters, by default of a new Free Transformer; of a baseline if latent_bits=0."""
+
+    def make(model=None, latent_bits=3, tied=True, **settings):
+        if model is None:
+            shape = dict(d_model=32, ffn_width=48, context=CONTEXT)
+            bits = dict(latent_bits=latent_bits, tied=tied)
+            model = make_model(vocab_size=tokenizer.vocab_size, **shape, **bits)
+        return adapter(model, tokenizer, **settings)
+
+    return make
