@@ -1,7 +1,11 @@
-"""Adapters of tiny models."""
+"""Adapters of tiny models, and a sandbox that runs nothing."""
+
+import sys
+from types import SimpleNamespace
 
 import pytest
 
+from pipelines.suite import sandbox
 from pipelines.tokenize.vocabulary import train_bpe
 from tests.support.benchmark_models import CONTEXT, END, TEXT, adapter
 
@@ -23,3 +27,18 @@ def make_lm(make_model, tokenizer):
         return adapter(model, tokenizer, **settings)
 
     return make
+
+
+@pytest.fixture(name="sandbox")
+def fake_sandbox(monkeypatch):
+    """It remembers programs and passes those that call themselves good."""
+
+    def run_programs(pairs):
+        fake.ran += pairs
+        passed = ["good" in program for program, _ in pairs]
+        return [SimpleNamespace(passed=each, failure="" if each else "time") for each in passed]
+
+    fake = SimpleNamespace(ran=[], run_programs=run_programs, unavailable=lambda: None)
+    monkeypatch.setitem(sys.modules, "pipelines.suite.sandbox.run", fake)
+    monkeypatch.setattr(sandbox, "run", fake, raising=False)
+    return fake

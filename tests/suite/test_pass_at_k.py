@@ -2,22 +2,19 @@
 
 import itertools
 import json
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pipelines.artifacts.suite_results import Sampling, Varied
-from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.config.suite import PassAtK
-from pipelines.suite import benchmark_data, sandbox
+from pipelines.suite import benchmark_data
 from pipelines.suite.pass_at_k import StoredTask, program_text, run_sampled, samplings
 from pipelines.suite.task_index import check_generates
 from pipelines.suite.tasks import run_task
-from tests.support.benchmark_models import Scripted, entry, settings
+from tests.support.benchmark_models import Scripted, documents, entry, settings
 from tests.support.mutants import rejects
 
 IDIOMS = entry("ft_idioms", "exact_match,remove_whitespace")
@@ -25,10 +22,6 @@ FUNCTIONS = entry("ft_functions", "pass@1,sandbox")
 Z = Sampling(Varied.z, 0.0)
 TOKENS = Sampling(Varied.tokens, 0.8)
 BOTH = Sampling(Varied.z_and_tokens, 0.8)
-
-
-def rows(name):
-    return [json.loads(s) for s in (ROOT / f"tasks/mini/{name}.jsonl").read_text().splitlines()]
 
 
 def suite(samples=4, k=(1, 2), tasks=("x",), **changes):
@@ -54,18 +47,18 @@ class Reciting(Scripted):
 )
 def test_each_answer_is_scored_as_the_only_one_would_be():
     """Right answers in different places among wrong ones: 0, 1, 2 … 4 of them, by document."""
-    docs = rows("idioms")[:5]
+    docs = documents("idioms")[:5]
     answers = {
         doc["prompt"]: [f" {doc['answer']}\t" if i in right else f"not {i}" for i in range(4)]
         for doc, right in zip(docs, [(), (3,), (1, 2), (0, 1, 3), (0, 1, 2, 3)], strict=True)
     }
-    score, documents, log = run_sampled(
+    score, by_figure, log = run_sampled(
         Reciting(answers), "x", IDIOMS, suite(k=(1, 2, 4), limit=5), TOKENS
     )
-    assert documents["pass_at_1"] == [0, 1 / 4, 2 / 4, 3 / 4, 1]
-    assert documents["pass_at_2"] == pytest.approx([0, 3 / 6, 5 / 6, 1, 1])
-    assert documents["pass_at_4"] == [0, 1, 1, 1, 1]
-    assert documents["distinct"] == [4 / 4, 4 / 4, 3 / 4, 2 / 4, 1 / 4]
+    assert by_figure["pass_at_1"] == [0, 1 / 4, 2 / 4, 3 / 4, 1]
+    assert by_figure["pass_at_2"] == pytest.approx([0, 3 / 6, 5 / 6, 1, 1])
+    assert by_figure["pass_at_4"] == [0, 1, 1, 1, 1]
+    assert by_figure["distinct"] == [4 / 4, 4 / 4, 3 / 4, 2 / 4, 1 / 4]
     assert (score.sampling, score.samples) == (TOKENS, 4)
     assert score.pass_at[1].value == pytest.approx(0.5)
     # values 0, 1/4 … 1: sample variance 5/32
@@ -99,10 +92,10 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
     )
     gsm8k = entry("gsm8k", "exact_match,strict-match", shots=0)
     model = Scripted(answer=lambda prompt: next(texts))
-    _, documents, _ = run_sampled(model, "x", gsm8k, suite(samples=6, k=(1, 4)), BOTH)
-    assert documents["pass_at_1"] == [3 / 6] * 2
-    assert documents["pass_at_4"] == [1] * 2
-    assert documents["distinct"] == [3 / 6] * 2  # 1200; no number; 7
+    _, by_figure, _ = run_sampled(model, "x", gsm8k, suite(samples=6, k=(1, 4)), BOTH)
+    assert by_figure["pass_at_1"] == [3 / 6] * 2
+    assert by_figure["pass_at_4"] == [1] * 2
+    assert by_figure["distinct"] == [3 / 6] * 2  # 1200; no number; 7
     assert model.settings[0]["temperature"] == 0.8 and model.settings[0]["do_sample"]
 
 
@@ -112,29 +105,20 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
     'len({*sample["resps"][0]})',
     "programs that differ in comments and layout counted as different",
 )
-def test_programs_run_in_the_sandbox_each_by_itself(monkeypatch):
-    ran = []
-
-    def run_programs(pairs):
-        ran.extend(program for program, _ in pairs)
-        return [SimpleNamespace(passed="good" in p, failure="wrong") for p, _ in pairs]
-
-    fake = SimpleNamespace(run_programs=run_programs, unavailable=lambda: None)
-    monkeypatch.setitem(sys.modules, "pipelines.suite.sandbox.run", fake)
-    monkeypatch.setattr(sandbox, "run", fake, raising=False)
-    docs = rows("functions")[:2]
+def test_programs_run_in_the_sandbox_each_by_itself(sandbox):
+    docs = documents("functions")[:2]
     answers = {
         docs[0]["prompt"]: ["    good = 1", "    bad", "    good = 1  \n\n    # why", "    bad"],
         docs[1]["prompt"]: ["    bad", "    bad", "    bad", "    worse"],
     }
     code = suite(limit=2, run_code=True)
-    _, documents, log = run_sampled(Reciting(answers), "x", FUNCTIONS, code, TOKENS)
-    assert documents["pass_at_1"] == [2 / 4, 0]
-    assert documents["pass_at_2"] == pytest.approx([5 / 6, 0])
-    assert documents["distinct"] == [2 / 4, 2 / 4]
-    assert log[0]["filtered_resps"] == [[["passed"], ["wrong"]] * 2]
+    _, by_figure, log = run_sampled(Reciting(answers), "x", FUNCTIONS, code, TOKENS)
+    assert by_figure["pass_at_1"] == [2 / 4, 0]
+    assert by_figure["pass_at_2"] == pytest.approx([5 / 6, 0])
+    assert by_figure["distinct"] == [2 / 4, 2 / 4]
+    assert log[0]["filtered_resps"] == [[["passed"], ["time"]] * 2]
     expected = [prompt + text for prompt, texts in answers.items() for text in texts]
-    assert sorted(ran) == sorted(expected)
+    assert sorted(program for program, _ in sandbox.ran) == sorted(expected)
 
 
 def test_what_makes_programs_distinct():
@@ -209,10 +193,10 @@ def test_where_z_means_nothing_only_tokens_bring_other_answers(make_lm):
 def test_the_first_answer_of_z_alone_is_the_benchmarks_own(make_lm):
     lm = make_lm()
     plain = run_task(lm, "x", IDIOMS, settings(limit=4))
-    _, documents, log = run_sampled(lm, "x", IDIOMS, suite(samples=1, k=[1], limit=4), Z)
+    _, by_figure, log = run_sampled(lm, "x", IDIOMS, suite(samples=1, k=[1], limit=4), Z)
     assert [sample["resps"][0] for sample in log] == [s["resps"][0] for s in plain.log]
     assert [texts[:1] for texts in drawn(lm, Z)] == [s["resps"][0] for s in plain.log]
-    assert documents == {"pass_at_1": plain.scores, "distinct": [1] * 4}
+    assert by_figure == {"pass_at_1": plain.scores, "distinct": [1] * 4}
 
 
 @pytest.mark.parametrize("sampling", [Z, TOKENS, BOTH], ids=lambda s: s.name)

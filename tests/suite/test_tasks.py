@@ -2,35 +2,28 @@
 
 import json
 import math
-import sys
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 from datasets import Dataset, DatasetDict
 
-from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
-from pipelines.config.suite import SuiteTask
-from pipelines.suite import benchmark_data, sandbox, task_index, tasks
+from pipelines.suite import benchmark_data, task_index, tasks
 from pipelines.suite.task_index import check_key, check_names
 from pipelines.suite.tasks import Skipped, run_task
-from tests.support.benchmark_models import Scripted, by_length, entry, hashed, settings
+from tests.support.benchmark_models import (
+    Scripted,
+    by_length,
+    documents,
+    entries,
+    entry,
+    hashed,
+    settings,
+)
 from tests.support.mutants import rejects
 
-MINI = ROOT / "tasks/mini"
-
-
-def rows(name):
-    return [json.loads(line) for line in (MINI / f"{name}.jsonl").read_text().splitlines()]
-
-
-def suite(name):
-    """Entries of a suite as the stage gives them."""
-    content = yaml.safe_load((ROOT / f"conf/suite/{name}.yaml").read_text())
-    return {key: SuiteTask(**spec) for key, spec in content.get("tasks", {}).items()}
+MINI, PAPER = entries("mini"), entries("paper")
 
 
 @pytest.fixture(autouse=True)
@@ -52,28 +45,8 @@ def given(monkeypatch):
     return give
 
 
-@pytest.fixture(name="sandbox")
-def fake_sandbox(monkeypatch):
-    """A sandbox that remembers programs and passes those that say so."""
-
-    def run_programs(pairs):
-        fake.ran += pairs
-        return [
-            SimpleNamespace(passed="good" in program, failure="" if "good" in program else "time")
-            for program, _ in pairs
-        ]
-
-    fake = SimpleNamespace(ran=[], run_programs=run_programs, unavailable=lambda: None)
-    monkeypatch.setitem(sys.modules, "pipelines.suite.sandbox.run", fake)
-    monkeypatch.setattr(sandbox, "run", fake, raising=False)
-    return fake
-
-
-# ----------------------------------------------------------------------------- the mini-suite
-
-
 def test_our_snippets_have_one_right_answer_anywhere():
-    docs = rows("snippets")
+    docs = documents("snippets")
     assert len({doc["prompt"] for doc in docs}) == len(docs) == 80
     assert Counter(doc["answer"] for doc in docs) == {place: 20 for place in range(4)}
     for doc in docs:
@@ -84,14 +57,14 @@ def test_our_snippets_have_one_right_answer_anywhere():
 
 
 def test_our_words_have_one_right_answer_anywhere():
-    docs = rows("words")
+    docs = documents("words")
     assert len(docs) == 40 and Counter(doc["answer"] for doc in docs) == {0: 20, 1: 20}
     assert len({(doc["before"], doc["after"]) for doc in docs}) == 40
     assert all(len(set(doc["words"])) == 2 and doc["after"] for doc in docs)
 
 
 def test_our_functions_pass_their_own_tests():
-    docs = rows("functions")
+    docs = documents("functions")
     assert len({doc["entry_point"] for doc in docs}) == len(docs) >= 12
     for doc in docs:
         names = {}
@@ -102,12 +75,14 @@ def test_our_functions_pass_their_own_tests():
 
 
 def test_our_texts_differ_and_are_short():
-    texts = [doc["text"] for doc in rows("passages")]
-    idioms = rows("idioms")
+    texts = [doc["text"] for doc in documents("passages")]
+    idioms = documents("idioms")
     assert len(set(texts)) == len(texts) == 40
     assert len({doc["prompt"] for doc in idioms}) == len(idioms) >= 40
     assert all(doc["answer"] == doc["answer"].strip() != "" for doc in idioms)
-    prompts = [doc["prompt"] for name in ("snippets", "idioms", "functions") for doc in rows(name)]
+    prompts = [
+        doc["prompt"] for name in ("snippets", "idioms", "functions") for doc in documents(name)
+    ]
     assert max(map(len, [*texts, *prompts])) < 250  # bytes; a token is a byte at least
 
 
@@ -116,15 +91,18 @@ def test_our_texts_differ_and_are_short():
 )
 def test_who_knows_the_answers_has_them_all(sandbox):
     likely = {
-        *((doc["prompt"], doc["choices"][doc["answer"]]) for doc in rows("snippets")),
-        *((doc["before"] + doc["words"][doc["answer"]], doc["after"]) for doc in rows("words")),
+        *((doc["prompt"], doc["choices"][doc["answer"]]) for doc in documents("snippets")),
+        *(
+            (doc["before"] + doc["words"][doc["answer"]], doc["after"])
+            for doc in documents("words")
+        ),
     }
-    answers = {doc["prompt"]: f" {doc['answer']}" for doc in rows("idioms")}
-    answers |= {doc["prompt"]: "    return 'good'" for doc in rows("functions")}
+    answers = {doc["prompt"]: f" {doc['answer']}" for doc in documents("idioms")}
+    answers |= {doc["prompt"]: "    return 'good'" for doc in documents("functions")}
     model = Scripted(lambda *pair: 0.0 if pair in likely else -50.0, answers.__getitem__)
-    for name, spec in suite("mini").items():
+    for name, spec in MINI.items():
         figures, scores, samples = run_task(model, name, spec, settings(run_code=True))
-        assert figures.documents == len(samples) == len(rows(spec.task.removeprefix("ft_")))
+        assert figures.documents == len(samples) == len(documents(spec.task.removeprefix("ft_")))
         if name != "passages":
             assert figures.value == 1 and figures.higher_is_better
             assert scores == [1.0] * figures.documents and figures.se == 0
@@ -136,21 +114,22 @@ def test_who_knows_the_answers_has_them_all(sandbox):
 
 def test_standard_errors_are_those_of_a_proportion():
     for name in ("snippets", "snippets_char", "words"):
-        figures, scores, _ = run_task(Scripted(), name, suite("mini")[name], settings())
+        figures, scores, _ = run_task(Scripted(), name, MINI[name], settings())
         p, n = figures.value, figures.documents
         assert 0 < p < 1 and np.mean(scores) == pytest.approx(p)
         assert figures.se == pytest.approx(math.sqrt(p * (1 - p) / (n - 1)))
 
 
 def test_the_two_scorings_weigh_length_differently():
-    docs = rows("snippets")
+    docs = documents("snippets")
 
     def share(prefer):
         return np.mean([prefer(doc["choices"]) == doc["choices"][doc["answer"]] for doc in docs])
 
-    entries, found = suite("mini"), {}
-    for name in ("snippets", "snippets_char"):
-        found[name] = run_task(Scripted(by_length), name, entries[name], settings())[0].value
+    found = {
+        name: run_task(Scripted(by_length), name, MINI[name], settings())[0].value
+        for name in ("snippets", "snippets_char")
+    }
     assert found["snippets"] == share(lambda choices: min(choices, key=len))
     assert found["snippets_char"] == share(lambda choices: max(choices, key=len))
     assert found["snippets"] != found["snippets_char"]
@@ -163,8 +142,8 @@ def test_the_two_scorings_weigh_length_differently():
     "the standard error of bits per byte in nats",
 )
 def test_bits_per_byte():
-    texts = [doc["text"] for doc in rows("passages")]
-    figures, scores, _ = run_task(Scripted(), "passages", suite("mini")["passages"], settings())
+    texts = [doc["text"] for doc in documents("passages")]
+    figures, scores, _ = run_task(Scripted(), "passages", MINI["passages"], settings())
     bits = np.array([-hashed("", text) / math.log(2) for text in texts])
     sizes = np.array([len(text.encode()) for text in texts])
     value = bits.sum() / sizes.sum()
@@ -174,15 +153,6 @@ def test_bits_per_byte():
     expected = math.sqrt((n - 1) / n * sum((each - np.mean(jackknife)) ** 2 for each in jackknife))
     assert figures.se == pytest.approx(expected, rel=0.1)
     assert not figures.higher_is_better and scores is None
-
-
-def test_limit_and_seed_reach_the_harness():
-    words = suite("mini")["words"]
-    figures, scores, samples = run_task(Scripted(), "words", words, settings(limit=7))
-    assert figures.documents == len(samples) == len(scores) == 7
-
-
-# ----------------------------------------------------------------------- Monte-Carlo errors
 
 
 def choice_docs(*choices):
@@ -224,32 +194,27 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
 
 def test_generated_answers_have_no_monte_carlo_error():
     model = Scripted(error=lambda *_: 0.1)
-    figures, _, samples = run_task(model, "idioms", suite("mini")["idioms"], settings())
+    figures, _, samples = run_task(model, "idioms", MINI["idioms"], settings())
     assert figures.mc_error is None and figures.undecided is None and "mc_error" not in samples[0]
 
 
-# -------------------------------------------------------------------------- skipped and refused
-
-
 def test_programs_are_run_only_if_asked_for(sandbox):
-    for name, entries in (("functions", "mini"), ("mbpp", "paper"), ("human_eval_plus", "paper")):
+    for name, suite in (("functions", MINI), ("mbpp", PAPER), ("human_eval_plus", PAPER)):
         with pytest.raises(Skipped, match=r"only if asked for: suite\.run_code=true"):
-            run_task(Scripted(), name, suite(entries)[name], settings())
+            run_task(Scripted(), name, suite[name], settings())
     sandbox.unavailable = lambda: "this kernel has no Landlock"
     with pytest.raises(Skipped, match="this kernel has no Landlock"):
-        run_task(Scripted(), name, suite(entries)[name], settings(run_code=True))
+        run_task(Scripted(), name, suite[name], settings(run_code=True))
     assert not sandbox.ran
 
 
 def test_a_failure_of_a_program_is_named_in_the_log(sandbox):
     model = Scripted(answer=lambda prompt: "    good" if "sum of a and b" in prompt else "    bad")
-    figures, _, samples = run_task(
-        model, "functions", suite("mini")["functions"], settings(run_code=True)
-    )
+    figures, _, samples = run_task(model, "functions", MINI["functions"], settings(run_code=True))
     assert figures.value == pytest.approx(1 / figures.documents)
     assert [sample["filtered_resps"] for sample in samples[:2]] == [[["passed"]], [["time"]]]
     program, tests = sandbox.ran[0]
-    assert program == rows("functions")[0]["prompt"] + "    good"
+    assert program == documents("functions")[0]["prompt"] + "    good"
     assert tests.endswith("\ncheck(add)\n") and "assert candidate(1, 2) == 3" in tests
 
 
@@ -258,7 +223,7 @@ def test_without_its_data_a_task_is_skipped_with_the_command_to_fetch_them():
         with pytest.raises(
             Skipped, match=r"no hub in reach.*`python -m pipelines.fetch`"
         ) as skipped:
-            run_task(Scripted(), name, suite("paper")[name], settings())
+            run_task(Scripted(), name, PAPER[name], settings())
         assert "\n" not in str(skipped.value)
 
 
@@ -284,32 +249,23 @@ def test_tasks_without_a_common_figure_are_named_before_anything_is_scored(given
     assert not model.pairs
 
 
-def test_data_without_documents(given):
-    given(test=[])
-    with pytest.raises(Skipped, match="task ft_snippets: its split test has no documents"):
-        run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
-
-
 @pytest.mark.parametrize(
-    "choices, message",
+    ("docs", "message"),
     [
-        ([["a", "b"], ["a", ""]], "task ft_snippets: document 1: choice 1 is empty"),
-        ([["", "b"], ["a", "b"]], "task ft_snippets: document 0: choice 0 is empty"),
-        ([["a", "b"], []], "task ft_snippets: document 1 has no choices"),
+        ({"test": []}, "ft_snippets: its split test has no documents"),
+        (choice_docs(["a", "b"], ["a", ""]), "ft_snippets: document 1: choice 1 is empty"),
+        (choice_docs(["", "b"], ["a", "b"]), "ft_snippets: document 0: choice 0 is empty"),
+        (choice_docs(["a", "b"], []), "ft_snippets: document 1 has no choices"),
+        ({"test": [{"text": "a"}, {"text": ""}]}, "ft_passages: document 1: nothing to score"),
     ],
 )
-def test_nothing_to_choose_is_found_before_anything_is_scored(given, choices, message):
-    given(**choice_docs(*choices))
-    model = Scripted()
-    with pytest.raises(Skipped, match=message):
-        run_task(model, "x", entry("ft_snippets", "acc,none"), settings())
+def test_what_cannot_be_scored_is_found_before_anything_is(given, docs, message):
+    given(**docs)
+    task, model = message.partition(":")[0].partition(" ")[0], Scripted()
+    key = "acc,none" if task == "ft_snippets" else "bits_per_byte,none"
+    with pytest.raises(Skipped, match=f"task {message}"):
+        run_task(model, "x", entry(task, key), settings())
     assert not model.pairs
-
-
-def test_an_empty_text_is_found_before_anything_is_scored(given):
-    given(test=[{"text": "a"}, {"text": ""}])
-    with pytest.raises(Skipped, match="task ft_passages: document 1: nothing to score"):
-        run_task(Scripted(), "x", entry("ft_passages", "bits_per_byte,none"), settings())
 
 
 def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(given):
@@ -322,15 +278,7 @@ def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(given):
         run_task(Small(), "x", entry("ft_snippets", "acc,none"), settings())
 
 
-def test_duplicate_choices_are_scored_as_the_harness_does(given):
-    given(**choice_docs(["a", "a"], ["b", "a"]))
-    figures, _, _ = run_task(
-        Scripted(lambda prompt, choice: -1.0), "x", entry("ft_snippets", "acc,none"), settings()
-    )
-    assert figures.value == 1  # of equals, the first
-
-
-@pytest.mark.parametrize("key", ["acc_norm,strict-match", "acc_normal,none", "acc_norm", ""])
+@pytest.mark.parametrize("key", ["acc_norm,strict-match", "acc_normal,none"])
 def test_an_unknown_metric_is_named_with_those_there_are(key):
     model = Scripted()
     with pytest.raises(UserError, match=r"suite\.tasks\.x\.key: .* one of acc,none, acc_norm,none"):
@@ -350,8 +298,6 @@ def test_an_unknown_task_is_told_near_names(monkeypatch):
     monkeypatch.setattr(task_index, "index", lambda everything=False: index())
     with pytest.raises(UserError, match=r"suite\.tasks\.x\.task: 'ft_word' .*near.* ft_words"):
         run_task(Scripted(), "x", entry("ft_word", "acc,none"), settings())
-    with pytest.raises(UserError, match=r"suite\.tasks\.hs\.task: 'hellasweg' .*near.* hellaswag"):
-        check_names({"boolq": "boolq", "hs": "hellasweg"})
 
 
 @pytest.mark.slow
@@ -371,17 +317,14 @@ def test_names_of_the_suites_need_no_index_of_the_harness(monkeypatch):
         return index()
 
     monkeypatch.setattr(task_index, "index", small)
-    for name in ("none", "mini", "paper"):
-        check_names({key: spec.task for key, spec in suite(name).items()})
-        for key, spec in suite(name).items():
+    for suite in (MINI, PAPER):
+        check_names({key: spec.task for key, spec in suite.items()})
+        for key, spec in suite.items():
             check_key(key, spec.task, spec.key)
 
 
-# ------------------------------------------------------------------------------- the paper's
-
-
 def test_the_suite_is_the_papers_sixteen_in_its_order():
-    assert [(name, spec.metric) for name, spec in suite("paper").items()] == [
+    assert [(name, spec.metric) for name, spec in PAPER.items()] == [
         ("human_eval_plus", "pass@1"),
         ("mbpp", "pass@1"),
         ("gsm8k", "em"),
@@ -440,13 +383,6 @@ DOCUMENTS = {  # name → dataset, configuration; fields; prompt, its end; conti
         [" red", " blue", " green", " grey"],
         2,
     ),
-    "arc_challenge": (
-        ("allenai/ai2_arc", "ARC-Challenge"),
-        dict(question="What is ash?", choices=FOUR, answerKey="D"),
-        "Question: What is ash?\nAnswer:",
-        [" red", " blue", " green", " grey"],
-        3,
-    ),
     "piqa": (
         ("baber/piqa", None),
         dict(goal="open a jar", sol1="turn the lid", sol2="hit it hard", label=0),
@@ -495,7 +431,7 @@ def test_choices_of_the_papers_tasks(given, name):
     source, fields, prompt, continuations, right = DOCUMENTS[name]
     docs = twelve(**fields)
     asked = given(train=docs, validation=docs[:2], test=docs[:2])
-    spec = suite("paper")[name]
+    spec = PAPER[name]
     model = Scripted(lambda context, choice: 0.0 if choice == continuations[right] else -50.0)
     figures, _, _ = run_task(model, name, spec, settings())
     assert {what[:2] for what in asked} == {source}
@@ -521,7 +457,7 @@ def test_winogrande_compares_ends_not_beginnings(given):
     model = Scripted(
         lambda context, _: log_p[context.removeprefix("The cup fell off the table as ")]
     )
-    figures, scores, _ = run_task(model, "winogrande", suite("paper")["winogrande"], settings())
+    figures, scores, _ = run_task(model, "winogrande", PAPER["winogrande"], settings())
     assert asked[0][:2] == ("allenai/winogrande", "winogrande_xl")
     assert model.pairs[:2] == [
         ("The cup fell off the table as it", " was tilted."),
@@ -544,7 +480,7 @@ def test_mmlu_counts_every_subject_the_same(monkeypatch):
 
     monkeypatch.setattr(benchmark_data, "load", load)
     model = Scripted(lambda _, choice: -1.0 - (choice != " A"))
-    figures, scores, samples = run_task(model, "mmlu", suite("paper")["mmlu"], settings())
+    figures, scores, samples = run_task(model, "mmlu", PAPER["mmlu"], settings())
     assert len(sizes) == 57 == len(figures.subtasks)
     values = np.array([1 / size for size in sizes.values()])
     assert figures.value == pytest.approx(values.mean())
@@ -583,7 +519,7 @@ def test_race_middle_is_asked_as_race_high(given):
     model = Scripted(
         lambda context, choice: 0.0 if choice == (" s" if "1" in context else " r") else -9.0
     )
-    figures, _, _ = run_task(model, "race_middle", suite("paper")["race_middle"], settings())
+    figures, _, _ = run_task(model, "race_middle", PAPER["race_middle"], settings())
     assert asked[0][:2] == ("ehovy/race", "middle")
     assert (figures.value, figures.documents, figures.shots) == (1, 2, 0)
     assert model.pairs[0] == ("Article: Text 1.\n\nQuestion: Who?\nAnswer: q\nIt is p\nWhy?", " p")
@@ -596,7 +532,7 @@ def test_gsm8k_wants_the_answer_where_it_belongs(given):
     answers = {500: " Sum.\n#### 1000", 501: " It is 1,002.", 502: " Sum.\n#### 1004 apples"}
     answer = lambda prompt: answers[int(prompt.rpartition("Question: ")[2].split()[0])]  # noqa: E731
     model = Scripted(answer=answer)
-    figures, scores, samples = run_task(model, "gsm8k", suite("paper")["gsm8k"], settings())
+    figures, scores, samples = run_task(model, "gsm8k", PAPER["gsm8k"], settings())
     assert asked[0][:2] == ("openai/gsm8k", "main")
     assert scores == [1.0, 0.0, 1.0] and figures.shots == 5
     assert len(samples) == 3  # of the strict filter alone
@@ -627,7 +563,7 @@ def test_one_of_several_answers_to_the_letter(given, name, source, answer, promp
     answers = [" paris", " Paris City ", " near Paris"]
     replies = iter(answers)
     model = Scripted(answer=lambda _: next(replies))
-    figures, scores, _ = run_task(model, name, suite("paper")[name], settings())
+    figures, scores, _ = run_task(model, name, PAPER[name], settings())
     assert asked[0][:2] == source
     assert scores == [1.0, 1.0, 0.0] and figures.shots == 5
     assert model.prompts[1].endswith(prompt.replace("{i}", "1"))
@@ -643,7 +579,7 @@ def test_few_shots_depend_on_the_seed_alone(given):
     prompts = []
     for seed in (0, 0, 1):
         model = Scripted()
-        run_task(model, "nq", suite("paper")["nq"], settings(seed=seed))
+        run_task(model, "nq", PAPER["nq"], settings(seed=seed))
         prompts.append(model.prompts)
     assert prompts[0] == prompts[1] != prompts[2]
 
@@ -660,7 +596,7 @@ def test_human_eval_plus(given, sandbox):
     replies = iter(["    return 'good'", "    return 2"])
     model = Scripted(answer=lambda _: next(replies))
     figures, scores, _ = run_task(
-        model, "human_eval_plus", suite("paper")["human_eval_plus"], settings(run_code=True)
+        model, "human_eval_plus", PAPER["human_eval_plus"], settings(run_code=True)
     )
     assert asked[0][:2] == ("evalplus/humanevalplus", None)
     assert model.prompts[0] == doc["prompt"] and "\ndef" in model.settings[0]["until"]
@@ -696,7 +632,7 @@ def test_mbpp(given, sandbox):
     )
     replies = iter(["good = 1", "bad = 1"])
     model = Scripted(answer=lambda _: next(replies))
-    figures, scores, _ = run_task(model, "mbpp", suite("paper")["mbpp"], settings(run_code=True))
+    figures, scores, _ = run_task(model, "mbpp", PAPER["mbpp"], settings(run_code=True))
     assert asked[0][:2] == ("google-research-datasets/mbpp", "full")
 
     def asking(i):

@@ -2,14 +2,17 @@
 beforehand.
 """
 
+import json
 import math
 from hashlib import sha256
 
 import pytest
 import torch
+import yaml
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
+from pipelines.common.atomic_files import ROOT
 from pipelines.config.suite import Scoring, Suite, SuiteTask
 from pipelines.suite.lm import FreeTransformerLM
 
@@ -99,3 +102,15 @@ def settings(**changes):
 
 def entry(task, key, shots=None):
     return SuiteTask(task=task, key=key, shots=shots)
+
+
+def entries(suite):
+    """Of conf/suite/, as the stage gives them."""
+    content = yaml.safe_load((ROOT / f"conf/suite/{suite}.yaml").read_text())
+    return {name: SuiteTask(**spec) for name, spec in content.get("tasks", {}).items()}
+
+
+def documents(name):
+    """Of our own tasks."""
+    lines = (ROOT / f"tasks/mini/{name}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
