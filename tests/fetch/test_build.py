@@ -91,14 +91,14 @@ def test_what_can_be_had_is_fetched_and_the_rest_named(hub, project, capsys):
     ]
     assert err.startswith("swag: ") and "404: Rowan/hellaswag is unknown" in err
     assert len(err.splitlines()) == 1
-    assert json.loads((project / "data/benchmarks/fetched.json").read_text()) == {
-        "piqa": {
-            "documents": 6,
-            "datasets": [
-                {"dataset": "baber/piqa", "name": None, "revision": "commit of baber/piqa"}
-            ],
-        }
-    }
+    listing = project / "data/benchmarks/fetched.json"
+    origin = {"dataset": "baber/piqa", "name": None, "revision": "commit of baber/piqa"}
+    assert json.loads(listing.read_text()) == {"piqa": {"documents": 6, "datasets": [origin]}}
+    written = listing.stat().st_mtime_ns
+    hub.asked.clear()
+    with pytest.raises(SystemExit):
+        fetch.main([])
+    assert hub.asked == ["Rowan/hellaswag"] and listing.stat().st_mtime_ns == written
 
 
 def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monkeypatch, capsys):
@@ -117,22 +117,6 @@ def test_the_folder_serves_elsewhere_without_a_hub(hub, project, tmp_path, monke
     files = {path.name for path in (there / "data").rglob("*") if path.is_file()}
     run_task(model, "piqa", spec, settings())
     assert files == {path.name for path in (there / "data").rglob("*") if path.is_file()}
-
-
-def test_what_is_there_is_not_asked_for_again(hub, project, capsys):
-    with pytest.raises(SystemExit):
-        fetch.main([])
-    listing = project / "data/benchmarks/fetched.json"
-    before = listing.stat().st_mtime_ns
-    hub.asked.clear()
-    with pytest.raises(SystemExit):
-        fetch.main([])
-    assert hub.asked == ["Rowan/hellaswag"] and listing.stat().st_mtime_ns == before
-
-
-def test_a_run_fetches_what_it_needs(hub, project):
-    run_task(Scripted(), "piqa", entry("piqa", "acc,none"), settings())
-    assert (project / "data/benchmarks/baber--piqa/default/origin.json").exists()
 
 
 @rejects(
@@ -154,9 +138,8 @@ def test_two_parts_of_a_dataset_lie_apart(hub, project):
 
 def test_a_hub_out_of_reach_is_asked_once(hub, project, capsys):
     hub.error = ConnectionError("no route\nto host")
-    (project / "params.yaml").write_text(
-        yaml.safe_dump({"suite": {"tasks": {name: {"task": name} for name in ("piqa", "gsm8k")}}})
-    )
+    tasks = {name: {"task": name} for name in ("piqa", "gsm8k")}
+    (project / "params.yaml").write_text(yaml.safe_dump({"suite": {"tasks": tasks}}))
     with pytest.raises(SystemExit):
         fetch.main([])
     err = capsys.readouterr().err.splitlines()
@@ -166,7 +149,7 @@ def test_a_hub_out_of_reach_is_asked_once(hub, project, capsys):
     assert len(hub.asked) == 1
 
 
-def test_a_download_that_breaks_off_leaves_nothing(hub, project):
+def test_a_run_fetches_what_it_needs_and_a_download_that_breaks_off_leaves_nothing(hub, project):
     def broken():
         raise OSError("connection reset")
 
@@ -177,6 +160,7 @@ def test_a_download_that_breaks_off_leaves_nothing(hub, project):
     assert left == [project / "data/benchmarks"]
     hub.content["baber/piqa", None] = piqa
     run_task(Scripted(), "piqa", entry("piqa", "acc,none"), settings())
+    assert (project / "data/benchmarks/baber--piqa/default/origin.json").exists()
 
 
 def test_suites_by_name(hub, project, capsys):

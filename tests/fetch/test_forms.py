@@ -12,20 +12,24 @@ from pipelines.common.errors import UserError
 from pipelines.fetch import forms, published, readers
 from tests.support.benchmark_files import (
     BY_LINE,
+    DEV,
     MBPP,
     SUBJECTS,
-    hub,
+    TEST,
     lines_of,
+    mmlu,
     mmlu_archive,
+    race,
     race_file,
+    race_high,
     small_sizes,
 )
 from tests.support.mutants import rejects
 
 
-def split_of(name, lines=None):
+def split_of(name):
     """The rows of a file by its own reader."""
-    content = "".join(f"{line}\n" for line in (lines or lines_of(name)))
+    content = "".join(f"{line}\n" for line in lines_of(name))
     _, _, dataset, split = BY_LINE[name]
     (read,) = (read for file, read in published.conversion(*dataset).sources if file.name == name)
     return read(content.encode(), "file")[split]
@@ -90,11 +94,9 @@ def test_race_by_question_and_by_article():
     text = "\n".join(map(json.dumps, race_file()))
     middle = readers.race_part(text, "file", "middle")
     assert [row["question_id"] for row in middle] == [0, 1, 2, 3]
-    data = hub()
-    expected = data["ehovy/race", "middle"]["test"]
+    expected = [race(i, "middle") for i in range(4)]
     assert [{key: row[key] for key in expected[0]} for row in middle] == expected
-    high = readers.articles(readers.race_part(text, "file", "high"))
-    assert high == data["EleutherAI/race", "high"]["test"]
+    assert readers.articles(readers.race_part(text, "file", "high")) == race_high()
 
 
 @rejects(
@@ -105,25 +107,23 @@ def test_race_by_question_and_by_article():
 )
 def test_mbpp_has_the_hubs_splits():
     splits = readers.mbpp_splits("\n".join(map(json.dumps, MBPP)), "file")
-    assert splits == hub()["google-research-datasets/mbpp", "full"]
+    ends = {"prompt": MBPP[:4], "test": MBPP[4:6], "validation": MBPP[6:7], "train": MBPP[7:]}
+    assert splits == ends
 
 
 def test_mmlu_by_subject(monkeypatch):
     small_sizes(monkeypatch)
     content = gzip.decompress(mmlu_archive())
-    data = hub()
-    assert len(SUBJECTS) == 57
     for subject in SUBJECTS:
-        assert published.of_mmlu(subject, content, "file") == data["cais/mmlu", subject]
+        assert published.of_mmlu(subject, content, "file") == {
+            "dev": [mmlu(subject, "dev", i) for i in range(DEV)],
+            "test": [mmlu(subject, "test", i) for i in range(TEST)],
+        }
     with pytest.raises(UserError, match="file: no subject alchemy"):
         published.of_mmlu("alchemy", content, "file")
-
-
-def test_all_subjects_of_mmlu_are_counted(monkeypatch):
-    small_sizes(monkeypatch)
     monkeypatch.setitem(published.MMLU, "test", 115)
-    with pytest.raises(UserError, match="test: 114 documents, where the hub has 115"):
-        published.of_mmlu("anatomy", gzip.decompress(mmlu_archive()), "another")
+    with pytest.raises(UserError, match="test: 4 documents, where the hub has 115"):
+        published.of_mmlu("anatomy", content, "another")
 
 
 HEAD = "question,choice0,choice1,choice2,choice3,answer\n"
@@ -132,13 +132,10 @@ HEAD = "question,choice0,choice1,choice2,choice3,answer\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: the columns are not question, choice0"),
-        ("q,a,b,c,d,0\n", "line 1: the columns"),
+        ("q,a,b,c,d,0\n", "line 1: the columns are not question, choice0"),
         (HEAD + "q,a,b,c,d,0\nq,a,b,c,1\n", "line 3: 5 cells, not 6"),
         (HEAD + '"q\nr",a,b,c,d,0\nq,a,b,c,d,A\n', "line 4: 'A' is no index"),
-        (HEAD + "q,a,b,c,d,4\n", "line 2: '4' is no index"),
         (HEAD + "q,a,,c,d,0\n", "line 2: an empty choice"),
-        (HEAD + '"q,a,b,c,d,0\n', "line 2: unexpected end of data"),
     ],
 )
 def test_a_broken_table_of_mmlu(text, message):
@@ -146,23 +143,16 @@ def test_a_broken_table_of_mmlu(text, message):
         readers.mmlu({"dev/law_dev.csv": text}, "file")
 
 
-DOCUMENT = ["Running: A man ties. he", "1", "a", "b", "c", "d"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({0: "no colon"}, r"document 2 \(lines 7 to 12\): no activity"),
-        ({1: "4"}, r"document 2 \(lines 7 to 12\): '4' is no index"),
-        ({5: ""}, r"document 2 \(lines 7 to 12\): an empty ending"),
-        ({5: None}, r"document 2 \(lines 7 to 12\): 5 lines, not 6"),
-    ],
-)
-def test_a_broken_document_of_hellaswag(change, message):
-    changed = [change.get(i, line) for i, line in enumerate(DOCUMENT)]
-    lines = [*DOCUMENT, *(line for line in changed if line is not None)]
-    with pytest.raises(UserError, match=f"^file: {message}"):
-        readers.six_lines("".join(f"{line}\n" for line in lines), "file")
+def test_a_broken_document_of_hellaswag():
+    right = ["Running: A man ties. he", "1", "a", "b", "c", "d"]
+    for broken, message in (
+        (["no colon", *right[1:]], "no activity"),
+        ([right[0], "4", *right[2:]], "'4' is no index"),
+        (right[:-1], "5 lines, not 6"),
+    ):
+        text = "".join(f"{line}\n" for line in (*right, *broken))
+        with pytest.raises(UserError, match=rf"^file: document 2 \(lines 7 to 12\): {message}"):
+            readers.six_lines(text, "file")
 
 
 def choice(**changes):
@@ -186,34 +176,19 @@ FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
     ("row", "doc", "message"),
     [
         (forms.arc, choice(query="q?"), "does not begin with 'Question: '"),
-        (forms.arc, choice(query="Question: "), "nothing after"),
-        (forms.arc, choice(gold=4), "gold 4, but 4 choices"),
         (forms.arc, choice(gold=-1), "gold -1, but 4 choices"),
         (forms.arc, choice(choices=["a", "b", "b", "c"]), "the right choice is there twice"),
-        (forms.openbookqa, choice(choices=["a", "b", "c"]), "3 choices"),
         (forms.openbookqa, choice(choices=["a", "b", "c", "c"]), "a choice is there twice"),
         (forms.boolq, choice(choices=["yes", "no"]), "not no and yes"),
         (forms.boolq, choice(choices=["no", "yes"]), "no question behind the passage"),
-        (
-            forms.boolq,
-            choice(choices=["no", "yes"], query="Passage: p\nQuestion: q"),
-            r"does not end with '\?'",
-        ),
         (forms.winogrande, schema("so Ann", "so Ann"), "are the same"),
-        (forms.winogrande, schema("so Ann", "so"), "one is within the other"),
         (forms.winogrande, schema("so _ Ann", "so _ Eve"), "an underscore"),
         (
             forms.triviaqa,
             forms.Trivia(context="Question: q\nAnswer:", answer="a", aliases=["b"]),
             "'a' is not among its aliases",
         ),
-        (
-            forms.triviaqa,
-            forms.Trivia(context="Question: q", answer="a", aliases=["a"]),
-            "does not end with",
-        ),
         (forms.commonsense_qa, options(FIVE, "B. a"), "'B. a' is none of the choices"),
-        (forms.commonsense_qa, options(FIVE[:-5], "A. a"), "not a question and five choices"),
         (forms.nq_open, forms.Open(question="q", answer=[]), "no answer"),
         (forms.gsm8k, forms.Sum(question="q", answer="5"), "'#### '"),
         (
