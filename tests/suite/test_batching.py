@@ -72,10 +72,7 @@ def test_noise_belongs_to_the_prompt():
 
 
 @rejects(
-    "suite/batching.py",
-    "2 * repeat + part",
-    "repeat + part",
-    "continuations of one stream for all repeats",
+    "suite/batching.py", "2 * repeat + ", "repeat + ", "continuations of one stream for all repeats"
 )
 def test_noise_is_drawn_once():
     drawn = [

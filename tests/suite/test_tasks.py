@@ -136,10 +136,7 @@ def test_the_two_scorings_weigh_length_differently():
 
 
 @rejects(
-    "suite/task_figures.py",
-    "mean_and_error(-nats / log(2), sizes)",
-    "mean_and_error(-nats, sizes)",
-    "the standard error of bits per byte in nats",
+    "suite/task_figures.py", "nats / log(2)", "nats", "the standard error of bits per byte in nats"
 )
 def test_bits_per_byte():
     texts = [doc["text"] for doc in documents("passages")]
@@ -278,26 +275,20 @@ def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(given):
         run_task(Small(), "x", entry("ft_snippets", "acc,none"), settings())
 
 
-@pytest.mark.parametrize("key", ["acc_norm,strict-match", "acc_normal,none"])
-def test_an_unknown_metric_is_named_with_those_there_are(key):
-    model = Scripted()
-    with pytest.raises(UserError, match=r"suite\.tasks\.x\.key: .* one of acc,none, acc_norm,none"):
-        run_task(model, "x", entry("ft_snippets", key), settings())
-    assert not model.pairs
-
-
-def test_more_shots_than_documents(given):
+@pytest.mark.parametrize(
+    ("key", "shots", "message"),
+    [
+        ("acc_norm,strict-match", 0, "key: .* is not one of acc,none, acc_norm,none"),
+        ("acc_normal,none", 0, "key: .* is not one of acc,none, acc_norm,none"),
+        ("acc,none", 3, "shots: 3, but ft_snippets has 2"),
+    ],
+)
+def test_an_unknown_metric_and_more_shots_than_documents_are_named(given, key, shots, message):
     given(**choice_docs(["a", "b"], ["c", "d"]))
-    with pytest.raises(UserError, match=r"suite\.tasks\.x\.shots: 3, but ft_snippets has 2"):
-        run_task(Scripted(), "x", entry("ft_snippets", "acc,none", shots=3), settings())
-
-
-def test_an_unknown_task_is_told_near_names(monkeypatch):
-    index = task_index.index
-    # indexing the whole harness takes 15 seconds
-    monkeypatch.setattr(task_index, "index", lambda everything=False: index())
-    with pytest.raises(UserError, match=r"suite\.tasks\.x\.task: 'ft_word' .*near.* ft_words"):
-        run_task(Scripted(), "x", entry("ft_word", "acc,none"), settings())
+    model = Scripted()
+    with pytest.raises(UserError, match=rf"suite\.tasks\.x\.{message}"):
+        run_task(model, "x", entry("ft_snippets", key, shots), settings())
+    assert not model.pairs
 
 
 @pytest.mark.slow
@@ -353,49 +344,13 @@ def twelve(**fields):
     return [{key: fill(value, i) for key, value in fields.items()} for i in range(12)]
 
 
-FOUR = dict(text=["red", "blue", "green", "grey"], label=["A", "B", "C", "D"])
 DOCUMENTS = {  # name → dataset, configuration; fields; prompt, its end; continuations; right
-    "hellaswag": (
-        ("Rowan/hellaswag", None),
-        dict(
-            activity_label="Cooking",
-            ctx_a="A man cuts.",
-            ctx_b="he",
-            ctx="A man cuts. he",
-            endings=["eats.", "sleeps [step] now.", "runs.", "sings."],
-            label="2",
-        ),
-        "Cooking: A man cuts. He",
-        [" eats.", " sleeps now.", " runs.", " sings."],
-        2,
-    ),
-    "obqa": (
-        ("allenai/openbookqa", "main"),
-        dict(question_stem="The sky is", choices=FOUR, answerKey="B"),
-        "The sky is",
-        [" red", " blue", " green", " grey"],
-        1,
-    ),
-    "arc_easy": (
-        ("allenai/ai2_arc", "ARC-Easy"),
-        dict(question="What is grass?", choices=FOUR, answerKey="C"),
-        "Question: What is grass?\nAnswer:",
-        [" red", " blue", " green", " grey"],
-        2,
-    ),
     "piqa": (
         ("baber/piqa", None),
         dict(goal="open a jar", sol1="turn the lid", sol2="hit it hard", label=0),
         "Question: open a jar\nAnswer:",
         [" turn the lid", " hit it hard"],
         0,
-    ),
-    "boolq": (
-        ("aps/super_glue", "boolq"),
-        dict(passage="Ice floats.", question="does ice float", idx=0, label=1),
-        "Ice floats.\nQuestion: does ice float?\nAnswer:",
-        [" no", " yes"],
-        1,
     ),
     "csqa": (
         ("tau/commonsense_qa", None),
@@ -412,12 +367,8 @@ DOCUMENTS = {  # name → dataset, configuration; fields; prompt, its end; conti
         ("EleutherAI/race", "high"),
         dict(
             article="A text.",
-            problems=repr(
-                [
-                    dict(question="Who?", options=["p", "q", "r", "s"], answer="B"),
-                    dict(question="Why?", options=["t", "u", "v", "w"], answer="C"),
-                ]
-            ),
+            problems="[{'question': 'Who?', 'options': ['p', 'q', 'r', 's'], 'answer': 'B'},"
+            " {'question': 'Why?', 'options': ['t', 'u', 'v', 'w'], 'answer': 'C'}]",
         ),
         "Article: A text.\n\nQuestion: Who?\nAnswer: q\nWhy?",
         [" t", " u", " v", " w"],
@@ -499,26 +450,22 @@ def test_mmlu_counts_every_subject_the_same(monkeypatch):
 
 
 def test_race_middle_is_asked_as_race_high(given):
-    def row(article, question, answer):
-        return dict(
-            example_id=f"middle{article}.txt",
-            article=f"Text {article}.",
-            question=question,
-            options=["p", "q", "r", "s"],
-            answer=answer,
-        )
-
     asked = given(
         test=[
-            row(1, "Who?", "B"),
-            row(1, "It is  _  .", "A"),
-            row(1, "Why?", "D"),
-            row(2, "How?", "C"),
+            dict(
+                example_id=f"middle{article}.txt",
+                article=f"Text {article}.",
+                question=question,
+                options=["p", "q", "r", "s"],
+                answer=answer,
+            )
+            for article, question, answer in (
+                (1, "Who?", "B"), (1, "It is  _  .", "A"), (1, "Why?", "D"), (2, "How?", "C")
+            )
         ]
-    )
-    model = Scripted(
-        lambda context, choice: 0.0 if choice == (" s" if "1" in context else " r") else -9.0
-    )
+    )  # fmt: skip
+    right = {"1": " s", "2": " r"}
+    model = Scripted(lambda context, choice: 9.0 * (choice == right[context[14]]))
     figures, _, _ = run_task(model, "race_middle", PAPER["race_middle"], settings())
     assert asked[0][:2] == ("ehovy/race", "middle")
     assert (figures.value, figures.documents, figures.shots) == (1, 2, 0)
@@ -540,47 +487,19 @@ def test_gsm8k_wants_the_answer_where_it_belongs(given):
     assert "Question:" in model.settings[0]["until"]
 
 
-@pytest.mark.parametrize(
-    "name, source, answer, prompt",
-    [
-        (
-            "nq",
-            ("google-research-datasets/nq_open", None),
-            ["Paris", "paris city"],
-            "Q: what {i}?\nA:",
-        ),
-        (
-            "tqa",
-            ("mandarjoshi/trivia_qa", "rc.nocontext"),
-            {"value": "Paris", "aliases": ["Paris", "Paris city"]},
-            "Question: what {i}?\nAnswer:",
-        ),
-    ],
-)
-def test_one_of_several_answers_to_the_letter(given, name, source, answer, prompt):
-    docs = twelve(question="what {i}", answer=answer)
+def test_one_of_several_answers_to_the_letter_after_shots_by_the_seed(given):
+    docs = twelve(question="what {i}", answer=["Paris", "paris city"])
     asked = given(train=docs, validation=docs[:3])
-    answers = [" paris", " Paris City ", " near Paris"]
-    replies = iter(answers)
-    model = Scripted(answer=lambda _: next(replies))
-    figures, scores, _ = run_task(model, name, PAPER[name], settings())
-    assert asked[0][:2] == source
-    assert scores == [1.0, 1.0, 0.0] and figures.shots == 5
-    assert model.prompts[1].endswith(prompt.replace("{i}", "1"))
-    assert model.prompts[1].count(prompt.partition("what")[0]) == 6
-    assert model.settings[0]["until"] == ["\n", ".", ","]
-
-
-def test_few_shots_depend_on_the_seed_alone(given):
-    given(
-        train=twelve(question="what {i}", answer=["a"]),
-        validation=twelve(question="q", answer=["a"]),
-    )
     prompts = []
     for seed in (0, 0, 1):
-        model = Scripted()
-        run_task(model, "nq", PAPER["nq"], settings(seed=seed))
+        replies = iter([" paris", " Paris City ", " near Paris"])
+        model = Scripted(answer=lambda _, replies=replies: next(replies))
+        figures, scores, _ = run_task(model, "nq", PAPER["nq"], settings(seed=seed))
+        assert scores == [1.0, 1.0, 0.0] and figures.shots == 5
         prompts.append(model.prompts)
+    assert asked[0][:2] == ("google-research-datasets/nq_open", None)
+    assert model.prompts[1].endswith("Q: what 1?\nA:") and model.prompts[1].count("Q: ") == 6
+    assert model.settings[0]["until"] == ["\n", ".", ","]
     assert prompts[0] == prompts[1] != prompts[2]
 
 
@@ -607,12 +526,7 @@ def test_human_eval_plus(given, sandbox):
     assert scores == [1.0, 0.0] and figures.shots == 0
 
 
-@rejects(
-    "suite/code_tasks.py",
-    '*doc["test_list"]]',
-    '*doc["test_list"][:1]]',
-    "a program of MBPP passes by its first test",
-)
+@rejects("suite/code_tasks.py", '"]]', '"][:1]]', "a program of MBPP passes by its first test")
 def test_mbpp(given, sandbox):
     def doc(number):
         return dict(
