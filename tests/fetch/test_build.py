@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import datasets
 import pytest
 import yaml
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
@@ -19,17 +19,10 @@ from pipelines.suite.tasks import Skipped, run_task
 from tests.support.benchmark_models import Scripted, entry, settings
 from tests.support.mutants import rejects
 
-PIQA = Features(
-    goal=Value("string"),
-    sol1=Value("string"),
-    sol2=Value("string"),
-    label=ClassLabel(names=["first", "second"]),
-)
-
 
 def piqa():
     docs = [dict(goal=f"g{i}", sol1="first", sol2="second", label=i % 2) for i in range(6)]
-    data = Dataset.from_list(docs, features=PIQA)
+    data = Dataset.from_list(docs)
     return DatasetDict(train=data, validation=data)
 
 

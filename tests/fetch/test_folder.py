@@ -1,6 +1,5 @@
 """Benchmarks from files of public repositories: the harness asks the same as of the hub's data."""
 
-import gzip
 import json
 import os
 from dataclasses import replace
@@ -61,9 +60,8 @@ def requests(name, **changes):
 def of_suite(folder, *names):
     """params.yaml of a suite of these tasks of the paper."""
     tasks = {name: {"task": PAPER[name].task} for name in names}
-    (folder / "params.yaml").write_text(
-        yaml.safe_dump({"suite": {"tasks": tasks}}, sort_keys=False)
-    )
+    text = yaml.safe_dump({"suite": {"tasks": tasks}}, sort_keys=False)
+    (folder / "params.yaml").write_text(text)
 
 
 @rejects("fetch/folder.py", "rows[:scored],", "rows,", "documents that give shots scored, too")
@@ -157,48 +155,21 @@ def test_a_broken_file_is_named_and_nothing_is_written(project, files, capsys, c
     assert list(json.loads((data / "fetched.json").read_text())) == ["openbookqa"]
 
 
-def test_a_file_that_broke_later_leaves_what_was_converted(project, files):
-    of_suite(project, "piqa")
-    fetch.main([f"from={files}"])
-    before = requests("piqa")[:3]
-    write_file(files, PIQA, lines_of(PIQA)[:2])
-    with pytest.raises(SystemExit):
-        fetch.main([f"from={files}"])
-    assert requests("piqa")[:3] == before
-    write_file(files, PIQA, changed(lines_of(PIQA), query="Question: Another?\n"))
-    fetch.main([f"from={files}"])
-    assert "Question: Another?\nAnswer:" in {context for context, _ in requests("piqa")[0]}
-
-
-@pytest.mark.parametrize(
-    ("name", "task", "content", "message"),
-    [
-        ("llm_foundry/boolq.jsonl.gz", "boolq", b"no gzip", "cannot be read"),
-        (PIQA, "piqa", b"{}\n\xff\n", "line 2: not UTF-8"),
-        ("mmlu_dev_test.tar.gz", "mmlu", gzip.compress(b"no archive"), "no archive of texts"),
-    ],
-)
-def test_a_file_that_cannot_be_unpacked(project, files, capsys, name, task, content, message):
-    (files / name).write_bytes(content)
-    of_suite(project, task)
-    with pytest.raises(SystemExit):
-        fetch.main([f"from={files}"])
-    err = capsys.readouterr().err
-    assert err.startswith(f"{task}: {files / name}: {message}") and len(err.splitlines()) == 1
-
-
-def test_a_file_that_is_not_there_and_a_dataset_that_no_file_is_known_of(
+def test_files_that_are_not_there_not_known_or_cannot_be_unpacked_are_named(
     project, files, capsys, monkeypatch
 ):
     (files / PIQA).unlink()
+    (files / "llm_foundry/boolq.jsonl.gz").write_bytes(b"no gzip")
     monkeypatch.delitem(published.CONVERSIONS, ("openai/gsm8k", "main"))
-    of_suite(project, "piqa", "gsm8k")
+    of_suite(project, "piqa", "gsm8k", "boolq")
     with pytest.raises(SystemExit):
         fetch.main([f"from={files}"])
-    assert capsys.readouterr().err.splitlines() == [
+    *others, boolq = capsys.readouterr().err.splitlines()
+    assert others == [
         f"piqa: baber/piqa: {files / PIQA} is not there",
         "gsm8k: openai/gsm8k: no file is known that it can be made from",
     ]
+    assert boolq.startswith(f"boolq: {files / 'llm_foundry/boolq.jsonl.gz'}: cannot be read")
 
 
 @rejects(
@@ -220,7 +191,6 @@ def test_what_came_from_the_hub_stays(project, files, capsys):
     ("words", "message"),
     [
         (["from=nowhere"], "from=nowhere: not a folder"),
-        (["from="], "from: 1 folders, or one without a name; usage"),
         (["from=a", "from=b"], "from: 2 folders"),
     ],
 )

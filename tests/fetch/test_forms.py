@@ -157,12 +157,8 @@ def choice(**changes):
     return forms.Choice(**(plain | changes))
 
 
-def schema(first, second, continuation="ran."):
-    return forms.Schema(context_options=[first, second], continuation=continuation, gold=0)
-
-
-def options(text, answer, question="What?"):
-    return forms.Options(question=question, options=text, answer=answer)
+def schema(first, second):
+    return forms.Schema(context_options=[first, second], continuation="ran.", gold=0)
 
 
 FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
@@ -173,28 +169,18 @@ FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
     ("row", "doc", "message"),
     [
         (forms.arc, choice(query="q?"), "does not begin with 'Question: '"),
+        (forms.arc, choice(gold=4), "gold 4, but 4 choices"),
         (forms.arc, choice(gold=-1), "gold -1, but 4 choices"),
         (forms.arc, choice(choices=["a", "b", "b", "c"]), "the right choice is there twice"),
         (forms.openbookqa, choice(choices=["a", "b", "c", "c"]), "a choice is there twice"),
         (forms.boolq, choice(choices=["yes", "no"]), "not no and yes"),
-        (forms.boolq, choice(choices=["no", "yes"]), "no question behind the passage"),
         (forms.winogrande, schema("so Ann", "so Ann"), "are the same"),
         (forms.winogrande, schema("so _ Ann", "so _ Eve"), "an underscore"),
-        (
-            forms.triviaqa,
-            forms.Trivia(context="Question: q\nAnswer:", answer="a", aliases=["b"]),
-            "'a' is not among its aliases",
-        ),
-        (forms.commonsense_qa, options(FIVE, "B. a"), "'B. a' is none of the choices"),
-        (forms.nq_open, forms.Open(question="q", answer=[]), "no answer"),
-        (forms.gsm8k, forms.Sum(question="q", answer="5"), "'#### '"),
-        (
-            forms.human_eval,
-            forms.HumanEval(
-                task_id="0", prompt="def f():", canonical_solution="", entry_point="g", test=""
-            ),
-            "does not define g",
-        ),
+        (forms.triviaqa, forms.Trivia("Question: q\nAnswer:", "a", ["b"]), "among its aliases"),
+        (forms.commonsense_qa, forms.Options("What?", FIVE, "B. a"), "is none of the choices"),
+        (forms.nq_open, forms.Open("q", []), "no answer"),
+        (forms.gsm8k, forms.Sum("q", "5"), "'#### '"),
+        (forms.human_eval, forms.HumanEval("0", "def f():", "", "g", ""), "does not define g"),
     ],
 )
 def test_a_document_without_its_form(row, doc, message):
@@ -220,5 +206,5 @@ def test_choices_that_are_split_elsewhere_are_put_together():
     whole = {"question": "Name it", "choices": {"text": list("abcde"), "label": list("ABCDE")}}
     for cut in (len("\nA. a"), 0):
         for answer in ("A. a", "E. e"):
-            doc = options(f"{FIVE[cut:]}?", answer, f"Name it{FIVE[:cut]}")
+            doc = forms.Options(f"Name it{FIVE[:cut]}", f"{FIVE[cut:]}?", answer)
             assert forms.commonsense_qa(doc) == {**whole, "answerKey": answer[0]}

@@ -147,17 +147,6 @@ def nq_open(i):
     return same, same
 
 
-def triviaqa(i):
-    return (
-        {
-            "context": f"Question: What is {i}?\nAnswer:",
-            "answer": str(i),
-            "aliases": ["It", str(i)],
-        },
-        {"question": f"What is {i}?", "answer": {"value": str(i), "aliases": ["It", str(i)]}},
-    )
-
-
 def mbpp(number):
     return {
         "text": f"Write f{number}.",
@@ -210,10 +199,6 @@ BY_LINE = {  # file: its documents, how many, of which dataset and configuration
     ),
     f"{FOUNDRY}openbook_qa.jsonl": (openbookqa, 4, ("allenai/openbookqa", "main"), "test"),
     f"{FOUNDRY}boolq.jsonl.gz": (boolq, 4, ("aps/super_glue", "boolq"), "validation"),
-    f"{FOUNDRY}triviaqa_sm_sub.jsonl.gz": (
-        *(triviaqa, FEW),
-        *(("mandarjoshi/trivia_qa", "rc.nocontext"), "validation"),
-    ),
     "nq_open_dev.jsonl": (
         *(nq_open, FEW),
         *(("google-research-datasets/nq_open", None), "validation"),
