@@ -117,7 +117,14 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
     "given[:, :length]",
     "noise of the first position for every new token",
 )
+@rejects(
+    "export/modeling_free_transformer.py",
+    "(positions - padding[:, None]).clamp(min=0)",
+    "positions.clamp(min=0)",
+    "shared noise that counts padding",
+)
 def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):
+    """Noise without rows is shared from the first token of each on."""
     tokens, mask, padding = prompts
     noise = torch.rand(3, 5 + NEW, 3, generator=rng)
     expected = ours_greedy(ours, tokens, Noise(noise))
@@ -126,18 +133,22 @@ def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng)
     padded = ours_greedy(ours, tokens, Noise(noise), padding)
     assert greedy(theirs, tokens, mask, latent_noise=noise).tolist() == padded.tolist()
     assert padded[[0, 2]].tolist() != expected[[0, 2]].tolist(), "padding is read"
+    shared = torch.rand(5 + NEW, 3, generator=torch.Generator().manual_seed(7))
+    pinned = ours_greedy(ours, tokens, Pinned(7), padding)
+    assert greedy(theirs, tokens, mask, latent_noise=shared).tolist() == pinned.tolist()
 
 
-SEPARATE = {"latent": {"encoder": "separate", "encoder_layers": 3}}
+DESIGNS = {
+    "as Qwen 3": {"qk_norm": True, "head_width": 6},
+    "two keys a position": MEMORY,
+    "in the first layer": MEMORY | {"latent_block": 1},
+    "learned": LEARNED,
+    "recurrent": RECURRENT,
+    "separate": {"latent": {"encoder": "separate", "encoder_layers": 3}},
+}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"qk_norm": True, "head_width": 6}, MEMORY, MEMORY | {"latent_block": 1}, LEARNED, RECURRENT,
-     SEPARATE],
-    ids=["as Qwen 3", "two keys a position", "in the first layer", "learned", "recurrent",
-         "separate"],
-)  # fmt: skip
+@pytest.mark.parametrize("changes", DESIGNS.values(), ids=DESIGNS)
 def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path, rng, changes):
     """Their cache, filled by greedy search, and our decoder's."""
     ours = make_ours(**changes)
@@ -146,19 +157,6 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
     noise = torch.rand(3, 5 + NEW, 3, generator=rng)
     expected = ours_greedy(ours, tokens, Noise(noise), padding)
     assert greedy(theirs, tokens, mask, latent_noise=noise).equal(expected)
-
-
-@rejects(
-    "export/modeling_free_transformer.py",
-    "(positions - padding[:, None]).clamp(min=0)",
-    "positions.clamp(min=0)",
-    "shared noise that counts padding",
-)
-def test_noise_without_rows_is_shared_from_the_first_token_of_each_on(ours, theirs, prompts):
-    tokens, mask, padding = prompts
-    noise = torch.rand(5 + NEW, 3, generator=torch.Generator().manual_seed(7))
-    expected = ours_greedy(ours, tokens, Pinned(7), padding)
-    assert greedy(theirs, tokens, mask, latent_noise=noise).tolist() == expected.tolist()
 
 
 @rejects(

@@ -19,9 +19,9 @@ def tokenizer():
 def make_lm(make_model, tokenizer):
     """Factory of adapters, by default of a new Free Transformer; of a baseline if latent_bits=0."""
 
-    def make(model=None, latent_bits=3, tied=True, **settings):
+    def make(model=None, latent_bits=3, tied=True, context=CONTEXT, **settings):
         if model is None:
-            shape = dict(d_model=32, ffn_width=48, context=CONTEXT)
+            shape = dict(d_model=32, ffn_width=48, context=context)
             bits = dict(latent_bits=latent_bits, tied=tied)
             model = make_model(vocab_size=tokenizer.vocab_size, **shape, **bits)
         return adapter(model, tokenizer, **settings)

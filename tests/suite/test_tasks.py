@@ -189,12 +189,6 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
     assert samples[3]["mc_error"] == [0.1, 0.1]
 
 
-def test_generated_answers_have_no_monte_carlo_error():
-    model = Scripted(error=lambda *_: 0.1)
-    figures, _, samples = run_task(model, "idioms", MINI["idioms"], settings())
-    assert figures.mc_error is None and figures.undecided is None and "mc_error" not in samples[0]
-
-
 def test_programs_are_run_only_if_asked_for(sandbox):
     for name, suite in (("functions", MINI), ("mbpp", PAPER), ("human_eval_plus", PAPER)):
         with pytest.raises(Skipped, match=r"only if asked for: suite\.run_code=true"):
@@ -265,14 +259,9 @@ def test_what_cannot_be_scored_is_found_before_anything_is(given, docs, message)
     assert not model.pairs
 
 
-def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(given):
-    class Small(Scripted):
-        def loglikelihood(self, requests, disable_tqdm=False):
-            raise UserError("the answer 'b' has 3 tokens; the model can score from 1 to 2")
-
-    given(**choice_docs(["a", "b"], ["a", "b"]))
-    with pytest.raises(Skipped, match="the answer 'b' has 3 tokens"):
-        run_task(Small(), "x", entry("ft_snippets", "acc,none"), settings())
+def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(make_lm):
+    with pytest.raises(Skipped, match=r"has \d+ tokens; the model can score from 1 to 8"):
+        run_task(make_lm(context=8), "x", MINI["snippets"], settings())
 
 
 @pytest.mark.parametrize(
