@@ -50,11 +50,9 @@ def no_programs(monkeypatch):
     monkeypatch.setattr(sandbox, "run_programs", lambda pairs: [verdict for _ in pairs])
 
 
-def requests(name, **changes):
-    """What a model is asked on a task of the paper's suite, and the task's result."""
-    model = Scripted()
-    outcome = run_task(model, name, PAPER[name], settings(run_code=True, **changes))
-    return model.pairs, model.prompts, [sample["target"] for sample in outcome.log], outcome.result
+def result_of(name, **changes):
+    """Of a task of the paper's suite."""
+    return run_task(Scripted(), name, PAPER[name], settings(run_code=True, **changes)).result
 
 
 def of_suite(folder, *names):
@@ -77,42 +75,36 @@ def of_suite(folder, *names):
     "notes=[]",
     "results that do not say how their data differ",
 )
-def test_what_a_result_has_to_say_of_its_data(project, files, capsys):
-    of_suite(project, "boolq", "nq", "race_high", "piqa")
-    fetch.main([f"from={files}"])
-    out = capsys.readouterr().out
-    listing = json.loads((project / "data/benchmarks/fetched.json").read_text())
-    notes = {
-        "boolq": ["passages without the titles that the hub's begin with"],
-        "nq": ["shots from 8 documents of the validation part, which are not scored"],
-        "race_high": ["a sample of 4 of 12 questions, mostly one of an article"],
-        "piqa": [],
-    }
-    for name, expected in notes.items():
-        *_, result = requests(name)
-        (dataset,) = listing[PAPER[name].task]["datasets"]
-        ((file, _),) = published.conversion(dataset["dataset"], dataset["name"]).sources
-        digest = dataset["files"][0]["sha256"]
-        other = f"{file.name} is not the file that {file.repository} published"
-        assert result.notes == dataset["notes"] == [*expected, other]
-        assert result.sources == [f"{dataset['dataset']} from {file.name}, sha256 {digest}"]
-        for words in (*result.notes, *result.sources):
-            assert f"  {words}\n" in out
-    assert requests("nq")[3].documents == 2
-
-
-def test_a_known_file_is_named_with_where_it_was_published(project, files, monkeypatch):
+def test_what_a_result_has_to_say_of_its_data(project, files, capsys, monkeypatch):
+    """The file of PIQA is the known one."""
     key = ("baber/piqa", None)
     known = published.CONVERSIONS[key]
     ((file, read),) = known.sources
     digest = sha256((files / file.name).read_bytes()).hexdigest()
     known = replace(known, sources=((replace(file, sha256=digest), read),))
     monkeypatch.setitem(published.CONVERSIONS, key, known)
-    of_suite(project, "piqa")
+    of_suite(project, "boolq", "nq", "race_high", "piqa")
     fetch.main([f"from={files}"])
-    *_, result = requests("piqa")
-    assert result.notes == []
-    assert result.sources == [
+    out = capsys.readouterr().out
+    listing = json.loads((project / "data/benchmarks/fetched.json").read_text())
+    notes = {
+        "boolq": "passages without the titles that the hub's begin with",
+        "nq": "shots from 8 documents of the validation part, which are not scored",
+        "race_high": "a sample of 4 of 12 questions, mostly one of an article",
+    }
+    for name, expected in notes.items():
+        result = result_of(name)
+        (dataset,) = listing[PAPER[name].task]["datasets"]
+        ((file, _),) = published.conversion(dataset["dataset"], dataset["name"]).sources
+        sha = dataset["files"][0]["sha256"]
+        other = f"{file.name} is not the file that {file.repository} published"
+        assert result.notes == dataset["notes"] == [expected, other]
+        assert result.sources == [f"{dataset['dataset']} from {file.name}, sha256 {sha}"]
+        for words in (*result.notes, *result.sources):
+            assert f"  {words}\n" in out
+    assert result_of("nq").documents == 2
+    assert result_of("piqa").notes == []
+    assert result_of("piqa").sources == [
         "baber/piqa from mosaicml/llm-foundry at 8c8dd48, "
         f"scripts/eval/local_data/commonsense_reasoning/piqa.jsonl, sha256 {digest}"
     ]
@@ -184,7 +176,7 @@ def test_what_came_from_the_hub_stays(project, files, capsys):
     capsys.readouterr()
     fetch.main([f"from={files}"])
     assert capsys.readouterr().out == "piqa: baber/piqa, 4 documents\n"
-    assert requests("piqa")[3].sources == ["baber/piqa at abc"]
+    assert result_of("piqa").sources == ["baber/piqa at abc"]
 
 
 @pytest.mark.parametrize(
@@ -218,5 +210,5 @@ def test_the_real_files(project, capsys, no_programs):
     counts = {name: listing[spec.task]["documents"] for name, spec in PAPER.items()}
     assert counts == SIZES
     for name, spec in PAPER.items():
-        *_, result = requests(name, limit=2)
+        result = result_of(name, limit=2)
         assert result.documents == (114 if name == "mmlu" else 2) and result.shots == spec.shots

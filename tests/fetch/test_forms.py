@@ -1,6 +1,5 @@
 """Documents of public files with the hub's fields, and those that do not have their form."""
 
-import gzip
 import json
 
 import pytest
@@ -12,17 +11,11 @@ from pipelines.common.errors import UserError
 from pipelines.fetch import forms, published, readers
 from tests.support.benchmark_files import (
     BY_LINE,
-    DEV,
     MBPP,
-    SUBJECTS,
-    TEST,
     lines_of,
-    mmlu,
-    mmlu_archive,
     race,
     race_file,
     race_high,
-    small_sizes,
 )
 from tests.support.mutants import rejects
 
@@ -108,21 +101,6 @@ def test_mbpp_has_the_hubs_splits():
     assert splits == ends
 
 
-def test_mmlu_by_subject(monkeypatch):
-    small_sizes(monkeypatch)
-    content = gzip.decompress(mmlu_archive())
-    for subject in SUBJECTS:
-        assert published.of_mmlu(subject, content, "file") == {
-            "dev": [mmlu(subject, "dev", i) for i in range(DEV)],
-            "test": [mmlu(subject, "test", i) for i in range(TEST)],
-        }
-    with pytest.raises(UserError, match="file: no subject alchemy"):
-        published.of_mmlu("alchemy", content, "file")
-    monkeypatch.setitem(published.MMLU, "test", 115)
-    with pytest.raises(UserError, match="test: 4 documents, where the hub has 115"):
-        published.of_mmlu("anatomy", content, "another")
-
-
 HEAD = "question,choice0,choice1,choice2,choice3,answer\n"
 
 
@@ -136,6 +114,9 @@ HEAD = "question,choice0,choice1,choice2,choice3,answer\n"
     ],
 )
 def test_a_broken_table_of_mmlu(text, message):
+    row = {"question": "q", "subject": "law", "choices": list("abcd"), "answer": 2}
+    whole = readers.mmlu({"x/dev/law_dev.csv": f"{HEAD}q,a,b,c,d,2\n"}, "file")
+    assert whole == {"law": {"dev": [row]}}
     with pytest.raises(UserError, match=f"^file: dev/law_dev.csv: {message}"):
         readers.mmlu({"dev/law_dev.csv": text}, "file")
 

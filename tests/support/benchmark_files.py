@@ -1,11 +1,8 @@
 """Documents of the paper's benchmarks, written here: as public files and as the hub have them."""
 
 import bz2
-import csv
 import gzip
-import io
 import json
-import tarfile
 from dataclasses import replace
 
 from pipelines.fetch import published
@@ -158,37 +155,6 @@ def mbpp(number):
     }
 
 
-def mmlu(subject, split, i):
-    return {
-        "question": f'{subject} {split} "{i}", or\nnot?',
-        "subject": subject,
-        "choices": FOUR,
-        "answer": i % 4,
-    }
-
-
-DEV, TEST = 5, 2  # documents of a subject
-SUBJECTS = ["anatomy", "virology"]
-
-
-def mmlu_archive():
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for subject in SUBJECTS:
-            for split, number in (("dev", DEV), ("test", TEST)):
-                table = io.StringIO(newline="")
-                writer = csv.writer(table, lineterminator="\n")
-                writer.writerow(["question", *(f"choice{k}" for k in range(4)), "answer"])
-                for i in range(number):
-                    doc = mmlu(subject, split, i)
-                    writer.writerow([doc["question"], *doc["choices"], doc["answer"]])
-                content = table.getvalue().encode()
-                info = tarfile.TarInfo(f"mmlu/{split}/{subject}_{split}.csv")
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
 ARC, FOUNDRY = "allenai/ai2_arc", "llm_foundry/"
 BY_LINE = {  # file: its documents, how many, of which dataset and configuration, which split
     f"{FOUNDRY}arc_easy.jsonl": (ai2_arc, 4, (ARC, "ARC-Easy"), "test"),
@@ -242,4 +208,3 @@ def small_sizes(monkeypatch):
         sizes = {split: 12 if known.sample else counts.get(split, 0) for split in known.sizes}
         train = known.train and FEW - KEPT
         monkeypatch.setitem(published.CONVERSIONS, key, replace(known, sizes=sizes, train=train))
-    monkeypatch.setattr(published, "MMLU", {"dev": 2 * DEV, "test": 2 * TEST})
