@@ -63,7 +63,10 @@ def test_documents_have_the_hubs_fields(name):
 
 
 @rejects(
-    "fetch/forms.py", ">[a-z]", ">[A-Z]", "an unfinished sentence of HellaSwag without its capital"
+    "fetch/forms.py",
+    "<ctx_b>[a-z]",
+    "<ctx_b>[A-Z]",
+    "an unfinished sentence of HellaSwag without its capital",
 )
 def test_hellaswag_is_what_the_harness_makes_of_the_hubs():
     row, number, *_ = BY_LINE["hellaswag_val_full.txt.bz2"]

@@ -80,23 +80,18 @@ def test_our_texts_differ_and_are_short():
     assert len(set(texts)) == len(texts) == 40
     assert len({doc["prompt"] for doc in idioms}) == len(idioms) >= 40
     assert all(doc["answer"] == doc["answer"].strip() != "" for doc in idioms)
-    prompts = [
-        doc["prompt"] for name in ("snippets", "idioms", "functions") for doc in documents(name)
-    ]
-    assert max(map(len, [*texts, *prompts])) < 250  # bytes; a token is a byte at least
+    for name in ("snippets", "idioms", "functions"):
+        texts += [doc["prompt"] for doc in documents(name)]
+    assert max(map(len, texts)) < 250  # bytes; a token is a byte at least
 
 
 @rejects(
     "suite/tasks.py", "    lm.start_task()\n", "", "a task's figures with those of the task before"
 )
 def test_who_knows_the_answers_has_them_all(sandbox):
-    likely = {
-        *((doc["prompt"], doc["choices"][doc["answer"]]) for doc in documents("snippets")),
-        *(
-            (doc["before"] + doc["words"][doc["answer"]], doc["after"])
-            for doc in documents("words")
-        ),
-    }
+    likely = {(doc["prompt"], doc["choices"][doc["answer"]]) for doc in documents("snippets")}
+    for doc in documents("words"):
+        likely.add((doc["before"] + doc["words"][doc["answer"]], doc["after"]))
     answers = {doc["prompt"]: f" {doc['answer']}" for doc in documents("idioms")}
     answers |= {doc["prompt"]: "    return 'good'" for doc in documents("functions")}
     model = Scripted(lambda *pair: 0.0 if pair in likely else -50.0, answers.__getitem__)
@@ -112,27 +107,16 @@ def test_who_knows_the_answers_has_them_all(sandbox):
         assert json.loads(json.dumps(samples)) == samples
 
 
-def test_standard_errors_are_those_of_a_proportion():
-    for name in ("snippets", "snippets_char", "words"):
-        figures, scores, _ = run_task(Scripted(), name, MINI[name], settings())
-        p, n = figures.value, figures.documents
-        assert 0 < p < 1 and np.mean(scores) == pytest.approx(p)
-        assert figures.se == pytest.approx(math.sqrt(p * (1 - p) / (n - 1)))
-
-
-def test_the_two_scorings_weigh_length_differently():
-    docs = documents("snippets")
-
-    def share(prefer):
-        return np.mean([prefer(doc["choices"]) == doc["choices"][doc["answer"]] for doc in docs])
-
-    found = {
-        name: run_task(Scripted(by_length), name, MINI[name], settings())[0].value
-        for name in ("snippets", "snippets_char")
-    }
-    assert found["snippets"] == share(lambda choices: min(choices, key=len))
-    assert found["snippets_char"] == share(lambda choices: max(choices, key=len))
-    assert found["snippets"] != found["snippets_char"]
+def test_the_two_scorings_weigh_length_differently_and_their_errors_are_a_proportions():
+    docs, found = documents("snippets"), []
+    for name, prefer in (("snippets", min), ("snippets_char", max)):
+        result, scores, _ = run_task(Scripted(by_length), name, MINI[name], settings())
+        right = [prefer(doc["choices"], key=len) == doc["choices"][doc["answer"]] for doc in docs]
+        p, n = result.value, result.documents
+        assert p == np.mean(right) and np.mean(scores) == pytest.approx(p)
+        assert result.se == pytest.approx(math.sqrt(p * (1 - p) / (n - 1)))
+        found.append(p)
+    assert 0 < found[0] != found[1] < 1
 
 
 @rejects(
@@ -153,10 +137,8 @@ def test_bits_per_byte():
 
 
 def choice_docs(*choices):
-    docs = [
-        {"prompt": f"p{i}", "choices": list(each), "answer": 0} for i, each in enumerate(choices)
-    ]
-    return dict(test=docs)
+    docs = ({"prompt": f"p{i}", "choices": [*each]} for i, each in enumerate(choices))
+    return {"test": [doc | {"answer": 0} for doc in docs]}
 
 
 @rejects(
@@ -165,16 +147,8 @@ def choice_docs(*choices):
     "error",
     "Monte-Carlo errors of choices not weighed by length, as their likelihoods are",
 )
-@pytest.mark.parametrize(
-    "key, undecided",
-    [("acc,none", 0.4), ("acc_norm,none", 0.2)],
-)
+@pytest.mark.parametrize("key, undecided", [("acc,none", 0.4), ("acc_norm,none", 0.2)])
 def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
-    given(
-        **choice_docs(
-            ["a", "b", "c"], ["a", "b", "c"], ["a", "bbbb", "c"], ["aa", "bb"], ["aaaa", "bbbb"]
-        )
-    )
     values = {
         "p0": {"a": -1.0, "b": -1.4, "c": -9.0},  # 0.4 apart; error of the difference 0.1414
         "p1": {"a": -1.0, "b": -8.0, "c": -1.27},  # 0.27 apart: less than 2 errors
@@ -182,6 +156,7 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
         "p3": {"aa": -2.0, "bb": -9.0},
         "p4": {"aaaa": -4.0, "bbbb": -4.4},  # a character: 0.1 apart, error 0.0354
     }
+    given(**choice_docs(*values.values()))
     model = Scripted(lambda prompt, choice: values[prompt][choice], error=lambda *_: 0.1)
     figures, _, samples = run_task(model, "x", entry("ft_snippets", key), settings())
     assert figures.undecided == undecided
@@ -212,10 +187,9 @@ def test_a_failure_of_a_program_is_named_in_the_log(sandbox):
 def test_without_its_data_a_task_is_skipped_with_the_command_to_fetch_them():
     for name in ("hellaswag", "mmlu"):
         with pytest.raises(
-            Skipped, match=r"no hub in reach.*`python -m pipelines.fetch`"
-        ) as skipped:
+            Skipped, match=r"^its.*no hub in reach.*`python -m pipelines.fetch` .*$"
+        ):
             run_task(Scripted(), name, PAPER[name], settings())
-        assert "\n" not in str(skipped.value)
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no\nroute"), ModuleNotFoundError("no nltk")])
@@ -515,7 +489,12 @@ def test_human_eval_plus(given, sandbox):
     assert scores == [1.0, 0.0] and figures.shots == 0
 
 
-@rejects("suite/code_tasks.py", '"]]', '"][:1]]', "a program of MBPP passes by its first test")
+@rejects(
+    "suite/code_tasks.py",
+    '*doc["test_list"]]',
+    '*doc["test_list"][:1]]',
+    "a program of MBPP passes by its first test",
+)
 def test_mbpp(given, sandbox):
     def doc(number):
         return dict(
