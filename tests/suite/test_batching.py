@@ -14,7 +14,7 @@ from pipelines.suite.batching import (
     left_padded,
     padded,
 )
-from pipelines.suite.decoding import Decoding, Ending
+from pipelines.suite.decoding import Decoding
 from tests.support.mutants import rejects
 
 lengths = st.integers(1, 30)
@@ -85,20 +85,3 @@ def test_noise_is_drawn_once():
     ]
     values = torch.cat([d.flatten() for d in drawn])
     assert len(values.unique()) == len(values)
-
-
-def test_a_text_ends_at_a_stop_string_wherever_its_tokens_are_cut():
-    pieces = [b"", b"a", b"b", "ö".encode()[:1], "ö".encode()[1:], b"abc"]
-
-    def ends(until, *ids):
-        ending, tokens = Ending(1, until, 0, pieces), torch.tensor([ids])
-        return [bool(ending(tokens[:, : n + 1])) for n in range(len(ids))]
-
-    assert ends(["ab"], 1, 1, 2, 1) == [False, False, True, True]
-    assert ends(["ö"], 1, 3, 4) == [False, False, True]
-    assert ends(["x", "b"], 1, 5) == [False, True]
-    assert ends(["aa"], 1, 5) == [False, True]
-    assert ends([""], 1, 0, 1) == [False, True, True], "end of text"
-    ending = Ending(2, ["b"], 0, pieces)
-    assert ending(torch.tensor([[1], [2]])).tolist() == [False, True]
-    assert ending(torch.tensor([[1, 2], [2, 2]])).tolist() == [True, True]

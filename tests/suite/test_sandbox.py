@@ -107,8 +107,8 @@ RIGHT = {
     "    return int(open('own').read())",
     "traceback": "import traceback\ndef add(a, b):\n    try: a / 0\n"
     "    except ZeroDivisionError: assert 'by zero' in traceback.format_exc()\n    return a + b",
-    "prints": "def add(a, b):\n    print('sum', a, b)\n    return a + b",
-    "main": "def add(a, b): return a + b\nif __name__ == '__main__':\n    raise SystemExit",
+    "main": "def add(a, b):\n    print('sum', a, b)\n    return a + b\n"
+    "if __name__ == '__main__':\n    raise SystemExit",
 }
 
 
@@ -119,12 +119,7 @@ def test_ordinary_programs_pass():
 
 WRONG = {  # failure → programs
     "wrong answer": ["def add(a, b): return a - b"],
-    "exception": [
-        "",
-        "def add(a, b): return a / 0",
-        "assert False",
-        "def add(a, b): return add(a, b)",
-    ],
+    "exception": ["", "assert False", "def add(a, b): return add(a, b)"],
     "syntax error": [
         "Here is the function you asked for:",
         "def add(a, b): return a + b\0",
@@ -398,10 +393,7 @@ def test_secret_names_and_run_of_the_tests_are_out_of_reach():
     def verdict(*ways):
         program = f"{USE}def add(a, b):\n    if kept.__traceback__ is None: raise kept\n"
         for way in ways:
-            program += f"    try:\n{indent(way, ' ' * 8)}\n"
-            program += (
-                "    except (ValueError, AttributeError, RuntimeError, StopIteration): pass\n"
-            )
+            program += f"    try:\n{indent(way, ' ' * 8)}\n    except refusals: pass\n"
         return run_program(f"{program}    return 0", tests)
 
     assert verdict(*WAYS.values()) == Verdict(False, "wrong answer"), [
@@ -442,9 +434,8 @@ class Carrier(OSError):
     "names of the checker within reach of what a program leaves to be freed",
 )
 def test_what_runs_among_the_checkers_names_finds_nothing_there():
-    programs = {
-        body: FINALISER + body for body in ("raise Carrier", "def add(a, b): raise Carrier")
-    }
+    bodies = "raise Carrier", "def add(a, b): raise Carrier"
+    programs = {body: FINALISER + body for body in bodies}
     assert verdicts(programs) == all_fail(programs, "exception")
 
 
@@ -477,14 +468,9 @@ def test_a_program_dies_with_its_parent(tmp_path):
         program = "import time; open('running', 'w').close(); time.sleep(1000)"
         sandbox.confined(program, "assert True", sandbox.Limits())
     """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(sandbox.__file__).parents[1],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    with parent:
+    command = [sys.executable, "-c", script]
+    settings = dict(cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)})
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **settings) as parent:
         child = os.pidfd_open(int(parent.stdout.readline()))
         parent.send_signal(signal.SIGKILL)
     try:
