@@ -129,8 +129,8 @@ WRONG = {  # failure → programs
     "forbidden": ["import os\nos.fork()"],
     "output": ["while True: print('x' * 1000)", "import sys\nwhile True: sys.stderr.write('x')"],
     "time": [
-        "def add(a, b):\n    while True: pass",
-        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        "def add(a, b):\n    while True:\n        try:\n            while True: pass\n"
+        "        except BaseException: pass",
     ],
     "killed": [
         "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
