@@ -47,10 +47,7 @@ def decided():
     "one z for all pinned groups",
 )
 @rejects(
-    "evaluate/target_generations.py",
-    "fresh = sample(share_z=1)",
-    "fresh = sample(share_z=size)",
-    "fresh groups that share their z",
+    "evaluate/target_generations.py", "share_z=1", "share_z=size", "fresh groups that share their z"
 )
 def test_sequences_of_a_pinned_group_share_their_z_and_no_others_do(decided):
     fresh, pinned = target_groups(decided, SETTINGS, CPU)

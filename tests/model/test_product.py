@@ -46,10 +46,7 @@ def test_a_linear_layer_and_its_gradients_are_those_of_pytorch(rng, calls, shape
 
 
 @rejects(
-    "model/product.py",
-    "if grad.shape[1] < x.shape[1]:",
-    "if grad.shape[1] >= x.shape[1]:",
-    "the larger factor of a weight gradient copied",
+    "model/product.py", "shape[1] <", "shape[1] >=", "the larger factor of a weight gradient copied"
 )
 def test_the_smaller_factor_is_copied(rng, calls):
     for grad, x, first in (((9, 2), (9, 5), (2, 9)), ((9, 5), (9, 2), (2, 9))):
