@@ -6,6 +6,7 @@ import torch
 from ftmodel.model.objective import training_loss
 from tests.support.dense_form import assert_same_loss, dense_loss, per_token
 from tests.support.designs import all_pairs, possible, title
+from tests.support.mutants import rejects
 
 DOCUMENTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 3, 3, 3, 3, 3, 3]])
 
@@ -15,6 +16,12 @@ def test_there_are_few_of_many():
     assert len(all_pairs()) < 30
 
 
+@rejects(
+    "model/objective.py",
+    "kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))",
+    "pass",
+    "the hinge of a span's z at its first token alone",
+)
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @pytest.mark.parametrize("design", all_pairs(), ids=title)
 def test_loss_and_gradients_are_those_of_the_dense_form(

@@ -51,60 +51,41 @@ def parts(tensor):
     "a mask of memory after x, where it is beside x",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
-@torch.no_grad()
 def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
+    """Its loss is a mean over the row's tokens: each document counts by its share of them."""
     model = make_model(**changes)
-    inputs, _, documents, noise = pack(rng, model.config.latent_bits)
+    inputs, targets, documents, noise = pack(rng, model.config.latent_bits)
     packed = model(inputs, noise, documents=documents)
-    alone = [model(x, n) for x, n in zip(parts(inputs), parts(noise), strict=True)]
+    each = [*zip(parts(inputs), parts(targets), parts(noise), strict=True)]
+    alone = [model(x, n) for x, _, n in each]
     logits = [model.logits(out.hidden) for out in alone]
     close = {"atol": 2e-5, "rtol": 2e-5}
     torch.testing.assert_close(model.logits(packed.hidden), torch.cat(logits, 1), **close)
     if model.latent is None:
         assert packed.codes is None
-        return
-    bit_logits = torch.cat([out.bit_logits for out in alone], 1)
-    torch.testing.assert_close(packed.bit_logits, bit_logits, **close)
-    assert torch.equal(packed.codes, torch.cat([out.codes for out in alone], 1))
-    codes = model(inputs, codes=packed.codes, documents=documents)
-    torch.testing.assert_close(codes.hidden, packed.hidden, **close)
+    else:
+        bit_logits = torch.cat([out.bit_logits for out in alone], 1)
+        torch.testing.assert_close(packed.bit_logits, bit_logits, **close)
+        assert torch.equal(packed.codes, torch.cat([out.codes for out in alone], 1))
+        codes = model(inputs, codes=packed.codes, documents=documents)
+        torch.testing.assert_close(codes.hidden, packed.hidden, **close)
 
-
-@pytest.mark.parametrize("changes", SHAPES, ids=str)
-def test_loss_and_gradients_are_the_documents_own(make_model, rng, changes):
-    """Means over a row's tokens: each document counts by its share of them."""
-    model = make_model(**changes)
-    inputs, targets, documents, noise = pack(rng, model.config.latent_bits)
-    packed = training_loss(model, inputs, targets, noise, 0.5, documents)
-    packed.total.backward()
+    total = training_loss(model, inputs, targets, noise, 0.5, documents).total
+    total.backward()
     gradients = {name: p.grad for name, p in model.named_parameters()}
     model.zero_grad()
-    total = torch.zeros(())
-    for x, y, n in zip(parts(inputs), parts(targets), parts(noise), strict=True):
-        share = x.numel() / inputs.numel()
-        total = total + share * training_loss(model, x, y, n, 0.5).total
-    total.backward()
-    torch.testing.assert_close(packed.total, total)
+    shares = [x.numel() / inputs.numel() for x, *_ in each]
+    losses = [training_loss(model, x, y, n, 0.5).total for x, y, n in each]
+    expected = sum(share * loss for share, loss in zip(shares, losses, strict=True))
+    expected.backward()
+    torch.testing.assert_close(total, expected)
     for name, p in model.named_parameters():
         torch.testing.assert_close(gradients[name], p.grad, atol=1e-5, rtol=1e-4, msg=name)
 
 
 @torch.no_grad()
-def test_without_boundaries_they_would_differ(make_model, rng):
-    """The comparison above can fail: with one document in the row, all that could leak does."""
-    model = make_model()
-    inputs, _, documents, noise = pack(rng, 3)
-    out = model(inputs, noise, documents=documents)
-    one = model(inputs, noise, documents=torch.zeros_like(documents))
-    torch.testing.assert_close(one.hidden, model(inputs, noise).hidden)
-    assert torch.equal(one.codes, model(inputs, noise).codes)
-    assert ((out.bit_logits - one.bit_logits).abs().amax(-1) > 1e-3).all()
-    first = LENGTHS[0]
-    assert ((out.hidden - one.hidden)[:, first:].abs().amax(-1) > 1e-3).all()
-
-
-@torch.no_grad()
 def test_each_row_has_boundaries_of_its_own(make_model, rng):
+    """And a row of one document none: there all differs that could leak."""
     model = make_model()
     inputs, _, documents, noise = pack(rng, 3)
     mixed = torch.stack([documents[0], documents[0].flip(0)])
@@ -112,9 +93,16 @@ def test_each_row_has_boundaries_of_its_own(make_model, rng):
     for row in range(2):
         single = model(inputs[row : row + 1], noise[row : row + 1], documents=mixed[row : row + 1])
         torch.testing.assert_close(out.hidden[row], single.hidden[0], atol=5e-5, rtol=1e-5)
+    one = model(inputs, noise, documents=torch.zeros_like(documents))
+    torch.testing.assert_close(one.hidden, model(inputs, noise).hidden)
+    assert torch.equal(one.codes, model(inputs, noise).codes)
+    assert ((out.bit_logits - one.bit_logits)[0].abs().amax(-1) > 1e-3).all()
+    assert ((out.hidden - one.hidden)[0, LENGTHS[0] :].abs().amax(-1) > 1e-3).all()
 
 
-def test_a_cache_holds_one_document(make_model, make_tokens):
+def test_documents_go_with_neither_a_cache_nor_padding(make_model, make_tokens):
     model, tokens = make_model(latent_bits=0), make_tokens(1, 4)
     with pytest.raises(ValueError, match="one document"):
         model(tokens, cache=model.new_cache(8), documents=torch.zeros_like(tokens))
+    with pytest.raises(ValueError, match="not padded"):
+        model(tokens, documents=torch.zeros_like(tokens), padding=torch.tensor([1]))

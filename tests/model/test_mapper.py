@@ -44,7 +44,13 @@ def mapped(o, noise, table):
     return binary_mapper(o, noise, table)[0]
 
 
-WIDTHS = pytest.mark.parametrize("width", [6, 40], ids=["Khatri-Rao", "by codes"])
+TOKENS = (3, 5)
+CASES = [  # bits, leading dimensions, width, block of the backward pass
+    *((bits, TOKENS, width, None) for bits in (1, 2, 5, 8) for width in (6, 40)),
+    # of 15 tokens and 32 codes; the larger blocks leave a rest of the one or of the other
+    *((5, TOKENS, width, block) for width in (6, 40) for block in (1, 8 * 4, 15 * 12)),
+    *((3, lead, 6, None) for lead in ((), (1,), (2, 1, 3))),
+]
 
 
 @rejects(
@@ -61,59 +67,33 @@ WIDTHS = pytest.mark.parametrize("width", [6, 40], ids=["Khatri-Rao", "by codes"
     "table.view(low, -1)",
     "Khatri-Rao products with the table's halves in the wrong order",
 )
-@WIDTHS
-@pytest.mark.parametrize("bits", [1, 2, 5, 8])
-def test_value_and_gradients_equal_the_dense_straight_through_form(rng, bits, width):
-    inputs = problem(bits, rng, width=width)
-    expected = gradients(dense, *inputs)
-    actual = gradients(mapped, *inputs)
-    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-
-
 @rejects(
     "model/mapper.py",
     "over_high[n] += ",
     "over_high[n] = ",
     "gradient of low bits through the last block of codes only",
 )
-@WIDTHS
-@pytest.mark.parametrize(
-    "block", [1, 8 * 4, 15 * 12], ids=["1 token, 4 codes", "8 tokens, 4 codes", "15, 12 codes"]
-)
-def test_gradients_do_not_depend_on_the_block(rng, monkeypatch, block, width):
-    """Of 15 tokens and 32 codes; the larger blocks leave a rest of the one or of the other."""
-    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", block)
-    inputs = problem(5, rng, width=width)
+@pytest.mark.parametrize(("bits", "lead", "width", "block"), CASES)
+def test_value_and_gradients_equal_the_dense_straight_through_form(
+    rng, monkeypatch, bits, lead, width, block
+):
+    """By Khatri-Rao products where r is narrow, by codes where it is wide."""
+    if block:
+        monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", block)
+    inputs = problem(bits, rng, lead, width)
     expected = gradients(dense, *inputs)
     actual = gradients(mapped, *inputs)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("lead", [(), (1,), (2, 1, 3)], ids=str)
-def test_leading_dimensions_are_any_or_none(rng, lead):
-    inputs = problem(3, rng, lead)
-    torch.testing.assert_close(gradients(mapped, *inputs), gradients(dense, *inputs))
-
-
-def test_logits_need_not_be_contiguous(rng):
-    o, *rest = problem(3, rng)
-    o = o.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
-    torch.testing.assert_close(gradients(mapped, o, *rest), gradients(dense, o, *rest))
-
-
 def test_each_input_gets_its_gradient_alone(rng):
-    """A frozen table, or logits without gradient, must not disturb the other gradient."""
+    """Of a frozen table, or logits without gradient; logits need not be contiguous."""
     o, noise, table, rho = problem(4, rng)
+    o = o.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     _, o_grad, table_grad = gradients(dense, o, noise, table, rho)
     (of_o,) = torch.autograd.grad((mapped(o, noise, table.detach()) * rho).sum(), o)
     (of_table,) = torch.autograd.grad((mapped(o.detach(), noise, table) * rho).sum(), table)
     torch.testing.assert_close((of_o, of_table), (o_grad, table_grad), atol=1e-10, rtol=1e-10)
-
-
-def test_forward_is_the_row_of_the_code(rng):
-    o, noise, table, _ = problem(6, rng)
-    r, codes = binary_mapper(o, noise, table)
-    assert torch.equal(r, table[codes])
 
 
 @rejects(
@@ -122,13 +102,12 @@ def test_forward_is_the_row_of_the_code(rng):
     "weights = 1 << torch.arange(bits.shape[-1], device=bits.device).flip(0)",
     "bit order reversed between mapper and table",
 )
-@pytest.mark.parametrize("code", range(8))
-def test_bit_h_of_a_code_is_worth_two_to_the_h(code):
+def test_bit_h_of_a_code_is_worth_two_to_the_h():
     """Logits so large that the bits are certain: the row must be the one that they spell."""
-    o = torch.tensor([40.0 if code >> h & 1 else -40.0 for h in range(3)])
-    r, drawn = binary_mapper(o, torch.full((3,), 0.5), torch.arange(8.0)[:, None])
-    assert drawn.item() == code
-    assert r.item() == code
+    spelled = torch.arange(8)
+    o = 40.0 * (2 * (spelled[:, None] >> torch.arange(3) & 1) - 1)
+    r, codes = binary_mapper(o, torch.full((8, 3), 0.5), torch.arange(8.0)[:, None])
+    assert torch.equal(codes, spelled) and torch.equal(r[:, 0], spelled.float())
 
 
 def test_codes_are_drawn_with_their_product_probabilities(rng):
@@ -142,27 +121,18 @@ def test_codes_are_drawn_with_their_product_probabilities(rng):
     assert ((counts - expected) ** 2 / expected).sum() < 24.3
 
 
-def saved_bytes(bits, tokens, rng):
-    """Bytes kept between forward and backward, beside the table, which is kept anyway."""
-    o, noise, table, _ = problem(bits, rng, lead=(tokens,), dtype=torch.float32)
-    kept = []
-
-    def pack(tensor):
-        if tensor.data_ptr() != table.data_ptr():
-            kept.append(tensor.nbytes)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        binary_mapper(o, noise, table)
-    return sum(kept)
-
-
 def test_memory_kept_for_backward_does_not_grow_with_the_number_of_codes(rng):
-    """From 4 to 12 bits it may grow by 8 floats a token, not by 4080."""
-    tokens = 32
-    few, many = saved_bytes(4, tokens, rng), saved_bytes(12, tokens, rng)
-    assert few > 0
-    assert many - few <= tokens * 8 * 4
+    """From 4 to 12 bits it may grow by 8 floats a token, not by 4080; the table is kept anyway."""
+
+    def kept_bytes(bits):
+        o, noise, table, _ = problem(bits, rng, lead=(32,), dtype=torch.float32)
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+            binary_mapper(o, noise, table)
+        return sum(x.nbytes for x in kept if x.data_ptr() != table.data_ptr())
+
+    few, many = kept_bytes(4), kept_bytes(12)
+    assert few > 0 and many - few <= 32 * 8 * 4
 
 
 class LargestOutput(TorchDispatchMode):
@@ -178,30 +148,22 @@ class LargestOutput(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
-def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half):
-    """64 tokens by 1024 codes would be 65536 elements, a copy of the table 65536; blocks of 4096
-    are allowed.
+@pytest.mark.parametrize(
+    ("half", "width", "most"),
+    [(False, 64, 4096), (True, 64, 4096), (False, 16, 16384)],
+    ids=["by codes", "by codes, bf16", "Khatri-Rao"],
+)
+def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half, width, most):
+    """64 tokens by 1024 codes would be 65536 elements; blocks of 4096 are allowed. By Khatri-Rao
+    products rows (64, 32 · 16) would be 32768; a copy of the table, 16384, is allowed.
     """
     monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", 4096)
-    o, noise, table, rho = problem(10, rng, lead=(64,), width=64, dtype=torch.float32)
+    o, noise, table, rho = problem(10, rng, lead=(64,), width=width, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         loss = (mapped(o, noise, table.detach()) * rho).sum()
     with LargestOutput() as largest:
         loss.backward()
-    assert 0 < largest.elements <= 4096
-
-
-def test_khatri_rao_never_makes_a_tensor_of_all_codes(rng, monkeypatch):
-    """64 tokens by 1024 codes would be 65536 elements, their rows (64, 32 · 16) 32768; a block of
-    8192 and a copy of the table, 16384, are allowed.
-    """
-    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", 4096)
-    o, noise, table, rho = problem(10, rng, lead=(64,), width=16, dtype=torch.float32)
-    loss = (mapped(o, noise, table.detach()) * rho).sum()
-    with LargestOutput() as largest:
-        loss.backward()
-    assert 0 < largest.elements <= 16384
+    assert 0 < largest.elements <= most
 
 
 @rejects(
@@ -219,18 +181,16 @@ def test_the_form_depends_on_the_shape(monkeypatch):
         return sums(*inputs)
 
     monkeypatch.setattr(mapper, "sums_by_khatri_rao", record)
-    narrow, wide = torch.ones(2, 32), torch.ones(2, 96)
-    for onednn, rho, bits, pays in (
-        (True, narrow, 8, True),
-        (False, narrow, 8, True),
-        (True, torch.ones(2, 64), 14, True),
-        (False, torch.ones(2, 64), 14, False),
-        (True, torch.ones(2, 64), 12, False),
-        (True, wide, 16, False),
+    for width, bits, with_onednn, without in (
+        (32, 8, True, True),
+        (64, 14, True, False),
+        (64, 12, False, False),
+        (96, 16, False, False),
     ):
-        monkeypatch.setattr("ftmodel.model.product.ONEDNN", onednn)
-        assert mapper.khatri_rao_pays(rho, bits) is pays, (onednn, rho.shape, bits)
-    p, table = torch.full((2, 4), 0.5), torch.ones(16, 32)
+        for onednn, pays in ((True, with_onednn), (False, without)):
+            monkeypatch.setattr("ftmodel.model.product.ONEDNN", onednn)
+            assert mapper.khatri_rao_pays(torch.ones(2, width), bits) is pays, (width, bits, onednn)
+    narrow, p, table = torch.ones(2, 32), torch.full((2, 4), 0.5), torch.ones(16, 32)
     mapper.logit_gradient(narrow, p, table, torch.bfloat16)
     assert not calls
     mapper.logit_gradient(narrow, p, table, torch.float32)

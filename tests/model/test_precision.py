@@ -42,42 +42,34 @@ def run(request, make_model, make_tokens, rng):
     "torch.autocast(y.device.type, enabled=torch.is_autocast_enabled('cpu'))",
     "logits of bits rounded to bf16",
 )
-def test_logits_of_bits_are_float32(run):
-    """Computed so from the encoder's block on; a logit of ±5 rounded to bf16 is off by 0.01."""
-    model, _, out, _, y = run
-    o = out.bit_logits
-    assert o.dtype == torch.float32
-    assert rounded(o).float().mean() < 0.1
-    torch.testing.assert_close(o, model.latent.readout(model.latent.norm(y.float())))
-
-
 @rejects(
     "model/objective.py",
     "prior.detach()).sum(-1)",
     "prior.detach()).bfloat16().sum(-1).float()",
     "KL summed in bf16",
 )
-def test_kl_and_hinge_are_float32(run):
-    """Against float64, of the logits as they are: bf16 would be off by 1e-3."""
-    _, _, out, loss, _ = run
-    kl = kl_per_bit(out.bit_logits.double()).sum(-1)
-    for value, exact in ((loss.kl, kl.mean()), (loss.hinge, free_bits(kl, KAPPA))):
-        assert value.dtype == torch.float32
-        assert value.item() == pytest.approx(exact.item(), rel=1e-5)
-
-
-def test_cross_entropy_and_total_are_float32(run):
-    """Of logits that are products in bf16, the losses are not: against float64, of which a few of
-    the logits may be rounded to the other bf16.
+def test_logits_of_bits_and_losses_are_float32_and_not_rounded(run):
+    """Logits of bits from the encoder's block on: one of ±5 rounded to bf16 is off by 0.01. KL and
+    hinge against float64: bf16 would be off by 1e-3. The cross-entropy, of logits that are products
+    in bf16, against float64 of logits of which a few may be rounded to the other bf16.
     """
-    model, targets, out, loss, _ = run
+    model, targets, out, loss, y = run
+    o = out.bit_logits
+    assert o.dtype == torch.float32 and rounded(o).float().mean() < 0.1
+    torch.testing.assert_close(o, model.latent.readout(model.latent.norm(y.float())))
+    kl = kl_per_bit(o.double()).sum(-1)
     with torch.autocast("cpu", torch.bfloat16):
         logits = model.logits(out.hidden)
-    exact = F.cross_entropy(logits.double().flatten(0, 1), targets.flatten()).item()
-    assert loss.ce.dtype == loss.total.dtype == torch.float32
-    assert loss.ce.item() == pytest.approx(exact, rel=1e-4)
+    ce = F.cross_entropy(logits.double().flatten(0, 1), targets.flatten())
+    for value, exact, rel in (
+        (loss.kl, kl.mean(), 1e-5),
+        (loss.hinge, free_bits(kl, KAPPA), 1e-5),
+        (loss.ce, ce, 1e-4),
+        (loss.total, loss.ce + loss.hinge, 1e-6),
+    ):
+        assert value.dtype == torch.float32
+        assert value.item() == pytest.approx(exact.item(), rel=rel)
     assert not rounded(loss.ce) and not rounded(loss.total)
-    assert loss.total.item() == pytest.approx(loss.ce.item() + loss.hinge.item(), rel=1e-6)
 
 
 @rejects(

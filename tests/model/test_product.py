@@ -70,37 +70,29 @@ def test_a_frozen_input_or_matrix_costs_no_product(rng, calls):
     "",
     "bf16 autocast ignored by products of oneDNN",
 )
-def test_other_types_are_multiplied_by_pytorch(calls):
+def test_other_types_and_small_products_are_multiplied_by_pytorch(calls, monkeypatch):
     a = torch.ones(2, 3)
     product(a.double(), a.double())
     product(a.bfloat16(), a.bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
         assert Linear(3, 2)(a).dtype == torch.bfloat16
-    assert not calls
-
-
-def test_small_products_are_pytorchs(calls, monkeypatch):
     monkeypatch.setattr(products, "LEAST", 24)
-    product(torch.ones(2, 3), torch.ones(3, 3))
+    product(a, torch.ones(3, 3))
     assert not calls
-    product(torch.ones(2, 3), torch.ones(4, 3))
+    product(a, torch.ones(4, 3))
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
-    ("known", "slow"),
-    [
-        ({"cpu_name": "AMD EPYC", "avx512_f": True}, True),
-        ({"cpu_name": "AMD EPYC", "avx512_f": False}, False),
-        ({"cpu_name": "Intel Xeon", "avx512_f": True}, False),
-        ({"avx512_f": True}, False),
-        ({}, False),
-    ],
-    ids=str,
+    ("name", "avx512", "slow"),
+    [("AMD EPYC", True, True), ("AMD EPYC", False, False), ("Intel Xeon", True, False)],
 )
-def test_onednn_is_for_processors_that_mkl_neglects(monkeypatch, known, slow):
+def test_onednn_is_for_processors_that_mkl_neglects(monkeypatch, name, avx512, slow):
+    known = {"cpu_name": name, "avx512_f": avx512}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
     assert slow_mkl() is slow
+    known.clear()
+    assert not slow_mkl()
 
 
 def gradients(model):

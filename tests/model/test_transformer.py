@@ -20,6 +20,8 @@ class Reference:
         if self.c.latent.inject == "embedding":
             self.reader = 1
         self.w = {n: w.double().requires_grad_() for n, w in model.state_dict().items()}
+        if self.c.tied:
+            self.w["readout.weight"] = self.w["embedding.weight"]
 
     def norm(self, x, name):
         return x / (x.pow(2).mean(-1, keepdim=True) + self.c.norm_eps).sqrt() * self.w[name]
@@ -136,6 +138,23 @@ DESIGNS = [
     {"encoder": "separate"},
     {"encoder": "separate", "encoder_layers": 1, "inject": "residual"},
     {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"},
+    *(
+        {"map": m, "gradient": gradient}
+        for m in ("table", "linear")
+        for gradient in ("score", "sampled_code")
+    ),
+]
+SHAPES = [
+    {},
+    {"n_layers": 2, "tied": False},
+    {"n_layers": 6, "n_kv_heads": 4, "rope_theta": 20.0},
+    {"n_layers": 5, "latent_block": 2},
+    {"n_layers": 3, "latent_block": 3},
+    {"head_width": 6, "qk_norm": True, "norm_eps": 0.1},  # Qwen 3
+    *({"latent_block": block} for block in (1, 2, 4)),
+    {"latent_block": 1, "latent": {"encoder": "separate", "inject": "memory"}},
+    {"latent_block": 4, "latent": {"inject": "kv_all", "map": "linear"}},
+    *({"latent": design} for design in DESIGNS),
 ]
 
 
@@ -205,37 +224,51 @@ def noise(rng):
     "more = memory",
     "memory not normalised",
 )
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {},
-        {"n_layers": 2, "tied": False},
-        {"n_layers": 6, "n_kv_heads": 4, "rope_theta": 20.0},
-        {"latent_block": 1},
-        {"n_layers": 5, "latent_block": 2},
-        {"n_layers": 3, "latent_block": 3},
-        {"head_width": 6, "qk_norm": True, "norm_eps": 0.1},
-        *({"latent": design} for design in DESIGNS),
-    ],
-    ids=[
-        *("4 blocks", "2, untied", "6, MHA", "read by 1 of 4", "read by 2 of 5", "read by 3 of 3"),
-        "Qwen 3",
-        *map(str, DESIGNS),
-    ],
+@rejects(
+    "model/transformer.py",
+    "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
+    "self.latent.encode(self.embedding(tokens).detach() if separate else x, positions)",
+    "embeddings that do not learn from the separate encoder",
 )
-@pytest.mark.parametrize("training", [True, False])
-@torch.no_grad()
-def test_forward_equals_algorithm_2(make_model, make_tokens, noise, training, shape):
-    """Pins where r enters (keys and values, before their norm) and that each block runs once.
-    Nothing is other in evaluation mode.
+@rejects(
+    "model/transformer.py",
+    "o = self.encode(tokens, x, positions)",
+    "o = self.encode(tokens, x.detach(), positions)",
+    "encoder's gradient kept from the lower half",
+)
+@rejects(
+    "model/mapper_variants.py",
+    "return 2 * p * (1 - p) * (rho @ weight.t())",
+    "return p * (1 - p) * (rho @ weight.t())",
+    "gradient of a linear map as if its bits were 0 and 1",
+)
+@rejects(
+    "model/mapper_variants.py",
+    "if gradient == Gradient.sampled_code:",
+    "if gradient == Gradient.score:",
+    "score weighted by the probability of the sampled code",
+)
+@rejects("model/mapper.py", "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
+    """Pins where r enters (keys and values, before their norm), that each block runs once, and that
+    nothing differs in evaluation mode. Gradients are those of every path through the algorithm.
     """
-    model, tokens = make_model(**shape).train(training), make_tokens(2, 7)
-    out = model(tokens, noise)
-    logits, codes, bit_logits = Reference(model).forward(tokens, noise)
+    model, tokens = make_model(**shape), make_tokens(2, 8)
+    inputs, targets, reference = tokens[:, :-1], tokens[:, 1:], Reference(model)
+    logits, codes, bit_logits = reference.forward(inputs, noise)
     assert len(codes.unique()) > 2, "with one code everywhere a wrong r could go unseen"
-    torch.testing.assert_close(out.bit_logits, bit_logits.float(), atol=5e-5, rtol=1e-5)
-    assert torch.equal(out.codes, codes)
-    torch.testing.assert_close(model.logits(out.hidden), logits.float(), atol=5e-5, rtol=1e-5)
+    for training in (False, True):
+        out = model.train(training)(inputs, noise)
+        y = model.logits(out.hidden)
+        torch.testing.assert_close(out.bit_logits, bit_logits.float(), atol=5e-5, rtol=1e-5)
+        assert torch.equal(out.codes, codes)
+        torch.testing.assert_close(y, logits.float(), atol=5e-5, rtol=1e-5)
+    for each, o in ((y, out.bit_logits), (logits, bit_logits)):
+        (F.cross_entropy(each.transpose(1, 2), targets) + 0.1 * o.square().mean()).backward()
+    for name, parameter in model.named_parameters():
+        expected = reference.w[name].grad.float()
+        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
 
 
 @rejects(
@@ -264,14 +297,25 @@ def test_a_learned_prior_is_uniform_at_first(make_tokens, noise):
     )
     assert not learned(make_tokens(2, 7), noise).prior_logits.any()
     assert uniform(make_tokens(2, 7), noise).prior_logits is None
-    assert set(learned.state_dict()) - set(uniform.state_dict()) == {
-        "latent.prior.norm.weight",
-        "latent.prior.readout.weight",
-    }
+    own = {"latent.prior.norm.weight", "latent.prior.readout.weight"}
+    assert set(learned.state_dict()) - set(uniform.state_dict()) == own
 
 
 @rejects(
     "model/latent.py", "self.zeta, x, positions,", "x, x, positions,", "encoder queries from x"
+)
+@torch.no_grad()
+@rejects(
+    "model/latent.py", "x, positions, causal=False", "x, positions, causal=True", "encoder causal"
+)
+@rejects(
+    "model/latent.py", ", x, positions", ", x, Positions(positions.rope**0)", "encoder without RoPE"
+)
+@rejects(
+    "model/layers.py",
+    "self.keys_values(kv, positions.rope)",
+    "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
+    "encoder with RoPE on its queries only",
 )
 @torch.no_grad()
 def test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries(make_model, rng):
@@ -281,194 +325,6 @@ def test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries(make_model, r
     o = model.latent.encode(x, model.positions(0, 7, x.device))
     expected = Reference(model).encode(x.double()).float()
     torch.testing.assert_close(o, expected, atol=1e-5, rtol=1e-5)
-
-
-@rejects(
-    "model/latent.py", "x, positions, causal=False", "x, positions, causal=True", "encoder causal"
-)
-@torch.no_grad()
-def test_bits_of_the_first_position_know_the_last_token(make_model, make_tokens, noise):
-    model, tokens = make_model(), make_tokens(1, 7)
-    other = tokens.clone()
-    other[0, -1] = (tokens[0, -1] + 1) % 11
-    change = (model(tokens, noise[:1]).bit_logits - model(other, noise[:1]).bit_logits).abs()
-    assert change[0, 0].max() > 1e-3
-
-
-@rejects(
-    "model/latent.py", ", x, positions", ", x, Positions(positions.rope**0)", "encoder without RoPE"
-)
-@torch.no_grad()
-def test_bits_know_their_position(make_model, rng):
-    """Each position asks with the same ζ: only RoPE can tell it where it stands."""
-    model = make_model()
-    x = torch.randn(1, 7, 16, generator=rng)
-    o = model.latent.encode(x, model.positions(0, 7, x.device))[0]
-    distance = torch.cdist(o, o) + torch.eye(7)
-    assert distance.min() > 1e-3
-
-
-@rejects(
-    "model/layers.py",
-    "self.keys_values(kv, positions.rope)",
-    "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
-    "encoder with RoPE on its queries only",
-)
-@torch.no_grad()
-def test_bits_know_the_order_of_what_they_read(make_model, rng):
-    """Without RoPE on the keys the encoder would read a bag of activations."""
-    model = make_model()
-    x = torch.randn(1, 7, 16, generator=rng)
-    positions = model.positions(0, 7, x.device)
-    swapped = x[:, [1, 0, 2, 3, 4, 5, 6]]
-    change = model.latent.encode(x, positions) - model.latent.encode(swapped, positions)
-    assert change[0].abs().amax(-1).min() > 1e-4  # at every position
-
-
-@rejects(
-    "model/layers.py",
-    "mask.repeat_interleave(2, dim=-1)",
-    "torch.stack((mask, torch.ones_like(mask)), dim=-1).flatten(-2)",
-    "memory read before its position",
-)
-@pytest.mark.parametrize("design", [{}, {"inject": "memory"}], ids=str)
-@torch.no_grad()
-def test_a_logit_never_sees_later_tokens_or_codes(make_model, make_tokens, rng, design):
-    """Given z the decoder is causal; the code of a position is seen from that position on."""
-    model, tokens = make_model(latent=design), make_tokens(1, 7)
-    codes = torch.randint(8, (1, 7), generator=rng)
-
-    def logits(tokens, codes):
-        return model.logits(model(tokens, codes=codes).hidden)[0]
-
-    before = logits(tokens, codes)
-    for t in range(7):
-        one = torch.arange(7) == t
-        changes = (
-            before - logits(torch.where(one, (tokens + 1) % 11, tokens), codes),
-            before - logits(tokens, torch.where(one, codes ^ 1, codes)),
-        )
-        for change in changes:
-            assert change[:t].abs().sum() == 0
-            assert change[t].abs().max() > 1e-4
-
-
-@rejects(
-    "model/transformer.py",
-    "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
-    "self.latent.encode(self.embedding(tokens).detach() if separate else x, positions)",
-    "embeddings that do not learn from the separate encoder",
-)
-@rejects(
-    "model/transformer.py",
-    "o = self.encode(tokens, x, positions)",
-    "o = self.encode(tokens, x.detach(), positions)",
-    "encoder's gradient kept from the lower half",
-)
-@rejects(
-    "model/mapper_variants.py",
-    "return 2 * p * (1 - p) * (rho @ weight.t())",
-    "return p * (1 - p) * (rho @ weight.t())",
-    "gradient of a linear map as if its bits were 0 and 1",
-)
-@rejects(
-    "model/mapper_variants.py",
-    "if gradient == Gradient.sampled_code:",
-    "if gradient == Gradient.score:",
-    "score weighted by the probability of the sampled code",
-)
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {},
-        *({"latent_block": block} for block in (1, 2, 4)),
-        {"latent_block": 1, "latent": {"encoder": "separate", "inject": "memory"}},
-        {"latent_block": 4, "latent": {"inject": "kv_all", "map": "linear"}},
-        *({"latent": design} for design in DESIGNS),
-        *(
-            {"latent": {"map": m, "gradient": g}}
-            for m in ("table", "linear")
-            for g in ("score", "sampled_code")
-        ),
-    ],
-    ids=str,
-)
-def test_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
-    """Every path that autograd would take through the printed algorithm, the encoder's included."""
-    model, tokens = make_model(tied=False, **shape), make_tokens(2, 8)
-    inputs, targets, reference = tokens[:, :-1], tokens[:, 1:], Reference(model)
-    out = model(inputs, noise)
-    logits, _, bit_logits = reference.forward(inputs, noise)
-    for y, o in ((model.logits(out.hidden), out.bit_logits), (logits, bit_logits)):
-        (F.cross_entropy(y.transpose(1, 2), targets) + 0.1 * o.square().mean()).backward()
-    for name, parameter in model.named_parameters():
-        expected = reference.w[name].grad.float()
-        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
-
-
-@rejects("model/mapper.py", "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached")
-def test_cross_entropy_alone_reaches_every_parameter(make_model, make_tokens, noise):
-    """Encoder, ζ and post-sampler learn from reconstruction, not from the KL term only."""
-    model, tokens = make_model(tied=False), make_tokens(2, 8)
-    logits = model.logits(model(tokens[:, :-1], noise).hidden)
-    F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:]).backward()
-    unreached = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert unreached == []
-
-
-@torch.no_grad()
-def test_given_codes_the_encoder_is_not_used(make_model, make_tokens, noise):
-    model, tokens = make_model(), make_tokens(2, 7)
-    expected = model(tokens, noise)
-    for parameter in (model.latent.zeta, *model.latent.encoder_block.parameters()):
-        parameter.fill_(torch.nan)
-    out = model(tokens, codes=expected.codes)
-    torch.testing.assert_close(out.hidden, expected.hidden)
-    assert out.bit_logits is None
-
-
-@pytest.mark.parametrize(
-    ("shape", "reader"), [({}, 3), ({"latent_block": 1}, 1), ({"latent_block": 4}, 4)], ids=str
-)
-@torch.no_grad()
-def test_only_keys_and_values_of_one_block_see_r(make_model, make_tokens, rng, shape, reader):
-    """Of two passes with other codes: inputs of blocks, from 1, and of their q, k and v maps."""
-    model, tokens = make_model(**shape), make_tokens(2, 7)
-    seen = {}
-
-    def record(name):
-        return lambda _module, args: seen.setdefault(name, []).append(args[0])
-
-    for n, block in enumerate(model.blocks, 1):
-        block.register_forward_pre_hook(record((n, "x")))
-        block.attention.query.register_forward_pre_hook(record((n, "q")))
-        block.attention.key_value.register_forward_pre_hook(record((n, "kv")))
-    codes = torch.randint(8, (2, 7), generator=rng)
-    for z in (codes, codes ^ 5):
-        model(tokens, codes=z)
-    changed = {name for name, (a, b) in seen.items() if not torch.equal(a, b)}
-    later = {(n, what) for n in range(reader + 1, 5) for what in ("x", "q", "kv")}
-    assert changed == later | {(reader, "kv")}
-
-
-@torch.no_grad()
-def test_memory_is_seen_by_no_query_and_by_no_key_of_x(make_model, make_tokens, rng):
-    """What its maps read in two passes with other codes. The scale of r changes nothing."""
-    model, tokens = make_model(latent={"inject": "memory"}), make_tokens(2, 7)
-    seen = {"query": [], "key_value": []}
-    attention = model.blocks[2].attention
-    for name, inputs in seen.items():
-        getattr(attention, name).register_forward_pre_hook(
-            lambda _module, args, inputs=inputs: inputs.append(args[0])
-        )
-    codes = torch.randint(8, (2, 7), generator=rng)
-    hidden = [model(tokens, codes=z).hidden for z in (codes, codes ^ 5)]
-    assert torch.equal(*seen["query"])
-    x, r, other_x, other_r = seen["key_value"]
-    assert torch.equal(x, other_x) and not torch.equal(r, other_r)
-    assert (hidden[0] - hidden[1]).abs().max() > 0.1
-    model.latent.post_sampler.mul_(1000)
-    torch.testing.assert_close(model(tokens, codes=codes).hidden, hidden[0], atol=1e-3, rtol=1e-3)
 
 
 @torch.no_grad()
@@ -484,11 +340,13 @@ def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
     assert out.codes is None and out.bit_logits is None
 
 
-def test_initial_weights_are_gpt_2s_but_for_embeddings_and_latent():
+@pytest.mark.parametrize("encoder", ["shared", "separate"])
+def test_initial_weights_are_gpt_2s_but_for_embeddings_and_latent(encoder):
     """std 0.02, over √(2 L) into the decoder's residual stream; gains of RMSNorm start at 1."""
     torch.manual_seed(0)
     shape = dict(n_layers=4, d_model=64, n_heads=4, n_kv_heads=2, ffn_width=96, context=8)
-    config = ModelConfig(**shape, latent_bits=8, embedding_std=0.5, latent_std=0.1)
+    stds = dict(embedding_std=0.5, latent_std=0.1)
+    config = ModelConfig(**shape, **stds, latent_bits=8, latent={"encoder": encoder})
     for name, parameter in FreeTransformer(config, 128).named_parameters():
         if parameter.dim() == 1:
             assert torch.equal(parameter, torch.ones_like(parameter)), name
@@ -503,31 +361,24 @@ def test_initial_weights_are_gpt_2s_but_for_embeddings_and_latent():
         assert parameter.std().item() == pytest.approx(std, rel=0.25), name
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"n_layers": 0}, "n_layers"),
-        ({"n_layers": 3}, "n_layers"),
-        ({"context": 0}, "context"),
-        ({"ffn_width": -1}, "ffn_width"),
-        ({"n_heads": 3}, "n_heads"),
-        ({"n_kv_heads": 3}, "n_kv_heads"),
-        ({"n_heads": 16}, "n_heads"),
-        ({"head_width": 5}, "head_width"),
-        ({"head_width": 0}, "head_width"),
-        ({"head_width": 1 << 19}, "head_width"),
-        ({"embedding_std": 0.0}, "embedding_std"),
-        ({"latent_std": float("nan")}, "latent_std"),
-        ({"latent_bits": -1}, "latent_bits"),
-        ({"latent_bits": 25}, "latent_bits"),
-        ({"latent_block": 0}, "latent_block"),
-        ({"latent_block": 5}, "latent_block"),
-    ],
-    ids=str,
-)
-def test_impossible_shapes_are_refused_by_name(make_model, change, field):
+IMPOSSIBLE = {
+    "n_layers": (0, 3),
+    "context": (0,),
+    "ffn_width": (-1,),
+    "n_heads": (3, 16),
+    "n_kv_heads": (3,),
+    "head_width": (5, 0, 1 << 19),
+    "embedding_std": (0.0,),
+    "latent_std": (float("nan"),),
+    "latent_bits": (-1, 25),
+    "latent_block": (0, 5),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(k, v) for k, vs in IMPOSSIBLE.items() for v in vs])
+def test_impossible_shapes_are_refused_by_name(make_model, field, value):
     with pytest.raises(ValueError, match=f"^{field}: "):
-        make_model(**change)
+        make_model(**{field: value})
 
 
 def test_only_a_latent_half_way_needs_an_even_depth(make_model):
