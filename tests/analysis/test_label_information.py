@@ -17,18 +17,6 @@ from tests.support.mutants import rejects
 ONE_IN_FIVE = -0.8 * log2(0.8) - 0.2 * log2(0.2)  # entropy of a choice of 1 in 5, bits
 
 
-def column(*values):
-    return torch.tensor(values)[:, None]
-
-
-def planted(n, length, bits, rng, strength, bit=0):
-    """Bits (n, length, bits), fair but for one that leans to the label, and the labels."""
-    labels = torch.randint(2, (n,), generator=rng)
-    p = torch.full((n, length, bits), 0.5)
-    p[..., bit] += strength * (2 * labels[:, None] - 1)
-    return (torch.rand(p.shape, generator=rng) < p).long(), labels
-
-
 @pytest.mark.parametrize(
     ("counts", "expected"),  # of (bit, label) = 00, 01, 10, 11
     [
@@ -41,7 +29,7 @@ def planted(n, length, bits, rng, strength, bit=0):
 )
 def test_information_of_two_bits_in_closed_form(counts, expected):
     pairs = [divmod(i, 2) for i, count in enumerate(counts) for _ in range(count)]
-    bit, label = (column(*values) for values in zip(*pairs, strict=True))
+    bit, label = torch.tensor(pairs).T[..., None]
     assert mutual_information(bit, label).item() == pytest.approx(expected, abs=1e-9)
 
 
@@ -74,8 +62,7 @@ def test_a_bit_that_is_the_label_tells_all_of_it(ones, polarity, rng):
     bits = torch.randint(2, (1000, 8, 3), generator=rng)
     bits[..., 1] = (labels if polarity > 0 else 1 - labels)[:, None]
     information = label_information(bits, labels, rng, 100)
-    share = ones / 1000
-    all_of_it = -share * log2(share) - (1 - share) * log2(1 - share)
+    all_of_it = -sum(share * log2(share) for share in (ones / 1000, 1 - ones / 1000))
     assert information.per_bit[1] == information.best.value == pytest.approx(all_of_it)
     assert information.best.p_value == information.whole.p_value == pytest.approx(1 / 101)
 
@@ -88,15 +75,6 @@ def test_information_of_a_text_is_one_minus_the_entropy_of_its_posterior(posteri
     assert observation_information(torch.tensor(posterior).double()) == pytest.approx(bits)
 
 
-def test_planted_information_is_found_in_its_bit(rng):
-    bits, labels = planted(1000, 32, 6, rng, strength=0.2, bit=4)
-    information = label_information(bits, labels, rng, 200)
-    assert max(information.per_bit) == information.per_bit[4] == information.best.value
-    assert 0.5 < information.best.value < 1 and information.whole.value > 0.5
-    assert information.best.p_value == information.whole.p_value == pytest.approx(1 / 201)
-    assert information.best.null_mean < information.best.null_95 < 0.02
-
-
 def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng):
     """No bit leans to a label on the average over tokens."""
     labels = torch.randint(2, (1000,), generator=rng)
@@ -104,7 +82,7 @@ def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng
     p = 0.5 + 0.2 * signs[None, :, None] * (2 * labels[:, None, None] - 1)
     bits = (torch.rand(1000, 32, 4, generator=rng) < p).long()
     information = label_information(bits, labels, rng, 200)
-    assert information.best.value < 0.05
+    assert information.best.value < 0.05 and information.best.null_mean < information.best.null_95
     assert information.whole.value > 0.8 and information.whole.p_value < 0.01
 
 

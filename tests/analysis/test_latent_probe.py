@@ -56,13 +56,6 @@ def test_a_label_written_out_is_known_digit_by_digit_and_not_before(rng):
     assert result.aggregate_bits == pytest.approx(0, abs=0.01)
 
 
-def test_a_bit_that_is_said_again_is_known_from_the_first_time_on(rng):
-    result = channel(N, rng, lambda labels: labels[:, None].expand(-1, 4).double(), 2)
-    assert result.label_bits == pytest.approx([1] * 4, abs=0.01)
-    assert result.next_bits == pytest.approx([0, 1, 1, 1], abs=0.01)
-    assert result.aggregate_bits == pytest.approx(3, abs=0.02)
-
-
 @pytest.mark.parametrize("wide", [0.0, 0.2])
 def test_a_noisy_channel_used_again_and_again(rng, wide):
     """A fair label sent through a channel that errs one time in five; also if the encoder errs one

@@ -1,7 +1,7 @@
 """pass@k against counting: over all sets of answers, and over all outcomes of n answers."""
 
 from itertools import combinations
-from math import comb
+from math import comb, prod
 from statistics import fmean
 
 import pytest
@@ -43,21 +43,19 @@ def test_many_answers_lose_no_precision():
     """Against the product of Chen et al., whose code is 1 − Π (1 − k / i), i = n − c + 1 … n."""
     n, k = 1000, 100
     for c in (1, 7, 400):
-        product = 1.0
-        for i in range(n - c + 1, n + 1):
-            product *= 1 - k / i
-        assert pass_at_k(n, [c], k).item() == pytest.approx(1 - product, rel=1e-9)
+        none_right = prod(1 - k / i for i in range(n - c + 1, n + 1))
+        assert pass_at_k(n, [c], k).item() == pytest.approx(1 - none_right, rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("n", "right", "k", "words"),
+    ("right", "k", "words"),
     [
-        (3, [1], 4, "k = 4 is outside 1 … 3"),
-        (3, [1], 0, "k = 0 is outside 1 … 3"),
-        (3, [1, 4], 2, "4 right answers are outside 0 … 3"),
-        (3, [-1], 2, "-1 right answers are outside"),
+        ([1], 4, "k = 4 is outside 1 … 3"),
+        ([1], 0, "k = 0 is outside 1 … 3"),
+        ([1, 4], 2, "4 right answers are outside 0 … 3"),
+        ([-1], 2, "-1 right answers are outside"),
     ],
 )
-def test_what_cannot_be_is_refused(n, right, k, words):
+def test_what_cannot_be_is_refused(right, k, words):
     with pytest.raises(ValueError, match=words):
-        pass_at_k(n, right, k)
+        pass_at_k(3, right, k)

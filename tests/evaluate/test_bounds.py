@@ -8,14 +8,13 @@ import torch
 from ftmodel.inference import sequence_bound
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
-from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent_design import LatentDesign
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.packing import chunks, held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
 from pipelines.config.schema import Evaluation, Run
 from pipelines.evaluate.bounds import sample_counts, score, with_proposal
+from tests.evaluate.conftest import tiny
 from tests.support.corpora import LENGTHS, VOCABULARY, memory_shards
 from tests.support.mutants import rejects
 
@@ -30,9 +29,7 @@ def shards():
 
 
 def model(bits, **design):
-    torch.manual_seed(0)
-    config = ModelConfig(2, 16, 2, 1, 32, CONTEXT, latent_bits=bits, latent_std=0.3, **design)
-    model = FreeTransformer(config, VOCABULARY).eval()
+    model = tiny(bits, VOCABULARY, CONTEXT, latent_std=0.3, **design)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)
@@ -87,10 +84,8 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
             figures = bounds.elbo, bounds.iwae, own, torch.stack(filters).mean(0)
             expected[:, chunk.document] += torch.stack(figures)[:, 0]
             variance[chunk.document] += (filters[0] - filters[1]).item() ** 2 / 2
-    torch.testing.assert_close(scores.elbo, expected[0], rtol=1e-5, atol=5e-4)
-    torch.testing.assert_close(scores.iwae, expected[1], rtol=1e-5, atol=5e-4)
-    torch.testing.assert_close(nll, expected[2], rtol=1e-5, atol=5e-4)
-    torch.testing.assert_close(scores.filtering, expected[3], rtol=1e-5, atol=5e-4)
+    found = torch.stack((scores.elbo, scores.iwae, nll, scores.filtering))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=5e-4)
     torch.testing.assert_close(scores.filtering_variance, variance, rtol=1e-3, atol=1e-6)
     filtering = scores.bits_per_token.filtering
     total, units = variance.sum().item(), log(2) * scores.tokens.sum().item()
@@ -141,25 +136,13 @@ def test_iwae_by_samples_is_that_of_the_log_weights(shards):
 
 
 def test_sample_counts():
-    assert [sample_counts(k) for k in (1, 2, 3, 4, 12)] == [
-        [1],
-        [1, 2],
-        [1, 2, 3],
-        [1, 2, 4],
-        [1, 2, 4, 8, 12],
-    ]
+    counts = [[1], [1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 8, 12]]
+    assert [sample_counts(k) for k in (1, 2, 3, 4, 12)] == counts
 
 
 @pytest.mark.parametrize(
     ("kappa", "proposal", "expected"),
-    [
-        (None, None, 0),
-        (0.0, None, 0),
-        (1.0, None, 0),
-        (2.0, None, 0.125),
-        (2.0, 0.0, 0),
-        (0.5, 1.0, 1),
-    ],
+    [(None, None, 0), (1.0, None, 0), (2.0, None, 0.125), (2.0, 0.0, 0), (0.5, 1.0, 1)],
 )
 def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, expected):
     run = Run(data="text", model="small", kappa_bits=kappa, tokens=1)
@@ -169,14 +152,12 @@ def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, ex
     assert with_proposal(settings, run, every).proposal == (0.25 if proposal is None else proposal)
 
 
-def test_one_z_a_sequence_of_few_bits_is_summed_over_and_of_more_sampled(shards):
+def test_one_z_a_sequence_of_few_bits_is_summed_over_and_of_more_sampled(shards, monkeypatch):
     """The NLL itself has no error, and lies below the bound of few samples."""
-    figures = {}
+    figures, changed = {}, model(3, latent=LatentDesign(per="sequence"))
+    settings = Evaluation(tokens=200, particles=2, iwae_samples=2)
     for most in (8, 2):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sequence_bound, "MOST_ENUMERATED", most)
-            changed = model(3, latent=LatentDesign(per="sequence"))
-            settings = Evaluation(tokens=200, particles=2, iwae_samples=2)
-            figures[most] = score(changed, shards, TEXT, settings, CPU).bits_per_token.filtering
+        monkeypatch.setattr(sequence_bound, "MOST_ENUMERATED", most)
+        figures[most] = score(changed, shards, TEXT, settings, CPU).bits_per_token.filtering
     assert figures[8].monte_carlo == figures[8].half_variance == 0 < figures[2].monte_carlo
     assert figures[8].mean < figures[2].mean

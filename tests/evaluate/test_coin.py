@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import torch
 
 from ftmodel.analysis.label_information import observation_information
@@ -37,22 +36,24 @@ class Speaks:
         return hidden.log()
 
 
-@pytest.fixture
-def rows():
-    """As the corpus has them."""
-    return coin_flip.sample_sequences(N, torch.Generator().manual_seed(DATA.seed))
-
-
+@rejects(
+    "evaluate/coin.py",
+    "rng = generator(settings.seed, Purpose.COIN)",
+    "rng = torch.Generator().manual_seed(settings.seed)",
+    "z of the prior of numbers that other measurements draw",
+)
 @rejects(
     "evaluate/coin.py",
     "sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))",
     "sequence.encoder_z = rounded(ones(model, model(copies, prior_noise=of_prior).hidden))",
     "z of the encoder and of the prior exchanged",
 )
-def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(rows):
+def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior():
+    rows = coin_flip.sample_sequences(N, torch.Generator().manual_seed(DATA.seed))  # the corpus
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
-    details = coin_details(model, shards, DATA, Evaluation(), torch.device("cpu"))
+    settings = Evaluation(seed=DATA.seed)
+    details = coin_details(model, shards, DATA, settings, torch.device("cpu"))
     asked = iter(model.asked)
     of_prior = []
     for sequence in details.sequences:
@@ -67,23 +68,6 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(rows):
         assert not torch.equal(noise[0], noise[1])
     assert len(of_prior) == 3 and all(torch.equal(noise, of_prior[0]) for noise in of_prior)
     assert len(of_prior[0].unique(dim=0)) == 4
-
-
-@rejects(
-    "evaluate/coin.py",
-    "rng = generator(settings.seed, Purpose.COIN)",
-    "rng = torch.Generator().manual_seed(settings.seed)",
-    "z of the prior of numbers that other measurements draw",
-)
-def test_z_from_the_prior_has_numbers_of_its_own(rows):
-    """Evaluation has the same seed as the corpus here, and may not draw the same numbers."""
-    shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
-    model = Speaks()
-    coin_details(model, shards, DATA, Evaluation(seed=DATA.seed), torch.device("cpu"))
-    prior = model.asked[1][2]
     same_seed = torch.rand(prior.shape, generator=torch.Generator().manual_seed(DATA.seed))
-    assert not torch.equal(prior, same_seed)
-
-
-def test_flips_tell_nearly_all_of_the_side(rows):
+    assert not torch.equal(prior, same_seed), "numbers that the corpus or another measurement draws"
     assert 0.99 < observation_information(coin_flip.label_posterior(rows)) < 1

@@ -2,55 +2,50 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 import yaml
-from omegaconf import OmegaConf
 from scipy.stats import binom
 
 from ftmodel.analysis.label_information import label_information, observation_information
 from ftmodel.costs import parameters
 from ftmodel.inference.filtering import filtering_bound
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES
 from ftmodel.synthetic.target_task import ALPHABET
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary
-from pipelines.artifacts.curve import read_curve, write_curve
+from pipelines.artifacts.curve import read_curve
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastThird, plain
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import device_name
-from pipelines.config import checks
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import stage
 from pipelines.evaluate.label import label_figures
 from pipelines.evaluate.stage import evaluate, headline, last_third, measure
+from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
+from tests.support.workspace import enter
 
 SETTINGS = Evaluation(
     tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5, probe_sequences=32
 )
 CPU = torch.device("cpu")
+MANIFEST = Manifest("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
 TARGET = ProcessData("target", train_sequences=2000, validation_sequences=64)
 TEXT = TextData()
-
-
-def tiny(shards, latent_bits, context, **design):
-    torch.manual_seed(0)
-    config = ModelConfig(2, 16, 2, 1, 32, context, latent_bits=latent_bits, **design)
-    return FreeTransformer(config, shards.metadata.vocab_size).eval()
 
 
 def figures(*arguments):
@@ -70,20 +65,25 @@ def text(tokenized):
     return Shards(tokenized.folder / "data/tokens/stdlib")
 
 
-def process_shards(folder, name, rows):
-    ids = rows.flatten().tolist()
-    process = PROCESSES[name]
-    return write_shards(folder / name, [ids], [ids], len(process.symbols), process.row)
+def process(folder, name, n=40, rows=None):
+    """Shards of a process's held-out rows, and its data."""
+    kind = PROCESSES[name]
+    ids = (labelled(name, n)[0] if rows is None else rows).flatten().tolist()
+    shards = write_shards(folder / name, [ids], [ids], len(kind.symbols), kind.row)
+    return shards, ProcessData(name, train_sequences=1, validation_sequences=n)
 
 
 def labelled(name, n=40, seed=0):
-    rng = torch.Generator().manual_seed(seed)
-    return PROCESSES[name].sample_labelled(n, rng)
+    return PROCESSES[name].sample_labelled(n, torch.Generator().manual_seed(seed))
+
+
+def of_text(text, latent_bits):
+    return tiny(latent_bits, text.metadata.vocab_size, 64)
 
 
 def test_target_figures_of_a_baseline(target):
     """NLL and gap agree with a direct computation on the same 20 sequences."""
-    model = tiny(target, 0, 65)
+    model = tiny(0)
     evaluation, details = figures(model, target, TARGET, SETTINGS)
     pieces = list(held_out(target, 65, SETTINGS.tokens))
     sequences = torch.stack([torch.from_numpy(piece.tokens) for piece in pieces])
@@ -111,7 +111,7 @@ def test_target_figures_of_a_baseline(target):
 
 
 def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
-    model = tiny(target, 3, 65)
+    model = tiny()
     evaluation, details = figures(model, target, TARGET, SETTINGS)
     bits = evaluation.bits_per_token
     gap = evaluation.gap_nats_per_token.mean
@@ -145,16 +145,16 @@ def test_a_measurement_of_the_list_is_taken_where_it_applies(target, text, monke
 
     applies = SimpleNamespace(applies=lambda c: c.data.source == "target", measure=measure)
     monkeypatch.setattr(stage, "MEASUREMENTS", [applies])
-    evaluation, details = figures(tiny(target, 0, 65), target, TARGET, SETTINGS)
+    evaluation, details = figures(tiny(0), target, TARGET, SETTINGS)
     assert evaluation.collapsed is False and evaluation.fresh is None
-    evaluation, details = figures(tiny(text, 0, 64), text, TEXT, SETTINGS)
+    evaluation, details = figures(of_text(text, 0), text, TEXT, SETTINGS)
     assert evaluation.collapsed is None and details.generations == []
 
 
 def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
     split = text.metadata.splits["validation"]
     settings = Evaluation(tokens=None, batch_tokens=2048)
-    evaluation, details = figures(tiny(text, 0, 64), text, TEXT, settings)
+    evaluation, details = figures(of_text(text, 0), text, TEXT, settings)
     assert evaluation.documents == split.documents
     assert evaluation.tokens == split.tokens  # an end of text is predicted, and one is given
     assert evaluation.bytes == split.bytes == sum(details.document_bytes)
@@ -164,21 +164,8 @@ def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
     assert len(details.generations) == 3
 
 
-def test_text_of_a_free_transformer_has_bounds_per_byte(text):
-    evaluation, _ = figures(tiny(text, 3, 64), text, TEXT, SETTINGS)
-    per_token, per_byte = plain(evaluation.bits_per_token), plain(evaluation.bits_per_byte)
-    assert (
-        list(per_byte)
-        == list(per_token)
-        == [*("ce", "kl", "elbo", "iwae", "prior", "filtering", "use", "waste")]
-    )
-    ratio = evaluation.tokens / evaluation.bytes
-    for key, figure in per_byte.items():
-        assert figure["mean"] == pytest.approx(per_token[key]["mean"] * ratio, rel=1e-6)
-
-
-def test_what_z_does_in_text_is_measured_from_the_seed_of_evaluation(text):
-    model = tiny(text, 3, 64)
+def test_bounds_per_byte_and_what_z_does_in_text_from_the_seed_of_evaluation(text):
+    model = of_text(text, 3)
     small = replace(SETTINGS, tokens=260, steering_prompts=2, bit_tokens=1300, swap_tokens=1300)
     (first, shown), (again, _), (second, others) = (
         figures(model, text, TEXT, replace(small, seed=seed)) for seed in (0, 0, 1)
@@ -186,6 +173,12 @@ def test_what_z_does_in_text_is_measured_from_the_seed_of_evaluation(text):
     for name in ("persistence", "swap", "steering"):
         assert getattr(first, name) == getattr(again, name) != getattr(second, name), name
     assert [b.kl for b in shown.bits] == [b.kl for b in others.bits], "no z is drawn for the KL"
+    per_token, per_byte = plain(first.bits_per_token), plain(first.bits_per_byte)
+    names = ["ce", "kl", "elbo", "iwae", "prior", "filtering", "use", "waste"]
+    assert list(per_byte) == list(per_token) == names
+    ratio = first.tokens / first.bytes
+    for key, figure in per_byte.items():
+        assert figure["mean"] == pytest.approx(per_token[key]["mean"] * ratio, rel=1e-6)
     off = replace(small, steering_prompts=0, bit_tokens=0, swap_tokens=0)
     none, _ = figures(model, text, TEXT, off)
     assert none.persistence is none.swap is none.steering is None
@@ -194,7 +187,7 @@ def test_what_z_does_in_text_is_measured_from_the_seed_of_evaluation(text):
 def test_a_validation_part_without_documents_is_named(tmp_path):
     shards = write_shards(tmp_path / "empty", [[0] * 65], [[]], 3, row=65)
     with pytest.raises(UserError, match=r"empty: its validation part has no document"):
-        evaluate(tiny(shards, 0, 64), shards, ProcessData("coin"), SETTINGS, CPU)
+        evaluate(tiny(0, 3, 64), shards, ProcessData("coin"), SETTINGS, CPU)
 
 
 LEAN = 0.4  # a logit
@@ -229,10 +222,8 @@ def binary_entropy(p):
 )
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
-    rows, _ = labelled("coin", 200)
-    shards = process_shards(tmp_path, "coin", rows)
-    data = ProcessData("coin", train_sequences=1, validation_sequences=200)
-    model = tiny(shards, 3, 64)
+    shards, data = process(tmp_path, "coin", 200)
+    model = tiny(3, 3, 64)
     settings = Evaluation(tokens=None, batch_tokens=640, iwae_samples=1)
     untold = figures(model, shards, data, settings)[0].label
     assert untold.text == pytest.approx(1, abs=0.01)  # 64 flips leave little doubt
@@ -251,7 +242,9 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     assert told.p_value < 0.01 and told.null_mean < told.null_95 < 0.05
     capped = figures(model, shards, data, replace(settings, tokens=100 * 64))[0].label
     assert capped.value == pytest.approx(1 - binary_entropy(error), abs=0.2)
-    scored = PROCESSES["coin"].label_posterior(rows[::2])  # a cap takes evenly spaced rows
+    scored = PROCESSES["coin"].label_posterior(
+        labelled("coin", 200)[0][::2]
+    )  # a cap takes evenly spaced rows
     assert capped.text == observation_information(scored) != told.text
 
 
@@ -262,9 +255,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     "a label told by bits that nothing reads",
 )
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
-    rows, _ = labelled("coin")
-    shards = process_shards(tmp_path, "coin", rows)
-    data = ProcessData("coin", train_sequences=1, validation_sequences=40)
+    shards, data = process(tmp_path, "coin")
     seen = []
 
     def information(bits, *arguments):
@@ -272,7 +263,7 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
         return label_information(bits, *arguments)
 
     monkeypatch.setattr("pipelines.evaluate.label.label_information", information)
-    model = tiny(shards, 3, 64, latent={"per": "every", "every": 16})
+    model = tiny(3, 3, 64, latent={"per": "every", "every": 16})
     label_figures(model, shards, data, SETTINGS, CPU)
     (bits,) = seen
     spans = bits.unflatten(1, (4, 16))
@@ -295,11 +286,10 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
 )
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
-    data = ProcessData(name, train_sequences=1, validation_sequences=40)
-    rng = torch.Generator().manual_seed(0)
-    rows = PROCESSES[name].sample(40, rng) if name == "target" else labelled(name)[0]
-    shards = process_shards(tmp_path, name, rows)
-    model = tiny(shards, 3, PROCESSES[name].row - 1)
+    kind, rng = PROCESSES[name], torch.Generator().manual_seed(0)
+    rows = kind.sample(40, rng) if name == "target" else None
+    shards, data = process(tmp_path, name, rows=rows)
+    model = tiny(3, len(kind.symbols), kind.row - 1)
     small = replace(SETTINGS, tokens=260, particles=2, filters=2)
     (first, shown), (second, others) = (
         figures(model, shards, data, replace(small, seed=seed)) for seed in (0, 1)
@@ -318,18 +308,16 @@ def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
 
 
 def test_rows_of_another_seed_have_no_labels(tmp_path):
-    shards = process_shards(tmp_path, "reviews", labelled("reviews", seed=1)[0])
-    data = ProcessData("reviews", train_sequences=1, validation_sequences=40)
+    shards, data = process(tmp_path, "reviews", rows=labelled("reviews", seed=1)[0])
     with pytest.raises(UserError, match="their labels are unknown"):
-        evaluate(tiny(shards, 2, 48), shards, data, SETTINGS, CPU)
+        evaluate(tiny(2, shards.metadata.vocab_size, 48), shards, data, SETTINGS, CPU)
 
 
 @pytest.mark.parametrize("bits", [0, 2])
 def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     rows, sides = labelled("coin")
-    shards = process_shards(tmp_path, "coin", rows)
-    data = ProcessData("coin", train_sequences=1, validation_sequences=40)
-    model = tiny(shards, bits, 64)
+    shards, data = process(tmp_path, "coin")
+    model = tiny(bits, 3, 64)
     evaluation, details = figures(model, shards, data, SETTINGS)
     assert (evaluation.label is not None) == bool(bits)
     assert (evaluation.elbo_gap_nats_per_token is not None) == bool(bits)
@@ -352,18 +340,40 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     json.dumps(plain(details))
 
 
+@pytest.fixture(scope="module")
+def training(tokenized, tmp_path_factory):
+    """A folder in which a run of 20 steps with smaller budgets at 5 and 15 steps was trained."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        enter(tokenized, folder, patch)
+        patch.setenv("GIT_REVISION", "abc123")
+        params = yaml.safe_load(Path("params.yaml").read_text())
+        changes = {"kappa_bits": 2.0, "tokens": 20 * 520 + 9, "budgets": [5 * 520 + 7, 15 * 520]}
+        params["runs"][RUN] |= changes
+        Path("params.yaml").write_text(yaml.safe_dump(params))
+        train_run()
+    return folder
+
+
+@pytest.fixture
+def trained(training, tmp_path, monkeypatch):
+    shutil.copytree(training, tmp_path / "project", symlinks=True)
+    monkeypatch.chdir(tmp_path / "project")
+    for name in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    experiment = load_experiment()
+    experiment.evaluation = SETTINGS
+    return experiment
+
+
 @rejects(
     "evaluate/stage.py", "curve[-1].tokens", "run.tokens", "trained tokens as they were configured"
 )
 @rejects(
     "evaluate/stage.py", ".parameters()", ".state_dict().values()", "tied parameters counted twice"
 )
-def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypatch):
-    """A run of 20 steps with smaller budgets at 5 and 15 steps; its z are proposed as κ says."""
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    changes = {"kappa_bits": 2.0, "tokens": 20 * 520 + 9, "budgets": [5 * 520 + 7, 15 * 520]}
-    params["runs"][RUN] |= changes
-    Path("params.yaml").write_text(yaml.safe_dump(params))
+def test_every_budget_is_scored_and_the_last_third_averaged(trained, monkeypatch):
+    """Its z are proposed as κ says; what training noted of where it ran is kept."""
     proposals = []
 
     def spy(*args):
@@ -371,14 +381,16 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
         return filtering_bound(*args)
 
     monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", spy)
-    train_run()
-    measure(experiment := load_experiment(), RUN)
+    monkeypatch.setenv("GIT_REVISION", "another")
+    measure(trained, RUN)
     assert set(proposals) == {0.125}
+    details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
+    assert details["training"] == {"git_revision": "abc123", "device": device_name()}
     evaluation = json.loads((Path("results/smoke") / RUN / "evaluation.json").read_text())
     budgets = evaluation["budgets"]
     assert [b["tokens"] for b in budgets] == [5 * 520, 15 * 520, 20 * 520]
     assert [b["listed"] for b in budgets] == [5 * 520 + 7, 15 * 520, 20 * 520 + 9]
-    config = experiment.model_config(experiment.runs[RUN])
+    config = trained.model_config(trained.runs[RUN])
     assert config.tied and evaluation["parameters"] == parameters(config, len(ALPHABET)).total
     assert evaluation["trained_tokens"] == 20 * 520
     assert [b["annealed"] for b in budgets] == [False, False, True]
@@ -394,90 +406,57 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
     ]
 
 
-def test_what_training_noted_of_where_it_ran_is_kept_with_the_figures(workspace, monkeypatch):
-    monkeypatch.setenv("GIT_REVISION", "abc123")
-    train_run()
-    monkeypatch.setenv("GIT_REVISION", "another")
-    measure(load_experiment(), RUN)
-    details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
-    assert details["training"] == {"git_revision": "abc123", "device": device_name()}
+@rejects(
+    "evaluate/stage.py", "if clean_up:", "if experiment:", "a run by hand that cannot be resumed"
+)
+def test_a_run_can_be_resumed_until_its_figures_are_written(trained, monkeypatch):
+    """By DVC or a sweep; a run that was evaluated by hand is one that DVC trains again. A full GPU
+    is one line that names what to lower.
+    """
+    kept = [*Path("resume").rglob("*.ckpt")]
+    assert kept
+    for function, error, words in (
+        ("evaluate", torch.OutOfMemoryError("CUDA out of memory. Tried …"), "CUDA out"),
+        ("results.write", OSError(ENOSPC, "No space left on device"), "No space"),
+    ):
+        with monkeypatch.context() as patch, pytest.raises((UserError, OSError), match=words) as e:
+            patch.setattr(f"pipelines.evaluate.stage.{function}", Mock(side_effect=error))
+            measure(trained, RUN)
+        assert isinstance(e.value, OSError) or "lower evaluation.batch_tokens or" in str(e.value)
+    measure(trained, RUN, clean_up=False)
+    assert all(path.exists() for path in kept)
+    measure(trained, RUN)
+    assert not any(path.exists() for path in kept)
 
 
 @rejects("evaluate/stage.py", "of=len(kl)", "of=3", "collapsed by the last row of the curve")
-def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve(workspace):
-    train_run(tokens=3120)
-    experiment = load_experiment()
-    experiment.runs[RUN].tokens = 3120
-    path = Path("results/smoke") / RUN / "curve.csv"
-    curve = read_curve(path)
-    assert len(curve) == 6
-    for last in (1, 2):
-        for i, row in enumerate(curve):
-            row.kl_bits = 0.0 if i >= len(curve) - last else 0.125
-        write_curve(path, curve)
-        measure(experiment, RUN)
-        evaluation = json.loads(path.with_name("evaluation.json").read_text())
-        assert evaluation["collapsed"] == (last == 2)
-
-
 @rejects(
     "evaluate/stage.py",
     "kl_of_use(model.config, run.kappa_bits)",
     "run.kappa_bits",
     "a z of a whole sequence taken for collapsed",
 )
-def test_a_z_of_a_whole_sequence_has_not_collapsed_for_its_few_bits_a_token(workspace, monkeypatch):
-    """5 bits in 65 tokens are under a tenth of κ = 1, and all that it can tell."""
-    params = OmegaConf.load("params.yaml")
-    params.runs[RUN].update({"kappa_bits": 1.0, "latent_bits": 5})
-    params.runs[RUN].latent.per = "sequence"
-    OmegaConf.save(params, "params.yaml")
-    # such a κ is for documents that are shorter than the context
-    monkeypatch.setattr(
-        checks, "RULES", [r for r in checks.RULES if r is not checks.kappa_fits_the_latent]
-    )
-    train_run()
-    path = Path("results/smoke") / RUN / "curve.csv"
-    curve = read_curve(path)
-    for bits, collapsed in ((5 / 65, False), (0.4 / 65, True)):
-        for row in curve:
-            row.kl_bits = bits
-        write_curve(path, curve)
-        measure(load_experiment(), RUN)
-        evaluation = json.loads(path.with_name("evaluation.json").read_text())
-        assert evaluation["collapsed"] is collapsed
-
-
-@rejects(
-    "evaluate/stage.py", "if clean_up:", "if experiment:", "a run by hand that cannot be resumed"
+@pytest.mark.parametrize(
+    ("per", "kappa", "kl_bits", "expected"),
+    [
+        ("token", 0.125, [0.125] * 5 + [0.0], False),
+        ("token", 0.125, [0.125] * 4 + [0.0] * 2, True),
+        ("sequence", 1.0, [5 / 65] * 6, False),
+        ("sequence", 1.0, [0.4 / 65] * 6, True),
+    ],
 )
-@pytest.mark.parametrize("clean_up", [False, True])
-def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch, clean_up):
-    """By DVC or a sweep; a run that was evaluated by hand is one that DVC trains again."""
-    train_run()
-    kept = [*Path("resume").rglob("*.ckpt")]
-    assert kept
-
-    def full(*_):
-        raise OSError(ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(stage.results, "write", full)
-        measure(load_experiment(), RUN, clean_up=clean_up)
-    assert all(path.exists() for path in kept)
-    measure(load_experiment(), RUN, clean_up=clean_up)
-    assert any(path.exists() for path in kept) != clean_up
-
-
-def test_a_full_gpu_is_one_line_that_names_what_to_lower(workspace, monkeypatch):
-    train_run()
-
-    def full(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has …")
-
-    monkeypatch.setattr(stage, "evaluate", full)
-    with pytest.raises(UserError, match=r"lower evaluation\.batch_tokens or .* \(CUDA out"):
-        measure(load_experiment(), RUN)
+def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve(
+    workspace, monkeypatch, per, kappa, kl_bits, expected
+):
+    """A z of a whole sequence is used with 5 bits in 65 tokens, all that it can tell."""
+    monkeypatch.setattr(stage, "evaluate", lambda *_: (SimpleNamespace(), SimpleNamespace()))
+    monkeypatch.setattr(stage, "check_vocabulary", lambda *_: None)
+    experiment = load_experiment()
+    experiment.runs[RUN].kappa_bits = kappa
+    curve = [SimpleNamespace(tokens=520, kl_bits=bits) for bits in kl_bits]
+    model = tiny(5, latent={"per": per})
+    evaluation, _ = stage.measure_all(experiment, RUN, model, MANIFEST, curve)
+    assert evaluation.collapsed is expected
 
 
 @pytest.mark.parametrize("content", ["", "step,tokens\\n1,x\\n", "loss_nats\\n1\\n"])
@@ -500,6 +479,5 @@ def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():
 
 
 def test_a_model_of_other_data_is_refused(target, tmp_path):
-    manifest = Manifest("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
     with pytest.raises(UserError, match="trained on other data"):
-        check_vocabulary(tmp_path / "x.ckpt", manifest, target)
+        check_vocabulary(tmp_path / "x.ckpt", MANIFEST, target)

@@ -1,44 +1,23 @@
 """Generations to look at: who shares a z with whom, and what is the same for every arm."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
-from ftmodel.synthetic.target_task import ALPHABET
-from pipelines.config.data import ProcessData, TextData
-from pipelines.config.schema import Evaluation
+from pipelines.config.data import ProcessData
 from pipelines.evaluate import generations
-from tests.evaluate.test_target_generations import decided, make  # noqa: F401
+from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
-
-TARGET = ProcessData("target")
-
-
-def measured(model, data=TARGET, shards=None, **settings):
-    context = SimpleNamespace(
-        model=model, shards=shards, data=data, settings=Evaluation(**settings),
-        device=torch.device("cpu"), details=SimpleNamespace(generations=[]),
-    )  # fmt: skip
-    assert generations.applies(context)
-    generations.measure(context)
-    return context.details.generations
 
 
 @pytest.fixture
-def noises(monkeypatch):
-    """The noise of z of every generation, in their order."""
-    seen = []
+def of_letters(measured):
+    """The generations of a model of the target task."""
 
-    def generate(*arguments, z, **others):
-        seen.append(z.values)
-        return original(*arguments, z=z, **others)
+    def taken(model, **settings):
+        data = ProcessData("target")
+        return measured(generations, model, data=data, **settings)[1].generations
 
-    original = generations.generate
-    monkeypatch.setattr(generations, "generate", generate)
-    return seen
+    return taken
 
 
 @rejects(
@@ -53,9 +32,11 @@ def noises(monkeypatch):
     "fresh = torch.rand(1, length, bits, generator=rng).expand(sampling.draws, -1, -1)",
     "a fresh z for each prompt in place of each generation",
 )
-def test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does(decided):  # noqa: F811
+def test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does(
+    decided, of_letters
+):
     """The model's tokens follow from z alone."""
-    entries = measured(decided)
+    entries = of_letters(decided)
     assert [len(e.pinned) for e in entries] == [6] * 4
     assert all(len(texts) == 6 for e in entries for texts in (e.fresh, *e.pinned))
     assert all(len(text) == 64 for e in entries for texts in (e.fresh, *e.pinned) for text in texts)
@@ -66,14 +47,14 @@ def test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does(
     assert len({*fresh, *(texts[0] for texts in entries[0].pinned)}) == 4 * 6 + 6
 
 
-def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises):
-    first, second = make(latent_bits=3), make(latent_bits=3)
+def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
+    first, second = tiny(latent_bits=3), tiny(latent_bits=3)
     with torch.no_grad():
         for parameter in second.parameters():
             parameter.add_(0.1)
-    prompts = [e.prompt for e in measured(first)]
+    prompts = [e.prompt for e in of_letters(first)]
     assert len(set(prompts)) == 4 and all(prompt[1] == ">" for prompt in prompts)
-    assert [e.prompt for e in measured(second)] == prompts
+    assert [e.prompt for e in of_letters(second)] == prompts
     assert torch.equal(torch.stack(noises[:4]), torch.stack(noises[4:]))
     pinned = [noise[6:] for noise in noises[:4]]
     assert all(torch.equal(pinned[0], other) for other in pinned)
@@ -88,47 +69,35 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises):
     "        if False:",
     "spans of a prompt that are not pinned",
 )
-def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises):
+def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, of_letters):
     """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
-    shape = dict(tied=False, latent_bits=3, latent={"per": "every", "every": 4})
-    measured(FreeTransformer(ModelConfig(2, 16, 2, 1, 32, 65, **shape), len(ALPHABET)).eval())
+    of_letters(tiny(latent={"per": "every", "every": 4}))
     assert all(noise[:6].min() >= 0 for noise in noises)
     assert {z.item() for noise in noises for z in noise[6:].unique()} == {-1, 1}
 
 
-def test_a_baseline_has_the_same_prompts_and_no_z_to_pin():
-    entries = measured(make(latent_bits=0))
-    assert [e.prompt for e in entries] == [e.prompt for e in measured(make(latent_bits=3))]
+def test_a_baseline_has_the_same_prompts_and_no_z_to_pin(of_letters):
+    entries = of_letters(tiny(latent_bits=0))
+    assert [e.prompt for e in entries] == [e.prompt for e in of_letters(tiny(latent_bits=3))]
     assert all(len(e.fresh) == 6 and e.pinned == [] for e in entries)
 
 
-def test_generations_depend_on_the_seed_of_evaluation_alone(decided):  # noqa: F811
+def test_generations_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
     torch.manual_seed(1)
-    again = measured(decided)
+    again = of_letters(decided)
     torch.manual_seed(2)
-    assert measured(decided) == again
-    other = measured(decided, seed=1)
+    assert of_letters(decided) == again
+    other = of_letters(decided, seed=1)
     assert [e.prompt for e in other] != [e.prompt for e in again]
     assert not {e.pinned[0][0] for e in other} & {e.pinned[0][0] for e in again}
 
 
-def test_text_is_continued_from_its_held_out_beginnings(memory_text):
+def test_text_is_continued_from_its_held_out_beginnings(measured):
     """One prompt is shorter, of a short chunk; all fit the context."""
-    model = FreeTransformer(ModelConfig(2, 16, 2, 1, 32, 16, latent_bits=3), 256).eval()
-    entries = measured(model, TextData(), memory_text)
-    assert [e.prompt for e in entries] == ["0,1,2,3,4,5,6,7", "0,1,2", "0,1,2,3,4,5,6,7"]
-    for e, length in zip(entries, (8, 3, 8), strict=True):
+    _, details = measured(generations, tiny(vocab_size=256, context=16))
+    prompts = ["0,1,2,3,4,5,6,7", "0,1,2", "0,1,2,3,4,5,6,7"]
+    assert [e.prompt for e in details.generations] == prompts
+    for e, length in zip(details.generations, (8, 3, 8), strict=True):
         texts = [text for group in (e.fresh, *e.pinned) for text in group]
         assert len(texts) == 28
         assert {len(text.split(",")) for text in texts} == {17 - length}
-
-
-@pytest.fixture
-def memory_text(monkeypatch):
-    """Held-out chunks made up; a token is written as its number."""
-    chunks = [torch.arange(n).numpy() for n in (17, 4, 17, 17)]
-    monkeypatch.setattr(
-        generations, "held_out", lambda *_: (SimpleNamespace(tokens=tokens) for tokens in chunks)
-    )
-    decode = lambda ids: ",".join(map(str, ids))  # noqa: E731
-    return SimpleNamespace(tokenizer=lambda: SimpleNamespace(decode=decode))

@@ -1,71 +1,57 @@
 """One z per sequence on held-out chunks: of which models, and the figures that are kept."""
 
-from types import SimpleNamespace
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
+from ftmodel.analysis.code_clusters import with_permutations
 from ftmodel.inference.interpolation import SHARES, PathCE
 from ftmodel.model.objective import LN2
-from pipelines.artifacts.packing import Chunk
-from pipelines.config.data import ProcessData, TextData
-from pipelines.config.schema import Evaluation
 from pipelines.evaluate import sequence_z
-from pipelines.evaluate.sequence_z import clusters, half_of_the_bits, path
+from pipelines.evaluate.sequence_z import half_of_the_bits, path
+from tests.evaluate.conftest import chunk
 from tests.support.mutants import rejects
 
-CPU = torch.device("cpu")
-SEQUENCE = {"per": "sequence"}
+
+@pytest.fixture
+def figures_of(make_model, measured, monkeypatch):
+    few = partial(with_permutations, permutations=200)
+    monkeypatch.setattr(sequence_z, "with_permutations", few)
+
+    def figures(chunks, **settings):
+        model = make_model(latent={"per": "sequence"})
+        return measured(sequence_z, model, chunks, **settings)[0].sequence_z
+
+    return figures
 
 
-def chunk(document, length, seed=0):
-    return Chunk(document, seed, np.random.default_rng(seed).integers(11, size=length + 1))
-
-
-def measured(model, chunks, monkeypatch, **settings):
-    monkeypatch.setattr(sequence_z, "held_out", lambda *_: iter(chunks))
-    context = SimpleNamespace(
-        model=model, shards=None, data=TextData(), settings=Evaluation(**settings), device=CPU,
-        evaluation=SimpleNamespace(sequence_z=None),
-    )  # fmt: skip
-    assert sequence_z.applies(context)
-    sequence_z.measure(context)
-    return context.evaluation.sequence_z
-
-
-def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, monkeypatch):
+def test_a_decoder_that_reads_z_is_measured_and_repeatably(figures_of):
     chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 2, 3))]
-    first = measured(make_model(latent=SEQUENCE), chunks, monkeypatch)
+    first = figures_of(chunks)
     assert first.texts == 6 and [step.share for step in first.path] == list(SHARES[1:])
     assert first.own.mean != first.other.mean and first.path[-1].start != first.path[-1].end
     assert 0 < first.clusters.same.mean < 1 and 0 < first.clusters.p_value <= 1
-    assert measured(make_model(latent=SEQUENCE), chunks, monkeypatch) == first
-    again = measured(make_model(latent=SEQUENCE), chunks, monkeypatch, batch_tokens=32)
+    assert figures_of(chunks) == first
+    again = figures_of(chunks, batch_tokens=32)
     assert again.other.mean == pytest.approx(first.other.mean, rel=1e-6)
     assert again.path[1].end.mean == pytest.approx(first.path[1].end.mean, rel=1e-4)
 
 
-def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lead_to(
-    make_model, monkeypatch
-):
-    alone = [chunk(d, 16, d) for d in range(4)]
-    assert measured(make_model(latent=SEQUENCE), alone, monkeypatch).clusters is None
-    together = [chunk(4, 16, i) for i in range(3)]
-    assert measured(make_model(latent=SEQUENCE), together, monkeypatch) is None
+def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lead_to(figures_of):
+    assert figures_of([chunk(d, 16, d) for d in range(4)]).clusters is None
+    assert figures_of([chunk(4, 16, i) for i in range(3)]) is None
 
 
 @rejects(
     "evaluate/sequence_z.py", ".end_random[", ".end[", "half of the other's bits as their own null"
 )
-def test_half_of_the_bits_is_set_beside_as_many_that_are_changed_at_random(make_model, monkeypatch):
+def test_half_of_the_bits_is_set_beside_as_many_that_are_changed_at_random(figures_of, monkeypatch):
     """Texts gain 4 of 8 nats by half of the bits of their own z, and lose 2 by random ones."""
     gains = torch.tensor([0.0, 2, 4, 6, 8]).double()[:, None].expand(5, 4)
     ce = PathCE(20 + gains, 20 - gains, 20 + gains, 20 + gains / 2)
     monkeypatch.setattr(sequence_z, "interpolated_ce", lambda *_: ce)
-    figures = measured(
-        make_model(latent=SEQUENCE), [chunk(d, 16, d) for d in range(4)], monkeypatch
-    )
+    figures = figures_of([chunk(d, 16, d) for d in range(4)])
     assert figures.half.mean == pytest.approx(4 / 8)
     assert figures.half_random.mean == pytest.approx(-2 / 8)
     assert figures.half_minus_random.mean == pytest.approx(6 / 8)
@@ -125,30 +111,3 @@ def test_half_of_the_bits_bring_their_share():
     assert not shares(end.flip(0))
     noisy = torch.tensor([[8.0, 4], [7, 6], [5, 4], [4, 4], [2, 6]]).double()
     assert not shares(noisy), "4 ± 8"
-
-
-def test_z_of_their_own_tell_documents_apart(rng):
-    documents = torch.tensor([3, 3, 3, 8, 8, 8, 9])
-    z = (torch.rand(10, 12, generator=rng) < 0.5).double()[documents]
-    figures = clusters(z, documents, rng)
-    assert figures.same.mean == 1 and figures.different.mean < 0.8
-    assert figures.p_value < 0.05 and figures.null_95 < 1 - figures.different.mean
-
-
-def test_it_is_left_out_where_each_token_has_a_z_of_processes_and_where_it_is_turned_off(
-    make_model,
-):
-    def applies(latent=SEQUENCE, data=None, bits=3, **settings):
-        return sequence_z.applies(
-            SimpleNamespace(
-                model=make_model(latent=latent, latent_bits=bits),
-                data=data or TextData(),
-                settings=Evaluation(**settings),
-            )
-        )
-
-    assert applies()
-    assert not applies(latent={})
-    assert not applies(latent={}, bits=0)
-    assert not applies(data=ProcessData("target"))
-    assert not applies(swap_tokens=0)

@@ -1,42 +1,21 @@
 """Steering: pinned z of continuations, and what is the same for all of them."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
-from pipelines.evaluate import generations, steering
-from tests.evaluate.test_generations import memory_text  # noqa: F401
-from tests.evaluate.test_target_generations import decided, make  # noqa: F401
+from pipelines.evaluate import steering
 from tests.support.mutants import rejects
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def noises(monkeypatch):
-    """The noise of z of every generation, in their order."""
-    seen = []
-    original = steering.generate
-
-    def generate(*arguments, z, **others):
-        seen.append(z.values)
-        return original(*arguments, z=z, **others)
-
-    monkeypatch.setattr(steering, "generate", generate)
-    return seen
+def figures_of(measured):
+    return lambda model, **settings: measured(steering, model, **settings)[0].steering
 
 
-def measured(model, shards, monkeypatch, **settings):
-    context = SimpleNamespace(
-        model=model, shards=shards, data=TextData(), settings=Evaluation(**settings), device=CPU,
-        evaluation=SimpleNamespace(),
-    )  # fmt: skip
-    assert steering.applies(context)
-    steering.measure(context)
-    return context.evaluation.steering
+@pytest.fixture
+def of_bytes(make_model):
+    return lambda **shape: make_model(vocab_size=256, **shape)
 
 
 @rejects(
@@ -46,9 +25,9 @@ def measured(model, shards, monkeypatch, **settings):
     "continuations with the same z and another z of the prompt",
 )
 def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
-    make_model, memory_text, monkeypatch, noises  # noqa: F811
-):  # fmt: skip
-    measured(make_model(vocab_size=256), memory_text, monkeypatch, steering_prompts=4)
+    of_bytes, figures_of, noises
+):
+    figures_of(of_bytes(), steering_prompts=4)
     assert [len(noise) for noise in noises] == [16] * 4
     codes = set()
     for noise, prompt in zip(noises, (8, 3, 8, 8), strict=True):
@@ -69,20 +48,18 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     "pins that the z of the prompt overrides",
 )
 def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
-    make_model, memory_text, monkeypatch, noises  # noqa: F811
-):  # fmt: skip
+    of_bytes, figures_of, noises
+):
     """Else new tokens would go on with the prompt's z."""
-    model = make_model(vocab_size=256, latent={"per": "sequence"})
-    measured(model, memory_text, monkeypatch, steering_prompts=2)
+    model = of_bytes(latent={"per": "sequence"})
+    figures_of(model, steering_prompts=2)
     for noise in noises:
         assert (noise == noise[:, :1]).all() and noise.abs().min() == 1
         assert len({tuple(row.tolist()) for row in noise[:, 0]}) == 4
 
 
-def test_a_model_whose_tokens_follow_from_z_has_no_distance_within(
-    decided, memory_text, monkeypatch  # noqa: F811
-):  # fmt: skip
-    figures = measured(decided, memory_text, monkeypatch, steering_prompts=3)
+def test_a_model_whose_tokens_follow_from_z_has_no_distance_within(decided, figures_of):
+    figures = figures_of(decided, steering_prompts=3)
     assert figures.same.mean == 0 and figures.different.mean > 0.5
     assert figures.ratio is None and figures.p_value is None
 
@@ -107,43 +84,31 @@ def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
         assert tokens.tolist() == [list(compared)] * 6
 
 
-def test_a_model_that_ignores_z_is_not_said_to_be_steered(
-    make_model, memory_text, monkeypatch  # noqa: F811
-):  # fmt: skip
-    model = make_model(vocab_size=256)
+def test_a_model_that_ignores_z_is_not_said_to_be_steered(of_bytes, figures_of):
+    model = of_bytes()
     with torch.no_grad():
         model.latent.post_sampler.zero_()
-    figures = measured(model, memory_text, monkeypatch)
+    figures = figures_of(model)
     assert figures.null_mean == pytest.approx(1, abs=0.02)
     assert 0.005 < figures.p_value <= 1
     assert figures.ratio.mean == pytest.approx(figures.different.mean / figures.same.mean)
 
 
-def test_a_model_that_reads_z_is_steered(make_model, memory_text, monkeypatch):  # noqa: F811
-    model = make_model(vocab_size=256)
+def test_a_model_that_reads_z_is_steered(of_bytes, figures_of):
+    model = of_bytes()
     with torch.no_grad():
         model.latent.post_sampler.mul_(10)
         for block in model.blocks:
             block.attention.output.weight.mul_(4)
-    figures = measured(model, memory_text, monkeypatch, steering_z=6, steering_draws=6)
+    figures = figures_of(model, steering_z=6, steering_draws=6)
     assert figures.ratio.mean > figures.null_95 > 1 and figures.p_value < 0.01
 
 
-def test_a_baseline_has_the_distance_of_its_draws_alone(make_model, memory_text, monkeypatch):  # noqa: F811
-    figures = measured(make_model(vocab_size=256, latent_bits=0), memory_text, monkeypatch)
+def test_a_baseline_has_the_distance_of_its_draws_alone(of_bytes, figures_of):
+    figures = figures_of(of_bytes(latent_bits=0))
     assert 0 < figures.same.mean <= 1 and figures.different is None and figures.ratio is None
 
 
-def test_a_latent_of_one_bit_has_two_z(make_model, memory_text, monkeypatch, noises):  # noqa: F811
-    figures = measured(make_model(vocab_size=256, latent_bits=1), memory_text, monkeypatch)
+def test_a_latent_of_one_bit_has_two_z(of_bytes, figures_of, noises):
+    figures = figures_of(of_bytes(latent_bits=1))
     assert figures.ratio and len(noises[0][:, -1].unique()) == 2
-
-
-def test_it_is_left_out_of_processes_and_where_it_is_turned_off():
-    def context(data, prompts):
-        return SimpleNamespace(data=data, settings=Evaluation(steering_prompts=prompts))
-
-    assert steering.applies(context(TextData(), 1))
-    assert not steering.applies(context(TextData(), 0))
-    assert not steering.applies(context(ProcessData("target"), 8))
-    assert generations.TEXT.temperature > 0, "one continuation for each z would be all there is"

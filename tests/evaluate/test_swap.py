@@ -1,41 +1,20 @@
 """The swap of z on held-out chunks: who is compared with whom, and over which documents."""
 
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 import torch
 
 from ftmodel.model.objective import LN2
-from pipelines.artifacts.packing import Chunk
-from pipelines.config.data import ProcessData, TextData
-from pipelines.config.schema import Evaluation
 from pipelines.evaluate import swap
 from pipelines.evaluate.swap import of_one_length, swap_figures
+from tests.evaluate.conftest import chunk
 from tests.support.mutants import rejects
-
-CPU = torch.device("cpu")
-
-
-def chunk(document, length):
-    return Chunk(document, 0, np.arange(length + 1) % 11)
-
-
-def measured(model, chunks, monkeypatch, **settings):
-    monkeypatch.setattr(swap, "held_out", lambda *_: iter(chunks))
-    context = SimpleNamespace(
-        model=model, shards=None, data=TextData(), settings=Evaluation(**settings), device=CPU,
-        evaluation=SimpleNamespace(swap=None),
-    )  # fmt: skip
-    assert swap.applies(context)
-    swap.measure(context)
-    return context.evaluation.swap
 
 
 def test_texts_are_cut_to_the_length_that_half_of_them_have():
-    texts, documents = of_one_length([chunk(d, n) for d, n in enumerate((3, 9, 16, 7, 16))])
+    chunks = [chunk(d, n, d) for d, n in enumerate((3, 9, 16, 7, 16))]
+    texts, documents = of_one_length(chunks)
     assert documents.tolist() == [1, 2, 4]
-    assert texts.tolist() == [list(range(10))] * 3
+    assert texts.tolist() == [chunks[d].tokens[:10].tolist() for d in (1, 2, 4)]
 
 
 @rejects(
@@ -56,32 +35,18 @@ def test_figures_are_bits_per_token_over_documents():
     assert figures.own.se == pytest.approx(2 * 4 / 12), "20 and 16 bits of 8 and 4 tokens"
 
 
-def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, monkeypatch):
-    chunks = [chunk(d, 16) for d in (0, 0, 1, 2, 3)]
-    first = measured(make_model().eval(), chunks, monkeypatch)
+def test_a_decoder_that_reads_z_is_measured_and_repeatably(make_model, measured):
+    def of(**settings):
+        chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 3))]
+        return measured(swap, make_model().eval(), chunks, **settings)[0].swap
+
+    first = of()
     assert first.texts == 5 and first.other_minus_own.mean != 0
-    assert measured(make_model().eval(), chunks, monkeypatch) == first
-    assert measured(make_model().eval(), chunks, monkeypatch, batch_tokens=32).own.mean == (
-        pytest.approx(first.own.mean, rel=1e-6)
-    )
+    assert of() == first
+    assert of(batch_tokens=32).own.mean == pytest.approx(first.own.mean, rel=1e-6)
 
 
-def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, monkeypatch, capsys):
+def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, measured, capsys):
     chunks = [chunk(4, 16), chunk(4, 16)]
-    assert measured(make_model().eval(), chunks, monkeypatch, swap_tokens=32) is None
+    assert measured(swap, make_model().eval(), chunks, swap_tokens=32)[0].swap is None
     assert "evaluation.swap_tokens=32 are of one document" in capsys.readouterr().err
-
-
-def test_it_is_left_out_of_baselines_of_processes_and_where_it_is_turned_off(make_model):
-    def applies(bits=3, data=None, **settings):
-        return swap.applies(
-            SimpleNamespace(
-                model=make_model(latent_bits=bits),
-                data=data or TextData(),
-                settings=Evaluation(**settings),
-            )
-        )
-
-    assert applies()
-    assert not applies(bits=0) and not applies(swap_tokens=0)
-    assert not applies(data=ProcessData("coin"))

@@ -5,33 +5,14 @@ from math import log
 import pytest
 import torch
 
-from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic.target_task import ALPHABET, BANG
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate.target_generations import target_groups
+from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
 SETTINGS = Evaluation(groups=12, group_size=5)
-
-
-def make(latent_bits):
-    torch.manual_seed(0)
-    config = ModelConfig(2, 16, 2, 1, 32, 65, tied=False, latent_bits=latent_bits)
-    return FreeTransformer(config, len(ALPHABET)).eval()
-
-
-@pytest.fixture
-def decided():
-    """A model whose tokens follow from z alone, each from the mean of all codes until then."""
-    model = make(latent_bits=8)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_()
-        model.embedding.weight.zero_()
-        model.readout.weight.mul_(1e6)
-    return model
 
 
 @rejects(
@@ -80,7 +61,7 @@ def test_sequences_of_a_group_share_their_letter(decided):
 @pytest.mark.parametrize("latent_bits", [0, 3])
 def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     """Nine in ten are '_' and the others '!', whatever comes before."""
-    model = make(latent_bits)
+    model = tiny(latent_bits, tied=False)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith(("output.weight", "down.weight")):

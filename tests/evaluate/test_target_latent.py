@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from ftmodel.inference.generate import generate
-from ftmodel.model.config import ModelConfig
 from ftmodel.model.objective import kl_per_bit
-from ftmodel.model.transformer import FreeTransformer
 from ftmodel.synthetic import target_task
 from ftmodel.synthetic.target_task import (
     ALPHABET,
@@ -23,17 +21,27 @@ from pipelines.artifacts.result_files import plain
 from pipelines.artifacts.results import Between, Reconstruction
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate.target_latent import encoded, latent_figures, reconstruction
+from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
+PROBED = Evaluation(probe_sequences=64)
 SURE = 30.0  # a logit
 BACK = Reconstruction(1.0)
 
 
-def tiny(latent_bits=1, **changes):
-    torch.manual_seed(0)
-    config = ModelConfig(2, 16, 2, 1, 32, 65, latent_bits=latent_bits, **changes)
-    return FreeTransformer(config, 29).eval()
+@pytest.fixture
+def encoded_by(monkeypatch):
+    """Factory of models whose encoder gives logits (n, T, H) of the tokens (n, T) that it reads."""
+
+    def make(encode, latent_bits=1):
+        model = tiny(latent_bits)
+        monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens)
+        monkeypatch.setattr(model.latent, "encode", lambda x, positions: encode(x).float())
+        monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", lambda *_: BACK)
+        return model
+
+    return make
 
 
 @rejects(
@@ -53,29 +61,9 @@ def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     rebuilt = []
     model = encoded_by(first_bit)
     monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", record)
-    latent_figures(model, Evaluation(probe_sequences=64), CPU, 7.0)
+    latent_figures(model, PROBED, CPU, 7.0)
     ((rows, bits),) = rebuilt
     assert torch.equal(bits[..., 0], rows[:, :-1] % 2)
-
-
-@pytest.fixture
-def encoded_by(monkeypatch):
-    """Factory of models whose encoder gives logits (n, T, H) of the tokens (n, T) that it reads."""
-
-    def make(encode, latent_bits=1):
-        model = tiny(latent_bits)
-        monkeypatch.setattr(model, "lower", lambda tokens, positions: tokens)
-        monkeypatch.setattr(model.latent, "encode", lambda x, positions: encode(x).float())
-        monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", lambda *_: BACK)
-        return model
-
-    return make
-
-
-def test_spans_have_no_kl_by_offset():
-    model = tiny(latent={"per": "every", "every": 5})
-    figures, details = latent_figures(model, Evaluation(probe_sequences=64), CPU, 7.0)
-    assert details.from_start is None and figures.start_bits is not None
 
 
 def marks_the_start(tokens):
@@ -97,9 +85,8 @@ def marks_the_start(tokens):
 def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch):
     """Enumerated: at its turn a clear bit rules a start out, a set one makes it twice as likely."""
     monkeypatch.setattr(target_task, "NOISE", 0.0)
-    figures, details = latent_figures(
-        encoded_by(marks_the_start), Evaluation(probe_sequences=8192), CPU, 7.0
-    )
+    settings = Evaluation(probe_sequences=8192)
+    figures, details = latent_figures(encoded_by(marks_the_start), settings, CPU, 7.0)
 
     def log2_weight(others, own, unsaid):
         """E log2 of the weight of all starts, ``others`` of which have had their turn."""
@@ -146,7 +133,7 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
 
 @pytest.mark.parametrize("encoder", ["shared", "separate"])
 def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng, encoder):
-    model = tiny(3, latent={"encoder": encoder, "prior": "learned"})
+    model = tiny(latent={"encoder": encoder, "prior": "learned"})
     torch.nn.init.normal_(model.latent.prior.readout.weight)
     rows, _ = sample_with_starts(7, rng)
     noise = torch.rand(7, 65, 3, generator=rng)
@@ -158,11 +145,16 @@ def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng, encoder):
     assert of_bits.std() > 0.1
 
 
-def test_under_a_learned_prior_the_aggregate_has_no_bound_from_below():
-    """The probe compares it with fair bits."""
-    model = tiny(3, latent={"prior": "learned"})
-    figures, _ = latent_figures(model, Evaluation(probe_sequences=64), CPU, 7.0)
-    assert figures.aggregate_bits == Between(None, 7.0)
+@pytest.mark.parametrize(
+    "latent", [{"per": "every", "every": 5}, {"prior": "learned"}], ids=["spans", "learned prior"]
+)
+def test_what_other_designs_do_not_have(latent):
+    """Spans have no KL by offset. Under a learned prior the aggregate has no bound from below, as
+    the probe compares it with fair bits.
+    """
+    figures, details = latent_figures(tiny(latent=latent), PROBED, CPU, 7.0)
+    assert (details.from_start is None) == ("per" in latent) and figures.start_bits is not None
+    assert (figures.aggregate_bits == Between(None, 7.0)) == ("prior" in latent)
 
 
 def spoken(tokens, ahead=1):
@@ -215,7 +207,7 @@ def test_the_decoder_is_given_these_codes_at_every_position(monkeypatch, rng):
     monkeypatch.setattr("pipelines.evaluate.target_latent.generate", record)
     rows, _ = sample_with_starts(3, rng)
     bits = torch.randint(2, (3, 65, 3), generator=rng)
-    found = reconstruction(tiny(3), rows, bits, rng, CPU)
+    found = reconstruction(tiny(), rows, bits, rng, CPU)
     noise = passed["z"].values
     assert torch.equal(noise < 0, bits == 1) and torch.equal(noise >= 1, bits == 0)
     assert 0 <= found.valid <= 1

@@ -60,6 +60,7 @@ CASES = [  # bits, leading dimensions, width, block of the backward pass
     "-2)).gather(1, codes.flatten()[:, None]) * (bit_table(p.shape[-1])[codes.flatten()] - "
     "p.flatten(0, -2))",
     "gradient through the sampled code only",
+    case="5-(3, 5)-6-None",
 )
 @rejects(
     "model/mapper.py",
@@ -73,7 +74,7 @@ CASES = [  # bits, leading dimensions, width, block of the backward pass
     "over_high[n] = ",
     "gradient of low bits through the last block of codes only",
 )
-@pytest.mark.parametrize(("bits", "lead", "width", "block"), CASES)
+@pytest.mark.parametrize(("bits", "lead", "width", "block"), CASES, ids=str)
 def test_value_and_gradients_equal_the_dense_straight_through_form(
     rng, monkeypatch, bits, lead, width, block
 ):
