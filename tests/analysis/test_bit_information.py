@@ -11,7 +11,6 @@ from ftmodel.analysis.bit_information import (
     frequent,
     information,
     jackknife,
-    most_certain,
     soft_counts,
     z_of_others,
 )
@@ -38,9 +37,7 @@ def encoded(tokens, o, documents=None):
 
 
 def planted(function, lag, rng, chunks=200, length=40):
-    """Uniform tokens 0 … 7, and a bit that is [function(the token ``lag`` on)]; a fair one beside
-    it.
-    """
+    """Uniform tokens 0 … 7, and a bit that is [function(the token ``lag`` on)]; a fair one, too."""
     tokens = torch.randint(8, (chunks, length + 1 + lag), generator=rng)
     o = torch.zeros(chunks, length, 2)
     o[..., 0] = CERTAIN * (2.0 * function(tokens[:, lag : lag + length]) - 1)
@@ -71,9 +68,7 @@ def test_uncertain_bits_count_with_their_probabilities():
 
 
 def clustered(rng, chunks=24, length=30):
-    """Documents with a bias of their own towards some tokens, and bits that are drawn once a
-    document: of no relation, but neither has a new value at every position.
-    """
+    """Documents with a bias towards some tokens, and, unrelated, bits drawn once a document."""
     weights = torch.rand(chunks, 8, generator=rng) ** 4
     tokens = torch.multinomial(weights, length + 1, replacement=True, generator=rng)
     o = CERTAIN * torch.randn(chunks, 1, 3, generator=rng).sign().expand(-1, length, -1)
@@ -163,11 +158,8 @@ def test_every_document_has_the_z_of_one_other_at_the_same_places(rng, sizes):
         assert torch.equal(place[index], place % lengths)
         donors |= set(taken)
     assert len(donors) == len(sizes) * (len(sizes) - 1)
-
-
-def test_a_single_document_is_rotated(rng):
-    document = torch.zeros(5, dtype=torch.long)
-    drawn = {tuple(z_of_others(document, rng).tolist()) for _ in range(100)}
+    alone = torch.zeros(5, dtype=torch.long)  # a single document is rotated
+    drawn = {tuple(z_of_others(alone, rng).tolist()) for _ in range(100)}
     assert drawn == {tuple(torch.arange(5).roll(by).tolist()) for by in (1, 2, 3, 4)}
 
 
@@ -175,10 +167,3 @@ def test_rare_tokens_count_as_one():
     tokens = torch.tensor([7, 7, 7, 2, 2, 2, 2, 5, 9])
     assert frequent(tokens, 2).tolist() == [1, 1, 1, 0, 0, 0, 0, 2, 2]
     assert frequent(tokens, 8).unique().tolist() == [0, 1, 2, 3]
-
-
-def test_the_most_certain_positions_are_of_different_documents():
-    values = torch.tensor([0.5, 3.0, 2.0, 1.0, -4.0, 1.5])
-    document = torch.tensor([0, 1, 1, 2, 3, 2])
-    assert most_certain(values, document, 3) == [1, 5, 0]
-    assert most_certain(-values, document, 9) == [4, 0, 3, 2]

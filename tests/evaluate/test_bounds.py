@@ -9,7 +9,7 @@ from ftmodel.inference import sequence_bound
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.latent_design import LatentDesign
-from pipelines.artifacts.packing import chunks, held_out, noise_of, packed
+from pipelines.artifacts.packing import held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
 from pipelines.config.schema import Evaluation, Run
@@ -64,8 +64,14 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
     "settings.seed, Purpose.FILTER, device))[:1]] * settings.filters)",
     "every filter with the same z",
 )
+@rejects(
+    "evaluate/bounds.py",
+    "importance_bound(log_weights, k)",
+    "importance_bound(log_weights[:k], k)",
+    "fewer samples than were drawn for IWAE-k",
+)
 def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
-    settings = Evaluation(tokens=None, batch_tokens=64, iwae_samples=4)
+    settings = Evaluation(tokens=None, batch_tokens=64, iwae_samples=6)
     free, baseline = model(3), model(0)
     scores = score(free, shards, TEXT, settings, CPU)
     nll = score(baseline, shards, TEXT, settings, CPU).nll
@@ -73,19 +79,25 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     assert scores.bytes.tolist() == [d.sum() for d in shards.documents("validation")]
     expected = torch.zeros(4, len(LENGTHS), dtype=torch.float64)
     variance = torch.zeros(len(LENGTHS), dtype=torch.float64)
+    by_samples = torch.zeros(len(LENGTHS), 4, dtype=torch.float64)
     for batch in packed(held_out(shards, CONTEXT, None), CONTEXT, 1):
         for chunk in batch.chunks:
             (alone,) = packed([chunk], CONTEXT, 1)
             draw = noise_of(alone, 3, settings.seed, Purpose.BOUNDS, CPU)
-            bounds = latent_bounds(free, alone.inputs, alone.targets, 4, draw)
+            bounds = latent_bounds(free, alone.inputs, alone.targets, 6, draw)
             own = exact_nll(baseline, alone.inputs, alone.targets)
             draw = noise_of(alone, 3, settings.seed, Purpose.FILTER, CPU)
             filters = [filtering_bound(free, alone.inputs, alone.targets, 8, draw) for _ in "12"]
             figures = bounds.elbo, bounds.iwae, own, torch.stack(filters).mean(0)
             expected[:, chunk.document] += torch.stack(figures)[:, 0]
+            for i, k in enumerate((1, 2, 4, 6)):  # mean over groups of −log (Σ weights / k)
+                groups = bounds.log_weights[: 6 // k * k, 0].double().exp().split(k)
+                by_samples[chunk.document, i] -= sum(log(w.mean()) for w in groups) / len(groups)
             variance[chunk.document] += (filters[0] - filters[1]).item() ** 2 / 2
     found = torch.stack((scores.elbo, scores.iwae, nll, scores.filtering))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=5e-4)
+    torch.testing.assert_close(scores.iwae_by_samples[5], by_samples[5], rtol=1e-6, atol=0)
+    torch.testing.assert_close(scores.iwae_by_samples[:, -1], scores.iwae)
     torch.testing.assert_close(scores.filtering_variance, variance, rtol=1e-3, atol=1e-6)
     filtering = scores.bits_per_token.filtering
     total, units = variance.sum().item(), log(2) * scores.tokens.sum().item()
@@ -106,33 +118,6 @@ def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
     )
     assert scores.tokens.sum() <= 100
     assert scores.bytes.sum() == sum(predicted) != sum(given)
-
-
-@rejects(
-    "evaluate/bounds.py",
-    "importance_bound(log_weights, k)",
-    "importance_bound(log_weights[:k], k)",
-    "fewer samples than were drawn for IWAE-k",
-)
-def test_iwae_by_samples_is_that_of_the_log_weights(shards):
-    """By hand: of each chunk, the mean over groups of −log (Σ weights / k); then their sum."""
-    settings = Evaluation(tokens=None, iwae_samples=6)
-    free, document = model(3), 5  # of 7 chunks
-    scores = score(free, shards, TEXT, settings, CPU)
-    expected = dict.fromkeys((1, 2, 4, 6), 0.0)
-    for chunk in chunks(shards.documents("validation"), CONTEXT):
-        if chunk.document != document:
-            continue
-        (alone,) = packed([chunk], CONTEXT, 1)
-        draw = noise_of(alone, 3, settings.seed, Purpose.BOUNDS, CPU)
-        weights = latent_bounds(free, alone.inputs, alone.targets, 6, draw).log_weights[:, 0].exp()
-        for k in expected:
-            groups = [sum(weights[i : i + k].tolist()) / k for i in range(0, 6 - k + 1, k)]
-            expected[k] -= sum(map(log, groups)) / len(groups)
-    assert scores.iwae_by_samples[document].tolist() == pytest.approx(
-        list(expected.values()), rel=1e-6
-    )
-    torch.testing.assert_close(scores.iwae_by_samples[:, -1], scores.iwae)
 
 
 def test_sample_counts():

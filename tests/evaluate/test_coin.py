@@ -17,9 +17,7 @@ DATA = ProcessData("coin", train_sequences=1, validation_sequences=N)
 
 
 class Speaks:
-    """One bit of z. P(next flip is a one) is in 0.6 … 0.9, by the noise, where z is from the
-    encoder; in 0.2 … 0.3, by the noise, where it is from the prior.
-    """
+    """P(next flip is a one) is 0.6 … 0.9 with z of the encoder, 0.2 … 0.3 with z of the prior."""
 
     config = SimpleNamespace(context=coin_flip.FLIPS, latent_bits=1)
     latent = SimpleNamespace()

@@ -27,8 +27,9 @@ from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastTh
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import device_name
+from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData, TextData
-from pipelines.config.load import load_experiment
+from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import stage
 from pipelines.evaluate.label import label_figures
@@ -44,7 +45,6 @@ SETTINGS = Evaluation(
 )
 CPU = torch.device("cpu")
 MANIFEST = Manifest("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
-TARGET = ProcessData("target", train_sequences=2000, validation_sequences=64)
 TEXT = TextData()
 
 
@@ -56,11 +56,6 @@ def figures(*arguments):
 
 
 @pytest.fixture
-def target(tokenized):
-    return Shards(tokenized.folder / "data/tokens/target")
-
-
-@pytest.fixture
 def text(tokenized):
     return Shards(tokenized.folder / "data/tokens/stdlib")
 
@@ -68,13 +63,22 @@ def text(tokenized):
 def process(folder, name, n=40, rows=None):
     """Shards of a process's held-out rows, and its data."""
     kind = PROCESSES[name]
-    ids = (labelled(name, n)[0] if rows is None else rows).flatten().tolist()
+    if rows is None:
+        rng = torch.Generator().manual_seed(0)
+        rows = kind.sample(n, rng) if name == "target" else labelled(name, n)[0]
+    ids = rows.flatten().tolist()
     shards = write_shards(folder / name, [ids], [ids], len(kind.symbols), kind.row)
     return shards, ProcessData(name, train_sequences=1, validation_sequences=n)
 
 
 def labelled(name, n=40, seed=0):
     return PROCESSES[name].sample_labelled(n, torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def target(tmp_path):
+    """Shards of 64 rows and their data."""
+    return process(tmp_path, "target", 64)
 
 
 def of_text(text, latent_bits):
@@ -84,8 +88,8 @@ def of_text(text, latent_bits):
 def test_target_figures_of_a_baseline(target):
     """NLL and gap agree with a direct computation on the same 20 sequences."""
     model = tiny(0)
-    evaluation, details = figures(model, target, TARGET, SETTINGS)
-    pieces = list(held_out(target, 65, SETTINGS.tokens))
+    evaluation, details = figures(model, *target, SETTINGS)
+    pieces = list(held_out(target[0], 65, SETTINGS.tokens))
     sequences = torch.stack([torch.from_numpy(piece.tokens) for piece in pieces])
     with torch.no_grad():
         logits = model.logits(model(sequences[:, :-1]).hidden)
@@ -112,7 +116,7 @@ def test_target_figures_of_a_baseline(target):
 
 def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     model = tiny()
-    evaluation, details = figures(model, target, TARGET, SETTINGS)
+    evaluation, details = figures(model, *target, SETTINGS)
     bits = evaluation.bits_per_token
     gap = evaluation.gap_nats_per_token.mean
     assert gap == pytest.approx((bits.filtering.mean - bits.exact.mean) * math.log(2), rel=1e-4)
@@ -136,19 +140,7 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
     assert repr([shown.spread_fresh, shown.spread_pinned, shown.noise_pinned]) == repr(
         [evaluation.fresh.spread, evaluation.pinned.spread, evaluation.pinned.noise]
     )  # of which NaN is equal to NaN
-    assert figures(model, target, TARGET, SETTINGS) == (evaluation, details)
-
-
-def test_a_measurement_of_the_list_is_taken_where_it_applies(target, text, monkeypatch):
-    def measure(context):
-        context.evaluation.collapsed = context.scores.bound.mean().item() < 0
-
-    applies = SimpleNamespace(applies=lambda c: c.data.source == "target", measure=measure)
-    monkeypatch.setattr(stage, "MEASUREMENTS", [applies])
-    evaluation, details = figures(tiny(0), target, TARGET, SETTINGS)
-    assert evaluation.collapsed is False and evaluation.fresh is None
-    evaluation, details = figures(of_text(text, 0), text, TEXT, SETTINGS)
-    assert evaluation.collapsed is None and details.generations == []
+    assert figures(model, *target, SETTINGS) == (evaluation, details)
 
 
 def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
@@ -209,10 +201,6 @@ class Tells(torch.nn.Module):
         return o
 
 
-def binary_entropy(p):
-    return -p * math.log2(p) - (1 - p) * math.log2(1 - p)
-
-
 @rejects("evaluate/label.py", "draw() < o.", "0.5 < o.", "label information of thresholded bits")
 @rejects(
     "evaluate/label.py", "[scored], ", "[: len(scored)], ", "labels of the first rows under a cap"
@@ -237,15 +225,15 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     told = figures(model, shards, data, settings)[0].label
     error = binom.cdf(31, 64, 1 / (1 + math.exp(-LEAN)))
     assert told.value == max(told.per_bit) == told.per_bit[1]
-    assert told.value == pytest.approx(1 - binary_entropy(error), abs=0.15)
+    expected = 1 + error * math.log2(error) + (1 - error) * math.log2(1 - error)
+    assert told.value == pytest.approx(expected, abs=0.15)
     assert 0.2 < told.whole.value < 0.8
     assert told.p_value < 0.01 and told.null_mean < told.null_95 < 0.05
     capped = figures(model, shards, data, replace(settings, tokens=100 * 64))[0].label
-    assert capped.value == pytest.approx(1 - binary_entropy(error), abs=0.2)
-    scored = PROCESSES["coin"].label_posterior(
-        labelled("coin", 200)[0][::2]
-    )  # a cap takes evenly spaced rows
-    assert capped.text == observation_information(scored) != told.text
+    assert capped.value == pytest.approx(expected, abs=0.2)
+    scored = labelled("coin", 200)[0][::2]  # a cap takes evenly spaced rows
+    exact = observation_information(PROCESSES["coin"].label_posterior(scored))
+    assert capped.text == exact != told.text
 
 
 @rejects(
@@ -286,10 +274,8 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
 )
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
-    kind, rng = PROCESSES[name], torch.Generator().manual_seed(0)
-    rows = kind.sample(40, rng) if name == "target" else None
-    shards, data = process(tmp_path, name, rows=rows)
-    model = tiny(3, len(kind.symbols), kind.row - 1)
+    shards, data = process(tmp_path, name)
+    model = tiny(3, shards.metadata.vocab_size, PROCESSES[name].row - 1)
     small = replace(SETTINGS, tokens=260, particles=2, filters=2)
     (first, shown), (second, others) = (
         figures(model, shards, data, replace(small, seed=seed)) for seed in (0, 1)
@@ -410,19 +396,19 @@ def test_every_budget_is_scored_and_the_last_third_averaged(trained, monkeypatch
     "evaluate/stage.py", "if clean_up:", "if experiment:", "a run by hand that cannot be resumed"
 )
 def test_a_run_can_be_resumed_until_its_figures_are_written(trained, monkeypatch):
-    """By DVC or a sweep; a run that was evaluated by hand is one that DVC trains again. A full GPU
-    is one line that names what to lower.
-    """
+    """A run that was evaluated by hand is one that DVC trains again. A full GPU is one line."""
     kept = [*Path("resume").rglob("*.ckpt")]
     assert kept
-    for function, error, words in (
-        ("evaluate", torch.OutOfMemoryError("CUDA out of memory. Tried …"), "CUDA out"),
-        ("results.write", OSError(ENOSPC, "No space left on device"), "No space"),
-    ):
-        with monkeypatch.context() as patch, pytest.raises((UserError, OSError), match=words) as e:
-            patch.setattr(f"pipelines.evaluate.stage.{function}", Mock(side_effect=error))
-            measure(trained, RUN)
-        assert isinstance(e.value, OSError) or "lower evaluation.batch_tokens or" in str(e.value)
+    oom = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has …")
+    words = r"lower evaluation\.batch_tokens or .* \(CUDA out"
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=words):
+        patch.setattr(stage, "evaluate", Mock(side_effect=oom))
+        measure(trained, RUN)
+    full = OSError(ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(stage.results, "write", Mock(side_effect=full))
+        measure(trained, RUN)
+    assert all(path.exists() for path in kept)
     measure(trained, RUN, clean_up=False)
     assert all(path.exists() for path in kept)
     measure(trained, RUN)
@@ -446,12 +432,13 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(trained, monkeypatch
     ],
 )
 def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve(
-    workspace, monkeypatch, per, kappa, kl_bits, expected
+    monkeypatch, per, kappa, kl_bits, expected
 ):
     """A z of a whole sequence is used with 5 bits in 65 tokens, all that it can tell."""
     monkeypatch.setattr(stage, "evaluate", lambda *_: (SimpleNamespace(), SimpleNamespace()))
     monkeypatch.setattr(stage, "check_vocabulary", lambda *_: None)
-    experiment = load_experiment()
+    monkeypatch.setattr(stage, "Shards", lambda *_: None)
+    experiment = parse(compose_config(["experiment=smoke"]), "conf")
     experiment.runs[RUN].kappa_bits = kappa
     curve = [SimpleNamespace(tokens=520, kl_bits=bits) for bits in kl_bits]
     model = tiny(5, latent={"per": per})
@@ -480,4 +467,4 @@ def test_last_third_takes_the_bound_of_a_baseline_and_per_byte():
 
 def test_a_model_of_other_data_is_refused(target, tmp_path):
     with pytest.raises(UserError, match="trained on other data"):
-        check_vocabulary(tmp_path / "x.ckpt", MANIFEST, target)
+        check_vocabulary(tmp_path / "x.ckpt", MANIFEST, target[0])

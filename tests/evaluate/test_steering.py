@@ -58,12 +58,6 @@ def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
         assert len({tuple(row.tolist()) for row in noise[:, 0]}) == 4
 
 
-def test_a_model_whose_tokens_follow_from_z_has_no_distance_within(decided, figures_of):
-    figures = figures_of(decided, steering_prompts=3)
-    assert figures.same.mean == 0 and figures.different.mean > 0.5
-    assert figures.ratio is None and figures.p_value is None
-
-
 @rejects(
     "evaluate/steering.py",
     "sequences[:, len(prompt) + 1 :]",
@@ -84,31 +78,28 @@ def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
         assert tokens.tolist() == [list(compared)] * 6
 
 
-def test_a_model_that_ignores_z_is_not_said_to_be_steered(of_bytes, figures_of):
-    model = of_bytes()
-    with torch.no_grad():
-        model.latent.post_sampler.zero_()
-    figures = figures_of(model)
-    assert figures.null_mean == pytest.approx(1, abs=0.02)
-    assert 0.005 < figures.p_value <= 1
-    assert figures.ratio.mean == pytest.approx(figures.different.mean / figures.same.mean)
-
-
-def test_a_model_that_reads_z_is_steered(of_bytes, figures_of):
+def test_a_model_that_reads_z_is_steered_and_one_that_ignores_it_is_not(of_bytes, figures_of):
     model = of_bytes()
     with torch.no_grad():
         model.latent.post_sampler.mul_(10)
         for block in model.blocks:
             block.attention.output.weight.mul_(4)
     figures = figures_of(model, steering_z=6, steering_draws=6)
+    assert figures.ratio.mean == pytest.approx(figures.different.mean / figures.same.mean)
     assert figures.ratio.mean > figures.null_95 > 1 and figures.p_value < 0.01
+    model.latent.post_sampler.data.zero_()
+    ignored = figures_of(model)
+    assert ignored.null_mean == pytest.approx(1, abs=0.02) and ignored.p_value > 0.005
 
 
-def test_a_baseline_has_the_distance_of_its_draws_alone(of_bytes, figures_of):
+def test_a_baseline_and_a_model_whose_tokens_follow_from_z_have_no_ratio(
+    of_bytes, decided, figures_of, noises
+):
     figures = figures_of(of_bytes(latent_bits=0))
     assert 0 < figures.same.mean <= 1 and figures.different is None and figures.ratio is None
-
-
-def test_a_latent_of_one_bit_has_two_z(of_bytes, figures_of, noises):
-    figures = figures_of(of_bytes(latent_bits=1))
-    assert figures.ratio and len(noises[0][:, -1].unique()) == 2
+    figures = figures_of(decided, steering_prompts=3)
+    assert figures.same.mean == 0 and figures.different.mean > 0.5
+    assert figures.ratio is None and figures.p_value is None
+    noises.clear()
+    assert figures_of(of_bytes(latent_bits=1)).ratio
+    assert len(noises[0][:, -1].unique()) == 2, "a latent of one bit has two z"

@@ -1,13 +1,51 @@
-"""The swap of z on held-out chunks: who is compared with whom, and over which documents."""
+"""Which measurements of z in text are taken; its swap, and paths from one z to another."""
+
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from ftmodel.analysis.code_clusters import with_permutations
+from ftmodel.inference.interpolation import SHARES, PathCE
 from ftmodel.model.objective import LN2
-from pipelines.evaluate import swap
+from pipelines.config.data import ProcessData, TextData
+from pipelines.config.schema import Evaluation
+from pipelines.evaluate import bit_information, sequence_z, steering, swap
+from pipelines.evaluate.sequence_z import half_of_the_bits, path
 from pipelines.evaluate.swap import of_one_length, swap_figures
 from tests.evaluate.conftest import chunk
 from tests.support.mutants import rejects
+
+SEQUENCE = {"latent": {"per": "sequence"}}
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "setting"),
+    [
+        (bit_information, {}, "bit_tokens"),
+        (swap, {}, "swap_tokens"),
+        (sequence_z, SEQUENCE, "swap_tokens"),
+        (steering, {}, "steering_prompts"),
+    ],
+)
+def test_not_on_processes_nor_where_it_is_turned_off(make_model, module, shape, setting):
+    """Nor of baselines, but for steering: how far draws of tokens alone drive texts apart."""
+
+    def applies(data=None, latent_bits=3, shape=shape, **settings):
+        return module.applies(
+            SimpleNamespace(
+                model=make_model(latent_bits=latent_bits, **shape),
+                data=data or TextData(),
+                settings=Evaluation(**settings),
+            )
+        )
+
+    assert applies()
+    assert not applies(ProcessData("target")) and not applies(ProcessData("coin"))
+    assert not applies(**{setting: 0})
+    assert applies(latent_bits=0, shape={}) == (module is steering)
+    assert applies(shape={}) == (module is not sequence_z)
 
 
 def test_texts_are_cut_to_the_length_that_half_of_them_have():
@@ -50,3 +88,87 @@ def test_a_single_document_has_nobody_to_swap_with_which_is_said(make_model, mea
     chunks = [chunk(4, 16), chunk(4, 16)]
     assert measured(swap, make_model().eval(), chunks, swap_tokens=32)[0].swap is None
     assert "evaluation.swap_tokens=32 are of one document" in capsys.readouterr().err
+
+
+@pytest.fixture
+def figures_of(make_model, measured, monkeypatch):
+    few = partial(with_permutations, permutations=200)
+    monkeypatch.setattr(sequence_z, "with_permutations", few)
+
+    def figures(chunks, **settings):
+        model = make_model(latent={"per": "sequence"})
+        return measured(sequence_z, model, chunks, **settings)[0].sequence_z
+
+    return figures
+
+
+def test_paths_and_clusters_are_measured_repeatably(figures_of):
+    chunks = [chunk(d, 16, i) for i, d in enumerate((0, 0, 1, 2, 2, 3))]
+    first = figures_of(chunks)
+    assert first.texts == 6 and [step.share for step in first.path] == list(SHARES[1:])
+    assert first.own.mean != first.other.mean and first.path[-1].start != first.path[-1].end
+    assert 0 < first.clusters.same.mean < 1 and 0 < first.clusters.p_value <= 1
+    assert figures_of(chunks) == first
+    again = figures_of(chunks, batch_tokens=32)
+    assert again.other.mean == pytest.approx(first.other.mean, rel=1e-6)
+    assert again.path[1].end.mean == pytest.approx(first.path[1].end.mean, rel=1e-4)
+
+
+def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lead_to(figures_of):
+    assert figures_of([chunk(d, 16, d) for d in range(4)]).clusters is None
+    assert figures_of([chunk(4, 16, i) for i in range(3)]) is None
+
+
+@rejects(
+    "evaluate/sequence_z.py",
+    "change(ce.end, of_end, step)",
+    "change(ce.end, documents, step)",
+    "text at the end of a path in the document of that at the start",
+)
+def test_figures_are_of_the_document_of_the_text_that_is_read():
+    """Two texts of document 5 and one of 6, of 4 tokens each; paths lead to one of 6 and two of 5,
+    whose 16 + 40 bits lie 13.3 bits above 8 tokens of the mean, and the 8 bits as far below.
+    """
+    nats = LN2 * torch.tensor([4.0, 8.0, 20.0]).double()
+    start = torch.stack((torch.zeros(3).double(), *[nats] * 4))  # changes from a level of 0
+    ce = PathCE(start, 2 * start, start, 2 * start)
+    documents, of_end = torch.tensor([5, 5, 6]), torch.tensor([6, 5, 5])
+    first = path(ce, documents, of_end, length=4)[0]
+    assert first.start.mean == pytest.approx(32 / 12)
+    assert first.end.mean == pytest.approx(64 / 12)
+    assert first.end.se == pytest.approx(2 * (40 / 3) / 12)
+
+
+@rejects(
+    "evaluate/sequence_z.py",
+    "(nats[step] - nats[0]) / LN2",
+    "(nats[step] - nats[0].mean()) / LN2",
+    "the level's error for that of the change",
+)
+def test_an_error_is_that_of_the_change_and_not_of_the_level():
+    """Three texts of very different cross-entropy, which all lose a bit a step."""
+    level = torch.tensor([10.0, 200.0, 3000.0]).double()
+    nats = level + LN2 * torch.arange(5)[:, None]
+    steps = path(PathCE(nats, nats, nats, nats), torch.arange(3), torch.arange(3), length=1)
+    assert [s.start.mean for s in steps] == pytest.approx([1, 2, 3, 4])
+    assert all(s.start.se < 1e-9 and s.end.se < 1e-9 and s.random.se < 1e-9 for s in steps)
+
+
+@rejects(
+    "evaluate/sequence_z.py", ".end_random[", ".end[", "half of the other's bits as their own null"
+)
+def test_half_of_the_bits_bring_their_share():
+    end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
+    at_random = torch.tensor([[8.0, 6.0], [9, 6], [10, 5], [7, 9], [9, 9]]).double()
+    documents = torch.tensor([0, 1])
+
+    def shares(end):
+        return half_of_the_bits(PathCE(end, end, at_random, at_random), documents)
+
+    assert {name: share.mean for name, share in shares(end).items()} == pytest.approx(
+        {"half": (3 + 2) / 11, "half_random": (-2 + 1) / 11, "half_minus_random": (5 + 1) / 11}
+    )
+    assert all(share.se > 0 for share in shares(end).values())
+    assert not shares(end.flip(0))
+    noisy = torch.tensor([[8.0, 4], [7, 6], [5, 4], [4, 4], [2, 6]]).double()
+    assert not shares(noisy), "4 ± 8"

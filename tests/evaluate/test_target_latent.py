@@ -67,9 +67,7 @@ def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
 
 
 def marks_the_start(tokens):
-    """A bit that is set where the target's first character is next, and fair at all other places;
-    of tokens without '!'.
-    """
+    """A bit that is set where the target's first character is next, and fair elsewhere."""
     first = (tokens[:, PROMPT:] < len(LETTERS)).long().argmax(1) + PROMPT
     o = torch.zeros(*tokens.shape, 1)
     o[torch.arange(len(tokens)), first - 1] = SURE
@@ -118,9 +116,7 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
     "a probe asked about what it learned from",
 )
 def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encoded_by):
-    """z is a name of the letter and of what is '!', and says nothing of the start; with four
-    sequences of each start to learn from, the same ones would be told apart by it.
-    """
+    """z names the letter and what is '!', which would tell the sequences learned from apart."""
 
     def names(tokens):
         n = (tokens[:, :1] + 1) * (1 + (tokens == BANG).sum(1, keepdim=True))
@@ -149,9 +145,7 @@ def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng, encoder):
     "latent", [{"per": "every", "every": 5}, {"prior": "learned"}], ids=["spans", "learned prior"]
 )
 def test_what_other_designs_do_not_have(latent):
-    """Spans have no KL by offset. Under a learned prior the aggregate has no bound from below, as
-    the probe compares it with fair bits.
-    """
+    """Spans: KL by offset. Learned priors: a bound from below, which is for fair bits."""
     figures, details = latent_figures(tiny(latent=latent), PROBED, CPU, 7.0)
     assert (details.from_start is None) == ("per" in latent) and figures.start_bits is not None
     assert (figures.aggregate_bits == Between(None, 7.0)) == ("prior" in latent)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.model import cross_entropy
+from ftmodel.model import cross_entropy, product
 from ftmodel.model.cross_entropy import linear_cross_entropy
 from tests.support.mutants import rejects
 
@@ -44,16 +44,25 @@ def rows(request, monkeypatch):
     "grad_weight.addmm_(g.T, x, beta=0)",
     "cross-entropy with the gradient of the last chunk alone",
 )
-@pytest.mark.parametrize(
-    ("dtype", "scale", "rtol", "atol"),
-    [
-        (torch.float64, 1.0, 1e-13, 1e-14),
-        (torch.float64, 0.25, 1e-13, 1e-14),
-        (torch.float32, 1.0, 1e-5, 1e-6),  # in one pass as exact as torch's
-    ],
-    ids=["float64", "a micro-batch", "float32"],
+@rejects(
+    "model/cross_entropy.py",
+    "grad_weight += weight_gradient(g, x)",
+    "grad_weight = weight_gradient(g, x)",
+    "cross-entropy by oneDNN with the gradient of the last chunk alone",
 )
-def test_value_and_gradients_are_torchs(dtype, scale, rtol, atol):
+@pytest.mark.parametrize(
+    ("dtype", "scale", "onednn", "rtol", "atol"),
+    [
+        (torch.float64, 1.0, False, 1e-13, 1e-14),
+        (torch.float64, 0.25, False, 1e-13, 1e-14),
+        (torch.float32, 1.0, False, 1e-5, 1e-6),  # in one pass as exact as torch's
+        (torch.float32, 1.0, True, 1e-5, 1e-6),
+    ],
+    ids=["float64", "a micro-batch", "float32", "by oneDNN"],
+)
+def test_value_and_gradients_are_torchs(monkeypatch, dtype, scale, onednn, rtol, atol):
+    monkeypatch.setattr(product, "ONEDNN", onednn and torch.backends.mkldnn.is_available())
+    monkeypatch.setattr(product, "LEAST", 0)
     computed = value_and_gradients(linear_cross_entropy, *case(dtype), scale)
     exact = value_and_gradients(F.linear_cross_entropy, *case(torch.float64), scale)
     for a, b in zip(computed, exact, strict=True):

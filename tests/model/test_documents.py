@@ -1,4 +1,4 @@
-"""Documents packed into one row: attention stays within each, as if it stood alone."""
+"""Documents packed into one row, and rows padded on the left: each as if it stood alone."""
 
 import pytest
 import torch
@@ -49,6 +49,12 @@ def parts(tensor):
     "mask.repeat_interleave(2, dim=-1)",
     "torch.cat((mask, mask), dim=-1)",
     "a mask of memory after x, where it is beside x",
+)
+@rejects(
+    "model/latent.py",
+    "y = block(y, None, positions, causal=False)",
+    "y = block(y, None, Positions(positions.rope), causal=False)",
+    "separate encoder over the boundaries of documents",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
@@ -106,3 +112,49 @@ def test_documents_go_with_neither_a_cache_nor_padding(make_model, make_tokens):
         model(tokens, cache=model.new_cache(8), documents=torch.zeros_like(tokens))
     with pytest.raises(ValueError, match="not padded"):
         model(tokens, documents=torch.zeros_like(tokens), padding=torch.tensor([1]))
+
+
+PADDING = (3, 0, 6)
+CLOSE = {"atol": 5e-5, "rtol": 1e-5}
+
+
+@pytest.fixture
+def padded(rng):
+    """Tokens (3, 7), how many of each row's first are padding, and noise (3, 7, 3)."""
+    tokens = torch.randint(11, (3, 7), generator=rng)
+    return tokens, torch.tensor(PADDING), torch.rand(3, 7, 3, generator=rng)
+
+
+@rejects(
+    "model/layers.py", "None if start else real", "None if True else real", "encoder reads padding"
+)
+@rejects("model/layers.py", "(real | (keys == queries))", "(real | True)", "decoder reads padding")
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+@torch.no_grad()
+def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):
+    """Read at once or in chunks."""
+    model = make_model(**changes).eval()
+    tokens, padding, noise = padded
+    whole = model(tokens, noise if model.latent else None, padding=padding)
+    assert whole.hidden.isfinite().all(), "padding is read by nobody, but must not become NaN"
+    read = [whole.hidden]
+    for lengths in ([4, 3], [1] * 7):
+        cache = model.new_cache(7)
+        z = [None] * len(lengths) if whole.codes is None else whole.codes.split(lengths, dim=1)
+        chunks = zip(tokens.split(lengths, dim=1), z, strict=True)
+        parts = [model(x, codes=c, cache=cache, padding=padding).hidden for x, c in chunks]
+        read.append(torch.cat(parts, dim=1))
+    for row, first in enumerate(PADDING):
+        given = noise[row : row + 1, first:] if model.latent else None
+        alone = model(tokens[row : row + 1, first:], given)
+        for hidden in read:
+            torch.testing.assert_close(hidden[row, first:], alone.hidden[0], **CLOSE)
+        if model.latent:
+            bit_logits = whole.bit_logits[row, first:]
+            torch.testing.assert_close(bit_logits, alone.bit_logits[0], **CLOSE)
+            assert torch.equal(whole.codes[row, first:], alone.codes[0])
+
+
+def test_rows_without_padding_have_no_mask_for_which_attention_is_faster(make_model):
+    positions = make_model().positions(0, 7, torch.device("cpu"))
+    assert positions.causal is positions.full is None

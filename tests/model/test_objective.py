@@ -1,4 +1,4 @@
-"""The training loss: KL against brute force, the hinge per token, κ in bits."""
+"""The training loss: KL against brute force, the hinge, κ in bits; all against the dense form."""
 
 from math import log
 
@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from ftmodel.model.latent_design import FreeBits
 from ftmodel.model.objective import collapsed, free_bits, kl_of_use, kl_per_bit, training_loss
-from ftmodel.model.spans import mean_over_spans
+from tests.support.dense_form import assert_same_loss, dense_loss, per_token
+from tests.support.designs import all_pairs, possible, title
 from tests.support.mutants import rejects
 
 LN2 = log(2)
@@ -52,75 +53,24 @@ def test_kl_to_the_uniform_prior_is_ln_2_minus_entropy_to_the_bit(rng):
     assert torch.equal(kl, written_out) and torch.equal(gradient, expected)
 
 
-@rejects(
-    "model/objective.py",
-    "kl_per_bit(o, None if prior is None else prior.detach())",
-    "kl_per_bit(o if prior is None else prior.detach(), None if prior is None else o)",
-    "KL of the prior from the encoder",
-)
-@rejects(
-    "model/objective.py", "(fit - fit.detach())", "0 * fit", "a prior that the KL does not train"
-)
+def test_the_kl_by_which_a_latent_is_said_to_have_collapsed(make_model):
+    """H = 3, 16 tokens, κ = 2. What a learned prior predicts costs nothing."""
+    latents = {}, {"per": "sequence"}, {"prior": "learned"}, {"prior": "recurrent"}
+    kl = [kl_of_use(make_model(latent=latent).config, 2.0) for latent in latents]
+    assert kl == [2.0, 3 / 16, 0.0, 0.0]
+
+
 @rejects(
     "model/objective.py",
     "total = total + (fit - fit.detach())",
     "total = total + (fit - fit.detach()) * (hinge > 0)",
     "a prior that free bits leave alone",
 )
-@rejects("model/objective.py", "(o.detach(), prior)", "(o, prior)", "a posterior without free bits")
-@rejects(
-    "model/objective.py",
-    "None if prior is None else prior.detach()",
-    "prior",
-    "a prior trained by the hinge a second time",
-)
-@pytest.mark.parametrize("per", ["token", "every"])
-def test_a_learned_prior_is_fitted_below_the_threshold_too(make_model, batch, per):
-    """The loss's gradient is that of ce + hinge for the posterior's logits, of the KL for the
-    prior's, at a κ that no token, some tokens and all tokens exceed.
-    """
-    inputs, targets, noise = batch
-    latent = {"prior": "learned", "per": per, "every": 3 if per == "every" else None}
-    model = make_model(latent=latent)
-    starts = model.span_starts(inputs.shape[1], inputs.device, None)
-    outputs, forward = [], model.forward
-    model.forward = lambda *args, **of: outputs.append(forward(*args, **of)) or outputs[-1]
-    for kappa in (0.0, 0.2, 3.0):
-        loss = training_loss(model, inputs, targets, noise, kappa)
-        o, prior = outputs[-1].bit_logits, outputs[-1].prior_logits
-        kl = mean_over_spans(kl_per_bit(o, prior).sum(-1), starts)
-        (of_prior,) = torch.autograd.grad(kl.mean(), prior, retain_graph=True)
-        (of_posterior,) = torch.autograd.grad(loss.ce + free_bits(kl, kappa), o)
-        loss = training_loss(model, inputs, targets, noise, kappa)
-        o, prior = outputs[-1].bit_logits, outputs[-1].prior_logits
-        gradients = torch.autograd.grad(loss.total, (o, prior))
-        expected = (of_posterior, of_prior)
-        torch.testing.assert_close(gradients, expected, atol=1e-8, rtol=1e-4)
-        assert of_prior.abs().max() > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("latent", "kl"),
-    [
-        ({}, 2.0),
-        ({"per": "sequence"}, 3 / 16),
-        ({"prior": "learned"}, 0.0),
-        ({"prior": "recurrent"}, 0.0),
-    ],
-    ids=["token", "sequence", "learned", "recurrent"],
-)
-def test_the_kl_by_which_a_latent_is_said_to_have_collapsed(make_model, latent, kl):
-    """H = 3, 16 tokens, κ = 2. What a learned prior predicts costs nothing."""
-    assert kl_of_use(make_model(latent=latent).config, 2.0) == kl
-
-
 @pytest.mark.parametrize("prior", ["uniform", "learned", "recurrent"])
-def test_below_the_threshold_the_kl_is_reported_and_the_encoder_does_not_pay(
+def test_below_the_threshold_the_prior_learns_from_the_kl_and_the_encoder_does_not(
     make_model, batch, prior
 ):
-    """But for a recurrent prior: it reads the upper half's state, which depends on the z before, so
-    that fitting it moves these z as well.
-    """
+    """But for a recurrent prior: fitting it moves the z before, on which what it reads depends."""
     model = make_model(latent={"prior": prior})
     weights = model.latent.readout.weight
     loss, again = (training_loss(model, *batch, kappa_bits=30.0) for _ in range(2))
@@ -129,6 +79,12 @@ def test_below_the_threshold_the_kl_is_reported_and_the_encoder_does_not_pay(
     (of_total,) = torch.autograd.grad(again.total, weights)
     assert of_ce.abs().max() > 0
     assert torch.allclose(of_total, of_ce) == (prior != "recurrent")
+    if prior == "learned":
+        out = model(batch[0], batch[2])
+        kl = kl_per_bit(out.bit_logits.detach(), out.prior_logits).sum(-1).mean()
+        training_loss(model, *batch, kappa_bits=30.0).total.backward()
+        learned = model.latent.prior.readout.weight
+        torch.testing.assert_close(learned.grad, torch.autograd.grad(kl, learned)[0])
 
 
 @pytest.mark.parametrize("prior", [None, 0.0, 20.0, -20.0])
@@ -170,20 +126,6 @@ def test_what_the_kl_is_averaged_over_before_the_hinge():
         assert loss.item() == pytest.approx((5 - kappa) * LN2)
 
 
-@rejects(
-    "model/objective.py",
-    "case FreeBits.sequence if documents is not None:",
-    "case FreeBits.sequence if False:",
-    "free bits of a document averaged over the whole row",
-)
-def test_a_sequence_is_a_document_where_rows_have_several():
-    """Documents of 1, 2 and 3 tokens: hinges of their means, weighted by their tokens."""
-    kl = torch.tensor([[0.0, 1.0, 5.0], [0.0, 3.0, 6.0]]) * LN2
-    documents = torch.tensor([[1, 2, 2], [1, 1, 1]])
-    hinge = free_bits(kl, 1.0, FreeBits.sequence, documents).item() / LN2
-    assert hinge == pytest.approx((0 + 2 * (3 - 1) + 3 * (3 - 1)) / 6)
-
-
 def test_baseline_loss_is_cross_entropy_without_kl(make_model, batch):
     inputs, targets, _ = batch
     model = make_model(latent_bits=0)
@@ -194,20 +136,64 @@ def test_baseline_loss_is_cross_entropy_without_kl(make_model, batch):
     assert loss.kl is None and loss.hinge is None
 
 
-@pytest.mark.parametrize(
-    ("kl_bits", "of", "expected"),
-    [
-        ([0.01] * 9, 9, True),
-        ([0.4] * 6 + [0.01] * 3, 9, True),  # lost on the way
-        ([0.01] * 6 + [0.4] * 3, 9, False),  # late, but used
-        ([0.01] * 8 + [0.06], 9, False),
-        # during training only after a third of it
-        ([0.01] * 3, 12, False),
-        ([0.01] * 4, 12, True),
-        ([0.4] * 2 + [0.01] * 4, 12, True),
-        ([0.4] * 2 + [0.01] * 3, 12, False),
-    ],
+def test_collapse_is_a_last_third_under_a_tenth_of_kappa():
+    def has_collapsed(*kl_bits, of=9):
+        return collapsed(kl_bits, 0.5, of)
+
+    used, unused = [0.4], [0.01]
+    assert has_collapsed(*unused * 9) and not collapsed([0.0] * 9, 0.0, of=9)
+    assert has_collapsed(*used * 6, *unused * 3), "lost on the way"
+    assert not has_collapsed(*unused * 6, *used * 3), "late, but used"
+    assert not has_collapsed(*unused * 8, 0.06)
+    # during training only after a third of it
+    assert has_collapsed(*unused * 4, of=12) and not has_collapsed(*unused * 3, of=12)
+    assert has_collapsed(*used * 2, *unused * 4, of=12)
+    assert not has_collapsed(*used * 2, *unused * 3, of=12)
+
+
+DOCUMENTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2], [1, 2, 2, 3, 3, 3, 3, 3, 3]])
+
+
+def test_there_are_few_of_many():
+    assert len(possible()) == 1920, "only a recurrent prior of one z per sequence is none"
+    assert len(all_pairs()) < 30
+
+
+@rejects(
+    "model/objective.py",
+    "kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))",
+    "pass",
+    "the hinge of a span's z at its first token alone",
 )
-def test_collapse_is_a_last_third_under_a_tenth_of_kappa(kl_bits, of, expected):
-    assert collapsed(kl_bits, 0.5, of) is expected
-    assert not collapsed([0.0] * of, 0.0, of)
+@rejects(
+    "model/objective.py",
+    "kl_per_bit(o, None if prior is None else prior.detach())",
+    "kl_per_bit(o if prior is None else prior.detach(), None if prior is None else o)",
+    "KL of the prior from the encoder",
+)
+@rejects(
+    "model/objective.py", "(fit - fit.detach())", "0 * fit", "a prior that the KL does not train"
+)
+@rejects("model/objective.py", "(o.detach(), prior)", "(o, prior)", "a posterior without free bits")
+@rejects(
+    "model/objective.py",
+    "None if prior is None else prior.detach()",
+    "prior",
+    "a prior trained by the hinge a second time",
+)
+@rejects(
+    "model/objective.py",
+    "case FreeBits.sequence if documents is not None:",
+    "case FreeBits.sequence if False:",
+    "free bits of a document averaged over the whole row",
+)
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
+@pytest.mark.parametrize("design", all_pairs(), ids=title)
+def test_loss_and_gradients_are_those_of_the_dense_form(
+    make_model, make_tokens, design, rng, documents
+):
+    model, tokens = make_model(latent=design), make_tokens(2, 10)
+    batch = tokens[:, :-1], tokens[:, 1:], torch.rand(2, 9, 3, generator=rng), 0.02, documents
+    loss, twin = training_loss(model, *batch), per_token(model)
+    expected = dense_loss(twin, model.config.latent, *batch)
+    assert_same_loss(loss, expected, model, twin)

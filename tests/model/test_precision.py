@@ -21,9 +21,7 @@ def rounded(x):
 
 @pytest.fixture(params=["shared", "separate"])
 def run(request, make_model, make_tokens, rng):
-    """A model, its inputs and noise, and under autocast its output, its loss and the hidden state
-    that the encoder ends with.
-    """
+    """A model, targets, and under autocast its output, its loss and what the encoder ends with."""
     model, tokens = make_model(latent={"encoder": request.param}), make_tokens(4, 17)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     noise = torch.rand(4, 16, 3, generator=rng)
@@ -49,10 +47,7 @@ def run(request, make_model, make_tokens, rng):
     "KL summed in bf16",
 )
 def test_logits_of_bits_and_losses_are_float32_and_not_rounded(run):
-    """Logits of bits from the encoder's block on: one of ±5 rounded to bf16 is off by 0.01. KL and
-    hinge against float64: bf16 would be off by 1e-3. The cross-entropy, of logits that are products
-    in bf16, against float64 of logits of which a few may be rounded to the other bf16.
-    """
+    """In bf16 a logit of ±5 is off by 0.01, the KL by 1e-3; logits of tokens are bf16 products."""
     model, targets, out, loss, y = run
     o = out.bit_logits
     assert o.dtype == torch.float32 and rounded(o).float().mean() < 0.1
@@ -79,10 +74,7 @@ def test_logits_of_bits_and_losses_are_float32_and_not_rounded(run):
     "sums over codes in the precision of autocast",
 )
 def test_the_mappers_sums_over_codes_are_float32(rng):
-    """Where the backward pass runs under autocast as well: of bits that are nearly certain, the
-    gradient is a small difference of large sums. One entry of W a code, so that g = ρ W, a multiple
-    of 1/8 to begin with, is not rounded in bf16.
-    """
+    """Of bits that are nearly certain; g = ρ W, multiples of 1/8, is exact in bf16."""
     o = torch.tensor([6.0, -6.0, 5.0, -5.0]).expand(50, 4).clone().requires_grad_()
     noise = torch.rand(50, 4, generator=rng)
     table = 8 + torch.randint(8, (16, 1), generator=rng) / 8

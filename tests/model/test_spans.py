@@ -5,8 +5,7 @@ import torch
 
 from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.objective import LN2, free_bits
-from ftmodel.model.spans import mean_over_spans, span_starts
+from ftmodel.model.spans import span_starts
 from tests.support.dense_form import per_token
 from tests.support.mutants import rejects
 
@@ -120,15 +119,6 @@ def test_each_token_reads_the_z_of_the_first_of_its_span(
     z = drawn_at_starts(twin, tokens, noise, starts, documents)
     assert torch.equal(drawn.codes, z)
     torch.testing.assert_close(drawn.hidden, twin(tokens, codes=z, documents=documents).hidden)
-
-
-def test_the_hinge_gives_a_z_the_budget_of_its_tokens():
-    """κ = 1/2 bit per token is 2 bits for a z of 4 tokens and 1 bit for one of 2."""
-    starts = torch.tensor([[0, 0, 0, 0, 4, 4]])
-    kl = torch.tensor([[3.0, 0, 0, 0, 0.5, 0]]) * LN2
-    each = mean_over_spans(kl, starts)
-    torch.testing.assert_close(each, torch.tensor([[0.75] * 4 + [0.25] * 2]) * LN2)
-    torch.testing.assert_close(free_bits(each, 0.5), torch.tensor(4 * 0.25 / 6 * LN2))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.latent_design import LatentDesign
 from ftmodel.model.transformer import FreeTransformer
 from tests.support.mutants import rejects
 
@@ -248,6 +249,33 @@ def noise(rng):
     "if gradient == Gradient.score:",
     "score weighted by the probability of the sampled code",
 )
+@rejects(
+    "model/latent.py", "self.zeta, x, positions,", "x, x, positions,", "encoder queries from x"
+)
+@rejects(
+    "model/latent.py", "x, positions, causal=False", "x, positions, causal=True", "encoder causal"
+)
+@rejects(
+    "model/latent.py", ", x, positions", ", x, Positions(positions.rope**0)", "encoder without RoPE"
+)
+@rejects(
+    "model/layers.py",
+    "self.keys_values(kv, positions.rope)",
+    "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
+    "encoder with RoPE on its queries only",
+)
+@rejects(
+    "model/transformer.py",
+    "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
+    "self.latent.encode(x, positions)",
+    "separate encoder over the lower half's activations",
+)
+@rejects(
+    "model/latent.py",
+    "y = block(y, None, positions, causal=False)",
+    "y = block(y, None, positions, causal=True)",
+    "separate encoder causal",
+)
 @rejects("model/mapper.py", "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
@@ -289,42 +317,58 @@ def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise)
     assert torch.equal(model(tokens, noise).prior_logits[:, :4], out.prior_logits[:, :4])
 
 
-def test_a_learned_prior_is_uniform_at_first(make_tokens, noise):
-    shape = dict(n_layers=2, d_model=16, n_heads=4, n_kv_heads=2, ffn_width=24, context=16)
-    uniform, learned = (
-        FreeTransformer(ModelConfig(**shape, latent_bits=3, latent={"prior": prior}), 11)
-        for prior in ("uniform", "learned")
-    )
-    assert not learned(make_tokens(2, 7), noise).prior_logits.any()
-    assert uniform(make_tokens(2, 7), noise).prior_logits is None
-    own = {"latent.prior.norm.weight", "latent.prior.readout.weight"}
-    assert set(learned.state_dict()) - set(uniform.state_dict()) == own
+def test_a_learned_prior_is_uniform_at_first(make_model, make_tokens, noise):
+    model = make_model(latent={"prior": "learned"})
+    model.reset_parameters()
+    assert not model(make_tokens(2, 7), noise).prior_logits.any()
+    assert make_model()(make_tokens(2, 7), noise).prior_logits is None
 
 
-@rejects(
-    "model/latent.py", "self.zeta, x, positions,", "x, x, positions,", "encoder queries from x"
-)
-@torch.no_grad()
-@rejects(
-    "model/latent.py", "x, positions, causal=False", "x, positions, causal=True", "encoder causal"
-)
-@rejects(
-    "model/latent.py", ", x, positions", ", x, Positions(positions.rope**0)", "encoder without RoPE"
-)
 @rejects(
     "model/layers.py",
-    "self.keys_values(kv, positions.rope)",
-    "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
-    "encoder with RoPE on its queries only",
+    "mask.repeat_interleave(2, dim=-1)",
+    "torch.stack((mask, torch.ones_like(mask)), dim=-1).flatten(-2)",
+    "memory read before its position",
 )
+@pytest.mark.parametrize("latent", [{}, {"inject": "memory"}, {"encoder": "separate"}], ids=str)
 @torch.no_grad()
-def test_encoder_is_a_non_causal_block_with_rope_that_zeta_queries(make_model, rng):
-    """The encoder alone, on activations of its own: y = block(q = ζ, kv = x), o = W norm(y)."""
-    model = make_model()
-    x = torch.randn(2, 7, 16, generator=rng)
-    o = model.latent.encode(x, model.positions(0, 7, x.device))
-    expected = Reference(model).encode(x.double()).float()
-    torch.testing.assert_close(o, expected, atol=1e-5, rtol=1e-5)
+def test_given_z_no_logit_sees_later_tokens_or_codes_and_the_encoder_is_not_used(
+    make_model, make_tokens, noise, latent
+):
+    """The code of a position is seen from that position on."""
+    model, tokens = make_model(latent=latent), make_tokens(2, 7)
+    sampled = model(tokens, noise)
+    for name, parameter in model.latent.named_parameters():
+        if name != "post_sampler":
+            parameter.fill_(torch.nan)
+    before = model(tokens, codes=sampled.codes)
+    torch.testing.assert_close(before.hidden, sampled.hidden)
+    assert before.bit_logits is None
+    for t in range(7):
+        one = torch.arange(7) == t
+        changes = (
+            model(torch.where(one, (tokens + 1) % 11, tokens), codes=sampled.codes),
+            model(tokens, codes=torch.where(one, sampled.codes ^ 1, sampled.codes)),
+        )
+        for changed in changes:
+            change = model.logits(changed.hidden) - model.logits(before.hidden)
+            assert change[:, :t].abs().sum() == 0
+            assert (change[:, t].abs().amax(-1) > 1e-4).all()
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_separate_encoder_has_blocks_like_the_decoders_and_no_zeta(make_model, layers):
+    """In place of one such block and ζ; all else of the latent stays."""
+    shared = make_model()
+    separate = make_model(latent={"encoder": "separate", "encoder_layers": layers})
+    block = [name for name, _ in shared.blocks[0].named_parameters()]
+    own = {f"latent.encoder_blocks.{n}.{name}" for n in range(layers) for name in block}
+    paper = {"latent.zeta", *(f"latent.encoder_block.{name}" for name in block)}
+    assert separate.state_dict().keys() == shared.state_dict().keys() - paper | own
+    assert separate.config.n_encoder_blocks == layers and shared.config.n_encoder_blocks == 1
+    assert make_model(latent_bits=0).config.n_encoder_blocks == 0
+    assert LatentDesign(encoder="separate").encoder_layers == 2
+    assert LatentDesign().encoder_layers is None
 
 
 @torch.no_grad()
@@ -338,6 +382,25 @@ def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
     out = baseline(tokens)
     torch.testing.assert_close(model(tokens, noise).hidden, out.hidden)
     assert out.codes is None and out.bit_logits is None
+
+
+@rejects(
+    "model/layers.py",
+    "(a * cos - b * sin, a * sin + b * cos)",
+    "(a * cos + b * sin, b * cos - a * sin)",
+    "compiled RoPE turning the other way",
+)
+@rejects(
+    "model/layers.py", "view_as_real(rope", "view_as_real(rope**2", "compiled RoPE turning too far"
+)
+@torch.no_grad()
+def test_compiled_blocks_turn_queries_and_keys_as_plain_ones_do(make_model, make_tokens):
+    """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""
+    model, tokens = make_model(latent_bits=0, rope_theta=50.0), make_tokens(2, 16)
+    expected = model(tokens).hidden
+    for block in model.blocks:
+        block.compile(backend="aot_eager")
+    torch.testing.assert_close(model(tokens).hidden, expected, atol=5e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("encoder", ["shared", "separate"])
