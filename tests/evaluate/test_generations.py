@@ -13,6 +13,9 @@ from pipelines.evaluate.target_generations import target_groups
 from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
+CPU = torch.device("cpu")
+SETTINGS = Evaluation(groups=12, group_size=5)
+
 
 @pytest.fixture
 def of_letters(measured):
@@ -70,26 +73,13 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
 
 
 @rejects(
-    "evaluate/generations.py",
-    "        if model.config.latent.per != Per.token and model.latent.prior is None:",
-    "        if False:",
-    "spans of a prompt that are not pinned",
+    "evaluate/generations.py", " != Per.token", " is None", "spans of a prompt that are not pinned"
 )
 def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, of_letters):
     """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
     of_letters(tiny(latent={"per": "every", "every": 4}))
     assert all(noise[:6].min() >= 0 for noise in noises)
     assert {z.item() for noise in noises for z in noise[6:].unique()} == {-1, 1}
-
-
-def test_generations_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
-    torch.manual_seed(1)
-    again = of_letters(decided)
-    torch.manual_seed(2)
-    assert of_letters(decided) == again
-    other = of_letters(decided, seed=1)
-    assert [e.prompt for e in other] != [e.prompt for e in again]
-    assert not {e.pinned[0][0] for e in other} & {e.pinned[0][0] for e in again}
 
 
 def test_text_is_continued_from_its_held_out_beginnings(measured):
@@ -101,10 +91,6 @@ def test_text_is_continued_from_its_held_out_beginnings(measured):
         texts = [text for group in (e.fresh, *e.pinned) for text in group]
         assert len(texts) == 28
         assert {len(text.split(",")) for text in texts} == {17 - length}
-
-
-CPU = torch.device("cpu")
-SETTINGS = Evaluation(groups=12, group_size=5)
 
 
 @rejects(
@@ -122,26 +108,23 @@ SETTINGS = Evaluation(groups=12, group_size=5)
 @rejects(
     "evaluate/target_generations.py", "share_z=1", "share_z=size", "fresh groups that share their z"
 )
-def test_sequences_of_a_pinned_group_share_their_z_and_no_others_do(decided):
-    fresh, pinned = target_groups(decided, SETTINGS, CPU)
-    assert [len(group) for group in fresh + pinned] == [5] * 24
-    assert all(len(set(group)) == 1 for group in pinned)
-    alone = [text for group in fresh for text in group] + [group[0] for group in pinned]
-    assert len({text[2:] for text in alone}) == len(alone)
-
-
 @rejects(
     "evaluate/target_generations.py",
     "letters.repeat_interleave(size, dim=0)",
     "letters.repeat(size, 1)",
     "groups that mix letters",
 )
-def test_sequences_of_a_group_share_their_letter(decided):
-    for groups in target_groups(decided, SETTINGS, CPU):
-        assert all({text[:2] for text in group} == {group[0][:2]} for group in groups)
-        prompts = [group[0][:2] for group in groups]
-        assert all(prompt[1] == ">" for prompt in prompts)
-        assert len(set(prompts)) > 6
+def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(decided):
+    fresh, pinned = target_groups(decided, SETTINGS, CPU)
+    for groups in (fresh, pinned):
+        prompts = [{text[:2] for text in group} for group in groups]
+        assert all(len(of_group) == 1 for of_group in prompts)
+        prompts = set().union(*prompts)
+        assert all(prompt[1] == ">" for prompt in prompts) and len(prompts) > 6
+    assert [len(group) for group in fresh + pinned] == [5] * 24
+    assert all(len(set(group)) == 1 for group in pinned)
+    alone = [text for group in fresh for text in group] + [group[0] for group in pinned]
+    assert len({text[2:] for text in alone}) == len(alone)
 
 
 @rejects(
@@ -176,13 +159,15 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     "generator(0, Purpose.GROUPS)",
     "the same groups for every seed of evaluation",
 )
-def test_groups_depend_on_the_seed_of_evaluation_alone(decided):
+def test_generations_and_groups_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
     settings = Evaluation(groups=12, group_size=5, seed=1)
     torch.manual_seed(1)
-    again = target_groups(decided, SETTINGS, CPU)
-    other = target_groups(decided, settings, CPU)
+    entries, again = of_letters(decided), target_groups(decided, SETTINGS, CPU)
+    others, other = of_letters(decided, seed=1), target_groups(decided, settings, CPU)
     torch.manual_seed(2)
-    assert target_groups(decided, SETTINGS, CPU) == again
+    assert of_letters(decided) == entries and target_groups(decided, SETTINGS, CPU) == again
+    assert [e.prompt for e in others] != [e.prompt for e in entries]
+    assert not {e.pinned[0][0] for e in others} & {e.pinned[0][0] for e in entries}
     for mine, theirs in zip(again, other, strict=True):
         assert [group[0][0] for group in mine] != [group[0][0] for group in theirs]
         assert not {group[0][2:] for group in mine} & {group[0][2:] for group in theirs}

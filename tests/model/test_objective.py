@@ -99,12 +99,7 @@ def test_kl_of_a_certain_bit_is_the_surprise_of_it_and_has_no_slope(o, prior):
     assert logits.grad[0].item() == pytest.approx(0, abs=1e-6) and logits.grad[1].isfinite()
 
 
-@rejects(
-    "model/objective.py",
-    "(kl - kappa_bits * LN2).clamp(min=0).mean()",
-    "(kl.mean() - kappa_bits * LN2).clamp(min=0)",
-    "hinge after averaging",
-)
+@rejects("model/objective.py", "return (kl - ", "return (kl.mean() - ", "hinge after averaging")
 @rejects(
     "model/objective.py", "kl.mean(0", "kl.mean(1", "free bits of a position averaged over its row"
 )
@@ -176,10 +171,7 @@ def test_there_are_few_of_many():
 )
 @rejects("model/objective.py", "(o.detach(), prior)", "(o, prior)", "a posterior without free bits")
 @rejects(
-    "model/objective.py",
-    "None if prior is None else prior.detach()",
-    "prior",
-    "a prior trained by the hinge a second time",
+    "model/objective.py", "prior.detach()", "prior", "a prior trained by the hinge a second time"
 )
 @rejects(
     "model/objective.py",

@@ -41,10 +41,7 @@ def run(request, make_model, make_tokens, rng):
     "logits of bits rounded to bf16",
 )
 @rejects(
-    "model/objective.py",
-    "prior.detach()).sum(-1)",
-    "prior.detach()).bfloat16().sum(-1).float()",
-    "KL summed in bf16",
+    "model/objective.py", ".detach()).sum(-1)", ".detach()).bfloat16().sum(-1)", "KL summed in bf16"
 )
 def test_logits_of_bits_and_losses_are_float32_and_not_rounded(run):
     """In bf16 a logit of ±5 is off by 0.01, the KL by 1e-3; logits of tokens are bf16 products."""
@@ -84,12 +81,7 @@ def test_the_mappers_sums_over_codes_are_float32(rng):
     torch.testing.assert_close(half, exact)
 
 
-@rejects(
-    "model/layers.py",
-    'with torch.autocast("cpu", enabled=False):',
-    "if True:",
-    "attention trained in bf16 on a CPU",
-)
+@rejects("model/layers.py", "enabled=False", "enabled=True", "attention trained in bf16 on a CPU")
 def test_attention_is_trained_in_float32_under_autocast_on_a_cpu(rng):
     """Neither it nor its gradients are rounded; without gradients it is bf16, as autocast says."""
     q, k, v = (torch.randn(2, 3, 5, 8, generator=rng, requires_grad=True) for _ in range(3))

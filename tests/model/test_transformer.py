@@ -208,10 +208,7 @@ def noise(rng):
     "bits thresholded in evaluation mode",
 )
 @rejects(
-    "model/transformer.py",
-    "return x, x + r if first or design == Inject.kv_all else None, None",
-    "return x, x + r if first else None, None",
-    "kv_all read by the first block alone",
+    "model/transformer.py", "or design == Inject.kv_all", "", "kv_all read by the first block alone"
 )
 @rejects(
     "model/transformer.py",
@@ -220,10 +217,7 @@ def noise(rng):
     "r added to the residual stream at every block",
 )
 @rejects(
-    "model/layers.py",
-    "more = None if memory is None else self.attention_norm(memory)",
-    "more = memory",
-    "memory not normalised",
+    "model/layers.py", "else self.attention_norm(memory)", "else memory", "memory not normalised"
 )
 @rejects(
     "model/transformer.py",
@@ -271,10 +265,7 @@ def noise(rng):
     "separate encoder over the lower half's activations",
 )
 @rejects(
-    "model/latent.py",
-    "y = block(y, None, positions, causal=False)",
-    "y = block(y, None, positions, causal=True)",
-    "separate encoder causal",
+    "model/latent.py", "None, positions, causal=False", "None, positions", "separate encoder causal"
 )
 @rejects("model/mapper.py", "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
