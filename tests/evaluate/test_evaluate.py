@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
@@ -38,7 +37,6 @@ from tests.evaluate.conftest import tiny
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
-from tests.support.workspace import enter
 
 SETTINGS = Evaluation(
     tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5, probe_sequences=32
@@ -315,41 +313,22 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     json.dumps(plain(details))
 
 
-@pytest.fixture(scope="module")
-def training(tokenized, tmp_path_factory):
-    """A folder in which a run of 20 steps with smaller budgets at 5 and 15 steps was trained."""
-    folder = tmp_path_factory.mktemp("trained")
-    with pytest.MonkeyPatch.context() as patch:
-        enter(tokenized, folder, patch)
-        patch.setenv("GIT_REVISION", "abc123")
-        params = yaml.safe_load(Path("params.yaml").read_text())
-        changes = {"kappa_bits": 2.0, "tokens": 20 * 520 + 9, "budgets": [5 * 520 + 7, 15 * 520]}
-        params["runs"][RUN] |= changes
-        Path("params.yaml").write_text(yaml.safe_dump(params))
-        train_run()
-    return folder
-
-
-@pytest.fixture
-def trained(training, tmp_path, monkeypatch):
-    shutil.copytree(training, tmp_path / "project", symlinks=True)
-    monkeypatch.chdir(tmp_path / "project")
-    for name in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
-    experiment = load_experiment()
-    experiment.evaluation = SETTINGS
-    return experiment
-
-
 @rejects(
     "evaluate/stage.py", "curve[-1].tokens", "run.tokens", "trained tokens as they were configured"
 )
 @rejects(
     "evaluate/stage.py", ".parameters()", ".state_dict().values()", "tied parameters counted twice"
 )
-def test_every_budget_is_scored_and_the_last_third_averaged(trained, monkeypatch):
-    """Its z are proposed as κ says; what training noted of where it ran is kept."""
-    proposals = []
+def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypatch):
+    """After 5, 15 and 20 steps; z are proposed as κ says, and where it was trained is kept."""
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    changes = {"kappa_bits": 2.0, "tokens": 20 * 520 + 9, "budgets": [5 * 520 + 7, 15 * 520]}
+    params["runs"][RUN] |= changes
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.setenv("GIT_REVISION", "abc123")
+    train_run()
+    proposals, experiment = [], load_experiment()
+    experiment.evaluation = SETTINGS
 
     def spy(*args):
         proposals.append(args[-1])
@@ -357,7 +336,7 @@ def test_every_budget_is_scored_and_the_last_third_averaged(trained, monkeypatch
 
     monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", spy)
     monkeypatch.setenv("GIT_REVISION", "another")
-    measure(trained, RUN)
+    measure(experiment, RUN)
     assert set(proposals) == {0.125}
     details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
     assert details["training"] == {"git_revision": "abc123", "device": device_name()}
@@ -365,7 +344,7 @@ def test_every_budget_is_scored_and_the_last_third_averaged(trained, monkeypatch
     budgets = evaluation["budgets"]
     assert [b["tokens"] for b in budgets] == [5 * 520, 15 * 520, 20 * 520]
     assert [b["listed"] for b in budgets] == [5 * 520 + 7, 15 * 520, 20 * 520 + 9]
-    config = trained.model_config(trained.runs[RUN])
+    config = experiment.model_config(experiment.runs[RUN])
     assert config.tied and evaluation["parameters"] == parameters(config, len(ALPHABET)).total
     assert evaluation["trained_tokens"] == 20 * 520
     assert [b["annealed"] for b in budgets] == [False, False, True]
@@ -384,23 +363,26 @@ def test_every_budget_is_scored_and_the_last_third_averaged(trained, monkeypatch
 @rejects(
     "evaluate/stage.py", "if clean_up:", "if experiment:", "a run by hand that cannot be resumed"
 )
-def test_a_run_can_be_resumed_until_its_figures_are_written(trained, monkeypatch):
+def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch):
     """A run that was evaluated by hand is one that DVC trains again. A full GPU is one line."""
+    train_run()
+    experiment = load_experiment()
+    experiment.evaluation = SETTINGS
     kept = [*Path("resume").rglob("*.ckpt")]
     assert kept
     oom = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has …")
     words = r"lower evaluation\.batch_tokens or .* \(CUDA out"
     with monkeypatch.context() as patch, pytest.raises(UserError, match=words):
         patch.setattr(stage, "evaluate", Mock(side_effect=oom))
-        measure(trained, RUN)
+        measure(experiment, RUN)
     full = OSError(ENOSPC, "No space left on device")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
         patch.setattr(stage.results, "write", Mock(side_effect=full))
-        measure(trained, RUN)
+        measure(experiment, RUN)
     assert all(path.exists() for path in kept)
-    measure(trained, RUN, clean_up=False)
+    measure(experiment, RUN, clean_up=False)
     assert all(path.exists() for path in kept)
-    measure(trained, RUN)
+    measure(experiment, RUN)
     assert not any(path.exists() for path in kept)
 
 
