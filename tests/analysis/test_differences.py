@@ -186,14 +186,14 @@ EQUAL = (1, 1, 1, 1, 1, 1)  # spreads of arms over seeds, that of the baseline f
 GROWING = (1, 1, 1, 1.5, 2, 4)  # as with κ
 
 
-def false_alarms(seeds, spreads, documents=None, both=0):
+def false_alarms(seeds, spreads, documents=None, both=0, experiments=600):
     """How often the whole rule tells each of several arms from the first, though none differs. The
     standard deviations are of means over documents: of a seed (by ``spreads``), of an arm on these
     documents (None: scores of documents are not stored), and of a seed on these documents.
     """
     draw, arms, unit = np.random.default_rng(seeds), len(spreads), sqrt(DOCUMENTS)
     found = []
-    for _ in range(600):
+    for _ in range(experiments):
         totals = (
             draw.normal(size=(arms, seeds, 1)) * np.array(spreads)[:, None, None]
             + draw.normal(size=(arms, 1, DOCUMENTS)) * (documents or 0) * unit
@@ -245,7 +245,7 @@ def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds, spreads, documen
 )
 def test_noise_of_a_seed_on_a_document_counts_once():
     """Were the variances added, 0.6 % would be told apart. The error is never below either."""
-    rates = false_alarms(5, (0,) * 6, documents=0, both=1)
+    rates = false_alarms(5, (0,) * 6, documents=0, both=1, experiments=300)
     assert 0.015 < fmean(rates) < 0.06
 
 

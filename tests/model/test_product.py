@@ -111,7 +111,7 @@ def test_compiled_blocks_multiply_by_onednn_too(monkeypatch):
     monkeypatch.setattr(products, "ONEDNN", torch.backends.mkldnn.is_available())
     monkeypatch.setattr(products, "LEAST", 0)
     compiled = model()
-    compiled.blocks[0].compile(backend="aot_eager")
+    compiled.blocks[0].ffn.compile(backend="aot_eager")
     gradients(compiled)
     (actual, count), (expected, plain) = products_in(compiled), products_in(model())
     torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
