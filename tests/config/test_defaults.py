@@ -1,6 +1,7 @@
 """Defaults: they stand in the schema alone, and all of them arrive in params.yaml."""
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -12,59 +13,42 @@ from omegaconf import OmegaConf
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.latent_design import LatentDesign
-from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config import data, init_from, schema, suite
-from pipelines.config.load import load_experiment, parse
+from pipelines.config.load import parse
+from tests.support.settings import refusal
 
 ROOT = Path(__file__).parents[2]
 ALL_DATA = ",".join(sorted(p.stem for p in (ROOT / "conf/data").glob("*.yaml")))
 EVERYTHING = ["experiment=kappa_text", f"data=[{ALL_DATA}]"]  # arms, both kinds of data and parts
 BY_DVC = """
-import sys
-from pathlib import Path
+import json, sys
 from dvc.utils.hydra import compose_and_dump
 
-root = sys.argv[1]
-compose_and_dump("params.yaml", f"{root}/conf", None, "config", root, sys.argv[2:])
+root, every = sys.argv[1:]
+for name, overrides in json.loads(every).items():
+    compose_and_dump(f"{name}.yaml", f"{root}/conf", None, "config", root, overrides)
 """
 
 
-@pytest.fixture(autouse=True)
-def _in_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
-def settings(value, key=""):
-    """(type, dotted key) of every field in a tree of dataclasses and mappings."""
+def types_in(value):
+    """Of all dataclasses in a tree of dataclasses, mappings and lists."""
     if dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield type(value), f"{key}{field.name}"
-            yield from settings(getattr(value, field.name), f"{key}{field.name}.")
-    elif isinstance(value, dict | list):
-        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from settings(entry, f"{key}{name}.")
+        return {type(value)}.union(*map(types_in, vars(value).values()))
+    entries = value.values() if isinstance(value, dict) else value
+    return set().union(*map(types_in, entries)) if isinstance(value, dict | list) else set()
 
 
-def test_every_field_of_the_schema_is_in_the_composed_params():
-    composed = compose_config(EVERYTHING)
-    present = list(settings(parse(composed, "conf")))
+def test_settings_of_every_type_are_in_the_composed_params():
+    """All of them: ``parse`` refuses params that leave one out."""
     types = {
         cls
         for module in (schema, data, suite, init_from)
         for cls in vars(module).values()
         if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
     }
-    assert {cls for cls, _ in present} == types | {ModelConfig, LatentDesign}
-    plain = OmegaConf.to_container(composed)
-    for _, key in present:
-        node = plain
-        for name in key.split("."):
-            if isinstance(node, list):
-                node = node[int(name)]
-            else:
-                assert name in node, key
-                node = node[name]
+    present = types_in(parse(compose_config(EVERYTHING), "conf"))
+    assert present == types | {ModelConfig, LatentDesign}
 
 
 def leaves(node, key=""):
@@ -93,48 +77,53 @@ def test_conf_repeats_no_default_of_the_schema(tmp_path):
     assert repeated(tmp_path / "config.yaml", []) == ["compute.workers"]
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["experiment=quickstart"],
-        [*EVERYTHING, "seeds=[3,5]", "arms.free_k1.kappa_bits=0.75"],
-        ["experiment=smoke", "suite=none", "models.text_small.optim.weight_decay=0.3",
-         "+source@data.more=coin", "data.more={train_sequences: 9, validation_sequences: 9}"],
+OVERRIDES = {
+    "arms": [*EVERYTHING, "seeds=[3,5]", "arms.free_k1.kappa_bits=0.75"],
+    "overrides": [
+        "experiment=smoke",
+        "suite=none",
+        "models.text_small.optim.weight_decay=0.3",
+        "+source@data.more=coin",
+        "data.more={train_sequences: 9, validation_sequences: 9}",
     ],
-    ids=["plain", "arms", "overrides"],
-)  # fmt: skip
-def test_dvc_composes_the_same_params(overrides, tmp_path):
-    """As `dvc exp run -S` does it: by Hydra, and without pipelines.compose."""
+}
+
+
+@pytest.fixture(scope="module")
+def composed_by_dvc(tmp_path_factory):
+    """The text of params.yaml for each of OVERRIDES, as `dvc exp run -S` writes it: by Hydra, and
+    without pipelines.compose.
+    """
+    folder = tmp_path_factory.mktemp("dvc")
     subprocess.run(
-        [sys.executable, "-c", BY_DVC, str(ROOT), *overrides],
-        cwd=tmp_path,
+        [sys.executable, "-c", BY_DVC, str(ROOT), json.dumps(OVERRIDES)],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
     )
-    assert (tmp_path / "params.yaml").read_text() == OmegaConf.to_yaml(compose_config(overrides))
+    return {name: (folder / f"{name}.yaml").read_text() for name in OVERRIDES}
+
+
+@pytest.mark.parametrize("case", OVERRIDES)
+def test_dvc_composes_the_same_params(composed_by_dvc, case):
+    assert composed_by_dvc[case] == OmegaConf.to_yaml(compose_config(OVERRIDES[case]))
 
 
 @pytest.mark.parametrize(
     "key",
     [
         "seeds",
-        "compute.max_failures",
-        "models.text_small.optim.weight_decay",
+        "question",
         "models.text_small.architecture.norm_eps",
         "runs.baseline.budgets",
-        "suite.samples",
         "suite.tasks.words.shots",
         "data.stdlib.deduplicate",
         "data.stdlib.parts.stdlib.weight",
-        "question",
         "expectation.1.because",
     ],
 )
-def test_a_setting_left_out_of_params_is_named_and_not_filled_in(key, tmp_path):
+def test_a_setting_left_out_of_params_is_named_and_not_filled_in(key):
     params = OmegaConf.load("params.yaml")
     *parents, name = key.split(".")
     del (OmegaConf.select(params, ".".join(parents)) if parents else params)[name]
-    OmegaConf.save(params, tmp_path / "params.yaml")
-    with pytest.raises(UserError) as caught:
-        load_experiment(tmp_path / "params.yaml")
-    assert f"params.yaml: {key} is missing; " in str(caught.value)
+    assert f"params.yaml: {key} is missing; " in refusal(parse, params, "params.yaml")

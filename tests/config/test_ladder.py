@@ -1,21 +1,21 @@
 """The experiment `ladder`: all arms at every size, and the same tokens for each parameter."""
 
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from ftmodel.costs import parameters
-from pipelines.compose import compose_config
-from pipelines.config.load import parse
+from tests.support.settings import composed_by_hydra
 
 ROOT = Path(__file__).parents[2]
 ARMS = {(None, 0), (None, 1), (0.0, 0), (0.5, 0), (1.0, 0)}  # κ and further blocks
 
 
-@pytest.fixture
-def experiment(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    return parse(compose_config(["experiment=ladder"]), "conf/")
+@pytest.fixture(scope="module")
+def experiment():
+    with chdir(ROOT):
+        return composed_by_hydra("experiment=ladder")
 
 
 def test_every_size_has_every_arm_with_two_seeds(experiment):
@@ -29,12 +29,12 @@ def test_every_size_has_every_arm_with_two_seeds(experiment):
 def test_tokens_for_each_parameter_of_the_baseline_are_the_same(experiment):
     sizes = {}
     for arm in experiment.arms.values():
-        plain = {**vars(arm), "kappa_bits": None, "extra_blocks": 0}
-        config = experiment.model_config(type(arm)(**plain))
-        size = parameters(config, experiment.data[arm.data].vocab_size).total
-        sizes[arm.model] = size
-        tokens = experiment.steps(arm) * experiment.batch_tokens(arm)
-        assert tokens == arm.tokens and tokens / size == pytest.approx(2, rel=2e-3)
+        if arm.kappa_bits is None and not arm.extra_blocks:
+            vocabulary = experiment.data[arm.data].vocab_size
+            sizes[arm.model] = parameters(experiment.model_config(arm), vocabulary).total
+    for arm in experiment.arms.values():
+        assert experiment.steps(arm) * experiment.batch_tokens(arm) == arm.tokens
+        assert arm.tokens / sizes[arm.model] == pytest.approx(2, rel=2e-3)
     assert min(sizes.values()) < 0.32e6 and max(sizes.values()) > 15 * min(sizes.values())
 
 

@@ -1,0 +1,43 @@
+"""The experiment smoke with changed settings: composed once, and changed as Hydra changes it."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from pipelines.common.errors import UserError
+from pipelines.compose import compose_config
+from pipelines.config.derived import trainings
+from pipelines.config.load import parse
+from pipelines.config.schema import Experiment
+
+
+@cache
+def composed() -> DictConfig:
+    return compose_config(["experiment=smoke"])
+
+
+def changed(*overrides: str) -> DictConfig:
+    config = deepcopy(composed())
+    for override in OverridesParser.create().parse_overrides([*overrides]):
+        OmegaConf.update(config, override.key_or_group, override.value(), force_add=True)
+    config.trainings = trainings(OmegaConf.to_container(config.runs), config.name)
+    return config
+
+
+def smoke(*overrides: str) -> Experiment:
+    return parse(changed(*overrides), "conf")
+
+
+def composed_by_hydra(*overrides: str) -> Experiment:
+    return parse(compose_config([*overrides]), "conf")
+
+
+def refusal(read, *arguments: object) -> str:
+    """The one line that a mistake ends in."""
+    with pytest.raises(UserError) as caught:
+        read(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
