@@ -34,11 +34,37 @@ EVALUATION = Evaluation(
 )
 
 
+def refuse(name):
+    raise AssertionError(f"{name} is no JSON")
+
+
+@rejects(
+    "artifacts/result_files.py",
+    "file.write(dumps(plain(content)",
+    "file.write(json.dumps(plain(content)",
+    "NaN in a result's JSON",
+)
 def test_what_is_written_is_read_back(tmp_path):
+    """NaN, which JSON does not have, as null, and again as NaN where a number must be."""
     write(tmp_path / "evaluation.json", EVALUATION)
+    json.loads((tmp_path / "evaluation.json").read_text(), parse_constant=refuse)
     again = read(tmp_path / "evaluation.json", Evaluation, "evaluate")
     assert isnan(again.bits_per_token.ce.se)
     assert repr(again) == repr(EVALUATION)  # of which NaN is equal to NaN
+
+
+@dataclass
+class Numbers:
+    many: list[float]
+    limit: float | None = None
+    by_name: dict[str, "Numbers"] = field(default_factory=dict)
+
+
+def test_null_is_nan_in_lists_and_mappings_but_not_where_a_number_may_be_missing(tmp_path):
+    write(tmp_path / "x.json", Numbers([1.0, nan], by_name={"a": Numbers([nan], nan)}))
+    again = read(tmp_path / "x.json", Numbers, "evaluate")
+    assert again.many[0] == 1 and isnan(again.many[1]) and isnan(again.by_name["a"].many[0])
+    assert again.by_name["a"].limit is None
 
 
 def dataclasses_in(kind: Any) -> set[type]:
@@ -89,11 +115,13 @@ def test_a_field_that_does_not_apply_is_not_in_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    ("text", "message"),
     [
-        (None, r"evaluation\.json is missing: `dvc repro evaluate@run` makes it"),
-        ("{", "evaluation.json: .*; `dvc repro evaluate@run` makes it"),
-        ('{"documents": "many"}', r"evaluation\.json: documents: .*`dvc repro evaluate@run`"),
+        (None, r"evaluation\.json is missing: "),
+        ("{", r"evaluation\.json: .*; "),
+        ('{"documents": "many"}', r"evaluation\.json: documents: .*; "),
+        ('{"bits_per_token": null}', r"evaluation\.json: .*; "),
+        ('{"bits_per_token": {"ce": {"mean": null, "se": "x"}}}', r"evaluation\.json: .*; "),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_the_command_that_makes_it(
@@ -103,7 +131,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_command_that_makes_it(
     path.parent.mkdir()
     if text:
         path.write_text(text)
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=f"{message}`dvc repro evaluate@run` makes it") as error:
         read(path, Evaluation, "evaluate")
     assert "\n" not in str(error.value)
 

@@ -1,19 +1,18 @@
 """Shards: several token files as one text, checked when opened, whatever is wrong named."""
 
 import json
-import random
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.artifacts.tokens import shards as shards_module
 from pipelines.artifacts.tokens.shards import Shards, read_metadata
 from pipelines.common.errors import UserError
-from tests.support.corpora import END, write_shards
+from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
 
 FILES = [[0, *range(1, 40)], [0, 41, 42], [], [0, *range(43, 90), 0, 90]]
@@ -24,6 +23,7 @@ RUNNING = [i for ids in FILES for i in ids]
     "artifacts/tokens/shards.py", "row or context", "row or self.length", "windows a token apart"
 )
 @given(sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6), context=st.integers(1, 9))
+@settings(max_examples=40)
 def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context):
     ids = iter(range(1, 1000))
     files = [[next(ids) for _ in range(size)] for size in sizes]
@@ -68,16 +68,10 @@ def test_few_files_are_kept_open(tmp_path, monkeypatch):
 
 def test_documents_start_and_end_with_end_of_text(tmp_path):
     shards = write_shards(tmp_path, [*FILES, [0, 0, 5]])
-    documents = [document.tolist() for document in shards.documents("train")]
-    assert documents == [
-        [0, *range(1, 40), 0],
-        [0, 41, 42, 0],
-        [0, *range(43, 90), 0],
-        [0, 90, 0],
-        [0, 0],
-        [0, 5, 0],
-    ]
-    assert next(shards.documents("train")).dtype == np.int64
+    inner = [[*range(1, 40)], [41, 42], [*range(43, 90)], [90], [], [5]]
+    documents = [*shards.documents("train")]
+    assert [document.tolist() for document in documents] == [[0, *ids, 0] for ids in inner]
+    assert documents[0].dtype == np.int64
 
 
 def test_rows_are_documents_as_they_are(tmp_path):
@@ -91,17 +85,49 @@ def test_rows_are_documents_as_they_are(tmp_path):
         shards.windows("train", 4)
 
 
-def damage(path, offset, size=1):
+def flip(path, offset):
     content = bytearray(path.read_bytes())
-    for i in range(size):
-        content[offset + i] ^= 1
+    content[offset] ^= 1
     path.write_bytes(content)
 
 
-def test_a_small_corpus_is_checked_whole_when_opened(tmp_path):
+def swap(folder):
+    contents = [(path, path.read_bytes()) for path in sorted(folder.glob("train*"))[:2]]
+    for (path, _), (_, content) in zip(contents, contents[::-1], strict=True):
+        path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: flip(folder / "train-00001.tokens", 130),
+         r"train-00001\.tokens: damaged in block 0"),
+        (swap, r"train-00000\.tokens: another file than the one of"),
+        (lambda folder: (folder / "train-00002.tokens").unlink(),
+         r"train-00002\.tokens: No such file"),
+        (lambda folder: cut(folder / "validation-00000.tokens"),
+         r"validation-00000\.tokens: 134 bytes, but its header"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json: No such file"),
+        (shutil.rmtree, "no token shards here"),
+    ],
+)  # fmt: skip
+def test_damage_is_named_when_a_small_corpus_is_opened(tmp_path, damage, words):
+    write_shards(tmp_path / "x", FILES)
+    Shards(tmp_path / "x")
+    damage(tmp_path / "x")
+    with pytest.raises(UserError, match=words):
+        Shards(tmp_path / "x")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"splits": {"train": {"shards": 3}}}', "\xff"])
+def test_damaged_metadata_is_named(tmp_path, content):
     write_shards(tmp_path, FILES)
-    damage(tmp_path / "train-00001.tokens", 130)
-    with pytest.raises(UserError, match=r"train-00001\.tokens: damaged in block 0"):
+    (tmp_path / "metadata.json").write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match=r"metadata\.json is damaged"):
         Shards(tmp_path)
 
 
@@ -110,41 +136,18 @@ def test_of_a_large_corpus_headers_are_checked_when_opened_and_blocks_when_read(
 ):
     monkeypatch.setattr(shards_module, "CHECKED_AT_ONCE", 10)
     write_shards(tmp_path, FILES)
-    damage(tmp_path / "train-00003.tokens", 140)
+    flip(tmp_path / "train-00003.tokens", 140)
     shards = Shards(tmp_path)
     windows = shards.windows("train", 4)
     windows.batch(torch.tensor([0, 5, 9]))
-    with pytest.raises(UserError, match=r"train-00003\.tokens: damaged in block 0"):
-        windows.batch(torch.tensor([0, 12]))
-    with pytest.raises(UserError, match=r"train-00003\.tokens: damaged in block 0"):
-        list(shards.documents("train"))
-    damage(tmp_path / "train-00003.tokens", 20)
+    for read in (
+        lambda: windows.batch(torch.tensor([0, 12])),
+        lambda: [*shards.documents("train")],
+    ):
+        with pytest.raises(UserError, match=r"train-00003\.tokens: damaged in block 0"):
+            read()
+    flip(tmp_path / "train-00003.tokens", 20)
     with pytest.raises(UserError, match=r"train-00003\.tokens: its header is damaged"):
-        Shards(tmp_path)
-
-
-def test_swapped_files_are_named(tmp_path):
-    write_shards(tmp_path, [[0, 1, 2], [0, 3, 4]])
-    first, second = (tmp_path / f"train-0000{i}.tokens" for i in range(2))
-    first.rename(tmp_path / "x")
-    second.rename(first)
-    (tmp_path / "x").rename(second)
-    with pytest.raises(UserError, match=r"train-00000\.tokens: another file than the one of"):
-        Shards(tmp_path)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    write_shards(tmp_path, FILES)
-    (tmp_path / "train-00002.tokens").unlink()
-    with pytest.raises(UserError, match=r"train-00002\.tokens: No such file"):
-        Shards(tmp_path)
-
-
-def test_a_truncated_file_is_named(tmp_path):
-    write_shards(tmp_path, FILES)
-    path = tmp_path / "validation-00000.tokens"
-    path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(UserError, match=r"validation-00000\.tokens: 134 bytes, but its header"):
         Shards(tmp_path)
 
 
@@ -164,24 +167,6 @@ def test_another_tokenizer_is_named(tmp_path):
             use()
         assert str(caught.value).startswith(f"{path} ")
         assert str(caught.value).endswith("`dvc repro -f -s tokenize@x` makes it again")
-    path.unlink()
-    with pytest.raises(UserError, match=r"tokenizer\.json: No such file"):
-        Shards(tmp_path / "x")
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"splits": []}', '{"splits": {"train": {"shards": 3}}}', "\xff"]
-)
-def test_damaged_metadata_is_named(tmp_path, content):
-    write_shards(tmp_path, FILES)
-    (tmp_path / "metadata.json").write_text(content, encoding="latin-1")
-    with pytest.raises(UserError, match=r"metadata\.json is damaged"):
-        Shards(tmp_path)
-
-
-def test_no_shards_are_named(tmp_path):
-    with pytest.raises(UserError, match="no token shards here"):
-        Shards(tmp_path / "nowhere")
 
 
 @rejects(
@@ -191,27 +176,20 @@ def test_no_shards_are_named(tmp_path):
     "data told apart by the training part alone",
 )
 def test_the_hash_tells_every_change_of_tokens_and_tokenizer(tmp_path):
-    def hash_of(*arguments, **changes):
-        folder = tmp_path / str(random.random())
-        return write_shards(folder, *arguments, **changes).metadata.hash
-
+    """And stays where the same shards are moved."""
+    corpora = [
+        ([[0, 1, 2], [0, 3]], [[0, 1]]),
+        ([[0, 1, 3], [0, 3]], [[0, 1]]),
+        ([[0, 3], [0, 1, 2]], [[0, 1]]),
+        ([[0, 1, 2], [0, 3]], [[0, 2]]),
+    ]
     hashes = [
-        hash_of([[0, 1, 2], [0, 3]]),
-        hash_of([[0, 1, 3], [0, 3]]),
-        hash_of([[0, 3], [0, 1, 2]]),
-        hash_of([[0, 1, 2], [0, 3]], validation=[[0, 2]]),
+        write_shards(tmp_path / f"{i}", train, validation).metadata.hash
+        for i, (train, validation) in enumerate(corpora)
     ]
     assert len(set(hashes)) == len(hashes)
-    assert hash_of([[0, 1, 2], [0, 3]]) == hashes[0]
-    folder = tmp_path / "other"
-    write_shards(folder, [[0, 1, 2], [0, 3]])
-    raw = json.loads((folder / "metadata.json").read_text())
-    raw["tokenizer"] = "0" * 64
-    (folder / "metadata.json").write_text(json.dumps(raw))
-    assert read_metadata(folder).hash not in hashes
-
-
-def test_shards_may_be_moved(tmp_path):
-    write_shards(tmp_path / "a", FILES)
-    shutil.move(tmp_path / "a", tmp_path / "b")
-    assert Shards(tmp_path / "b").metadata.end_of_text == END
+    shutil.move(tmp_path / "0", tmp_path / "moved")
+    assert Shards(tmp_path / "moved").metadata.hash == hashes[0]
+    raw = json.loads((tmp_path / "moved/metadata.json").read_text()) | {"tokenizer": "0" * 64}
+    (tmp_path / "moved/metadata.json").write_text(json.dumps(raw))
+    assert read_metadata(tmp_path / "moved").hash not in hashes
