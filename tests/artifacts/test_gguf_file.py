@@ -53,6 +53,10 @@ FAMILIES = {  # what our own files have not
     "qwen3": {"q_norm.weight": 128, "k_norm.weight": 128},
 }
 
+CASES = [
+    ("llama", FLOAT, True), ("llama", Q8_0, False), ("qwen2", FLOAT, False), ("qwen3", Q8_0, True)
+]  # fmt: skip
+
 
 @rejects(
     "artifacts/gguf_file.py",
@@ -60,15 +64,7 @@ FAMILIES = {  # what our own files have not
     "weight",
     "a GGUF file's channels taken for Hugging Face's",
 )
-@pytest.mark.parametrize(
-    ("family", "dtype", "tied"),
-    [
-        ("llama", FLOAT, True),
-        ("llama", Q8_0, False),
-        ("qwen2", FLOAT, False),
-        ("qwen3", Q8_0, True),
-    ],
-)
+@pytest.mark.parametrize(("family", "dtype", "tied"), CASES)
 def test_transformers_reads_the_same_numbers(make_model, tmp_path, rng, family, dtype, tied):
     width = 128 if family == "qwen3" else None  # transformers reads no other from such a file
     export(make_model, tmp_path / "a.gguf", tied=tied, n_layers=2, head_width=width, **SHAPE)

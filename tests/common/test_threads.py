@@ -41,8 +41,7 @@ def machine(monkeypatch, tmp_path):
     "a thread for each core, whoever uses it",
 )
 @pytest.mark.parametrize(
-    ("shares", "count"),
-    [([], 8), ([10.0, 5.0], 8), ([100.0], 7), ([100.0] * 7, 1), ([100.0] * 8, 1), ([60.0] * 8, 3)],
+    ("shares", "count"), [([10.0, 5.0], 8), ([100.0], 7), ([100.0] * 8, 1), ([60.0] * 8, 3)]
 )
 def test_a_thread_for_each_core_that_is_idle(machine, capsys, shares, count):
     assert machine(*shares) == count
@@ -51,9 +50,7 @@ def test_a_thread_for_each_core_that_is_idle(machine, capsys, shares, count):
     assert "compute.threads" in said
 
 
-@pytest.mark.parametrize(
-    ("limit", "count"), [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("odd", 8)]
-)
+@pytest.mark.parametrize(("limit", "count"), [("max 100000", 8), ("200000 100000", 2)])
 def test_a_containers_limit_counts(machine, limit, count):
     assert machine(limit=limit) == count
 
@@ -64,28 +61,19 @@ def test_cores_that_are_not_ours_do_not_count(machine, monkeypatch):
     assert machine(*[0.0] * 6, 100.0, 0.0) == 1
 
 
-def test_the_setting_decides(machine, monkeypatch, capsys):
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert machine(*[100.0] * 8, setting=5) == 5
-    assert capsys.readouterr().err == ""
-
-
 def test_no_more_threads_than_pytorch_would_take(machine, monkeypatch):
     """Of two hardware threads of a core it takes one."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert machine() == 4
 
 
-@pytest.mark.parametrize("why", ["OMP_NUM_THREADS", "GPU"])
-def test_where_nothing_is_to_be_chosen(machine, monkeypatch, capsys, why):
-    if why == "GPU":
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    else:
-        monkeypatch.setenv("OMP_NUM_THREADS", "3")
+def test_the_setting_decides_then_the_environment_and_on_a_gpu_nothing_is_chosen(
+    machine, monkeypatch, capsys
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert machine(*[100.0] * 8, setting=5) == 5
+    assert machine(*[100.0] * 8) is None
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert machine(*[100.0] * 8) is None
     assert capsys.readouterr().err == ""
-
-
-def test_the_load_is_that_of_this_machine(monkeypatch):
-    cores = len(os.sched_getaffinity(0))
-    assert 0 <= threads.busy_cores() <= cores and 0 < threads.allowed_cores() <= cores
