@@ -11,9 +11,7 @@ def row(step: int, tokens: int, speed: float = 1.0, kl_bits: float | None = None
     return CurveRow(step, tokens, 9.0, 3 * LN2, 0.1, speed, kl_bits=kl_bits)
 
 
-@rejects(
-    "artifacts/curve.py", "ce_nats / LN2 +", "ce_nats +", "the training bound in nats and bits"
-)
+@rejects("artifacts/curve.py", "/ LN2 +", "+", "the training bound in nats and bits")
 @rejects(
     "artifacts/curve.py", "LN2 + (self.kl_bits or 0.0)", "LN2", "the training bound without KL"
 )

@@ -105,10 +105,7 @@ def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
 
 
 @rejects(
-    "artifacts/gguf_file.py",
-    'field.contents() != "none"',
-    'field.contents() == "no"',
-    "a slowed-down RoPE of a GGUF file overlooked",
+    "artifacts/gguf_file.py", '!= "none"', '== "no"', "a slowed-down RoPE of a GGUF file overlooked"
 )
 def test_a_rope_that_transformers_does_not_read_is_refused(ours, tmp_path):
     gguf_file.read(rewritten(ours, tmp_path / "b.gguf", scaling="none"))

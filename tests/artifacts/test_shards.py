@@ -19,9 +19,7 @@ FILES = [[0, *range(1, 40)], [0, 41, 42], [], [0, *range(43, 90), 0, 90]]
 RUNNING = [i for ids in FILES for i in ids]
 
 
-@rejects(
-    "artifacts/tokens/shards.py", "row or context", "row or self.length", "windows a token apart"
-)
+@rejects("artifacts/tokens/shards.py", "or context", "or self.length", "windows a token apart")
 @given(sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6), context=st.integers(1, 9))
 @settings(max_examples=40)
 def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context):
