@@ -10,6 +10,7 @@ from errno import ENOSPC
 from functools import partial
 from hashlib import sha256
 from math import log
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,8 +39,7 @@ def process_split(source="target", **changes):
 
 def test_process_corpus_is_seeded_and_has_the_promised_size():
     first, again, other = process_split(), process_split(), process_split(seed=2)
-    assert first == again
-    assert first["train"] != other["train"]
+    assert first == again and first["train"] != other["train"]
     assert (len(first["train"]), len(first["validation"])) == (3000, 500)
     symbols = PROCESSES["target"].symbols
     rows = torch.tensor([[symbols.index(c) for c in text] for text in first["train"][:50]])
@@ -269,50 +269,41 @@ def test_work_that_fits_no_more_is_set_aside_and_taken_up_when_it_fits_again(
     assert not [*tmp_path.glob("x.partial*")]
 
 
-def test_unfinished_work_changes_places_with_work_set_aside(tmp_path, small_parts, monkeypatch):
+def test_the_last_unfinished_works_are_kept_aside_and_change_places(
+    tmp_path, small_parts, monkeypatch, capsys
+):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
-    first = killed_after(monkeypatch, 60, data, target)
-    data.seed = 1
-    second = killed_after(monkeypatch, 40, data, target)
-    data.seed = 0
-    assert first.items() <= killed_after(monkeypatch, 1, data, target).items()
-    data.seed = 1
-    assert second.items() <= killed_after(monkeypatch, 1, data, target).items()
-    assert len([*tmp_path.glob("x.partial.*")]) == 1
-
-
-def test_only_the_last_unfinished_works_are_kept_aside(tmp_path, small_parts, monkeypatch, capsys):
-    data, target = mixed_sources(tmp_path), tmp_path / "x"
-    kept = []
-    for seed in range(5):
+    asides, finished = [], {}
+    for seed in (0, 1, 0, 1, 2, 3, 4):
         data.seed = seed
-        killed_after(monkeypatch, 60, data, target)
-        before, kept = kept, resume.asides(tmp_path / "x.partial")
-        assert len(kept) == min(seed, 3) and kept[1:] == before[:2]
+        now = killed_after(monkeypatch, 1 if seed in finished else 60, data, target)
+        assert finished.get(seed, {}).items() <= now.items()
+        finished[seed] = now
+        before, asides = asides, resume.asides(tmp_path / "x.partial")
+        assert len(asides) == min(len(finished) - 1, 3)
         said = capsys.readouterr().out
         assert ("is removed" in said) == (seed == 4)
+    assert asides[1:] == before[:2]
     assert f"the last 3 such folders are kept, {before[2]} is removed\n" in said
 
 
-@pytest.mark.parametrize("damage", ["part", "ledger", "no ledger"])
-def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, damage, capsys):
+DAMAGE = {
+    "parts/train-00000.parquet": (Path.unlink, " is missing"),
+    "ledger.sqlite": (Path.unlink, ": no part is noted as finished"),
+    "./ledger.sqlite": (lambda p: p.write_bytes(b"other" * 100), ": file is not a database"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, name, capsys):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
     killed_after(monkeypatch, 60, data, target)
-    work = tmp_path / "x.partial"
-    ledger_path, part = work / "ledger.sqlite", sorted((work / "parts").iterdir())[0]
-    if damage == "part":
-        part.unlink()
-        reason = f"{part} is missing"
-    elif damage == "ledger":
-        ledger_path.write_bytes(b"not SQLite" * 100)
-        reason = f"{ledger_path}: file is not a database"
-    else:
-        ledger_path.unlink()
-        reason = f"{ledger_path}: no part is noted as finished"
+    damage, reason = DAMAGE[name]
+    damage(path := tmp_path / "x.partial" / name)
     capsys.readouterr()
     make_text("x", data, target)
     said = capsys.readouterr().out
-    assert f"{reason}; the corpus is made from its beginning\n" in said
+    assert f"{path}{reason}; the corpus is made from its beginning\n" in said
     assert "goes on" not in said
     make_text("y", data, tmp_path / "y")
     assert contents(target) == contents(tmp_path / "y")
@@ -328,19 +319,17 @@ def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
 ):
     """As the message asks for."""
     write_lines(tmp_path / "b", [f"b {i}" for i in range(500)])
-    write_lines(tmp_path / "a", [f"more {i}" for i in range(120)]).joinpath("texts.jsonl").rename(
-        tmp_path / "a/a.jsonl"
-    )
-    (tmp_path / "a/bad.jsonl").write_text("{")
+    write_lines(tmp_path / "a", [f"more {i}" for i in range(120)])
+    (tmp_path / "a/z.jsonl").write_text("{")
     data = text_data(tmp_path / "a", tmp_path / "b", weights=[2.0, 1.0])
-    with pytest.raises(UserError, match=r"bad\.jsonl:1"):
+    with pytest.raises(UserError, match=r"z\.jsonl:1"):
         make_text("x", data, tmp_path / "x")
     kept = mtimes(tmp_path / "x.partial/parts")
     assert len(kept) > 3
     if repair == "exclude":
-        data.parts["a"].exclude = ["bad.jsonl"]
+        data.parts["a"].exclude = ["z.jsonl"]
     else:
-        (tmp_path / "a/bad.jsonl").write_text('{"text": "mended"}')
+        (tmp_path / "a/z.jsonl").write_text('{"text": "mended"}')
     make_text("x", data, tmp_path / "x")
     said = capsys.readouterr().out
     assert "goes on behind" in said and "set aside" not in said
@@ -392,16 +381,16 @@ def test_a_stage_that_waited_for_another_finds_the_work_done(tmp_path, monkeypat
 
 
 def test_one_process_at_a_time_makes_a_corpus(tmp_path, monkeypatch):
-    inherited, target = stage.make_parts, tmp_path / "x"
+    inherited, lock = stage.make_parts, FileLock(tmp_path / "x.lock")
 
     def make(*arguments):
         with pytest.raises(Timeout):
-            FileLock(f"{target}.lock").acquire(timeout=0)
+            lock.acquire(timeout=0)
         return inherited(*arguments)
 
     monkeypatch.setattr(stage, "make_parts", make)
-    make_text("x", text_data(write_lines(tmp_path / "in", map(str, range(50)))), target)
-    FileLock(f"{target}.lock").acquire(timeout=0).lock.release()
+    make_text("x", text_data(write_lines(tmp_path / "in", map(str, range(50)))), tmp_path / "x")
+    lock.acquire(timeout=0).lock.release()
 
 
 def test_another_tokenizer_leaves_the_work_as_it_is(tmp_path, small_parts, monkeypatch, capsys):
