@@ -4,25 +4,21 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipelines import compose, inputs
 from pipelines.common.errors import UserError
-from pipelines.common.yaml_files import read_yaml
 from pipelines.config.load import load_experiment
 from tests.support.mutants import rejects
 from tests.support.settings import refusal
 
 ROOT = Path(__file__).parents[2]
 DEEP = b"[" * 3000 + b"]" * 3000
-SMOKE, MINI = "conf/experiment/smoke.yaml", "conf/suite/mini.yaml"
+SMOKE, MINI = "conf/experiment/smoke.yaml", "suite.name: mini, which has no tasks"
 BROKEN = [
     ("conf/config.yaml", b"a: 1\nname: \xe9\n", "conf/config.yaml: line 2: not UTF-8"),
     (SMOKE, b"data:\n  b: &a {c: *a}\n", f"{SMOKE}: line 2: *a contains itself"),
-    (SMOKE, b"question: " + DEEP, f"{SMOKE}: line 1: nested more than 50 deep"),
     (SMOKE, b"# @package _global_\ndefaults: 3\n", "Invalid defaults list in 'experiment/smoke'"),
-    (SMOKE, b"# @package _global_\nruns: {null: {}}\n", "runs: Incompatible key type"),
-    (MINI, b"# @package suite\nname: mini\n", "suite.name: mini, which has no tasks"),
+    ("conf/suite/mini.yaml", b"# @package suite\nname: mini\n", MINI),
 ]
 
 
@@ -31,14 +27,12 @@ BROKEN = [
     '(self.name == "none") != (not self.tasks)',
     "False",
     "a suite without tasks",
-    case="suite.name: mini, which has no tasks",
 )
 @rejects(
     "compose.py",
-    "    config = compose_config(overrides)\n    parse",
-    "    config = compose_config(overrides)\n    write_params(config)\n    parse",
+    "(overrides)\n    parse",
+    "(overrides)\n    write_params(config)\n    parse",
     "params.yaml written before it is checked",
-    case="suite.name: mini, which has no tasks",
 )
 @pytest.mark.parametrize(("file", "content", "words"), BROKEN, ids=[b[2] for b in BROKEN])
 def test_a_broken_file_of_conf_is_named_and_params_yaml_stays(
@@ -79,11 +73,6 @@ def test_stage_sources_names_a_broken_params_yaml_too(tmp_path, monkeypatch):
 def test_missing_params_say_what_to_run(tmp_path):
     with pytest.raises(UserError, match="make repro"):
         load_experiment(tmp_path / "params.yaml")
-
-
-def test_an_anchor_that_is_used_again_is_fine(tmp_path):
-    (tmp_path / "a.yaml").write_text("a: &a {b: 1}\nc: *a\nd: &d [2]\ne: *d\n")
-    assert yaml.safe_load(read_yaml(tmp_path / "a.yaml"))["e"] == [2]
 
 
 def test_params_yaml_is_written_through_a_link(tmp_path, monkeypatch):
