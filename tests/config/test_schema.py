@@ -233,14 +233,11 @@ VALUES = {  # by what is said of them
 ELSEWHERE = [  # what is named is another key than the one that was set
     ("data.stdlib.tokenizer=a.json", "data.stdlib.vocab_size", "both are given"),
     ("data.stdlib.vocab_size=null", "data.stdlib.vocab_size", "neither is given"),
-    ("data.stdlib.parts=7", "data.stdlib.parts", "Cannot assign int"),
     (f"{PART}.exclude=[[a]]", f"{PART}.exclude.0", "not a single value"),
     ("data.stdlib.parts.b={source: hub, dataset: json, split: a, text_field: a, weight: 1}",
      "data.stdlib.parts.b.data_files", "empty, but json is a builder"),
     ("data.stdlib.parts.B={source: hub, dataset: a}", "data.stdlib.parts.B", "lower-case"),
-    ("data.stdlib.parts.b={source: hub}", "data.stdlib.parts.b.dataset", "missing"),
     (f"runs={{{'a' * 300}: {SMALLEST}}}", f"runs.{'a' * 40}… (300 characters)", "at most 120 char"),
-    (f"{ARCHITECTURE}.latent_bits=0", f"{RUN}.kappa_bits", "needs latent bits"),
     (f"{RUN}.latent_bits=0", f"{RUN}.kappa_bits", f"but {RUN}.latent_bits is 0; null makes"),
     (f"{RUN}.latent={{encoder: separate, encoder_layers: 0}}", f"{RUN}.latent.encoder_layers",
      "0 is outside 1 … 1024"),
@@ -252,22 +249,16 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "more than 1024"),
     ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
     ("compute={workers: 2, gpus_per_worker: 0.5}", "compute.gpus_per_worker", "a GPU each"),
-    ("suite.tasks.x={task: piqa}", "suite.tasks.x.key", "missing"),
     ("suite.tasks.x={task: piqa, key: acc}", "suite.tasks.x.key", "'acc' is not <metric>,<filter>"),
     ("suite.tasks.x={task: piqa, key: 'a,b', shots: -1}", "suite.tasks.x.shots", "negative"),
-    ("suite.tasks.X={task: piqa, key: 'a,b'}", "suite.tasks.X", "a name is lower-case"),
     ("suite_runs={nobody: stdlib}", "suite_runs.nobody", "stdlib, not left out; conf/"),
-    (f"seeds=[{10**30}]", "seeds.0", "outside −2^53 … 2^53"),
     (f"arms={{more: {SMALLEST}}}", "arms.more", "not used by any run; add +runs.more instead"),
     ("seeds=[0,1]", "seeds", "they make runs of arms, and there are none"),
     (expected("arm: free"), "expectation.0.arm", "'free' is not an arm: baseline, free_k1_8, "),
-    (expected("than: free"), "expectation.0.than", "'free' is not an arm"),
     (expected("than: free_k1"), "expectation.0.than", "the arm itself"),
     (expected("than: text_free_k1_2"), "expectation.0.than", "never compared with free_k1"),
     (expected("because: ' '"), "expectation.0.because", "empty"),
-    ("expectation=[{arm: free_k1, than: baseline}]", "expectation.0.bound", "missing"),
     ("expectation=[free_k1]", "expectation.0", "not a subclass of Expectation"),
-    ("expectation=null", "expectation", "not Optional"),
 ]  # fmt: skip
 MISTAKES = [
     *((override, override.partition("=")[0], reason)
@@ -303,9 +294,7 @@ HINT = "missing; entries of data start from /source"
         ("data=null", "data", "null is not one of coin"),
         ("kappa", "", "kappa"),
         (f"{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in 'Run'"),
-        (f"+{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in"),
         (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
-        (f"~{RUN}.tokens", f"{RUN}.tokens", "does not support deletion"),
         ("+runs={Bad-Name: {data: target}}", "runs.Bad-Name", "missing"),
         ("+runs.b={data: target}", "runs.b", "an entry is added as +runs={b: {…}}"),
         ("runs.b.data=target", "runs.b", "not in struct"),
@@ -313,8 +302,6 @@ HINT = "missing; entries of data start from /source"
         (expected("bound: less"), "expectation: bound", "expected one of [lower, higher, no_diff"),
         ("~data.stdlib.parts.stdlib", "data.stdlib.parts", "empty"),
         ("+data.stdlib.parts.b={source: hub, dataset: a}", "data.stdlib.parts.b.subset", HINT),
-        ("+data.b={source: target, train_sequences: 1, validation_sequences: 1}", "data.b.seed",
-         HINT),
         ("+source@data.code=target", "data.code", "missing"),
         ("~suite_runs", "suite_runs.text_free_k1_2", "left out, not stdlib"),
     ],
@@ -403,16 +390,7 @@ def test_arms_that_the_report_never_compares_are_refused(key):
         smoke(*changes, f"runs.free_k1.{key}")
 
 
-def test_expectations_name_arms_and_not_the_runs_of_their_seeds():
-    seeds = ["experiment=kappa_text", "seeds=[3,5]"]
-    entry = "expectation=[{{arm: {}, than: baseline, bound: lower}}]"
-    assert composed_by_hydra(*seeds, entry.format("free_k1")).expectation
-    with pytest.raises(UserError, match=r"expectation\.0\.arm: 'free_k1_s3' is not an arm"):
-        composed_by_hydra(*seeds, entry.format("free_k1_s3"))
-
-
 def test_a_name_that_dvc_would_split_is_refused():
     config = changed()
     config.runs = {"a.b": config.runs.baseline}
-    with pytest.raises(UserError, match=r"runs\.a\.b: a name is lower-case"):
-        parse(config, "conf")
+    assert refusal(parse, config, "conf").startswith("conf: runs.a.b: a name is lower-case")

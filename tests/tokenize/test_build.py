@@ -106,13 +106,8 @@ def test_the_number_of_processes_changes_no_byte(source, tmp_path):
     for cores in (1, 3):
         tokenize("x", text_data(), source, tmp_path / f"x{cores}", cores)
     expected = files(tmp_path / "x1")
-    assert set(expected) == {
-        "metadata.json",
-        "overlap.json",
-        "tokenizer.json",
-        *(f"train-0000{i}.tokens" for i in range(4)),
-        "validation-00000.tokens",
-    }
+    token_files = {*(f"train-0000{i}.tokens" for i in range(4)), "validation-00000.tokens"}
+    assert set(expected) == {"metadata.json", "overlap.json", "tokenizer.json", *token_files}
     assert files(tmp_path / "x3") == expected
 
 
@@ -176,12 +171,11 @@ def test_documents_that_the_tokenizer_cannot_spell_are_left_out_and_counted(tmp_
     train = [[b"one\xff", b"two", b""], [b"\x00", b"three"]]
     source = write_corpus(tmp_path / "corpus", train=train, validation=[[b"four", b"\xfffive"]])
     spec = json.loads(train_bpe([b"one two three four"], 300, END).tokenizer.to_str())
+    vocabulary = spec["model"]["vocab"]
     for byte in (0x00, 0xFF):
-        character = CHARACTERS[byte]
-        spec["model"]["vocab"][f"nothing{byte}"] = spec["model"]["vocab"].pop(character)
-    path = tmp_path / "taken.json"
-    path.write_text(json.dumps(spec))
-    data = replace(text_data(), vocab_size=None, tokenizer=str(path))
+        vocabulary[f"nothing{byte}"] = vocabulary.pop(CHARACTERS[byte])
+    (tmp_path / "taken.json").write_text(json.dumps(spec))
+    data = text_data(vocab_size=None, tokenizer=str(tmp_path / "taken.json"))
     tokenize("text", data, source, tmp_path / "tokens", 1)
     splits = Shards(tmp_path / "tokens").metadata.splits
     counts = {name: (split.documents, split.left_out) for name, split in splits.items()}
@@ -202,14 +196,8 @@ def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
     source = write_corpus(tmp_path / "c", train=train, validation=[[b"3 " + copied, b"z" * 40]])
     tokenize("x", text_data(vocab_size=257), source, tmp_path / "x", cores=1)
     overlap = json.loads((tmp_path / "x/overlap.json").read_text())
-    assert overlap == {
-        "n": 13,
-        "documents": 2,
-        "documents_with_overlap": 1,
-        "tokens": 42 + len(copied),
-        "tokens_overlapping": 1 + len(copied),  # and the space before it
-        "whole": True,
-    }
+    tokens = {"tokens": 42 + len(copied), "tokens_overlapping": 1 + len(copied)}  # and a space
+    assert overlap == {"n": 13, "documents": 2, "documents_with_overlap": 1, "whole": True} | tokens
     assert "x: 67.46% of held-out text, in 1 of 2 documents" in capsys.readouterr().out
 
 
@@ -290,20 +278,27 @@ def test_a_killed_run_goes_on_where_it_was(source, tmp_path, monkeypatch, capsys
     assert files(target) == files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("change", ["data", "corpus part", "damage"])
-def test_what_a_killed_run_left_of_other_data_is_made_anew(source, tmp_path, monkeypatch, change):
+@pytest.mark.parametrize("change", ["data", "corpus part", "damage", "code"])
+def test_what_a_killed_run_left_of_other_data_is_made_anew(
+    source, tmp_path, monkeypatch, capsys, change
+):
     data, target = text_data(), tmp_path / "x"
     done = killed_in(monkeypatch, 5, data, source, target)
+    again = {"corpus part": 1, "damage": 2}.get(change, 5)
     if change == "data":
-        data, again = text_data(vocab_size=290), 5
+        data = text_data(vocab_size=290)
     elif change == "corpus part":  # a held-out one, on which the tokenizer does not depend
         write_corpus(source, validation=[[*VALIDATION[0], b"more"]])
-        again = 1
-    else:
+    elif change == "damage":
         path = tmp_path / "x.partial" / done[1]
         path.write_bytes(path.read_bytes()[:-1] + b"\0")
-        again = 2
+    else:
+        monkeypatch.setattr(stage, "code_version", lambda stage: "other")
+    capsys.readouterr()
     assert len(killed_in(monkeypatch, -1, data, source, target)) == again
+    said = capsys.readouterr().out
+    assert ("x: the code has changed since the run that was" in said) == (change == "code")
+    assert ("training a tokenizer" in said) == (again == 5)
     tokenize("x", data, source, tmp_path / "whole", cores=1)
     assert files(target) == files(tmp_path / "whole")
 
@@ -320,18 +315,6 @@ def test_the_version_of_the_code_is_in_no_byte_of_what_it_makes(source, tmp_path
         monkeypatch.setattr(stage, "code_version", {"tokenize": version}.__getitem__)
         tokenize("x", text_data(), source, tmp_path / version, cores=1)
     assert files(tmp_path / "first") == files(tmp_path / "second")
-
-
-def test_what_other_code_left_unfinished_is_made_anew(source, tmp_path, monkeypatch, capsys):
-    """The tokenizer too."""
-    monkeypatch.setattr(stage, "code_version", lambda stage: "first")
-    assert len(killed_in(monkeypatch, 4, text_data(), source, tmp_path / "x")) == 3
-    monkeypatch.setattr(stage, "code_version", lambda stage: "second")
-    capsys.readouterr()
-    assert len(killed_in(monkeypatch, -1, text_data(), source, tmp_path / "x")) == 5
-    said = capsys.readouterr().out
-    assert "x: the code has changed since the run that was killed; begins anew\n" in said
-    assert "training a tokenizer" in said
 
 
 def test_a_damaged_part_is_named_and_what_is_finished_is_kept(source, tmp_path, capsys):
@@ -482,14 +465,3 @@ def test_workers_import_no_torch_and_say_nothing_on_the_side(tokenized, tmp_path
         imported.setdefault(line.split()[1], set()).add(line.split()[0])
     assert len(imported["torch"]) == len(imported["omegaconf"]) == 1
     assert imported["torch"] == imported["omegaconf"] < imported["pipelines.tokenize.encode"]
-
-
-def test_the_stage_as_dvc_runs_it(tokenized):
-    for name in ("target", "stdlib"):
-        shards = Shards(tokenized.folder / "data/tokens" / name)
-        for split, counts in shards.metadata.splits.items():
-            parts = corpus.parts(tokenized.folder / "data/corpus" / name, split)
-            texts = [text for part in parts for _, text in corpus.documents(part)]
-            assert (counts.documents, counts.bytes) == (len(texts), sum(map(len, texts)))
-            if name == "stdlib":
-                assert decoded(shards.folder, split) == texts
