@@ -150,9 +150,8 @@ def test_of_a_large_corpus_headers_are_checked_when_opened_and_blocks_when_read(
 
 
 def test_ids_outside_the_vocabulary_are_named(tmp_path):
-    write_shards(tmp_path, [[0, 999]])
     with pytest.raises(UserError, match=r"train-00000\.tokens: token id 1000 is outside the voc"):
-        write_shards(tmp_path, [[0, 1000]])
+        write_shards(tmp_path, [[0, 999, 1000]])
 
 
 def test_another_tokenizer_is_named(tmp_path):

@@ -61,19 +61,18 @@ def test_markdown_and_html_are_shown_as_text(text, shown):
 
 
 @pytest.mark.parametrize(
-    ("environment", "terminal", "wanted"),
+    ("variables", "terminal", "wanted"),
     [
-        ({"NO_COLOR": ""}, True, True),
-        ({}, False, False),
-        ({"TERM": "dumb"}, True, False),
-        ({"FORCE_COLOR": "1"}, False, True),
-        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+        ("NO_COLOR=", True, True),
+        ("NO_COLOR=", False, False),
+        ("TERM=dumb", True, False),
+        ("FORCE_COLOR=1", False, True),
+        ("FORCE_COLOR=1 NO_COLOR=1", True, False),
     ],
 )
-def test_when_there_are_colours(monkeypatch, environment, terminal, wanted):
-    for name in ("NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
+def test_when_there_are_colours(monkeypatch, variables, terminal, wanted):
+    given = dict(variable.split("=") for variable in variables.split())
+    environment = {"TERM": "xterm", "NO_COLOR": "", "FORCE_COLOR": ""} | given
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(console.sys.stdout, "isatty", lambda: terminal)
