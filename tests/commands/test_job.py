@@ -11,16 +11,9 @@ from pipelines.job import arguments, bring
 from tests.support.project_copy import Project
 
 
-@pytest.fixture
-def head(two_nodes, monkeypatch):
-    """The address for `ray job submit`."""
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    return two_nodes.dashboard
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A checkout of a small experiment, with things in it that must not be uploaded."""
+    """A checkout of a small experiment, with files that must not be uploaded."""
     project = Project(tmp_path_factory.mktemp("checkout") / "project")
     project.compose("~runs.free_k1", "~runs.text_free_k1_2", "~data.stdlib", "~models.text_small")
     for name in ("data/big", "checkpoints/big", "resume/big", ".venv/big", "mlflow.db"):
@@ -30,19 +23,24 @@ def project(tmp_path_factory):
     return project
 
 
-def submit(project, head, shared, *command):
-    """`ray job submit` as the README has it; the log and the exit code."""
-    done = project.run(
-        "ray", "job", "submit", f"--address={head}", "--working-dir", ".", "--",
-        "python", "-m", "pipelines.job", str(shared), "--", *command,
-    )  # fmt: skip
-    return done.stdout + done.stderr, done.returncode
+@pytest.fixture
+def submit(two_nodes, project, monkeypatch):
+    """`ray job submit` as the README has it; gives the log and the exit code."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    to = ("--address", two_nodes.dashboard, "--working-dir", ".")
+
+    def run(shared, *command):
+        job = ("python", "-m", "pipelines.job", str(shared), "--", *command)
+        done = project.run("ray", "job", "submit", *to, "--", *job)
+        return done.stdout + done.stderr, done.returncode
+
+    return run
 
 
 @pytest.mark.cluster
-def test_a_whole_repro_and_then_a_second_one_as_jobs(project, head, tmp_path_factory):
-    shared = tmp_path_factory.mktemp("shared") / "lab"
-    said, code = submit(project, head, shared, "dvc", "repro")
+def test_a_whole_repro_a_second_one_and_a_sweep_as_jobs(submit, tmp_path):
+    shared = tmp_path / "lab"
+    said, code = submit(shared, "dvc", "repro")
     assert code == 0, said
     assert "baseline: on Ray, 1 workers" in said
     results = json.loads((shared / "results/smoke/free_k1_8/metrics.json").read_text())
@@ -54,29 +52,22 @@ def test_a_whole_repro_and_then_a_second_one_as_jobs(project, head, tmp_path_fac
     assert "params.yaml" in brought and ".dvc/config" in brought
     assert not {"data/big", "checkpoints/big", "resume/big", "mlflow.db", "dvc.lock"} & set(brought)
 
-    said, code = submit(project, head, shared, "dvc", "repro")
+    said, code = submit(shared, "dvc", "repro")
     assert code == 0, said
     assert re.findall("Running stage '([^']+)'", said) == ["sources"]
 
-
-@pytest.mark.cluster
-def test_a_sweep_as_a_job(project, head, tmp_path_factory):
-    shared = tmp_path_factory.mktemp("sweep") / "lab"
     sweep = ["python", "-m", "pipelines.sweep", "sweep=smoke", "space.run.seed.grid=[0]"]
-    said, code = submit(project, head, shared, *sweep)
+    said, code = submit(shared, *sweep)
     assert code == 0, said
     assert (shared / "sweeps/smoke/report/index.html").exists()
-    trials = [path for path in (shared / "sweeps/smoke/trials").iterdir()]
-    assert len(trials) == 2
-    for trial in trials:
-        assert json.loads((trial / "result.json").read_text())["status"] == "done"
+    results = (shared / "sweeps/smoke/trials").glob("*/result.json")
+    assert [json.loads(path.read_text())["status"] for path in results] == ["done"] * 2
 
 
 @pytest.mark.cluster
-def test_a_failing_command_fails_the_job(project, head, tmp_path):
-    said, code = submit(
-        project, head, tmp_path / "lab", "python", "-m", "pipelines.train", "nobody"
-    )
+def test_a_failing_command_fails_the_job(submit, tmp_path):
+    command = ("python", "-m", "pipelines.train", "nobody")
+    said, code = submit(tmp_path / "lab", *command)
     assert code != 0
     assert "error: 'nobody' is not under runs in params.yaml" in said
 

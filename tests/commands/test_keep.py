@@ -38,7 +38,9 @@ def project(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
-def test_report_figures_numbers_and_their_origin_are_kept(project: Path) -> None:
+def test_report_figures_numbers_and_their_origin_are_kept_and_name_no_place_outside(
+    project: Path, finished: Path
+) -> None:
     keep.main("docs/figure4")
     folder, report = project / "docs/figure4", project / "report/tiny"
     assert {path.name for path in folder.iterdir()} == {
@@ -51,6 +53,13 @@ def test_report_figures_numbers_and_their_origin_are_kept(project: Path) -> None
     assert "- Device: A Processor, 2 threads\n" in text
     assert "- Time: 0:00:08 of training steps in 2 runs" in text  # 65 / 32.5 + 1 + 1 s a run
     assert "| free | 0 | 6,500 | 0:00:04 |" in text
+    links = re.findall(r"\]\((.*?)\)", text)
+    assert links and all((folder / link).exists() and "/" not in link for link in links)
+    page = (report / "index.html").read_text()
+    assert not re.search(r"https?:|file:|url\(|@import|src=\"(?!data:)", page)
+    for content in (page, text, (folder / "figure4.csv").read_text()):
+        assert not any(str(place) in content for place in (project, finished, ROOT, Path.home()))
+        assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", content)
 
 
 def test_sections_of_a_report_are_kept_with_their_pictures(project: Path) -> None:
@@ -85,27 +94,17 @@ def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations
     assert all(line in page for line in begin) and "<!--" not in text
 
 
-def test_a_section_that_the_report_lacks_is_a_users_mistake(project: Path) -> None:
+def test_what_the_report_lacks_is_a_users_mistake(project: Path) -> None:
     with pytest.raises(UserError, match=r"--section: 'designs' is not one of .*bounds"):
         keep.main("docs/kept", section=["designs"])
     with pytest.raises(UserError, match=r"--section: name a folder"):
         keep.main(section=["bounds"])
-    (project / "report/tiny/report.md").unlink()
+    shutil.rmtree(project / "report")
     with pytest.raises(UserError, match=r"report\.md is missing: `dvc repro report`"):
         keep.main("docs/kept", section=["bounds"])
+    with pytest.raises(UserError, match=r"report/tiny/figure4.csv is missing: `dvc repro report`"):
+        keep.main("docs/kept")
     assert not (project / "docs/kept").exists()
-
-
-def test_nothing_kept_names_this_machine_or_a_place_outside(project: Path, finished: Path) -> None:
-    keep.main("docs/figure4")
-    folder, page = project / "docs/figure4", project / "report/tiny/index.html"
-    for path in (folder / "figure4.csv", folder / "README.md", page):
-        text = path.read_text()
-        assert not any(str(place) in text for place in (project, finished, ROOT, Path.home()))
-        assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", text)
-    links = re.findall(r"\]\((.*?)\)", (folder / "README.md").read_text())
-    assert links and all((folder / link).exists() and "/" not in link for link in links)
-    assert not re.search(r"https?:|file:|url\(|@import|src=\"(?!data:)", page.read_text())
 
 
 def test_what_is_unlike_among_the_runs_is_said_of_each(project: Path) -> None:
@@ -115,72 +114,48 @@ def test_what_is_unlike_among_the_runs_is_said_of_each(project: Path) -> None:
     assert "- Commit of the trainings: not recorded (base); abc123 (free)" in text
 
 
-def test_it_can_be_kept_again(project: Path) -> None:
-    """Over what was kept before; other files in the folder stay."""
+def test_it_can_be_kept_again_and_other_files_stay(project: Path) -> None:
+    folder = project / "docs/figure4"
+    folder.mkdir()
+    (folder / "note.md").write_text("mine")
+    (folder / "figure4.csv").write_text("old")
     keep.main("docs/figure4")
-    (project / "docs/figure4/note.md").write_text("mine")
-    (project / "docs/figure4/figure4.csv").write_text("old")
-    keep.main("docs/figure4")
-    assert (project / "docs/figure4/note.md").exists()
-    assert (project / "docs/figure4/figure4.csv").read_text() != "old"
+    assert (folder / "note.md").exists()
+    assert (folder / "figure4.csv").read_text() != "old"
 
 
-def test_a_report_that_is_not_there_is_a_users_mistake(project: Path) -> None:
-    shutil.rmtree(project / "report")
-    with pytest.raises(UserError, match=r"report/tiny/figure4.csv is missing: `dvc repro report`"):
-        keep.main("docs/figure4")
-    assert not (project / "docs/figure4").exists()
+ARM = "{data: target, model: target_small, kappa_bits: 1, tokens: 65, latent: {per: sequence}}"
+CHANGES = [
+    "seeds=[0]",
+    "~arms.path_star_2_baseline_plus1",
+    "arms.path_star_2_baseline.tokens=64_000",
+]
+QUOTED = ["evaluation.groups=5", "models.target_small.optim.lr=0.5", 'question="does `z` help?"']
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "command"),
     [
         ("smoke", [], "make repro EXPERIMENT=smoke"),
-        (
-            "planning",
-            [
-                "seeds=[0]",
-                "~arms.path_star_2_baseline_plus1",
-                "arms.path_star_2_baseline.tokens=64_000",
-            ],
-            "python -m pipelines.repro experiment=planning 'seeds=[0]' "
-            "'~arms.path_star_2_baseline_plus1' arms.path_star_2_baseline.tokens=64000",
-        ),
-        (
-            "smoke",
-            [
-                "evaluation.groups=5",
-                "models.target_small.optim.lr=0.5",
-                'question="does `z` help?"',
-            ],
-            """python -m pipelines.repro experiment=smoke 'question="does `z` help?"' """
-            """models.target_small.optim.lr=0.5 evaluation.groups=5""",
-        ),
+        ("planning", CHANGES, "python -m pipelines.repro experiment=planning 'seeds=[0]' "
+         "'~arms.path_star_2_baseline_plus1' arms.path_star_2_baseline.tokens=64000"),
+        ("smoke", QUOTED, """python -m pipelines.repro experiment=smoke """
+         """'question="does `z` help?"' models.target_small.optim.lr=0.5 evaluation.groups=5"""),
+        ("figure4", [f"+arms={{extra: {ARM}}}"], None),
     ],
-)
-def test_the_command_names_what_was_set(
+    ids=["nothing", "arms", "quotes", "more"],
+)  # fmt: skip
+def test_the_command_names_what_was_set_and_composes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, changes: list[str], command: str
 ) -> None:
-    """And, typed, it composes the same again."""
-    printed = typed_again(tmp_path, monkeypatch, name, changes)
-    assert printed == command
-
-
-def test_the_command_adds_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arm = "{data: target, model: target_small, kappa_bits: 1, tokens: 65, latent: {per: sequence}}"
-    printed = typed_again(tmp_path, monkeypatch, "figure4", [f"+arms={{extra: {arm}}}"])
-    assert '+arms={extra:{data:"target"' in printed and "extra_s0" not in printed
-
-
-def typed_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, changes: list[str]
-) -> str:
-    """The printed command, which composes what it was printed of."""
-    shutil.copytree(ROOT / "conf", folder / "conf")
-    monkeypatch.chdir(folder)
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
     composed = compose_config([f"experiment={name}", *changes])
     write_params(composed)
     printed = keep.command(name)
+    if command:
+        assert printed == command
+    else:
+        assert '+arms={extra:{data:"target"' in printed and "extra_s0" not in printed
     settings = shlex.split(printed.removeprefix(f"make repro EXPERIMENT={name}"))[4:]
     assert compose_config([f"experiment={name}", *settings]) == composed
-    return printed

@@ -1,7 +1,6 @@
-"""What docs/cluster.md says of costs is what the planner says; deploy/ is what Ray would accept."""
+"""What the pages say of costs is what the planner says; deploy/ is what Ray would accept."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -10,24 +9,21 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ftmodel.costs import dense_mapper_flops, flops_per_token, utilisation
 from ftmodel.model.config import ModelConfig
 from pipelines import plan
-from pipelines.compose import compose_config
-from pipelines.config.load import parse
-from pipelines.config.schema import Experiment
 from tests.support.commands import call
+from tests.support.planner import ROOT, composed, models_built_once
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/cluster.md").read_text()
-COMMANDS = re.findall(r"^\$ python -m pipelines\.plan (.*)\n((?:.*\n)*?)```", PAGE, re.MULTILINE)
+PAGE, OTHER_PAGE = ((ROOT / f"docs/{name}.md").read_text() for name in ("cluster", "performance"))
+SHOWN = r"^\$ python -m pipelines\.plan (.*)\n((?:.*\n)*?)```"
+COMMANDS = re.findall(SHOWN, PAGE, re.MULTILINE)
+SCALING = re.findall(SHOWN, OTHER_PAGE, re.MULTILINE)
 VOCABULARY = 1 << 17
 
 
 @pytest.fixture(autouse=True)
-def _in_root(monkeypatch):
+def in_root(monkeypatch):
     monkeypatch.chdir(ROOT)
-
-
-def composed(*overrides: str) -> Experiment:
-    return parse(compose_config(list(overrides)), "conf")
+    with models_built_once():
+        yield
 
 
 def markdown(*rows: tuple[object, ...]) -> str:
@@ -41,12 +37,13 @@ def between(mark: str) -> str:
     return found[1]
 
 
-def test_the_page_shows_both_experiments():
+def test_the_pages_show_both_experiments_and_both_strategies():
     assert [command for command, _ in COMMANDS] == ["experiment=paper_1_5b", "experiment=paper_8b"]
+    assert len(SCALING) == 3 and all("computed, not measured" in shown for _, shown in SCALING)
 
 
-@pytest.mark.parametrize(("arguments", "shown"), COMMANDS, ids=[c for c, _ in COMMANDS])
-def test_a_shown_output_is_what_the_planner_prints(monkeypatch, capsys, arguments, shown):
+@pytest.mark.parametrize(("arguments", "shown"), COMMANDS + SCALING, ids=lambda text: text[:60])
+def test_a_shown_output_is_what_the_planner_prints(capsys, arguments, shown):
     call("plan", *arguments.split())
     assert capsys.readouterr().out == shown
 
@@ -122,12 +119,6 @@ def test_overhead_of_the_latent():
     assert between("overhead") == markdown(*rows)
 
 
-def ray_version() -> str:
-    found = re.search(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert found
-    return found[1]
-
-
 def test_ray_accepts_the_cluster_of_machines():
     """As `ray up` checks it, and with all its nodes at all times."""
     config = prepare_config(yaml.safe_load((ROOT / "deploy/ray-cluster.yaml").read_text()))
@@ -167,7 +158,8 @@ def test_the_cluster_on_kubernetes_has_fixed_workers_shared_storage_and_a_closed
 
 
 def test_rays_version_is_that_of_the_constraints():
-    version, spec = ray_version(), kubernetes()["RayCluster"]["spec"]
+    spec = kubernetes()["RayCluster"]["spec"]
+    (version,) = re.findall(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert spec["rayVersion"] == version
     dockerfile = (ROOT / "deploy/Dockerfile").read_text()
     (base,) = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
@@ -178,10 +170,9 @@ def test_rays_version_is_that_of_the_constraints():
         assert pod["template"]["spec"]["containers"][0]["image"] == image
 
 
-@pytest.mark.parametrize(("gpus", "experiment"), [(32, "paper_1_5b")])
-def test_the_recipes_clusters_hold_the_small_papers_run(gpus, experiment):
+def test_the_recipes_clusters_hold_the_small_papers_run():
     group = kubernetes()["RayCluster"]["spec"]["workerGroupSpecs"][0]
     limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    compute = composed(f"experiment={experiment}").compute
-    assert group["replicas"] * limits["nvidia.com/gpu"] == gpus == compute.workers
+    compute = composed("experiment=paper_1_5b").compute
+    assert group["replicas"] * limits["nvidia.com/gpu"] == 32 == compute.workers
     assert limits["cpu"] >= limits["nvidia.com/gpu"] * compute.cpus_per_worker

@@ -2,8 +2,8 @@
 
 import re
 import shlex
+import shutil
 import subprocess
-import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,22 +14,14 @@ import pytest
 from pipelines import cli
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
-from tests.support.project_copy import Project
+from tests.support.commands import call
+from tests.support.planner import models_built_once
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {  # programs whose commands need another machine, a cluster or a new shell
-    *(
-        "eval",
-        "git",
-        "pip",
-        "source",
-        "ray",
-        "kubectl",
-        "mlflow",
-        "export",
-        "RAY_ADDRESS=192.0.2.10:6379",
-    ),
+    *("eval", "git", "pip", "source", "ray", "kubectl", "mlflow", "export"),
+    "RAY_ADDRESS=192.0.2.10:6379",
 }
 
 
@@ -88,11 +80,11 @@ def test_modules_to_run_exist_and_their_settings_compose(command, monkeypatch):
     _, dash_m, module, *arguments = shlex.split(command)
     assert dash_m == "-m" and find_spec(module), command
     monkeypatch.chdir(ROOT)
-    if module in ("pipelines.compose", "pipelines.plan"):
+    if module == "pipelines.compose":
         parse(compose_config([a for a in arguments if "=" in a and a[0] != "-"]), "conf/")
     if module == "pipelines.plan":
-        done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT)
-        assert done.returncode == 0
+        with models_built_once():
+            call("plan", *arguments)
 
 
 @of_program("ftlab")
@@ -124,16 +116,12 @@ def test_dvc_understands_what_it_is_asked(copied, monkeypatch):
         copied.ok(*words)
 
 
-def first_experiment() -> list[str]:
-    """The README's YAML examples: a whole experiment, and the seed axis for it."""
-    return re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-
-
-def test_the_first_experiment_of_the_readme_composes(tmp_path, monkeypatch):
-    whole, seeds = first_experiment()
-    project = Project(tmp_path / "project")
-    monkeypatch.chdir(project.folder)
-    file = project.folder / "conf/experiment/first.yaml"
+def test_the_first_experiment_of_the_readme_composes_with_and_without_seeds(tmp_path, monkeypatch):
+    readme = (ROOT / "README.md").read_text()
+    whole, seeds = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "conf/experiment/first.yaml"
     file.write_text(whole)
     experiment = parse(compose_config(["experiment=first"]), "conf/")
     assert list(experiment.runs) == ["baseline", "free_k1_2"]
