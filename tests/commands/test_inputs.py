@@ -18,6 +18,7 @@ from tests.support.mutants import rejects
 FOLDER = {"source": "files", "root": "raw", "pattern": "*.txt", "exclude": ["left.txt"]}
 BUILDER = {"source": "hub", "dataset": "json", "data_files": ["raw/*.jsonl"]}
 LOCAL = {"source": "hub", "dataset": "raw"}
+NOTE_CODE = inputs.note_code  # takes longer than all else that the stage does
 
 
 def text(part, **more):
@@ -28,6 +29,7 @@ def text(part, **more):
 def looked(tmp_path, monkeypatch):
     """Run the stage on data entries; the files it leaves of them."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inputs, "note_code", lambda known: None)
     (tmp_path / "raw").mkdir()
     for name in ("a.txt", "left.txt", "b.jsonl"):
         (tmp_path / "raw" / name).write_text(name)
@@ -140,7 +142,10 @@ def test_what_is_wrong_with_an_entry_is_left_to_its_stage(looked, entry):
     assert set(looked(x=entry)) == {"x/text.json", "x/tokenizer.json"}
 
 
-def test_changed_code_is_named_with_the_stages_that_run_again(looked, tmp_path, capsys):
+def test_changed_code_is_named_with_the_stages_that_run_again(
+    looked, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(inputs, "note_code", NOTE_CODE)
     looked(x=text(FOLDER))
     copies = [tmp_path / "data/inputs/code/ftmodel/model" / name for name in ("a.py", "mapper.py")]
     copies[0].write_text("")  # of a file that is gone

@@ -23,15 +23,9 @@ from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
 
 
-def fake_plan(asha=True):
-    plan = plan_of(*(["asha={grace: 0.2, reduction: 2}"] if asha else []))
-    names = list(plan.trials)
-    steps = plan.trials[names[0]].steps(plan.trials[names[0]].runs[names[0]])
-    return plan, names, steps
-
-
-def curve(bits, steps, upto):
-    return [CurveRow(i, i, 0.0, 0.0, 0.1, 9.0, kl_bits=bits) for i in range(1, upto + 1)]
+@pytest.fixture
+def plan():
+    return plan_of("asha={grace: 0.2, reduction: 2}")
 
 
 def decision(scheduler, name, fraction, bound):
@@ -41,8 +35,7 @@ def decision(scheduler, name, fraction, bound):
     return scheduler.on_trial_result(None, candidate, heard)
 
 
-def test_asha_stops_a_trial_that_is_worse_at_a_rung(in_root):
-    plan, _, _ = fake_plan()
+def test_asha_stops_a_trial_that_is_worse_at_a_rung(plan):
     scheduler = sweep.make_scheduler(plan, {})
     assert decision(scheduler, "first", 0.2, 1.0) == "CONTINUE"
     assert decision(scheduler, "too early", 0.19, 9.0) == "CONTINUE"
@@ -51,22 +44,20 @@ def test_asha_stops_a_trial_that_is_worse_at_a_rung(in_root):
     assert decision(scheduler, "at the end", 1.0, 0.4) == "CONTINUE"
 
 
-def test_asha_remembers_trials_of_an_earlier_command(in_root):
-    plan, names, steps = fake_plan()
-    ended = {names[0]: Result(names[0], "h", DONE, curve=curve(1.0, steps, steps))}
-    scheduler = sweep.make_scheduler(plan, ended)
-    assert decision(scheduler, "worse", 0.2, 2.0) == "STOP"
+def test_asha_remembers_trials_of_an_earlier_command(plan):
+    name, experiment = next(iter(plan.trials.items()))
+    steps = experiment.steps(experiment.runs[name])
+    for status, upto in ((DONE, steps), (STOPPED, 4)):
+        curve = [CurveRow(i, i, 0.0, 0.0, 0.1, 9.0, kl_bits=1.0) for i in range(1, upto + 1)]
+        ended = {name: Result(name, "h", status, curve=curve)}
+        assert decision(sweep.make_scheduler(plan, ended), "worse", 0.2, 2.0) == "STOP"
     assert decision(sweep.make_scheduler(plan, {}), "worse", 0.2, 2.0) == "CONTINUE"
-    ended = {names[0]: Result(names[0], "h", STOPPED, curve=curve(1.0, steps, 4))}
-    assert decision(sweep.make_scheduler(plan, ended), "worse", 0.2, 2.0) == "STOP"
 
 
-def test_without_asha_nothing_is_stopped(in_root):
-    plan, _, _ = fake_plan(asha=False)
-    scheduler = sweep.make_scheduler(plan, {})
-    assert {decision(scheduler, name, 0.5, b) for name, b in (("a", 1.0), ("b", 9.0))} == {
-        "CONTINUE"
-    }
+def test_without_asha_nothing_is_stopped():
+    scheduler = sweep.make_scheduler(plan_of(), {})
+    for name, bound in (("a", 1.0), ("b", 9.0)):
+        assert decision(scheduler, name, 0.5, bound) == "CONTINUE"
 
 
 @pytest.mark.parametrize(
@@ -78,12 +69,12 @@ def test_without_asha_nothing_is_stopped(in_root):
         (STOPPED, "ASHA grace 0.1 reduction 2", False),
     ],
 )
-def test_which_earlier_results_still_hold(in_root, monkeypatch, tmp_path, status, stopper, kept):
-    plan, names, _ = fake_plan()
+def test_which_earlier_results_still_hold(plan, monkeypatch, tmp_path, status, stopper, kept):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweep, "trial_hash", lambda experiment, name: "h")
-    Folder("smoke", names[1]).write(Result(names[1], "h", status, stopper))
-    assert list(sweep.known_results(plan)) == ([names[1]] if kept else [])
+    _, name, *_ = plan.trials
+    Folder("smoke", name).write(Result(name, "h", status, stopper))
+    assert list(sweep.known_results(plan)) == [name] * kept
 
 
 def machine(monkeypatch, has):
