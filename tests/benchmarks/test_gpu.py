@@ -214,20 +214,6 @@ def test_without_a_gpu_it_ends_in_one_line_and_nothing_is_written(monkeypatch, t
     assert "\n" not in str(said.value) and not (tmp_path / "out").exists()
 
 
-def test_an_unknown_part_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"no part 'fast'; there are tests, step_1_5b, "):
-        call("gpu", "fast", "--rehearse", "--out", str(tmp_path / "out"))
-
-
-def test_a_file_that_is_no_record_is_one_line_before_anything_is_measured(run, tmp_path):
-    run(first="good")
-    [file] = (tmp_path / "out").glob("*.json")
-    for content in ("{", "[]", '{"parts": {"first": {}}}'):
-        file.write_text(content)
-        with pytest.raises(UserError, match=r"cannot be read: remove it"):
-            call("gpu", "--out", str(tmp_path / "out"))
-
-
 @pytest.mark.parametrize(
     ("device", "tera"),
     [
@@ -341,9 +327,7 @@ def test_tests_that_pass_are_counted(checkout):
 
 
 BROKEN = """
-def test_a(): pass
 def test_b(): assert 1 == 2
-def test_c(): pytest.skip('no GPU')
 @pytest.fixture
 def f(): 1 / 0
 def test_d(f): pass
@@ -353,7 +337,8 @@ def test_d(f): pass
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (BROKEN, r"assert 1 == 2.*test_b failed.*test_c skipped.*test_d failed"),
+        (BROKEN, "assert 1 == 2.*test_b failed.*test_d failed"),
+        ("def test_a(): pass\ndef test_c(): pytest.skip('no GPU')", "test_c skipped"),
         ("import nowhere", "nowhere"),
         ("", "no tests"),
     ],

@@ -19,7 +19,6 @@ SMI = "| NVIDIA-SMI 580.159.03    Driver Version: 580.159.03    CUDA Version: 13
 
 
 def make_gpu(folder, smi, *options):
-    """`make gpu` where nvidia-smi is this script, on a Makefile alone in a folder."""
     (folder / "bin").mkdir()
     program = folder / "bin/nvidia-smi"
     program.write_text(f"#!/bin/sh\n{smi}\n")
@@ -31,9 +30,8 @@ def make_gpu(folder, smi, *options):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("smi", ["exit 127", "echo No devices found; exit 6"])
-def test_without_a_gpu_nothing_is_installed(tmp_path, smi):
-    done = make_gpu(tmp_path, smi)
+def test_without_a_gpu_nothing_is_installed(tmp_path):
+    done = make_gpu(tmp_path, "echo No devices found; exit 6")
     assert done.returncode != 0
     said, *by_make = done.stderr.splitlines()
     assert said.startswith("error: no GPU on this machine") and "--rehearse" in said
@@ -71,20 +69,6 @@ def test_a_driver_that_no_build_serves_is_one_line(said):
         wheels.wanted(said, "2.13.0")
 
 
-@pytest.fixture
-def pip(monkeypatch):
-    """What pip is asked for, on a machine whose driver serves CUDA 13."""
-    asked = []
-
-    def run(command):
-        asked.append(command)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(wheels.subprocess, "check_output", lambda *_, **__: SMI)
-    monkeypatch.setattr(wheels.subprocess, "run", run)
-    return asked
-
-
 @rejects(
     "benchmarks/gpu/wheels.py",
     'f"torch==={build}"',
@@ -95,25 +79,16 @@ def pip(monkeypatch):
     ("installed", "again"),
     [(None, True), ("{}+cpu", True), ("2.12.0", True), ("{}", False), ("{}+cu130", False)],
 )
-def test_only_another_build_is_replaced(pip, monkeypatch, installed, again):
+def test_only_another_build_is_replaced(monkeypatch, installed, again):
     """`==` would leave a CPU build where it is."""
-    torch_version = wheels.pinned()
-    monkeypatch.setattr(wheels, "installed", lambda: installed and installed.format(torch_version))
+    asked, pinned = [], wheels.pinned()
+    assert pinned == torch.__version__.partition("+")[0]
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(wheels.subprocess, "check_output", lambda *_, **__: SMI)
+    monkeypatch.setattr(wheels.subprocess, "run", lambda command: asked.append(command) or done)
+    monkeypatch.setattr(wheels, "installed", lambda: installed and installed.format(pinned))
     wheels.main()
-    assert bool(pip) == again
-    assert not pip or pip[0][-1] == f"torch==={torch_version}"
-
-
-def test_a_pip_that_fails_is_one_line(pip, monkeypatch):
-    monkeypatch.setattr(wheels, "installed", lambda: None)
-    failed = subprocess.CompletedProcess([], 1)
-    monkeypatch.setattr(wheels.subprocess, "run", lambda command: failed)
-    with pytest.raises(UserError, match="pip could not install torch"):
-        wheels.main()
-
-
-def test_what_is_pinned_is_what_is_installed_here():
-    assert wheels.pinned() == torch.__version__.partition("+")[0]
+    assert [command[-1] for command in asked] == [f"torch==={pinned}"] * again
 
 
 def test_it_runs_before_any_package_is_installed(tmp_path):

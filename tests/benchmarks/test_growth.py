@@ -8,8 +8,8 @@ from threading import BrokenBarrierError
 import pytest
 
 from benchmarks import growth, side_by_side
-from benchmarks.growth_plot import Curve, draw
-from benchmarks.measure import Figure, Picture
+from benchmarks.growth_plot import Curve
+from benchmarks.measure import Picture
 from ftmodel.model.config import ModelConfig
 
 ARM = "Free Transformer"
@@ -26,20 +26,15 @@ def test_every_axis_has_all_its_points_and_there_are_two_pictures(monkeypatch):
     monkeypatch.setattr(side_by_side, "curves", together)
     *figures, first, second = growth.measure(turns=1, quick=True)
     assert all(isinstance(p, Picture) and p.png.startswith(b"\x89PNG") for p in (first, second))
-    assert all(isinstance(each, Figure) and isfinite(each.median) for each in figures)
-    assert all(each.low > 0 for each in figures)
-    names = [each.name for each in figures]
-    assert len(names) == len(set(names))
+    assert all(isfinite(each.median) and each.low > 0 for each in figures)
+    by_name = {each.name: each for each in figures}
+    assert len(by_name) == len(figures)
     for axis in ("T", "D", "L", "B", "H", "K", "JOBS", "workers"):
         for quantity in ("time", "memory"):
-            (farthest,) = (f for f in figures if f.name.startswith(f"{quantity} against {axis}:"))
-            assert farthest.at_most == 1.15
-            ratios = [
-                f for f in figures if f.name.startswith(f"{quantity} ÷ planner, {ARM}, {axis} ")
-            ]
-            assert len(ratios) == 2
-    assert "time ÷ planner, Free Transformer, H = 2" in names
-    assert not any("H = " in name for name in names if "baseline" in name)
+            assert by_name[f"{quantity} against {axis}: farthest from the planner"].at_most == 1.15
+            points = f"{quantity} ÷ planner, {ARM}, {axis} = "
+            assert sum(name.startswith(points) for name in by_name) == 2
+    assert not any("H = " in name for name in by_name if "baseline" in name)
 
 
 def test_the_summary_names_the_ratio_farthest_from_one_either_way():
@@ -63,18 +58,16 @@ def test_efficiency_is_of_the_cores_in_use(monkeypatch):
     jobs = Curve("time", "JOBS", ARM, "s", (1, 2, 4), [10.0, 12.5, 25.0], [10.0, 10.0, 20.0])
     workers = Curve("time", "workers", ARM, "s", (1, 2, 4), [1.0, 0.625, 0.8], [1.0, 0.5, 0.5])
     figures = {each.name: each.median for each in side_by_side.efficiencies([jobs, workers])}
-    assert figures == pytest.approx(
-        {
-            "JOBS = 2: speed against one": 1.6,
-            "JOBS = 2: efficiency on 2 cores": 0.8,
-            "JOBS = 4: speed against one": 1.6,
-            "JOBS = 4: efficiency on 2 cores": 0.8,
-            "workers = 2: speed against one": 1.6,
-            "workers = 2: efficiency on 2 cores": 0.8,
-            "workers = 4: speed against one": 1.25,
-            "workers = 4: efficiency on 2 cores": 0.625,
-        }
-    )
+    expected = {
+        "JOBS": {2: (1.6, 0.8), 4: (1.6, 0.8)},
+        "workers": {2: (1.6, 0.8), 4: (1.25, 0.625)},
+    }
+    assert figures == {
+        f"{axis} = {n}: {what}": pytest.approx(value)
+        for axis, values in expected.items()
+        for n, both in values.items()
+        for what, value in zip(("speed against one", "efficiency on 2 cores"), both, strict=True)
+    }
     assert side_by_side.shared((1, 2, 4), 10.0) == [10, 10, 20]
 
 
@@ -106,8 +99,3 @@ def test_workers_share_the_batch_of_stage_train():
     time, memory = side_by_side.worker_curves(turns=1, quick=True)
     assert time.values == (1, 2) and memory.values == (2,)
     assert all(value > 0 for value in (*time.measured, *memory.measured))
-
-
-def test_a_picture_needs_neither_arm():
-    curves = [curve("K"), curve("K", "memory")]
-    assert draw(curves, {"K": "particles, K"}, "").startswith(b"\x89PNG")

@@ -12,22 +12,24 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from tests.support.commands import call
 
+GOOD = """
+from benchmarks.measure import Picture, figure
+def measure(turns, quick):
+    return [
+        figure("here ÷ there", [1.0, 2.0, 4.0], "ratio", at_least=2.5),
+        figure("all", [34_000.0] * turns, "tokens/s"),
+        figure("mine", [os.getpid()], "process", at_most=2e9),
+        Picture("Growth", b"png"),
+    ]
+"""
+LACKING = """
+from benchmarks.measure import Missing
+def measure(turns, quick):
+    raise Missing("no GPU")
+"""
 FAKES = {
-    "good": """
-        from benchmarks.measure import Picture, figure
-        def measure(turns, quick):
-            return [
-                figure("here ÷ there", [1.0, 2.0, 4.0], "ratio", at_least=2.5),
-                figure("all", [34_000.0] * turns, "tokens/s"),
-                figure("mine", [os.getpid()], "process", at_most=2e9),
-                Picture("Growth", b"png"),
-            ]
-    """,
-    "lacking": """
-        from benchmarks.measure import Missing
-        def measure(turns, quick):
-            raise Missing("no GPU")
-    """,
+    "good": GOOD,
+    "lacking": LACKING,
     "broken": "def measure(turns, quick): return 1 / 0",
     "killed": "def measure(turns, quick): os._exit(9)",
     "first": "import nowhere",
@@ -40,10 +42,7 @@ def run(tmp_path, monkeypatch):
     package = tmp_path / "fakes"
     package.mkdir()
     for name, text in FAKES.items():
-        lines = [line.removeprefix("        ") for line in text.splitlines()]
-        (package / f"{name}.py").write_text(
-            '"""A fake.\n\nMore."""\nimport os\n' + "\n".join(lines)
-        )
+        (package / f"{name}.py").write_text(f'"""A fake.\n\nMore."""\nimport os\n{text}')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(command, "PACKAGE", "fakes")
     monkeypatch.setattr(command, "NAMES", tuple(FAKES))
@@ -94,17 +93,11 @@ def test_an_unknown_name_is_one_line(run, monkeypatch, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", "5", '{"good": 3}', '{"good": {"figures": []}}'])
+@pytest.mark.parametrize("content", ["{", "[1]", '{"good": {"figures": []}}'])
 def test_another_file_of_that_name_is_one_line_before_anything_is_measured(run, tmp_path, content):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench/benchmarks.json").write_text(content)
     with pytest.raises(UserError, match=r"benchmarks\.json cannot be read"):
-        run("good")
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(run, tmp_path):
-    (tmp_path / "bench").write_text("a file")
-    with pytest.raises(UserError, match=r"--out .*: File exists"):
         run("good")
 
 

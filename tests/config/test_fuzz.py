@@ -4,21 +4,23 @@ params.yaml, never one that is accepted and then refused by a stage for a reason
 
 from collections import Counter
 
+import pytest
+
 from tests.support.fuzz import outcomes
 
-CASES = 1500
 
-
-def test_every_configuration_is_refused_in_one_line_or_can_be_run(tmp_path):
+@pytest.mark.parametrize("cases", [150, pytest.param(1500, marks=pytest.mark.slow)])
+def test_every_configuration_is_refused_in_one_line_or_can_be_run(tmp_path, cases):
     (tmp_path / "project").mkdir()
     seen: Counter[tuple[str, str]] = Counter()
     wrong = []
-    for kind, given, outcome in outcomes(CASES, tmp_path / "project"):
+    for kind, given, outcome in outcomes(cases, tmp_path / "project"):
         seen[kind, outcome] += 1
         if outcome not in ("refused", "accepted"):
             wrong.append(f"{kind}: {outcome}: {str(given)[:500]}")
     assert wrong == []
-    assert sum(seen.values()) == CASES
-    for kind in ("setting", "override", "file of conf/", "params.yaml"):  # it looks on both sides
-        assert seen[kind, "refused"] > 40 and seen[kind, "accepted"] > 1, kind
-    assert seen["setting", "accepted"] > 200
+    assert sum(seen.values()) == cases
+    assert seen["setting", "refused"] > cases / 37.5 and seen["setting", "accepted"] > cases / 7.5
+    if cases == 1500:  # it looks on both sides
+        for kind in ("override", "file of conf/", "params.yaml"):
+            assert seen[kind, "refused"] > 40 and seen[kind, "accepted"] > 1, kind

@@ -1,15 +1,10 @@
-"""Odd and broken configurations from a seed, and what becomes of each: tests/config/test_fuzz.py.
-
-By hand, with a table of the outcomes: python -m tests.support.fuzz
-"""
+"""Odd and broken configurations from a seed, and what becomes of each."""
 
 import copy
 import gc
 import json
 import shutil
-import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stdout
 from dataclasses import asdict, replace
@@ -18,8 +13,6 @@ from math import inf, isfinite, nan
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
-from unittest.mock import patch
 
 import torch
 import yaml
@@ -41,6 +34,7 @@ from pipelines.config.load import load_experiment, parse
 from pipelines.plan import plan
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core.segments import row_ends, segments, steps_taken
+from tests.support.planner import models_built_once
 
 ROOT = Path(__file__).parents[2]
 PARAMS = Path("params.yaml")
@@ -79,18 +73,8 @@ NAMES = [
 GROUPS = ("experiment", "data", "model", "suite", "text", "sweep", "nothing", "source@data.a",
           "part@data.stdlib.parts.a", "hydra/launcher", "model@x")  # fmt: skip
 FILES = ("config.yaml", "experiment/smoke.yaml", "suite/mini.yaml", "data/target.yaml")
-FORMS = (
-    "{k}={v}",
-    "+{k}={v}",
-    "++{k}={v}",
-    "~{k}",
-    "~{k}={v}",
-    "{k}",
-    "{k}=",
-    "={v}",
-    "{k}:={v}",
-    "{k}=={v}",
-)
+FORMS = ("{k}={v}", "+{k}={v}", "++{k}={v}", "~{k}", "~{k}={v}", "{k}", "{k}=", "={v}", "{k}:={v}",
+         "{k}=={v}")  # fmt: skip
 
 
 def small_experiment() -> dict:
@@ -162,11 +146,8 @@ def broken_text(rng: Random, text: str) -> bytes:
         case 0:
             return content[:at]
         case 1:
-            return (
-                content[:at]
-                + rng.choice([b"\xff", b"\0", b"\t", b"\x1b", b"\xe9", b":", b"{"])
-                + content[at:]
-            )
+            odd = rng.choice([b"\xff", b"\0", b"\t", b"\x1b", b"\xe9", b":", b"{"])
+            return content[:at] + odd + content[at:]
         case 2:
             return "".join([*lines[:line], *lines[line:][:3], *lines[line:]]).encode()
         case 3:
@@ -178,20 +159,10 @@ def broken_text(rng: Random, text: str) -> bytes:
         case 6:
             return content + b"\nextra: " + b"{a: " * deep + b"1" + b"}" * deep
         case 7:
-            return rng.choice(
-                [
-                    b"",
-                    b"3",
-                    b"- 1\n",
-                    b"null",
-                    b"a",
-                    b"--- 1\n--- 2\n",
-                    b"\xef\xbb\xbf" + content,
-                    text.encode("utf-16"),
-                    b"defaults: 3\n",
-                    b"!!python/object:os.system {}\n",
-                ]
-            )
+            tag = b"!!python/object:os.system {}\n"
+            short = [b"", b"3", b"- 1\n", b"null", b"a", b"--- 1\n--- 2\n"]
+            coded = [b"\xef\xbb\xbf" + content, text.encode("utf-16")]
+            return rng.choice([*short, *coded, b"defaults: 3\n", tag])
     return "".join([*lines[:line], " " * rng.randrange(5), *lines[line:]]).encode()
 
 
@@ -251,7 +222,7 @@ def by_conf(file: str, content: bytes):
         path.write_bytes(before)
 
 
-def cases(number: int, seed: int) -> Iterator[tuple[str, Callable, object]]:
+def cases(number: int) -> Iterator[tuple[str, Callable, object]]:
     """(kind, what is done, input), the same for the same number."""
     tree = small_experiment()
     text = OmegaConf.to_yaml(OmegaConf.create(tree))
@@ -259,7 +230,7 @@ def cases(number: int, seed: int) -> Iterator[tuple[str, Callable, object]]:
     paths = list(places(tree))
     files = {name: (ROOT / "conf" / name).read_text(encoding="utf-8") for name in FILES}
     for i in range(number):
-        rng = Random(seed + i)
+        rng = Random(i)
         match i % 30:
             case 0 | 1:
                 some = [override(rng, paths) for _ in range(rng.choice([1, 1, 2]))]
@@ -300,11 +271,8 @@ def start_stages(experiment) -> None:
 
 
 def start_training(experiment, name, run) -> None:
-    for path in (
-        checkpoint_path(experiment.name, name),
-        resume_folder(experiment.name, f"{name}.suite"),
-    ):
-        path.exists()  # raises if a name is too long
+    checkpoint_path(experiment.name, name).exists()  # raises if a name is too long
+    resume_folder(experiment.name, f"{name}.suite").exists()
     optim, training = experiment.models[run.model].optim, segments(experiment, run)
     assert steps_taken(training) > 0 and row_ends(training[-1], training)
     steps = training[-1].steps
@@ -358,34 +326,10 @@ def outcome(do: Callable, given: object, reread: bool = True) -> str:
     return "accepted"
 
 
-def outcomes(number: int, folder: Path, seed: int = 0) -> Iterator[tuple[str, object, str]]:
+def outcomes(number: int, folder: Path) -> Iterator[tuple[str, object, str]]:
     """(kind, input, outcome) of each case, in a folder of its own."""
     shutil.copytree(ROOT / "conf", folder / "conf")
-    models: dict[str, Any] = {}  # building one takes longer than all else
-
-    def meta_model(config, vocab_size):
-        key = f"{config} {vocab_size}"
-        if key not in models:
-            models[key] = built(config, vocab_size)
-        return models[key]
-
-    built = costs.meta_model
     gc.freeze()  # else half of the time goes into looking through all that was imported
-    with chdir(folder), patch.object(costs, "meta_model", meta_model):
-        for i, (kind, do, given) in enumerate(cases(number, seed)):
+    with chdir(folder), models_built_once():
+        for i, (kind, do, given) in enumerate(cases(number)):
             yield kind, given, outcome(do, given, reread=i % 3 == 0)  # the file takes a while
-
-
-def main(number: int = 1500, seed: int = 0) -> None:
-    table: Counter[tuple[str, str]] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, given, what in outcomes(number, Path(folder), seed):
-            table[kind, what.partition(":")[0]] += 1
-            if what not in ("refused", "accepted"):
-                print(f"{kind} | {what} | {str(given)[:200] if kind == 'override' else ''}")
-    for (kind, what), count in sorted(table.items()):
-        print(f"{kind:15} {what:22} {count}")
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -188,6 +188,8 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
     plan = plan_of(f"+space.{key}.grid={values}".replace(" ", ""), "~space.run.seed")
     kinds = [(s["run.kappa_bits"], s[key]) for s in plan.settings.values()]
     assert kinds == [(None, values[0]), (0.5, values[0]), (0.5, values[1])]
+    named = [[*SweepAnalysis(plan, {}).setting_of(name)] for name in plan.trials]
+    assert named == [["run.kappa_bits"], *[[*plan.settings[name]][:2] for name in plan.trials][1:]]
 
 
 @rejects(
@@ -207,9 +209,8 @@ def test_a_threshold_of_0_is_trained_with_each_latent():
     plan = plan_of(*space, "~space.run.seed")
     kinds = [(s["run.kappa_bits"], s["architecture.latent_std"]) for s in plan.settings.values()]
     assert sorted(kinds) == [(0, 0.1), (0, 0.2), (0.5, 0.1), (0.5, 0.2)]
-    assert all(
-        "architecture.latent_std" in SweepAnalysis(plan, {}).setting_of(t) for t in plan.trials
-    )
+    sweep = SweepAnalysis(plan, {})
+    assert all("architecture.latent_std" in sweep.setting_of(name) for name in plan.trials)
 
 
 @pytest.mark.parametrize(

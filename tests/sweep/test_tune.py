@@ -6,6 +6,7 @@ import re
 import signal
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -77,48 +78,59 @@ def test_which_earlier_results_still_hold(plan, monkeypatch, tmp_path, status, s
     assert list(sweep.known_results(plan)) == [name] * kept
 
 
-def machine(monkeypatch, has):
-    """Let Ray say that its one node has this."""
-    node = {"Alive": True, "NodeID": "here", "Resources": has}
-    monkeypatch.setattr(cluster.ray, "nodes", lambda: [node])
-    monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: has)
-    monkeypatch.setattr(cluster, "check_shared", lambda folder: None)
+@pytest.fixture
+def machine(monkeypatch):
+    """Lets Ray say that its one node has this."""
+
+    def has(resources, address=""):
+        node = {"Alive": True, "NodeID": "here", "Resources": resources}
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        monkeypatch.setattr(cluster, "PATIENCE", 0.0)
+        monkeypatch.setattr(cluster.ray, "nodes", lambda: [node])
+        monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: resources)
+        monkeypatch.setattr(cluster, "check_shared", lambda folder: None)
+
+    return has
 
 
 @pytest.mark.parametrize(
     ("compute", "has", "takes", "at_once"),
     [
-        (Compute(), {"CPU": 4.0}, {"CPU": 1.0}, 4),
         (Compute(cpus_per_worker=3), {"CPU": 8.0}, {"CPU": 3.0}, 2),
         (Compute(), {"CPU": 8.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 1.0}, 2),
         (Compute(gpus_per_worker=0.25), {"CPU": 16.0, "GPU": 2.0}, {"CPU": 1.0, "GPU": 0.25}, 8),
         (Compute(gpus_per_worker=0), {"CPU": 3.0, "GPU": 1.0}, {"CPU": 1.0}, 3),
         (Compute(workers=2), {"CPU": 5.0}, {"memory": 1e6}, 2),
-        (Compute(workers=4), {"CPU": 16.0, "GPU": 8.0}, {"memory": 1e6}, 2),
     ],
 )
-def test_what_a_trial_takes_and_how_many_have_room(monkeypatch, compute, has, takes, at_once):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    machine(monkeypatch, has)
+def test_what_a_trial_takes_and_how_many_have_room(machine, compute, has, takes, at_once):
+    machine(has)
     assert sweep.resources(compute).required_resources == takes
     assert sweep.concurrent_trials(compute) == at_once
 
 
 @pytest.mark.parametrize("address", ["", "10.0.0.1:6379"])
-@pytest.mark.parametrize(
-    ("compute", "words"),
-    [
+def test_a_trial_that_there_is_no_room_for_is_not_waited_for(machine, address):
+    machine({"CPU": 2.0}, address)
+    for compute, words in (
         (Compute(cpus_per_worker=4), "1 of 4 CPUs and 0 GPUs each .* room for 0: 2 CPUs"),
         (Compute(workers=4), "4 of 1 CPUs and 0 GPUs each .* room for 2: 2 CPUs"),
         (Compute(gpus_per_worker=1), "1 of 1 CPUs and 1 GPUs each .* room for 0: 2 CPUs"),
-    ],
-)
-def test_a_trial_that_there_is_no_room_for_is_not_waited_for(monkeypatch, compute, words, address):
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
-    machine(monkeypatch, {"CPU": 2.0})
-    with pytest.raises(UserError, match=words):
-        sweep.concurrent_trials(compute)
+    ):
+        with pytest.raises(UserError, match=words):
+            sweep.concurrent_trials(compute)
+
+
+def test_a_sweep_of_which_all_trials_failed_is_an_error(plan, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    failed = {name: Result(name, "h", FAILED, error="it burns") for name in plan.trials}
+    monkeypatch.setattr(sweep, "known_results", lambda plan: failed)
+    monkeypatch.setattr(sweep, "settle", lambda experiment, name, *_: failed[name])
+    for name in ("open_parent", "close_parent"):
+        monkeypatch.setattr(sweep, name, Mock())
+    with pytest.raises(UserError, match=r"^all 4 trials failed: it burns$"):
+        sweep.sweep_once(plan)
+    assert capsys.readouterr().out.endswith("The report is in sweeps/smoke/report/index.html\n")
 
 
 # whole sweeps
@@ -128,16 +140,13 @@ def tracked(project):
     """The sweep's run and the trials' runs, by name, each with the steps of its training rows."""
     client = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("sweep_smoke")
-    runs = client.search_runs([experiment.experiment_id])
-    (parent,) = [run for run in runs if run.info.run_name == "sweep"]
-    trials = {run.info.run_name: run for run in runs if run is not parent}
-    assert len(trials) == len(runs) - 1
-    assert {r.data.tags["mlflow.parentRunId"] for r in trials.values()} == {parent.info.run_id}
-    steps = {
-        name: [p.step for p in client.get_metric_history(run.info.run_id, "train/ce_nats")]
-        for name, run in trials.items()
-    }
-    return parent, trials, steps
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    parent, steps = runs.pop("sweep"), {}
+    for name, run in runs.items():
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        rows = client.get_metric_history(run.info.run_id, "train/ce_nats")
+        steps[name] = [row.step for row in rows]
+    return parent, runs, steps
 
 
 def read_result(project, name):
@@ -179,20 +188,13 @@ def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(on_cluster, tmp_path):
     assert steps["lr_1em09"] == [1, 2, 3, 4]
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["best.trial"] == "lr_0p003"
-    result, made = read_result(project, "lr_0p003")
+    result, _ = read_result(project, "lr_0p003")
     assert parent.data.metrics["best/bound_bits_per_token/mean"] == pytest.approx(
         result.evaluation.bits_per_token.filtering.mean
     )
     report = (project.folder / "sweeps/smoke/report/report.md").read_text()
     assert "1 trial stopped early, and not ranked." in report
     assert "1 trial failed." in report
-
-    again = project.stage("sweep", *command)
-    assert "3 trials, 2 of them done before" in again.stdout
-    assert read_result(project, "lr_0p003")[1] == made
-    all_failed = project.stage("sweep", *command[:3], "+space.optim.lr.grid=[1e30]")
-    assert all_failed.returncode == 2
-    assert "error: all 1 trials failed: lr_1e30: the gradient" in all_failed.stderr
 
 
 @contextmanager
