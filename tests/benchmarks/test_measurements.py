@@ -20,14 +20,13 @@ from benchmarks import (
     tokenize,
     training,
 )
-from benchmarks.measure import Missing, peak_bytes
+from benchmarks.measure import peak_bytes
 from ftmodel.costs.filtering import filter_memory
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model import product
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.shards import Shards
 from tests.benchmarks.checks import quick_figures
 
 
@@ -44,12 +43,6 @@ def test_loader_training_and_start():
     for arm in ("baseline", "H = 8"):
         assert {f"target_small, {arm}: {each}" for each in of_arms} <= {*names}
     assert names[-2:] == ["start on 1 M tokens: first batch", "start on 2 M tokens: first batch"]
-
-
-def test_a_file_with_holes_is_a_whole_one(tmp_path):
-    tokens = 2 * 65_536 + 7
-    (file,) = Shards(data_path.zeros(tmp_path / "zeros", tokens)).files["train"]
-    assert file.read().tolist() == [0] * tokens
 
 
 def test_decoding():
@@ -144,12 +137,6 @@ def test_products_leave_the_choice_as_it_was():
     found = quick_figures(products)
     assert "target_small, free, not compiled: oneDNN ÷ PyTorch's, speed" in found
     assert product.ONEDNN is before
-
-
-def test_products_without_a_difference_are_not_measured(monkeypatch):
-    monkeypatch.setattr(product, "ONEDNN", False)
-    with pytest.raises(Missing, match="processor"):
-        products.measure(turns=1, quick=False)
 
 
 def test_each_arm_of_products_multiplies_by_its_own_library():

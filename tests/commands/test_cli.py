@@ -82,14 +82,10 @@ def test_help_and_wrong_usage_import_no_torch(arguments):
         ([], "Missing command; see ftlab --help"),
         (["trian"], "No such command 'trian'"),
         (["train"], "Missing argument 'RUN'; see ftlab train --help"),
-        (["train", "a", "b"], "unexpected extra argument (b)"),
-        (["train", "--fast", "a"], "No such option '--fast'"),
-        (["report", "x"], "unexpected extra argument (x)"),
         (["compose", "-x"], "No such option '-x'"),
         (["sample", "a", "--size", "0"], "'--size'"),
         (["sample", "a", "--seed", str(2**64)], "'--seed'"),
         (["sample", "a", "--temperature", "nan"], "nan is not a number of 0 or more"),
-        (["benchmarks", "--turns", "0"], "'--turns'"),
         (["job", "/lab"], "usage: python -m pipelines.job"),
     ],
 )
@@ -125,12 +121,7 @@ def test_arguments_pass_through_as_they_are(monkeypatch, name, given, arguments)
     assert arguments.items() <= calls[0].items()
 
 
-@rejects(
-    "cli.py",
-    "        return do\n",
-    "        do()\n        return lambda: None\n",
-    "a command's exceptions left to click",
-)
+@rejects("cli.py", "return do\n", "return do()\n", "a command's exceptions left to click")
 def test_exceptions_of_a_commands_work_are_not_clicks_to_handle(monkeypatch):
     def run(error):
         fake = SimpleNamespace(main=Mock(side_effect=error))

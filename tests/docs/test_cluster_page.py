@@ -139,6 +139,10 @@ def test_the_cluster_on_kubernetes_has_fixed_workers_shared_storage_and_a_closed
     parts = kubernetes()
     spec = parts["RayCluster"]["spec"]
     (group,) = spec["workerGroupSpecs"]
+    (container,) = group["template"]["spec"]["containers"]
+    limits, compute = container["resources"]["limits"], composed("experiment=paper_1_5b").compute
+    assert group["replicas"] * limits["nvidia.com/gpu"] == 32 == compute.workers
+    assert limits["cpu"] >= limits["nvidia.com/gpu"] * compute.cpus_per_worker
     assert group["replicas"] == group["minReplicas"] == group["maxReplicas"]
     claim = parts["PersistentVolumeClaim"]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
@@ -168,11 +172,3 @@ def test_rays_version_is_that_of_the_constraints():
     assert image.endswith(version)
     for pod in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         assert pod["template"]["spec"]["containers"][0]["image"] == image
-
-
-def test_the_recipes_clusters_hold_the_small_papers_run():
-    group = kubernetes()["RayCluster"]["spec"]["workerGroupSpecs"][0]
-    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    compute = composed("experiment=paper_1_5b").compute
-    assert group["replicas"] * limits["nvidia.com/gpu"] == 32 == compute.workers
-    assert limits["cpu"] >= limits["nvidia.com/gpu"] * compute.cpus_per_worker

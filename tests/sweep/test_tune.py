@@ -234,7 +234,6 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch):
     assert "2 trials, 1 of them done before" in done.stdout
     assert read_result(project, "tokens_10400")[1] == made
     parent, trials, steps = tracked(project)
-    assert set(trials) == {"tokens_10400", "tokens_520000"}
     assert {run.info.status for run in (parent, *trials.values())} == {"FINISHED"}
     assert steps["tokens_10400"] == list(range(1, 21))
     result, _ = read_result(project, "tokens_520000")
