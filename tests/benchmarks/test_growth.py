@@ -49,17 +49,9 @@ def test_efficiency_is_of_the_cores_in_use(monkeypatch):
     monkeypatch.setattr(side_by_side, "cores", lambda: 2)
     jobs = Curve("time", "JOBS", ARM, "s", (1, 2, 4), [10.0, 12.5, 25.0], [10.0, 10.0, 20.0])
     workers = Curve("time", "workers", ARM, "s", (1, 2, 4), [1.0, 0.625, 0.8], [1.0, 0.5, 0.5])
-    figures = {each.name: each.median for each in side_by_side.efficiencies([jobs, workers])}
-    expected = {
-        "JOBS": {2: (1.6, 0.8), 4: (1.6, 0.8)},
-        "workers": {2: (1.6, 0.8), 4: (1.25, 0.625)},
-    }
-    assert figures == {
-        f"{axis} = {n}: {what}": pytest.approx(value)
-        for axis, values in expected.items()
-        for n, both in values.items()
-        for what, value in zip(("speed against one", "efficiency on 2 cores"), both, strict=True)
-    }
+    found = {each.name: each.median for each in side_by_side.efficiencies([jobs, workers])}
+    assert list(found)[:2] == ["JOBS = 2: speed against one", "JOBS = 2: efficiency on 2 cores"]
+    assert list(found.values()) == pytest.approx([1.6, 0.8, 1.6, 0.8, 1.6, 0.8, 1.25, 0.625])
     assert side_by_side.shared((1, 2, 4), 10.0) == [10, 10, 20]
 
 

@@ -2,13 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks import __main__ as command
-from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from tests.support.commands import call
 
@@ -99,11 +96,3 @@ def test_another_file_of_that_name_is_one_line_before_anything_is_measured(run, 
     (tmp_path / "bench/benchmarks.json").write_text(content)
     with pytest.raises(UserError, match=r"benchmarks\.json cannot be read"):
         run("good")
-
-
-@pytest.mark.slow
-def test_the_command_itself(tmp_path):
-    command = [sys.executable, "-m", "benchmarks", "tokenize", "--quick", "--turns", "1"]
-    done = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert "| stage tokenize |" in (tmp_path / "benchmarks.md").read_text()

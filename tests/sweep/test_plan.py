@@ -9,11 +9,9 @@ import yaml
 
 from ftmodel.model.latent_design import LatentDesign
 from pipelines.common.errors import UserError
-from pipelines.compose import compose_config
 from pipelines.sweep import tune as sweep
-from pipelines.sweep.plan import Dimension, make_plan, read_space, trial_name
+from pipelines.sweep.plan import Dimension, read_space, trial_name
 from pipelines.sweep.ranking import SweepAnalysis
-from pipelines.sweep.schema import Sweep
 from tests.support.mutants import rejects
 from tests.support.sweeps import ROOT, plan_of
 
@@ -68,17 +66,6 @@ def test_a_mistake_is_one_line_with_its_key(override, words):
         plan_of(*override.split())
     assert "conf/" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_setting_given_nested_and_with_dots_is_refused(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    config = compose_config(["experiment=smoke"])
-    space = {"run.seed": {"grid": [0, 1]}}
-    plan = make_plan("dots", Sweep("smoke", "free_k1_8", space), config)
-    assert list(plan.trials) == ["seed_0", "seed_1"]
-    with pytest.raises(UserError, match=r"space\.run\.seed: given twice"):
-        twice = {**space, "run": {"seed": {"grid": [0, 1]}}}
-        make_plan("twice", Sweep("smoke", "free_k1_8", twice), config)
 
 
 def test_asha_does_not_compare_tokenizers():

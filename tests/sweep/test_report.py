@@ -187,17 +187,6 @@ def test_kappa_figure_has_a_dot_a_trial_and_a_line_through_means(kappa):
     assert lines[-6.0, -3.0, 0.0, 3.0] == pytest.approx([0.502, 0.471, 0.601, 0.901])
 
 
-def test_bits_per_byte_across_tokenizers():
-    plan = plan_of(
-        "run=text_free_k1_2",
-        "+source@data.large=text",
-        "data.large={parts: ${data.stdlib.parts}, validation_share: 0.25, vocab_size: 512}",
-        "space.run.data.grid=[stdlib,large]",
-    )
-    results = results_of(plan, {None: 0.9, 0.5: 0.6})
-    assert "0.2002 ± 0.3000 bits per byte, mean of 2 seeds" in findings(plan, results)[0]
-
-
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_sweep_and_report_give_the_same_verdicts(seeds):
     """Where the best setting is the baseline, which the report compares with."""
