@@ -153,6 +153,7 @@ def test_an_interruption_loses_nothing_that_was_measured(run, monkeypatch, tmp_p
     with pytest.raises(KeyboardInterrupt):
         run(first="good", second="broken", third="good")
     texts = {file.suffix: file.read_text() for file in (tmp_path / "out").glob("*")}
+    assert texts.keys() == {".json", ".md"}
     assert list(json.loads(texts[".json"])["parts"]) == ["first"]
     assert "| third | ≥ 0.4 | | not measured: not tried |" in texts[".md"]
 
