@@ -1,40 +1,69 @@
-"""Designs of the latent other than the paper's: each consumer of z against the model's own pass
-over given codes, which tests/model/test_transformer.py holds against Algorithm 2.
+"""Designs of the latent: each consumer of z against enumeration of all codes, and against a model
+with the same weights and one z per token, which is given each span's z at all of its tokens.
 """
+
+from itertools import product
+from math import log
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from ftmodel.inference.answers import score_answers
-from ftmodel.inference.bounds import latent_bounds, token_nll
+from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.encoding import encode
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
-from ftmodel.inference.latent_source import Codes, Noise
+from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
+from ftmodel.inference.prompt_spans import settled_noise
+from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
 from ftmodel.inference.swap import swapped_ce
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.mapper import pack_bits
+from ftmodel.model.mapper import pinned_noise
 from ftmodel.model.transformer import FreeTransformer
+from tests.model.test_spans import drawn_at_starts
+from tests.support.dense_form import per_token
+from tests.support.designs import EVERY, all_pairs, title
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
 
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
-DESIGNS = [
-    {"inject": "residual"},
-    {"inject": "embedding"},
-    {"inject": "kv_all"},
-    {"inject": "memory"},
-    {"map": "linear", "inject": "kv_all"},
-    {"prior": "learned"},
-    {"prior": "recurrent"},
-    {"encoder": "separate"},
-    {"encoder": "separate", "encoder_layers": 1, "inject": "residual"},
-]
-ROWS = 4000  # independent estimates
+CLOSE = {"atol": 2e-5, "rtol": 1e-4}
+ROWS = 1000  # independent estimates
+CHUNKS = torch.tensor([[1, 1, 1, 1, 1, 2, 2, 2, 0], [3, 3, 3, 3, 3, 3, 3, 3, 3]])  # 0: padding
+ALONE = [(0, slice(0, 5)), (0, slice(5, 8)), (1, slice(0, 9))]  # row and tokens of each chunk
+
+# any two values of two settings; no gradient, hence no hinge, in inference
+DESIGNS = {
+    title(design): design
+    for design in (
+        {key: value for key, value in each.items() if key not in ("gradient", "free_bits")}
+        for each in all_pairs()
+    )
+} | {"paper": {}}
 
 
-@pytest.fixture(params=DESIGNS, ids=str)
+@pytest.fixture(params=DESIGNS.values(), ids=DESIGNS)
 def design(request):
     return request.param
+
+
+def log_p(model, tokens, codes):
+    """log p(x | z) of each token but the first, nats, (B, T − 1), given z at every token."""
+    out = per_token(model)(tokens[:, :-1], codes=codes[:, : tokens.shape[1] - 1])
+    log_p = model.logits(out.hidden).double().log_softmax(-1)
+    return log_p.gather(-1, tokens[:, 1:, None])[..., 0]
+
+
+def log_prior(model, tokens, codes, starts):
+    """log p(z) of the ``codes`` (B, T) at ``starts``, given the z before, nats, (B, starts)."""
+    twin, before = per_token(model), torch.zeros(len(tokens), 1, model.config.d_model)
+    x = twin.lower(tokens, twin.positions(0, tokens.shape[1], tokens.device))
+    hidden = torch.cat((before, twin(tokens, codes=codes).hidden), dim=1)
+    logits = twin.latent.prior_logits(x[:, starts], hidden[:, starts])
+    if logits is None:
+        return torch.full((len(tokens), len(starts)), -log(2) * model.config.latent_bits)
+    signs = pinned_noise(codes[:, starts], model.config.latent_bits)  # −1 for bits that are set
+    return F.logsigmoid(-signs * logits).sum(-1).double()
 
 
 @rejects(
@@ -42,63 +71,211 @@ def design(request):
     "if logits is None:",
     "if True:",
     "bounds under the uniform prior, whatever the prior is",
+    case="separate memory token linear learned",
 )
 @rejects(
     "inference/bounds.py",
     "sums(kl_of_bits(q, p), ids)",
     "sums(kl_of_bits(q, torch.full_like(q, 0.5)), ids)",
     "KL to the uniform prior, whatever the prior is",
+    case="separate memory token linear learned",
 )
 @rejects(
     "inference/bounds.py",
     "model.prior_logits(x, positions, hidden, segment_ids)",
     "model.prior_logits(x, positions, 0 * hidden, segment_ids)",
     "bounds whose prior does not follow the z before",
+    case="shared embedding token linear recurrent",
 )
 @rejects(
     "inference/filtering.py",
     "log_density_ratio(bits, p, q)",
     "log_density_ratio(bits, torch.full_like(p, 0.5), q)",
     "weights of a proposal against the uniform prior",
+    case="separate memory token linear learned",
 )
-def test_bounds_are_unbiased_and_above_the_nll(make_model, make_tokens, design, rng):
-    """By enumeration of every z."""
+@rejects(
+    "inference/sequence_bound.py",
+    "log_p.append(ratio - sums(",
+    "log_p.append(-sums(",
+    "values of one z per sequence summed as if they were equally probable",
+    case="shared kv sequence table learned",
+)
+@rejects(
+    "inference/sequence_bound.py",
+    "bits = draw() < (q if k % 2 else p)",
+    "bits = draw() < (q if k % 2 else 0.5)",
+    "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
+    case="shared kv sequence table learned",
+)
+@rejects(
+    "inference/filtering.py",
+    "z, log_ratio = torch.where(here, new, z[:n]),",
+    "z, log_ratio = new,",
+    "a filter that draws a z at every token of a span",
+    case="separate kv_all every linear learned 3",
+)
+@rejects(
+    "inference/filtering.py",
+    "            z[poor] = z[poor[:, None], ancestors]\n",
+    "",
+    "resampled particles that keep the z of those that they replace",
+    case="separate kv every table recurrent 3",
+)
+@rejects(
+    "inference/sequence_bound.py",
+    "mixture = (share * log_q.exp() + 1 - share).log()",
+    "mixture = log_q",
+    "z of one sequence weighed by the encoder alone",
+    case="shared kv sequence table learned",
+)
+@rejects(
+    "inference/sequence_bound.py",
+    "return log(len(bits)) - torch.stack(log_p).logsumexp(0)",
+    "return -torch.stack(log_p).logsumexp(0)",
+    "every z of a sequence summed over as if it were certain",
+    case="shared kv sequence table learned",
+)
+@rejects(
+    "model/transformer.py",
+    "return logits * is_start(starts)[..., None]",
+    "return logits",
+    "KL of z that nothing reads to the prior of their tokens",
+    case="shared kv sequence table learned",
+)
+@torch.no_grad()
+def test_bounds_are_those_of_every_z_enumerated(make_model, make_tokens, design, rng):
+    """Of the z of three tokens, or of a first and a second span, or of a sequence."""
     model = make_model(latent_bits=2, n_layers=2, latent=design)
-    tokens = make_tokens(1, 6).expand(ROWS, -1)
+    per = model.config.latent.per
+    length = 3 if per == "token" else 5
+    width = {"token": 1, "every": EVERY, "sequence": length}[per]
+    one = make_tokens(1, length + 1)
+    z = torch.tensor([*product(range(4), repeat=-(-length // width))])
+    codes = z.repeat_interleave(width, dim=1)[:, :length]
+    each = one.expand(len(z), -1)
+    prior = log_prior(model, each[:, :-1], codes, [*range(0, length, width)]).sum(1)
+    given_z = log_p(model, each, codes).sum(1)
+    nll = -(prior + given_z).logsumexp(0).item()
+    assert -(prior.exp() * given_z).sum() > nll + 0.02, "z that changes nothing would test nothing"
+    tokens = one.expand(ROWS, -1)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    truth = Exact(model, inputs[0], targets[0])
-    assert truth.prior_ce > truth.nll + 0.05, "z that changes nothing would test nothing"
 
     def draw():
-        return torch.rand(ROWS, 5, 2, generator=rng)
+        return torch.rand(ROWS, length, 2, generator=rng)
 
     bounds = latent_bounds(model, inputs, targets, 1, draw)
-    assert_near((truth.nll - bounds.iwae).exp(), 1.0)
-    assert_near((truth.nll - bounds.prior).exp(), 1.0)
-    assert_near(bounds.ce, truth.posterior_ce)
-    if model.latent.recurrent:  # the prior, and so the KL, are those after the z that was drawn
-        assert_near(bounds.kl, truth.kl)
-    else:
-        assert bounds.kl[0].item() == pytest.approx(truth.kl, rel=1e-4)
-    for proposal in (0.0, 0.7):
-        filtered = filtering_bound(model, inputs, targets, 4, draw, proposal=proposal)
-        assert_near((truth.nll - filtered).exp(), 1.0)
+    assert_near((nll - bounds.iwae).exp(), 1.0)
+    assert_near((nll - bounds.prior).exp(), 1.0)
+    assert bounds.elbo.mean() > nll
+    if per == "token":
+        truth = Exact(model, inputs[0], targets[0])
+        assert truth.nll == pytest.approx(nll, rel=1e-5)
+        assert_near(bounds.ce, truth.posterior_ce)
+        assert_near(bounds.kl, truth.kl)  # to a recurrent prior it depends on z
+    assert enumerable(model.config) == (per == "sequence")
+    if enumerable(model.config):
+        exact = enumerated_nll(model, inputs[:3], targets[:3])
+        torch.testing.assert_close(exact, torch.full_like(exact, nll), **CLOSE)
+    means = []
+    for particles, below, proposal in ((1, 0.0, 0.0), (4, 0.5, 0.0), (4, 1.1, 0.7)):
+        filtered = nll_bound(model, inputs, targets, particles, draw, None, below, proposal)
+        assert_near((nll - filtered).exp(), 1.0)
+        means.append(filtered.mean())
+    assert means[0] > means[1] > nll, "several particles are better than one"
 
 
-def with_prior(model, prompts, rest, noise):
-    """Codes (24, 8) of the encoder, which reads the prompts alone, and then of the prior."""
-    codes, latent = model(prompts, noise=noise[:, :5]).codes, model.latent
-    if latent.prior is None:
-        return torch.cat((codes, pack_bits(noise[:, 5:] < 0.5)), dim=1)
-    tokens = torch.cat((prompts, rest[:, :-1]), dim=1)
-    x = latent.prior.norm(model.lower(tokens, model.positions(0, 8, tokens.device)))
-    for t in (5, 6, 7):
-        given = x[:, t]
-        if latent.recurrent:
-            given = torch.cat((given, model(tokens[:, :t], codes=codes).hidden[:, -1]), dim=-1)
-        z = pack_bits(noise[:, t] < latent.prior.readout(given).sigmoid())
-        codes = torch.cat((codes, z[:, None]), dim=1)
-    return codes
+@rejects(
+    "model/transformer.py",
+    "before = F.pad(hidden[:, :-1], (0, 0, 1, 0))",
+    "before = hidden.clone()",
+    "a recurrent prior that reads the state of the token itself",
+)
+@rejects(
+    "model/transformer.py",
+    "state = state * (documents[:, t] == documents[:, t - 1])[:, None]",
+    "pass",
+    "a recurrent prior that goes on from one document to the next",
+)
+@rejects("inference/bounds.py", "device, segment_ids", "device", "chunks of a row scored as one")
+@rejects(
+    "inference/filtering.py",
+    "source = (first + ancestors).flatten()",
+    "source = (0 * first + ancestors).flatten()",
+    "particles resampled from another chunk",
+)
+@rejects(
+    "inference/filtering.py",
+    "torch.empty_like(nll).scatter_(0, longest, nll)",
+    "nll",
+    "bounds of chunks given in the order of their lengths",
+)
+@rejects(
+    "inference/filtering.py",
+    "log_ratio * here",
+    "log_ratio",
+    "a span's z weighed again at each of its tokens",
+)
+@torch.no_grad()
+def test_chunks_in_a_row_are_measured_as_if_each_stood_alone(make_model, make_tokens, design, rng):
+    """Chunks that end at different tokens, and padding; each has its own noise."""
+    model, tokens = make_model(latent=design), make_tokens(2, 10)
+    noise = torch.rand(9, 2, 9, 3, generator=rng)
+
+    def measured(rows, part, ids=None):
+        """Everything that is known of each chunk, (chunks, …), and of each token."""
+        inputs, targets = tokens[rows, :-1][:, part], tokens[rows, 1:][:, part]
+        noises = noise[:, rows, part]
+        bounds = latent_bounds(model, inputs, targets, 2, iter(noises).__next__, ids)
+        nll = [nll_bound(model, inputs, targets, 4, iter(noises).__next__, ids, 0.9, 0.3)]
+        if enumerable(model.config):
+            nll.append(enumerated_nll(model, inputs, targets, ids))
+        sums = (*bounds.log_weights, *bounds.kl_bits.T, bounds.ce, bounds.kl, bounds.elbo)
+        if model.config.latent.per != "sequence":  # one particle is one sample
+            one = filtering_bound(model, inputs, targets, 1, iter(noises).__next__, ids, 0, 1.0)
+            torch.testing.assert_close(one, -bounds.log_weights[0], **CLOSE)
+        both = encode(model, inputs, noises[0], ids)
+        return torch.stack((*sums, bounds.iwae, bounds.prior, *nll), 1), torch.cat(both, -1)
+
+    packed, of_tokens = measured(slice(0, 2), slice(0, 9), CHUNKS)
+    for chunk, (row, part) in enumerate(ALONE):
+        alone, of_token = measured(slice(row, row + 1), part)
+        torch.testing.assert_close(packed[chunk], alone[0], **CLOSE)
+        torch.testing.assert_close(of_tokens[row, part], of_token[0], **CLOSE)
+
+
+PADDED = pytest.mark.parametrize(
+    "padding", [None, torch.tensor([0, 1, 2]).repeat(8)], ids=["not padded", "padded"]
+)
+
+
+def starts_of(model, length, padding):
+    """The first token of each token's span, (24, T)."""
+    starts = model.span_starts(length, torch.device("cpu"), padding=padding)
+    return (torch.arange(length)[None] if starts is None else starts).expand(24, -1)
+
+
+@rejects(
+    "model/transformer.py",
+    "documents = (index >= padding[:, None]).long()",
+    "documents = (index >= 0 * padding[:, None]).long()",
+    "a recurrent prior that begins with what padding left",
+)
+@PADDED
+@torch.no_grad()
+def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design, rng, padding):
+    model, tokens = make_model(latent=design), make_tokens(24, 8)
+    noise, twin = torch.rand(24, 8, 3, generator=rng), per_token(model)
+    real = torch.arange(8) >= (torch.zeros(24) if padding is None else padding)[:, None]
+    out = model(tokens, prior_noise=noise, padding=padding)
+    codes = drawn_at_starts(twin, tokens, noise, starts_of(model, 8, padding), padding=padding)
+    assert torch.equal(out.codes[real], codes[real])
+    hidden = twin(tokens, codes=codes, padding=padding).hidden
+    torch.testing.assert_close(out.hidden[real], hidden[real], **CLOSE)
+    if model.latent.recurrent:  # another first z changes later ones, though their noise is the same
+        noise[:, 0] = pinned_noise(7 - codes[:, 0], 3)
+        other = model(tokens, prior_noise=noise, padding=padding).codes
+        assert not torch.equal(other[:, EVERY:], out.codes[:, EVERY:])
 
 
 @rejects(
@@ -128,56 +305,99 @@ def with_prior(model, prompts, rest, noise):
 @rejects(
     "model/layers.py",
     "keys, values = cache.append(keys, values)",
-    "keys, values = cache.append(keys, values)\n            if memory is not None:\n"
-    "                half = keys.shape[-1] // 2\n"
-    "                keys, values = (x[..., :half].repeat(1, 1, 1, 2) for x in (keys, values))",
+    "keys, values = cache.append(keys, values)\n            if memory is not None:\n                half = keys.shape[-1] // 2\n                keys, values = (x[..., :half].repeat(1, 1, 1, 2) for x in (keys, values))",
     "memory missing from the cache, which has x in its place",
 )
+@rejects(
+    "inference/fast_decoder.py",
+    "return kept(drawn[:, None], noise[:, None], codes)[:, 0]",
+    "return drawn",
+    "new tokens of a span that do not keep its z",
+)
+@rejects(
+    "inference/generate.py",
+    "codes = None if self.decoder.codes is None else self.decoder.codes[rows]",
+    "codes = None",
+    "rows that go on without the z of their span when others end",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "noise_at_starts(every, starts))",
+    "at_starts(every, starts))",
+    "a span's z, drawn in the answer, drawn again by its next token",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "return of_spans[:, codes.shape[1] :]",
+    "return noise",
+    "new tokens of a span with a z of their own, not the prompt's",
+)
+@rejects(
+    "inference/prompt_spans.py",
+    "starts = model.span_starts(length, codes.device, padding=padding)",
+    "starts = model.span_starts(length, codes.device)",
+    "spans of padded prompts counted from the padding",
+)
+@PADDED
 @torch.no_grad()
-def test_answers_and_generation_follow(make_model, make_tokens, design, rng):
-    """With a cache, too: answers have the log-probabilities of the uncached pass, and at a
-    temperature of 0 each new token is its most probable one. The encoder never reads an answer.
+def test_answers_and_generation_go_on_with_the_z_of_the_prompt(
+    make_model, make_tokens, design, rng, padding
+):
+    """And then with the prior's. Answers have the log-probabilities of the uncached pass, and at a
+    temperature of 0 each new token is its most probable one, also when other rows end within a
+    span. The encoder reads the prompt alone.
     """
-    model, prompts, answers = make_model(latent=design), make_tokens(24, 5), make_tokens(24, 4)
-    model.latent.post_sampler.mul_(5)  # z decides which token that is
-    noise = torch.rand(24, 8, 3, generator=rng)
-    codes = with_prior(model, prompts, answers, noise)
+    model, prompt = make_model(latent=design), make_tokens(24, 6)
+    model.latent.post_sampler.mul_(5)  # z decides which token is the most probable
+    noise, twin, encoded = torch.rand(24, 10, 3, generator=rng), per_token(model), []
+    model.latent.readout.register_forward_hook(lambda *call: encoded.append(call[-1]))
+    settled = settled_noise(model, prompt, noise[:, :6], padding)
+    of_prompt = model(prompt, noise=settled, padding=padding).codes
+
+    given = {"generator": rng, "z": Noise(noise), "temperature": 0, "padding": padding}
+    written = generate(model, prompt, 4, **given)
+    stopped = generate(
+        model, prompt, 4, **given, until=lambda new: torch.arange(24) % 2 * new.shape[1] == 2
+    )
+    assert torch.equal(stopped[::2], written[::2])  # the others end after their second token
+    drawn = torch.cat((pinned_noise(of_prompt, 3), noise[:, 6:]), dim=1)
+    starts = starts_of(model, 10, padding)
+    codes = drawn_at_starts(twin, written, drawn, starts, padding=padding)
+    logits = model.logits(twin(written[:, :-1], codes=codes[:, :9], padding=padding).hidden[:, 5:])
+    assert torch.equal(logits.argmax(-1), written[:, 6:])
+
     rows, lengths = torch.arange(24), torch.full((24,), 4)
-    scores = score_answers(model, prompts, None, answers, lengths, rows, [noise]).log_probs[0]
-    hidden = model(torch.cat((prompts, answers[:, :-1]), dim=1), codes=codes).hidden[:, 4:]
-    log_p = model.logits(hidden).log_softmax(-1).gather(-1, answers[..., None])[..., 0]
-    torch.testing.assert_close(scores, log_p.double().sum(1), **CLOSE)
-
-    written = generate(model, prompts, 4, generator=rng, z=Noise(noise), temperature=0)
-    codes = with_prior(model, prompts, written[:, 5:], noise)
-    logits = model.logits(model(written[:, :-1], codes=codes).hidden)
-    assert torch.equal(logits[:, 4:].argmax(-1), written[:, 5:])
-
-
-@torch.no_grad()
-def test_the_encoder_reads_each_prompt_once_and_nothing_else(make_model, make_tokens, design, rng):
-    """Whatever is generated or scored: what its read-out is given has the prompt's 5 positions."""
-    model, prompts = make_model(latent=design), make_tokens(3, 5)
-    expected = model(prompts, torch.rand(3, 5, 3, generator=rng)).bit_logits
-    seen = []
-    model.latent.readout.register_forward_hook(lambda *call: seen.append(call[-1]))
-    for answers in make_tokens(2, 12).view(2, 3, 4):
-        generate(model, prompts, 4, generator=rng)
-        noise, lengths = torch.rand(3, 8, 3, generator=rng), torch.full((3,), 4)
-        score_answers(model, prompts, None, answers, lengths, torch.arange(3), [noise] * 2)
-    assert len(seen) == 4
-    for o in seen:
-        torch.testing.assert_close(o, expected, **CLOSE)
+    scores = score_answers(model, prompt, padding, written[:, 6:], lengths, rows, [noise[:, :9]])
+    log_p = logits.double().log_softmax(-1).gather(-1, written[:, 6:, None]).sum((1, 2))
+    torch.testing.assert_close(scores.log_probs[0], log_p, **CLOSE)
+    for o in encoded[1:]:
+        torch.testing.assert_close(o, encoded[0], **CLOSE)
+    if model.config.latent.per != "token":
+        each = torch.arange(10).expand(24, -1)
+        unshared = drawn_at_starts(twin, written, drawn, each, padding=padding)
+        assert not torch.equal(codes, unshared), "z that are not shared would be others"
 
 
 @torch.no_grad()
-def test_texts_are_rebuilt_from_the_z_of_the_forward_pass(make_model, make_tokens, design, rng):
-    model, texts = make_model(latent=design), make_tokens(4, 8)
+def test_rows_that_share_noise_share_z(make_model, make_tokens, design, rng):
+    model, prompt = make_model(latent=design), make_tokens(1, 4).expand(6, -1)
+    model.latent.post_sampler.mul_(5)
+    for source in (Pinned(3), FromPrior(6)):
+        written = generate(model, prompt, 9, generator=rng, z=source, temperature=0)
+        assert (written == written[0]).all()
+
+
+@torch.no_grad()
+def test_texts_are_rebuilt_from_their_own_z_and_from_that_of_others(
+    make_model, make_tokens, design, rng
+):
+    model, texts, donor = make_model(latent=design), make_tokens(6, 8), [3, 4, 5, 0, 0, 1]
     model.latent.readout.weight.mul_(1e6)  # so that there is one z
-    out = model(texts[:, :-1], noise=torch.full((4, 7, 3), 0.5))
-    nll = token_nll(model, out.hidden, texts[:, 1:]).sum(1)
-    ce = swapped_ce(model, texts, torch.tensor([1, 0, 3, 2]), 1, 3, rng)
-    torch.testing.assert_close(ce.own, nll.double(), atol=1e-4, rtol=1e-5)
+    ce = swapped_ce(model, texts, torch.tensor(donor), 2, 4, rng)
+    z = model(texts[:, :-1], noise=torch.full((6, 7, 3), 0.5)).codes
+    for codes, nats in ((z, ce.own), (z[donor], ce.other)):
+        torch.testing.assert_close(nats, -log_p(model, texts, codes).sum(1), **CLOSE)
+    assert not torch.allclose(ce.own, ce.other)
 
 
 @rejects(
@@ -208,15 +428,9 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
     [
         ({"latent_bits": 25}, "latent_bits: 25 is outside 0 … 24"),
         ({"latent_bits": 65, "latent": {"map": "linear"}}, "65 is outside 0 … 64"),
-        (
-            {"latent": {"encoder": "separate", "encoder_layers": 0}},
-            "latent.encoder_layers: 0 is outside 1 … 1024",
-        ),
+        ({"latent": {"encoder": "separate", "encoder_layers": 0}}, "encoder_layers: 0 is outside"),
         ({"latent": {"encoder_layers": 2}}, "latent.encoder_layers: 2, but a shared encoder is"),
-        (
-            {"latent": {"inject": "embedding"}, "latent_block": 2},
-            "latent_block: 2, but latent.inject: embedding is before block 1",
-        ),
+        ({"latent": {"inject": "embedding"}, "latent_block": 2}, "embedding is before block 1"),
         ({"latent": {"encoder": "own"}}, "encoder: 'own' is not one of shared, separate"),
         ({"latent": {"inject": "queries"}}, "'queries' is not one of kv, residual, kv_all, "),
     ],
