@@ -1,8 +1,9 @@
-"""Generation on a GPU against a CPU's; skipped without a GPU. `make gpu` runs these."""
+"""A GPU against a CPU; skipped without a GPU. `make gpu` runs these."""
 
 import pytest
 import torch
 
+from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 
 pytestmark = pytest.mark.gpu
@@ -22,3 +23,14 @@ def test_the_same_tokens_are_generated(make_model, make_tokens, gpu, bits, tempe
         generated.append(generate(model, prompt, 12, **options).cpu())
     assert generated[0].shape == (5, 16)
     assert torch.equal(*generated)
+
+
+def test_the_filtering_bound_is_the_same(make_model, make_tokens, rng, gpu):
+    model, tokens = make_model(), make_tokens(9, 15)
+    noise = torch.rand(5, 9, 14, 3, generator=rng)
+    bounds = []
+    for device in ("cpu", gpu):
+        model, tokens, draws = model.to(device), tokens.to(device), iter(noise.to(device))
+        bound = filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 4, draws.__next__)
+        bounds.append(bound.cpu())
+    torch.testing.assert_close(*bounds, atol=1e-3, rtol=1e-4)
