@@ -34,19 +34,15 @@ class Requests:
 
     def scores(self, chosen=range(7), junk=0):
         """Scores of the chosen requests as one batch, padded with ``junk``."""
-
-        def pad(rows, side, value):
-            return pad_sequence(rows, True, value, side)
-
         numbers = sorted({self.rows[i] for i in chosen})
-        prompts = pad([self.prompts[n] for n in numbers], "left", junk)
+        prompts = pad_sequence([self.prompts[n] for n in numbers], True, junk, "left")
         padding = torch.tensor([prompts.shape[1] - len(self.prompts[n]) for n in numbers])
-        answers = pad([self.answers[i] for i in chosen], "right", junk)
+        answers = pad_sequence([self.answers[i] for i in chosen], True, junk)
         lengths = torch.tensor([len(self.answers[i]) for i in chosen])
         rows = torch.tensor([numbers.index(self.rows[i]) for i in chosen])
         draws = None
         if self.bits:
-            noise = pad([self.noise[n] for n in numbers], "left", junk / 11)
+            noise = pad_sequence([self.noise[n] for n in numbers], True, junk / 11, "left")
             draws = noise[:, : prompts.shape[1] + answers.shape[1] - 1].unbind(2)
         return score_answers(self.model, prompts, padding, answers, lengths, rows, draws)
 

@@ -398,6 +398,8 @@ def test_texts_are_rebuilt_from_their_own_z_and_from_that_of_others(
     for codes, nats in ((z, ce.own), (z[donor], ce.other)):
         torch.testing.assert_close(nats, -log_p(model, texts, codes).sum(1), **CLOSE)
     assert not torch.allclose(ce.own, ce.other)
+    if model.config.latent.per != "sequence":
+        assert not torch.allclose(ce.own, ce.permuted)
 
 
 @rejects(

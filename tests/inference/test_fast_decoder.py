@@ -105,77 +105,38 @@ def started(rng):
     "self.new[..., :1, :].expand_as(self.new).flatten(3)",
     "memory of new tokens missing from the cache, which has x in its place",
 )
-@pytest.mark.parametrize("bmm_heads", [1, 1000], ids=["bmm", "PyTorch's attention"])
-@pytest.mark.parametrize("padding", [None, PADDING], ids=["not padded", "padded"])
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.inference_mode()
 def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
-    make_model, started, rng, monkeypatch, changes, padding, bmm_heads
+    make_model, started, rng, monkeypatch, changes
 ):
-    monkeypatch.setattr(fast_decoder, "BMM_HEADS", bmm_heads)
+    """By bmm and by PyTorch's attention, and with padding. What lies in a new cache is never read;
+    what is left there is what the model leaves; what was returned is no view of a buffer.
+    """
     model = make_model(**changes)
-    fast = FastDecoder(model, started(model, padding), padding)
-    plain = PlainDecoder(model, started(model, padding), padding)
-    for _ in range(11):
-        tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
-        z = pinned_noise(codes, 3) if model.latent else None
-        hidden, expected = fast.read(tokens, z), plain.read(tokens, z)
-        assert expected.std() > 0.5, "activations this small would compare nothing"
-        torch.testing.assert_close(hidden, expected, **CLOSE)
-
-
-@pytest.mark.parametrize("changes", [*SHAPES[:2], *MEMORY], ids=str)
-@torch.inference_mode()
-def test_what_it_leaves_in_the_cache_is_what_the_model_leaves(make_model, started, rng, changes):
-    """So that either may go on where the other stopped."""
-    model = make_model(**changes)
-    caches = [started(model), started(model)]
-    readers = [FastDecoder(model, caches[0]), PlainDecoder(model, caches[1])]
-    for _ in range(3):
-        tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
-        for reader in readers:
-            reader.read(tokens, pinned_noise(codes, 3) if model.latent else None)
-    for fast, plain in zip(*caches, strict=True):
-        assert fast.length == plain.length == 8
-        torch.testing.assert_close(fast.keys[:, :, :8], plain.keys[:, :, :8], **CLOSE)
-        torch.testing.assert_close(fast.values[:, :, :8], plain.values[:, :, :8], **CLOSE)
-
-
-@torch.inference_mode()
-def test_an_answer_stays_what_it_was_when_more_is_read(make_model, started, rng):
-    """Buffers are used again for every token; what was returned is no view of them."""
-    model = make_model()
-    reader = FastDecoder(model, started(model))
-    first = reader.read(torch.tensor([1, 2, 3]), pinned_noise(torch.tensor([4, 5, 6]), 3))
-    kept = first.clone()
-    reader.read(torch.tensor([7, 8, 9]), pinned_noise(torch.tensor([0, 1, 2]), 3))
-    assert torch.equal(first, kept)
-
-
-@torch.inference_mode()
-def test_what_lies_in_a_new_cache_is_never_read(make_model, started):
-    """Buffers come from memory as it is: a NaN where nothing was written yet must not matter."""
-    model = make_model()
-    cache = started(model, PADDING)
-    for layer in cache:
-        layer.keys[:, :, 5:] = layer.values[:, :, 5:] = torch.nan
-    reader = FastDecoder(model, cache, PADDING)
-    for _ in range(11):
-        assert (
-            reader.read(torch.tensor([1, 2, 3]), pinned_noise(torch.tensor([4, 5, 6]), 3))
-            .isfinite()
-            .all()
+    for padding, bmm_heads in ((None, 1), (None, 1000), (PADDING, 1)):
+        monkeypatch.setattr(fast_decoder, "BMM_HEADS", bmm_heads)
+        caches = started(model, padding), started(model, padding)
+        for layer in caches[0]:
+            layer.keys[:, :, 5:] = layer.values[:, :, 5:] = torch.nan
+        fast, plain = (
+            FastDecoder(model, caches[0], padding),
+            PlainDecoder(model, caches[1], padding),
         )
-
-
-@torch.inference_mode()
-def test_a_full_cache_takes_no_more(make_model, started):
-    model = make_model(latent_bits=0)
-    reader = FastDecoder(model, started(model))
-    for _ in range(11):
-        reader.read(torch.tensor([1, 2, 3]), None)
-    with pytest.raises(IndexError):
-        reader.read(torch.tensor([1, 2, 3]), None)
+        read = []
+        for _ in range(11):
+            tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))
+            z = pinned_noise(codes, 3) if model.latent else None
+            read.append((fast.read(tokens, z), plain.read(tokens, z)))
+        for hidden, expected in read:
+            assert expected.std() > 0.5, "activations this small would compare nothing"
+            torch.testing.assert_close(hidden, expected, **CLOSE)
+        for ours, theirs in zip(*caches, strict=True):
+            assert ours.length == theirs.length == 16
+            torch.testing.assert_close(ours.keys, theirs.keys, **CLOSE)
+            torch.testing.assert_close(ours.values, theirs.values, **CLOSE)
+        with pytest.raises(IndexError):
+            fast.read(tokens, z)
 
 
 def test_other_precisions_are_decoded_by_the_model_itself(make_model, started):
