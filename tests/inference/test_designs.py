@@ -261,6 +261,7 @@ def starts_of(model, length, padding):
     "documents = (index >= 0 * padding[:, None]).long()",
     "a recurrent prior that begins with what padding left",
 )
+@rejects("model/latent.py", "0.5 if logits", "0.4 if logits", "prior not uniform")
 @PADDED
 @torch.no_grad()
 def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design, rng, padding):
@@ -337,6 +338,12 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     "starts = model.span_starts(length, codes.device, padding=padding)",
     "starts = model.span_starts(length, codes.device)",
     "spans of padded prompts counted from the padding",
+)
+@rejects(
+    "inference/generate.py",
+    "model(prompt, noise=noise, cache",
+    "model(prompt, prior_noise=noise, cache",
+    "z of the prompt from the prior",
 )
 @PADDED
 @torch.no_grad()

@@ -29,33 +29,32 @@ def everything_rounded(monkeypatch):
     monkeypatch.setattr(weights, "LEAST_ROUNDED", 0)
 
 
-def started(model, tokens, codes):
-    cache = model.new_cache(12)
-    model(tokens, codes=codes, cache=cache)
-    return cache
-
-
 @pytest.fixture
-def text(rng):
-    return torch.randint(11, (3, 12), generator=rng), torch.randint(8, (3, 12), generator=rng)
+def decoders(make_model, rng):
+    """Factory of a fast and a plain decoder after 4 tokens, and the tokens and noise of 8 more."""
+
+    def make(bits=3, rounded=False):
+        model, tokens = make_model(latent_bits=bits), torch.randint(11, (3, 12), generator=rng)
+        codes, caches = torch.randint(8, (3, 12), generator=rng), []
+        for _ in range(2):
+            caches.append(model.new_cache(12))
+            model(tokens[:, :4], codes=codes[:, :4] if bits else None, cache=caches[-1])
+        fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model) if rounded else None)
+        rest = zip(tokens[:, 4:].T, pinned_noise(codes[:, 4:].T, 3), strict=True)
+        return fast, PlainDecoder(model, caches[1]), [(x, z if bits else None) for x, z in rest]
+
+    return make
 
 
 @torch.inference_mode()
-def test_by_onednn_every_token_is_read_as_the_model_reads_it(
-    make_model, text, everything_by_onednn
-):
-    model, (tokens, codes) = make_model(), text
-    caches = [started(model, tokens[:, :4], codes[:, :4]) for _ in range(2)]
-    fast, plain = FastDecoder(model, caches[0]), PlainDecoder(model, caches[1])
+def test_by_onednn_every_token_is_read_as_the_model_reads_it(decoders, everything_by_onednn):
+    fast, plain, text = decoders()
     assert fast.readout.onednn and fast.lower[0].down.onednn
-    for t in range(4, 12):
-        hidden, expected = (
-            each.read(tokens[:, t], pinned_noise(codes[:, t], 3)) for each in (fast, plain)
-        )
+    for token in text:
+        hidden, expected = fast.read(*token), plain.read(*token)
         torch.testing.assert_close(hidden, expected, atol=5e-5, rtol=1e-5)
-        torch.testing.assert_close(
-            fast.logits(hidden), plain.logits(expected), atol=5e-5, rtol=1e-5
-        )
+        logits = plain.logits(expected)
+        torch.testing.assert_close(fast.logits(hidden), logits, atol=5e-5, rtol=1e-5)
 
 
 @rejects(
@@ -104,21 +103,14 @@ def test_small_products_are_left_to_pytorch(monkeypatch):
 @needs_bf16
 @pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
 @torch.inference_mode()
-def test_rounded_weights_move_predictions_by_a_hundredth(
-    make_model, text, everything_rounded, bits
-):
+def test_rounded_weights_move_predictions_by_a_hundredth(decoders, everything_rounded, bits):
     """Logits by 0.02 of their standard deviation, next-token distributions by 1e-3 nats, in the
     mean over tokens.
     """
-    model, (tokens, codes) = make_model(latent_bits=bits), text
-    z = codes if bits else None
-    caches = [started(model, tokens[:, :4], z if z is None else z[:, :4]) for _ in range(2)]
-    fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model))
-    plain = PlainDecoder(model, caches[1])
+    fast, plain, text = decoders(bits, rounded=True)
     differences, divergences = [], []
-    for t in range(4, 12):
-        code = None if z is None else pinned_noise(z[:, t], bits)
-        got, expected = (each.logits(each.read(tokens[:, t], code)) for each in (fast, plain))
+    for token in text:
+        got, expected = (each.logits(each.read(*token)) for each in (fast, plain))
         differences.append((got - expected).square().mean().sqrt() / expected.std())
         p, q = expected.log_softmax(-1), got.log_softmax(-1)
         divergences.append((p.exp() * (p - q)).sum(-1).mean())
@@ -167,7 +159,8 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
     model, other = make_model(), make_model()
-    cache = started(model, torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long))
+    cache, zeros = model.new_cache(12), torch.zeros(1, 4, dtype=torch.long)
+    model(zeros, codes=zeros, cache=cache)
     rounded = RoundedWeights(model)
     assert isinstance(decoder(model, cache, rounded=rounded), FastDecoder)
     with pytest.raises(ValueError, match="of the model that they are of"):
