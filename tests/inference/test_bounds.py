@@ -51,10 +51,7 @@ def bounds_of(rng):
 
 
 @rejects(
-    "inference/bounds.py",
-    "torch.cat(nll).view_as",
-    "torch.cat(nll[::-1]).view_as",
-    "chunks of log-probabilities in another order",
+    "inference/bounds.py", "(nll).", "(nll[::-1]).", "chunks of log-probabilities in another order"
 )
 def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens, monkeypatch):
     """However few log-probabilities are computed at a time, and of chunks of a row apart."""
@@ -72,12 +69,7 @@ def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens, 
 
 
 @rejects("inference/bounds.py", "elbo=mean_ce + kl_bits.sum(-1)", "elbo=mean_ce", "ELBO without KL")
-@rejects(
-    "inference/bounds.py",
-    "sums(log_density_ratio(bits, p, q), ids) - ce[-1]",
-    "-ce[-1]",
-    "IWAE without its weights",
-)
+@rejects("inference/bounds.py", "ids) - ce[-1]", "ids) * 0 - ce[-1]", "IWAE without its weights")
 @rejects(
     "inference/bounds.py",
     "iwae=importance_bound(log_weights, samples)",

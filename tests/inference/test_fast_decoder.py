@@ -57,12 +57,7 @@ def started(rng):
     return start
 
 
-@rejects(
-    "inference/fast_decoder.py",
-    "if attention.query.bias is not None:",
-    "if False:",
-    "Qwen's biases forgotten in decoding",
-)
+@rejects("inference/fast_decoder.py", "(self.bias)", "(0)", "Qwen's biases forgotten in decoding")
 @rejects(
     "inference/fast_decoder.py",
     "if self.head_gains is not None:",
@@ -81,24 +76,10 @@ def started(rng):
     "normalized[: rows * self.slots]",
     "keys and values of new tokens without z",
 )
-@rejects(
-    "inference/fast_decoder.py",
-    "sqrt(eps * width)",
-    "sqrt(eps)",
-    "ε of RMSNorm not times D in decoding",
-)
-@rejects(
-    "inference/fast_decoder.py", "alpha=self.scale", "alpha=1.0", "attention by bmm not scaled"
-)
-@rejects(
-    "inference/fast_decoder.py", "mask is not None or not self.", "not self.", "padding read by bmm"
-)
-@rejects(
-    "inference/fast_decoder.py",
-    "self.injected.copy_(other)",
-    "self.injected.copy_(r)",
-    "keys and values of new tokens from r alone",
-)
+@rejects("inference/fast_decoder.py", "eps * width", "eps", "ε of RMSNorm not times D in decoding")
+@rejects("inference/fast_decoder.py", "=self.scale", "=1.0", "attention by bmm not scaled")
+@rejects("inference/fast_decoder.py", "if mask is not None or not", "if not", "padding read by bmm")
+@rejects("inference/fast_decoder.py", "(other", "(r", "keys and values of new tokens from r alone")
 @rejects(
     "inference/fast_decoder.py",
     "self.new.flatten(3)",

@@ -74,12 +74,7 @@ def test_z_of_several_tokens_are_permuted_whole(rng):
     assert ((permuted != own).double().mean(1) > 0.6).all()
 
 
-@rejects(
-    "inference/swap.py",
-    "(document[:, None] != document).double()",
-    "torch.ones(len(document), len(document)).double()",
-    "a text that may be its own donor",
-)
+@rejects("inference/swap.py", "!= document", "!= -1 - document", "a text that may be its own donor")
 def test_a_donor_is_of_another_document_and_each_of_them_may_be_one(rng):
     document = torch.tensor([0, 0, 0, 4, 4, 9])
     donors = torch.stack([another_document(document, rng) for _ in range(300)])

@@ -85,12 +85,7 @@ def test_products_are_written_and_added_where_they_belong(rng, everything_by_one
     torch.testing.assert_close(out, 2 * expected, **close)
 
 
-@rejects(
-    "inference/weights.py",
-    "rows * weight.numel() >= LEAST",
-    "rows * weight.numel() > 0",
-    "small products by oneDNN",
-)
+@rejects("inference/weights.py", "and rows *", "and LEAST + rows *", "small products by oneDNN")
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)
@@ -150,12 +145,7 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
     assert torch.equal(ended[8:, :8], got[8:, :8])
 
 
-@rejects(
-    "inference/fast_decoder.py",
-    "and rounded.model is model",
-    "",
-    "rounded weights of another model",
-)
+@rejects("inference/fast_decoder.py", "model):", "not None):", "rounded weights of another model")
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
     model, other = make_model(), make_model()

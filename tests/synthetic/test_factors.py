@@ -28,9 +28,7 @@ def test_the_primes_are_those_of_three_digits():
     assert PRIMES.tolist() == sieve and len(sieve) == 143
 
 
-@rejects(
-    "synthetic/factors.py", "*drawn.sort(1).values.", "*drawn.", "factors in the order of the draw"
-)
+@rejects("synthetic/factors.py", ".sort(1).values.", ".", "factors in the order of the draw")
 def test_sampled_sequences_are_products_with_their_factors(rng):
     for row in sample_sequences(200, rng):
         line = factors.PROCESS.text(row)
@@ -41,20 +39,7 @@ def test_sampled_sequences_are_products_with_their_factors(rng):
         assert {smaller, larger} <= set(PRIMES.tolist())
 
 
-@pytest.mark.parametrize(
-    ("line", "ways"), [("hgfedcba010403=101x103", 2), ("hgfedcba994009=997x997", 1)]
-)
-def test_a_pair_has_two_orders_and_a_square_one(line, ways):
-    p = exact_log_probability(tokens(line)).exp().item()
-    assert p == pytest.approx(ways / 143**2, rel=1e-9)
-
-
-@rejects(
-    "synthetic/factors.py",
-    "torch.where(smaller == larger, 1.0, 2.0)",
-    "torch.full_like(smaller, 2)",
-    "a square of a prime counted twice",
-)
+@rejects("synthetic/factors.py", "= larger, 1", "= larger, 2", "a square of a prime counted twice")
 def test_log_probability_counts_the_draws_of_a_sequence(tiny):
     pairs = product((2, 3, 7), repeat=2)
     draws = Counter(f"h{a * b:02}={min(a, b)}x{max(a, b)}" for a, b in pairs)
@@ -83,16 +68,6 @@ def test_samples_are_as_frequent_as_probable(tiny, rng):
     assert len(counts) == 6 and expected.sum().item() == pytest.approx(n)
     observed = torch.tensor(list(counts.values()))
     assert ((observed - expected) ** 2 / expected).sum() < 20.5
-
-
-def test_every_prime_is_drawn_as_often(rng):
-    """χ² at 142 degrees; 198 is the 0.999 quantile."""
-    n = 10_000
-    powers = torch.tensor([100, 10, 1])
-    drawn = sample_sequences(n, rng)[:, [15, 16, 17, 19, 20, 21]].unflatten(1, (2, 3)) @ powers
-    counts = drawn.flatten().bincount(minlength=1000)[PRIMES]
-    assert counts.sum() == 2 * n
-    assert ((counts - 2 * n / 143) ** 2 / (2 * n / 143)).sum() < 198
 
 
 @pytest.mark.parametrize(

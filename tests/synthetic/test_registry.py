@@ -35,7 +35,7 @@ def test_the_labels_posterior_is_calibrated(process):
         assert process.label_posterior is None
         return
     rows, labels = process.sample_labelled(N, seeded())
-    assert torch.equal(rows, process.sample(N, seeded()))
+    assert torch.equal(rows, process.sample(N, seeded())) and set(labels.tolist()) == {0, 1}
     posterior = process.label_posterior(rows)
     error = (labels - posterior).double()
     variance = posterior * (1 - posterior)

@@ -22,12 +22,6 @@ def tokens(text):
     return torch.tensor([[SYMBOLS.index(word) for word in text.split()]])
 
 
-def test_vocabulary():
-    assert len(set(SYMBOLS)) == len(SYMBOLS)
-    assert not any(" " in word for word in SYMBOLS)
-    assert {len(shape) for shape in SHAPES} == {6}
-
-
 def test_samples_are_of_the_grammar_and_follow_their_labels(rng):
     rows, labels = reviews.sample_labelled(2000, rng)
     assert rows.shape == (2000, ROW)
@@ -59,9 +53,8 @@ def test_log_probability_enumerates_the_label():
 
 @pytest.mark.parametrize("favour", [0, 3, 4, 8])
 def test_posterior_of_the_sentiment_is_bayes_rule(favour):
-    sentences = ["the cast was very fine ."] * favour + ["they found the hero dull ."] * (
-        8 - favour
-    )
+    against = ["they found the hero dull ."] * (8 - favour)
+    sentences = ["the cast was very fine ."] * favour + against
     odds = 4.0 ** (2 * favour - 8)  # 0.8 to 0.2, for and against
     posterior = reviews.label_posterior(tokens("review: " + " ".join(sentences)))
     assert posterior.tolist() == pytest.approx([odds / (1 + odds)])
@@ -81,16 +74,8 @@ def test_probabilities_of_all_sentences_sum_to_one():
     ["the dull was very dull .", "what a very plot dull .", "review: the plot was dull ."],
 )
 def test_what_the_grammar_cannot_say_has_no_probability(sentence):
-    text = "review: " + "the plot was very dull . " * 7 + sentence
-    assert reviews.exact_log_probability(tokens(text)).item() == -torch.inf
-    text = "the " + "the plot was very dull . " * 8
-    assert reviews.exact_log_probability(tokens(text)).item() == -torch.inf
-
-
-@pytest.mark.parametrize("name", [name for name, p in PROCESSES.items() if p.sample_labelled])
-def test_labelled_samples_are_the_samples(name):
-    process = PROCESSES[name]
-    first, second = (torch.Generator().manual_seed(3) for _ in range(2))
-    rows, labels = process.sample_labelled(20, first)
-    assert torch.equal(rows, process.sample(20, second))
-    assert set(labels.tolist()) == {0, 1}
+    for text in (
+        "review: " + "the plot was very dull . " * 7 + sentence,
+        "the " + "the plot was very dull . " * 8,
+    ):
+        assert reviews.exact_log_probability(tokens(text)).item() == -torch.inf

@@ -36,104 +36,67 @@ def body(*parts):
     return "".join(parts).ljust(64, "_")
 
 
-def test_the_file_holds_three_groups_of_five_for_each_kappa():
-    shape = {kappa: [len(g) for g in groups] for kappa, groups in figure_4().items()}
-    assert shape == {kappa: [5, 5, 5] for kappa in (1 / 64, 1 / 8, 1, 8)}
-
-
 @pytest.mark.parametrize(
-    ("kappa", "fresh", "pinned"), [(1 / 64, 7.9, 8.5), (1 / 8, 14.7, 0.7), (1, 11.6, 0.3)]
-)
-def test_the_papers_samples_show_when_z_decides_the_position(kappa, fresh, pinned):
-    groups = figure_4()[kappa]
-    assert score_groups(groups[:1]).spread == pytest.approx(fresh, abs=0.05)
-    assert score_groups(groups[1:]).spread == pytest.approx(pinned, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("kappa", "overlaps"),
-    [(1 / 64, [0.0, 0.0]), (1 / 8, [0.0, 0.10]), (1, [0.40, 0.44]), (8, [0.71, 0.55])],
-)
-def test_the_papers_samples_show_when_z_decides_the_noise(kappa, overlaps):
-    groups = figure_4()[kappa][1:]
-    assert [score_groups([g]).noise for g in groups] == pytest.approx(overlaps, abs=0.005)
-    assert score_groups(groups).noise == pytest.approx(sum(overlaps) / 2, abs=0.005)
-
-
-@pytest.mark.parametrize(("kappa", "valid"), [(1 / 64, 1.0), (1 / 8, 1.0), (1, 1.0), (8, 0.0)])
-def test_the_papers_samples_are_valid_until_z_carries_too_much(kappa, valid):
-    scores = score_groups(figure_4()[kappa])
-    assert (scores.valid, scores.groups, scores.group_size) == (valid, 3, 5)
-
-
-@pytest.mark.parametrize(
-    "text",
+    ("kappa", "spreads", "overlaps", "valid"),
     [
-        body("TTTTTTTT"),
-        body("_" * 56, "TTTTTTTT"),
-        body("___TTT!TTTT"),
-        body("___!TTTTTTT"),
-        body("___TTTTTTT!"),
-        body("_" * 56, "TTTTTTT!"),
-        body("!" * 56, "TTTTTTTT"),
-        body("___!T!!!!!!"),
-        body("!TTTTTTTT!", "_!"),
-    ],
-    ids=[
-        "at the start",
-        "at the end",
-        "! inside",
-        "! on its first place",
-        "! on its last place",
-        "! on the last place of all",
-        "! everywhere else",
-        "one letter left",
-        "! around it",
+        (1 / 64, (7.9, 8.5), [0.0, 0.0], 1.0),
+        (1 / 8, (14.7, 0.7), [0.0, 0.10], 1.0),
+        (1, (11.6, 0.3), [0.40, 0.44], 1.0),
+        (8, None, [0.71, 0.55], 0.0),
     ],
 )
+def test_the_papers_samples_show_what_z_decides(kappa, spreads, overlaps, valid):
+    """First the target's position, then the noise, until z carries too much for a valid sample."""
+    fresh, *pinned = groups = figure_4()[kappa]
+    assert [len(group) for group in groups] == [5, 5, 5]
+    scores = score_groups(groups)
+    assert (scores.valid, scores.groups, scores.group_size) == (valid, 3, 5)
+    if spreads:
+        of_z = score_groups([fresh]).spread, score_groups(pinned).spread
+        assert of_z == pytest.approx(spreads, abs=0.05)
+    assert [score_groups([g]).noise for g in pinned] == pytest.approx(overlaps, abs=0.005)
+    assert score_groups(pinned).noise == pytest.approx(sum(overlaps) / 2, abs=0.005)
+
+
+VALID = {
+    "at the start": body("TTTTTTTT"),
+    "at the end": body("_" * 56, "TTTTTTTT"),
+    "! inside": body("___TTT!TTTT"),
+    "! on its first place": body("___!TTTTTTT"),
+    "! on its last place": body("___TTTTTTT!"),
+    "! on the last place of all": body("_" * 56, "TTTTTTT!"),
+    "! everywhere else": body("!" * 56, "TTTTTTTT"),
+    "one letter left": body("___!T!!!!!!"),
+    "! around it": body("!TTTTTTTT!", "_!"),
+}
+
+
+@pytest.mark.parametrize("text", VALID.values(), ids=VALID)
 def test_one_target_and_noise_is_valid(text):
     assert is_valid(text, "T")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        body("___TTTTTTT"),
-        body("___TTTTTTTTT"),
-        body("TTTTTTTT____TTTTTTTT"),
-        body("TTTTTTTT", "_" * 48, "TTTTTTTT"),
-        body("___TTTT_TTT"),
-        body("___TTTTTTTT__T"),
-        body("___TTTTTTTT__F"),
-        body("___FFFFFFFF"),
-        body("___TTTFTTTT"),
-        body("___TTTTTTTT>"),
-        body(),
-        body("!!!!!!!!"),
-        body("TTTTTTT"),
-        body("_" * 57, "TTTTTTT"),
-        body("___TTTTTTTT")[:63],
-        body("___TTTTTTTT") + "_",
-    ],
-    ids=[
-        "7 letters",
-        "9 letters",
-        "two targets",
-        "a target at both ends",
-        "a hole",
-        "a letter astray",
-        "a foreign letter",
-        "the wrong letter's target",
-        "a foreign letter inside",
-        "an arrow",
-        "no target",
-        "only noise",
-        "cut off by the start",
-        "cut off by the end",
-        "63 long",
-        "65 long",
-    ],
-)
+NOT_VALID = {
+    "7 letters": body("___TTTTTTT"),
+    "9 letters": body("___TTTTTTTTT"),
+    "two targets": body("TTTTTTTT____TTTTTTTT"),
+    "a target at both ends": body("TTTTTTTT", "_" * 48, "TTTTTTTT"),
+    "a hole": body("___TTTT_TTT"),
+    "a letter astray": body("___TTTTTTTT__T"),
+    "a foreign letter": body("___TTTTTTTT__F"),
+    "the wrong letter's target": body("___FFFFFFFF"),
+    "a foreign letter inside": body("___TTTFTTTT"),
+    "an arrow": body("___TTTTTTTT>"),
+    "no target": body(),
+    "only noise": body("!!!!!!!!"),
+    "cut off by the start": body("TTTTTTT"),
+    "cut off by the end": body("_" * 57, "TTTTTTT"),
+    "63 long": body("___TTTTTTTT")[:63],
+    "65 long": body("___TTTTTTTT") + "_",
+}
+
+
+@pytest.mark.parametrize("text", NOT_VALID.values(), ids=NOT_VALID)
 def test_anything_else_is_not_valid(text):
     assert not is_valid(text, "T")
 
