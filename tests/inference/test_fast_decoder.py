@@ -120,16 +120,6 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
             fast.read(tokens, z)
 
 
-def test_other_precisions_are_decoded_by_the_model_itself(make_model, started):
-    model = make_model()
-    with torch.inference_mode():
-        cache = started(model)
-        assert isinstance(decoder(model, cache), FastDecoder)
-        with torch.autocast("cpu", torch.bfloat16):
-            assert isinstance(decoder(model, cache), PlainDecoder)
-        assert isinstance(decoder(model.double(), cache), PlainDecoder)
-
-
 @rejects(
     "inference/fast_decoder.py", "exact and plain", "exact", "wrapped blocks taken for plain ones"
 )
@@ -140,7 +130,7 @@ def test_other_precisions_are_decoded_by_the_model_itself(make_model, started):
     "a decoder in another precision that does not keep the z of a span",
 )
 @pytest.mark.parametrize("changes", [{}, {"latent_bits": 0}, *MEMORY, *SPANS], ids=str)
-def test_generation_is_the_same_by_either(make_model, make_tokens, changes):
+def test_generation_is_the_same_by_either(make_model, make_tokens, started, changes):
     """In float64 and by wrapped blocks, as for activation checkpointing, it is the model that
     decodes: the same weights, z and draws. Of the rows two end early, one of them amid a span.
     """
@@ -152,6 +142,10 @@ def test_generation_is_the_same_by_either(make_model, make_tokens, changes):
         return generate(model, prompt, 12, generator=rng, until=ends)
 
     fast = continued()
+    with torch.inference_mode():
+        assert isinstance(decoder(model, started(model)), FastDecoder)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert isinstance(decoder(model, started(model)), PlainDecoder)
     model.double()
     assert torch.equal(continued(), fast)
     apply_activation_checkpointing(model.float(), check_fn=lambda module: isinstance(module, Block))

@@ -8,7 +8,7 @@ import torch
 from ftmodel.inference import weights
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
-from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
+from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products
 from ftmodel.model import product
 from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
@@ -111,18 +111,6 @@ def test_rounded_weights_move_predictions_by_a_hundredth(decoders, everything_ro
         divergences.append((p.exp() * (p - q)).sum(-1).mean())
     assert 1e-4 < fmean(differences) < 0.02
     assert fmean(divergences) < 1e-3
-
-
-@needs_bf16
-@torch.inference_mode()
-def test_all_but_small_matrices_are_rounded(make_model, monkeypatch):
-    model = make_model()
-    monkeypatch.setattr(weights, "LEAST_ROUNDED", model.readout.weight.numel() + 1)
-    rounded = RoundedWeights(model)
-    smaller = [p for p in rounded.packed if p.numel() <= model.readout.weight.numel()]
-    assert not smaller and rounded.packed
-    assert type(matrix(model.readout.weight, 3, rounded)) is Matrix
-    assert type(matrix(next(iter(rounded.packed)), 3, rounded)) is RoundedMatrix
 
 
 @needs_bf16

@@ -43,20 +43,6 @@ def test_sizes_without_labels_or_symbols_are_refused(sizes, message):
         PathStar(*sizes)
 
 
-def test_sampled_sequences_are_stars_with_their_paths(rng):
-    process = FULL.process()
-    for row in process.sample(200, rng):
-        line = process.text(row)
-        edges, end = line[6:].split("|")[:-1], line[-5:]
-        parent = {target: source for source, target in edges}
-        start, goal = end[:2]
-        assert len(line) == process.row == 38 and line[:6] == "654321"
-        assert len(edges) == len(parent) == 9 and len({*parent, *parent.values()}) == 10
-        assert Counter(parent.values())[start] == 3 and max(Counter(parent.values()).values()) == 3
-        assert goal == end[4] and goal not in parent.values()
-        assert [parent[node] for node in end[2:]] == [start, *end[2:4]]
-
-
 @rejects(
     "synthetic/path_star.py",
     "torch.tensor(lgamma(self.degree + 1) - draws",
@@ -125,16 +111,9 @@ def test_labels_goals_and_places_of_edges_are_uniform(rng):
 
 
 WRONG = {
-    "goal is no end": text(end="aebcd"),
     "another arm's path": text(end="adefg"),
     "path leaves the arm": text(end="adbfd"),
     "path out of order": text(end="adbdc"),
-    "another start": text(end="bdbcd"),
-    "goal before the end": text(end="accdc"),
-    "path ends in a blank": text()[:-1] + "6",
-    "path ends in a bar": text()[:-1] + "|",
-    "no bar": text().replace("|", "1", 1),
-    "no first blank": text().replace("6", "a", 1),
     "a blank twice": text().replace("1", "2"),
     "an arm forks": text([*STAR[:-1], "hj"]),
     "an arm of four, an arm of two": text([*STAR[:-1], "gj"]),
@@ -152,4 +131,5 @@ WRONG = {
 )
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_impossible_sequences_have_no_probability(wrong):
+    assert FULL.log_probability(tokens(text())).isfinite()
     assert FULL.log_probability(tokens(wrong)).item() == -torch.inf
