@@ -18,28 +18,16 @@ FLOAT32 = {"atol": 1e-5, "rtol": 1e-5}  # sums in float64 of what a model gives 
 
 
 @pytest.fixture(params=[(1, 3), (2, 2)], ids=["H=1, T=3", "H=2, T=2"])
-def case(request, make_model, make_tokens):
-    """A model, inputs and targets (ROWS, T) that are copies of one sequence, and the truth."""
+def case(request, make_model, make_tokens, rng):
+    """A model, inputs and targets (ROWS, T) that are copies of one sequence, noise, the truth."""
     bits, length = request.param
     model = make_model(latent_bits=bits, n_layers=2)
     tokens = make_tokens(1, length + 1).expand(ROWS, -1)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     truth = Exact(model, inputs[0], targets[0])
     assert truth.posterior_ce + truth.kl > truth.nll + 0.05, "a tight bound would test nothing"
-    return model, inputs, targets, truth
-
-
-@pytest.fixture
-def bounds_of(rng):
-    """latent_bounds with noise of the fixture rng."""
-
-    def bounds(model, inputs, targets, samples):
-        shape = (*inputs.shape, model.config.latent_bits)
-        return latent_bounds(
-            model, inputs, targets, samples, lambda: torch.rand(shape, generator=rng)
-        )
-
-    return bounds
+    shape = ROWS, length, bits
+    return model, inputs, targets, lambda: torch.rand(shape, generator=rng), truth
 
 
 @rejects(
@@ -75,12 +63,12 @@ def test_nll_of_a_baseline_is_its_summed_cross_entropy(make_model, make_tokens, 
     "IWAE without the posterior's density",
 )
 @pytest.mark.parametrize("samples", [1, 4])
-def test_bounds_are_those_of_every_z_enumerated(case, bounds_of, samples):
+def test_bounds_are_those_of_every_z_enumerated(case, samples):
     """The KL by its definition, Σ_z q log(q / p); exp(−bound) is an estimate of p(x) by importance
     sampling, unbiased for any number of samples.
     """
-    model, inputs, targets, truth = case
-    bounds = bounds_of(model, inputs, targets, samples)
+    model, inputs, targets, draw, truth = case
+    bounds = latent_bounds(model, inputs, targets, samples, draw)
     assert bounds.kl[:2].tolist() == pytest.approx([truth.kl] * 2, abs=1e-5)
     assert bounds.kl_bits.shape == (ROWS, model.config.latent_bits)
     torch.testing.assert_close(bounds.kl_bits.sum(-1), bounds.kl)
@@ -100,10 +88,10 @@ def test_bounds_are_those_of_every_z_enumerated(case, bounds_of, samples):
     "-grouped.mean(1).mean(0)",
     "IWAE averaging logarithms",
 )
-def test_iwae_tightens_towards_the_nll(case, bounds_of):
+def test_iwae_tightens_towards_the_nll(case):
     """In the mean it falls with K and never passes the truth (Burda et al. 2016, theorem 1)."""
-    model, inputs, targets, truth = case
-    log_weights = bounds_of(model, inputs, targets, 32).log_weights
+    model, inputs, targets, draw, truth = case
+    log_weights = latent_bounds(model, inputs, targets, 32, draw).log_weights
     iwae = [importance_bound(log_weights[:k], k) for k in (1, 4, 32)]
     means = [values.mean().item() for values in iwae]
     errors = [values.std().item() / ROWS**0.5 for values in iwae]

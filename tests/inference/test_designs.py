@@ -284,24 +284,28 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     "noise[self.rows], positions, cache=copies",
     "2 * (noise[self.rows] >= 0.5) - 1, positions, cache=copies",
     "answers with z of the uniform prior, whatever the prior is",
+    case="separate memory token linear learned-padded",
 )
 @rejects(
     "inference/answers.py",
     "before=hidden[:, 0]",
     "before=None",
     "answers whose first z does not follow the prompt",
+    case="shared embedding token linear recurrent-padded",
 )
 @rejects(
     "inference/generate.py",
     "rows.decoder.read(token, noise, hidden)",
     "rows.decoder.read(token, noise, 0 * hidden)",
     "generation whose z does not follow the token before",
+    case="shared embedding token linear recurrent-padded",
 )
 @rejects(
     "inference/fast_decoder.py",
     "latent.draw(noise, x, before)",
     "latent.draw(noise, 0 * x, before)",
     "generation from the uniform prior, whatever the prior is",
+    case="separate memory token linear learned-padded",
 )
 @rejects(
     "model/layers.py",
@@ -309,38 +313,50 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     "= (x[..., : self.head_width].repeat(1, 1, 1, 1 + (memory is not None)) for x in "
     "cache.append(keys, values))",
     "memory missing from the cache, which has x in its place",
+    case="separate memory token linear learned-padded",
 )
 @rejects(
     "inference/fast_decoder.py",
     "return kept(drawn[:, None], noise[:, None], codes)[:, 0]",
     "return drawn",
     "new tokens of a span that do not keep its z",
+    case="separate kv every table recurrent 3-padded",
 )
 @rejects(
     "inference/generate.py",
     "codes = None if self.decoder.codes is None else self.decoder.codes[rows]",
     "codes = None",
     "rows that go on without the z of their span when others end",
+    case="separate kv every table recurrent 3-padded",
 )
 @rejects(
     "inference/prompt_spans.py",
     "noise_at_starts(every, starts))",
     "at_starts(every, starts))",
     "a span's z, drawn in the answer, drawn again by its next token",
+    case="separate kv every table recurrent 3-padded",
 )
 @rejects(
     "inference/prompt_spans.py",
     "return of_spans[:, codes.shape[1] :]",
     "return noise",
     "new tokens of a span with a z of their own, not the prompt's",
+    case="separate kv every table recurrent 3-padded",
 )
 @rejects(
     "inference/prompt_spans.py",
     "starts = model.span_starts(length, codes.device, padding=padding)",
     "starts = model.span_starts(length, codes.device)",
     "spans of padded prompts counted from the padding",
+    case="separate kv every table recurrent 3-padded",
 )
-@rejects("inference/generate.py", ", noise=", ", prior_noise=", "z of the prompt from the prior")
+@rejects(
+    "inference/generate.py",
+    ", noise=",
+    ", prior_noise=",
+    "z of the prompt from the prior",
+    case="paper-padded",
+)
 @PADDED
 @torch.no_grad()
 def test_answers_and_generation_go_on_with_the_z_of_the_prompt(

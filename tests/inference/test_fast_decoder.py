@@ -25,21 +25,14 @@ MEMORY = [
     {"latent": {"inject": "memory"}, "latent_block": 4, "qk_norm": True, "head_width": 6},
 ]
 SHAPES = [
-    {},
-    {"latent_bits": 0},
-    {"latent_block": 1},
-    {"latent_block": 4},
-    {"n_kv_heads": 4},
-    {"n_kv_heads": 1},
-    {"qkv_bias": True},
+    *({}, {"latent_bits": 0}, {"latent_block": 1}, {"latent_block": 4}),
+    *({"n_kv_heads": 4}, {"n_kv_heads": 1}, {"qkv_bias": True}),
     {"qk_norm": True, "norm_eps": 0.3, "head_width": 6},
     {"latent_bits": 0, "qk_norm": True, "qkv_bias": True, "n_kv_heads": 4, "head_width": 8},
     {"latent_bits": 0, "head_width": 2},
     {"n_layers": 3, "latent_block": 2, "rope_theta": 50.0, "norm_eps": 0.3, "tied": False},
-    {"latent": {"inject": "residual", "map": "linear"}},
-    {"latent": {"inject": "embedding"}},
-    {"latent": {"inject": "kv_all"}},
-    {"latent": {"inject": "kv_all"}, "latent_block": 1},
+    *({"latent": {"inject": "residual", "map": "linear"}}, {"latent": {"inject": "embedding"}}),
+    *({"latent": {"inject": "kv_all"}}, {"latent": {"inject": "kv_all"}, "latent_block": 1}),
     *MEMORY,
 ]
 

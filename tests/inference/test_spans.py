@@ -48,30 +48,35 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
     "prior_probability(prior, x).expand_as(o)[rows, last]",
     "torch.full_like(own, 0.5, dtype=torch.float64)",
     "a prompt's last z weighed by the uniform prior, whatever the prior is",
+    case="every, learned prior",
 )
 @rejects(
     "inference/prompt_spans.py",
     "if model.latent.recurrent:",
     "if False:",
     "a prompt's last z by a recurrent prior that reads no z before",
+    case="every, recurrent prior",
 )
 @rejects(
     "inference/prompt_spans.py",
     "-mixture - (nll * inside[:, first:]).sum(1)",
     "-mixture",
     "z of a prompt's span that its tokens do not weigh",
+    case="every",
 )
 @rejects(
     "inference/prompt_spans.py",
     "-mixture - (nll",
     "-(nll",
     "candidates of the encoder weighed as if the prior had proposed them",
+    case="every",
 )
 @rejects(
     "inference/prompt_spans.py",
     "uniform < (q if c % 2 else p)",
     "uniform < (p if c % 2 else q)",
     "z from an encoder that has seen one token of a span",
+    case="every",
 )
 @torch.no_grad()
 def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
