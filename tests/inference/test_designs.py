@@ -327,7 +327,7 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     "codes = None if self.decoder.codes is None else self.decoder.codes[rows]",
     "codes = None",
     "rows that go on without the z of their span when others end",
-    case="separate kv every table recurrent 3-padded",
+    case="shared residual every linear recurrent 3-padded",
 )
 @rejects(
     "inference/prompt_spans.py",
