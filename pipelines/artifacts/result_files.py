@@ -3,7 +3,7 @@
 import json
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import reduce
+from functools import cache, reduce
 from math import nan
 from operator import getitem
 from pathlib import Path
@@ -38,9 +38,15 @@ def write(path: Path, content: Any, indent: int | None = 2) -> None:
         file.write(dumps(plain(content), indent=indent).encode() + b"\n")
 
 
+@cache
+def adapter_of(kind: type[T]) -> TypeAdapter[T]:
+    """Making an adapter takes longer than reading a file with it."""
+    return TypeAdapter(kind)
+
+
 def validate(kind: type[T], content: bytes) -> T:
     """JSON as a value of ``kind``, null as NaN where a number must be; raises ValidationError."""
-    adapter = TypeAdapter(kind)
+    adapter = adapter_of(kind)  # type: ignore[arg-type]  # a class is hashable
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
