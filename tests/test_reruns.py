@@ -2,46 +2,60 @@
 up: exactly the stages that read what changed.
 """
 
-import ast
 import re
 from contextlib import ExitStack, chdir, contextmanager
+from functools import cache
+from pathlib import Path
 
 import pytest
+import yaml
 from dvc.repo import Repo
+from dvc.utils.serialize import _yaml
 
+from pipelines import inputs
+from pipelines.common import source_code
+from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 
-MAKE_UP = """
-from pathlib import Path
-from dvc.repo import Repo
-
-repo = Repo(".")
-for stage in repo.index.stages:
-    for out in stage.outs:
-        path = Path(out.fs_path)
-        if not path.exists():
-            file = path if path.suffix else path / "made_up.bin"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(str(file))
-repo.commit(force=True)
-"""
+COMPOSED = (
+    *("experiment=smoke", "question='Which is lower?'"),
+    "expectation=[{arm: free_k1, than: baseline, bound: lower}]",
+)
+parse_once = cache(_yaml.parse_yaml)  # DVC parses params.yaml again for each stage
 
 
 @pytest.fixture(scope="module")
-def pipeline(tmp_path_factory):
-    """The quickstart, as if all of it had run."""
+def project(tmp_path_factory):
+    """The smoke experiment, as if all of it had run."""
     project = Project(tmp_path_factory.mktemp("reruns") / "project")
-    project.ok("python", "-m", "pipelines.compose", "experiment=quickstart")
-    project.ok("python", "-m", "pipelines.inputs")
-    project.ok("python", "-c", MAKE_UP)
-    assert changed_stages(project) == set()
+    with chdir(project.folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source_code, "ROOT", project.folder)
+        patch.setattr(_yaml, "parse_yaml", parse_once)
+        call("compose", *COMPOSED)
+        inputs.main()
+        with Repo(".") as repo:
+            for out in (out for stage in repo.index.stages for out in stage.outs):
+                path = Path(out.fs_path)
+                if not path.exists():
+                    file = path if path.suffix else path / "made_up.bin"
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(str(file))
+            repo.commit(force=True)
+        assert changed_stages() == set()
     return project
 
 
-def changed_stages(project):
+@pytest.fixture(autouse=True)
+def inside(project, monkeypatch):
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setattr(source_code, "ROOT", project.folder)
+    monkeypatch.setattr(_yaml, "parse_yaml", parse_once)
+
+
+def changed_stages():
     """What `dvc status` says of each stage: names, without those of runs or data entries."""
-    with chdir(project.folder), Repo(".") as repo:
+    with Repo(".") as repo:
         return {name for name in repo.status() if name != "sources"}
 
 
@@ -50,9 +64,9 @@ def groups(stages):
 
 
 @contextmanager
-def edited(project, path, change):
+def edited(path, change):
     """The project with another text in one of its files."""
-    file = project.folder / path
+    file = Path(path)
     before = file.read_text()
     after = change(before)
     assert after != before
@@ -71,153 +85,126 @@ def replaced(old, new):
     return change
 
 
-TRAIN_AND_REPORT = {"train", "report"}  # the report names every setting of runs and models
-STDLIB = {"data@stdlib", "tokenize@stdlib", "report"}
-BUDGETS = "budgets: list[int] = field(default_factory=lambda: [99999])"
+BUDGETS = "budgets: list[int] = field(default_factory=lambda: [1040])"
 DEFAULTS = [
-    ("schema", "weight_decay: float = 0.01", "weight_decay: float = 0.02", TRAIN_AND_REPORT),
-    ("schema", "budgets: list[int] = field(default_factory=list)", BUDGETS, TRAIN_AND_REPORT),
-    ("schema", "Precision = Precision.auto", "Precision = Precision.bf16", {"train"}),
-    ("schema", "max_failures: int = 3", "max_failures: int = 4", set()),
-    ("schema", "groups: int = 64", "groups: int = 32", {"evaluate", "report"}),
-    ("suite", "samples: int = 8", "samples: int = 4", {"suite", "report"}),
-    ("data", "deduplicate: bool = True", "deduplicate: bool = False", STDLIB),
+    ("schema", "weight_decay: float = 0.01", "weight_decay: float = 0.02"),
+    ("schema", "budgets: list[int] = field(default_factory=list)", BUDGETS),
+    ("schema", "Precision = Precision.auto", "Precision = Precision.bf16"),
+    ("schema", "max_failures: int = 3", "max_failures: int = 4"),
+    ("schema", "filters: int = 2", "filters: int = 4"),
+    ("suite", "batch_tokens: int = 16_384", "batch_tokens: int = 8_192"),
+    ("data", "deduplicate: bool = True", "deduplicate: bool = False"),
 ]
 
 
-@pytest.mark.parametrize(("module", "old", "new", "stages"), DEFAULTS, ids=[d[1] for d in DEFAULTS])
-def test_a_changed_default_runs_again_what_reads_it(pipeline, module, old, new, stages):
-    with edited(pipeline, "params.yaml", lambda _: composed(pipeline, module, old, new)):
-        status = changed_stages(pipeline)
-    assert (status if "data@stdlib" in stages else groups(status)) == stages
-    if "train" in stages:  # a default is that of every run
-        assert {name for name in status if name.startswith("train@")} == all_runs(pipeline)
+@pytest.fixture(scope="module")
+def other_defaults(project):
+    """What params.yaml becomes with all of these defaults."""
+    with chdir(project.folder), ExitStack() as edits:
+        edits.enter_context(edited("params.yaml", lambda text: text + "#"))
+        for module, old, new in DEFAULTS:
+            path = f"pipelines/config/{module}.py"
+            edits.enter_context(edited(path, replaced(old, new)))
+        project.compose(*COMPOSED[1:])
+        return yaml.safe_load(Path("params.yaml").read_text())
+
+
+def with_values(params, others, key):
+    """``params`` with the values that ``others`` has under keys of this name."""
+    if not isinstance(params, dict):
+        return params
+    return {
+        name: others[name] if name == key else with_values(value, others[name], key)
+        for name, value in params.items()
+    }
 
 
 @pytest.mark.parametrize(
-    "override",
+    ("key", "stages"),
     [
-        "question=null",
-        "question='Another?'",
-        "expectation=[]",
-        "expectation=[{arm: free_k8, than: baseline, bound: lower}]",
+        ("weight_decay", {"train", "report"}),  # the report names every setting of runs and models
+        ("budgets", {"train", "report"}),
+        ("precision", {"train"}),
+        ("max_failures", set()),
+        ("filters", {"evaluate", "report"}),
+        ("batch_tokens", {"suite", "report"}),
+        ("deduplicate", {"data", "tokenize", "report"}),
     ],
 )
-def test_another_question_or_expectation_runs_the_report_again_alone(pipeline, override):
-    params = pipeline.folder / "params.yaml"
-    before = params.read_text()
-    try:
-        pipeline.ok("python", "-m", "pipelines.compose", "experiment=quickstart", override)
-        assert params.read_text() != before
-        assert changed_stages(pipeline) == {"report"}
-    finally:
-        params.write_text(before)
+def test_a_changed_default_runs_again_what_reads_it(other_defaults, key, stages):
+    def change(text):
+        before = yaml.safe_load(text)
+        after = with_values(before, other_defaults, key)
+        assert after != before
+        return yaml.safe_dump(after)
+
+    with edited("params.yaml", change):
+        status = changed_stages()
+    assert groups(status) == stages
+    if "data" in stages:
+        assert status == {"data@stdlib", "tokenize@stdlib", "report"}
+    if "train" in stages:  # a default is that of every run
+        runs = {f"train@{path.name}" for path in Path("checkpoints/smoke").iterdir()}
+        assert {name for name in status if name.startswith("train@")} == runs
 
 
-def composed(project, module, old, new):
-    """What params.yaml becomes with another default."""
-    params = project.folder / "params.yaml"
-    before = params.read_text()
-    with edited(project, f"pipelines/config/{module}.py", replaced(old, new)):
-        project.ok("python", "-m", "pipelines.compose", "experiment=quickstart")
-    after = params.read_text()
-    params.write_text(before)
-    return after
-
-
-def all_runs(project):
-    return {f"train@{path.name}" for path in (project.folder / "checkpoints/quickstart").iterdir()}
+@pytest.mark.parametrize(
+    "statement",
+    [
+        {"question": None},
+        {"question": "Another?"},
+        {"expectation": []},
+        {"expectation": [{"arm": "free_k1_8", "than": "baseline", "bound": "lower"}]},
+    ],
+)
+def test_another_question_or_expectation_runs_the_report_again_alone(statement):
+    with edited("params.yaml", lambda text: yaml.safe_dump(yaml.safe_load(text) | statement)):
+        assert changed_stages() == {"report"}
 
 
 def documented(text):
     """Other comments and docstrings."""
-    tree = ast.parse(text)
-    lines = text.splitlines()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-            if not ast.get_docstring(node) or (first := node.body[0]).lineno != first.end_lineno:
-                continue
-            line = lines[first.lineno - 1]
-            lines[first.lineno - 1] = f'{line[: first.col_offset]}"""Another sentence."""'
-    return "\n".join([*lines, "# a remark\n"])
+    return re.sub(r'^( *)"""(?=\w)', r'\1"""In other words: ', text, flags=re.M) + "# a remark\n"
 
 
-def reworded(text):
-    """Another message: the first text in quotes that is words alone and no docstring."""
-    tree = ast.parse(text)
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    words = next(
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
-        and re.fullmatch(r"[\w:, ]+", node.value) and " " in node.value.strip()
-    )  # fmt: skip
-    return replaced(words, words.replace(" ", " as it were, ", 1))(text)
+def extended(text):
+    return text + "\nANOTHER = 1\n"
 
 
-def renumbered(text):
-    """Another constant: the first number in a module."""
-    node = next(
-        node
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float)
-    )
-    lines = text.splitlines(keepends=True)
-    line = lines[node.lineno - 1].encode()  # columns are counted in bytes
-    number = str(node.value + 1).encode()
-    lines[node.lineno - 1] = (
-        line[: node.col_offset] + number + line[node.end_col_offset :]
-    ).decode()
-    return "".join(lines)
-
-
-LAUNCHING = [
-    ("stage", renumbered),
-    ("distributed", reworded),
-    ("distributed", renumbered),
-    ("progress", reworded),
-    ("progress", renumbered),
-]
-EDITS = [
-    (
-        "pipelines/train/core/module.py",
-        replaced("> 1 else 0.0", "> 1 else 0.1"),  # in the optimizer
-        ["train"],
-    ),
-    ("pipelines/train/core/shuffle.py", renumbered, ["train"]),  # the order of the batches
-    ("ftmodel/model/mapper.py", renumbered, ["train"]),
-    ("ftmodel/inference/generate.py", renumbered, ["evaluate", "suite"]),
-    ("pipelines/tokenize/encode.py", renumbered, ["tokenize"]),
-    ("pipelines/report/page.py", renumbered, ["report"]),
-    ("pipelines/config/arms.py", renumbered, ["report"]),  # which runs are an arm
-]
-
-
-@pytest.mark.parametrize(("path", "change", "stages"), EDITS, ids=[path for path, *_ in EDITS])
-def test_an_edit_of_code_runs_again_the_stages_whose_results_it_decides(
-    pipeline, path, change, stages
-):
-    with edited(pipeline, path, change):
-        said = pipeline.ok("python", "-m", "pipelines.inputs")
-        status = groups(changed_stages(pipeline))
-    pipeline.ok("python", "-m", "pipelines.inputs")
+@pytest.mark.parametrize(
+    ("path", "stages"),
+    [
+        ("pipelines/train/core/module.py", ["train"]),
+        ("pipelines/train/core/shuffle.py", ["train"]),  # the order of the batches
+        ("ftmodel/model/mapper.py", ["train"]),
+        ("ftmodel/inference/generate.py", ["evaluate", "suite"]),
+        ("pipelines/tokenize/encode.py", ["tokenize"]),
+        ("pipelines/report/page.py", ["report"]),
+        ("pipelines/config/arms.py", ["report"]),  # which runs are an arm
+    ],
+)
+def test_an_edit_of_code_runs_again_the_stages_whose_results_it_decides(capsys, path, stages):
+    with edited(path, extended):
+        inputs.main()
+        said = capsys.readouterr().out
+        status = groups(changed_stages())
+    inputs.main()
     assert status == set(stages)
     assert said == f"code changed: {path}; this runs again: {', '.join(stages)}\n"
 
 
-def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(pipeline):
-    """In all modules; in those that launch and show a training, messages and numbers as well."""
+def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(capsys):
+    """In those that launch and show a training, code as well."""
     with ExitStack() as edits:
         for package in ("ftmodel", "pipelines"):
-            for file in sorted((pipeline.folder / package).rglob("*.py")):
-                path = file.relative_to(pipeline.folder).as_posix()
-                edits.enter_context(edited(pipeline, path, documented))
-        for name, change in LAUNCHING:
-            edits.enter_context(edited(pipeline, f"pipelines/train/{name}.py", change))
-        said = pipeline.ok("python", "-m", "pipelines.inputs")
-        status = changed_stages(pipeline)
-    pipeline.ok("python", "-m", "pipelines.inputs")
-    assert (said, status) == ("", set())
+            for path in sorted(Path(package).rglob("*.py")):
+                edits.enter_context(edited(path, documented))
+        for name in ("stage", "distributed", "progress"):
+            edits.enter_context(edited(f"pipelines/train/{name}.py", extended))
+        inputs.main()
+        assert changed_stages() == set()
+    inputs.main()
+    assert capsys.readouterr().out == ""
 
 
 @rejects(
@@ -226,25 +213,24 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
     "",
     "files of locks, which no remote has, among what the report depends on",
 )
-def test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again(pipeline):
+def test_what_a_stage_leaves_beside_its_outputs_runs_nothing_again():
     """It is in no remote: a clone has none of it."""
-    left = [pipeline.folder / name for name in (
+    left = [Path(name) for name in (
         "data/tokens/target.lock", "data/tokens/stdlib.partial/part", "data/corpus/stdlib.done",
-        "results/quickstart/baseline/suite_samples.lock", "checkpoints/quickstart/free_k1.lock",
+        "results/smoke/baseline/suite_samples.lock", "checkpoints/smoke/free_k1.lock",
     )]  # fmt: skip
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.touch()
     try:
-        assert changed_stages(pipeline) == set()
+        assert changed_stages() == set()
     finally:
         for path in left:
             path.unlink()
 
 
-def test_dvc_repro_runs_the_training_of_a_changed_run_alone(pipeline):
+def test_dvc_repro_runs_the_training_of_a_changed_run_alone():
     change = replaced("    kappa_bits: 0.125\n", "    kappa_bits: 0.25\n")
-    with edited(pipeline, "params.yaml", change):
-        said = pipeline.ok("dvc", "repro", "--dry")
-    runs = [line.split("'")[1] for line in said.splitlines() if line.startswith("Running stage")]
-    assert runs == ["sources", "train@free_k1_8", "report"]
+    with edited("params.yaml", change), Repo(".") as repo:
+        stages = repo.reproduce(dry=True)
+    assert [stage.addressing for stage in stages] == ["sources", "train@free_k1_8", "report"]

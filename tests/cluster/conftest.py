@@ -1,0 +1,42 @@
+"""Outcomes of the same run on one process and on two workers."""
+
+import pytest
+
+from pipelines.config.load import load_experiment
+from pipelines.train.core.publish import publish
+from pipelines.train.distributed import fit_on_ray
+from tests.cluster.forks import replace_ray
+from tests.support.training import RUN, outcome, train_run
+from tests.support.workspace import enter
+
+
+def train_on_ray(name=RUN, **compute):
+    experiment = load_experiment()
+    for key, value in compute.items():
+        setattr(experiment.compute, key, value)
+    fit_on_ray(experiment, name)
+    publish(experiment, name)
+    return outcome(name)
+
+
+@pytest.fixture
+def forked(workspace, monkeypatch):
+    """The current folder, where training on Ray is training on forks."""
+    replace_ray(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def one(tokenized, tmp_path_factory):
+    """Outcome of RUN in one process."""
+    with pytest.MonkeyPatch.context() as patch:
+        enter(tokenized, tmp_path_factory.mktemp("one"), patch)
+        return train_run()
+
+
+@pytest.fixture(scope="module")
+def two(tokenized, tmp_path_factory):
+    """Outcome of RUN on two workers that nobody disturbs."""
+    with pytest.MonkeyPatch.context() as patch:
+        enter(tokenized, tmp_path_factory.mktemp("two"), patch)
+        replace_ray(patch)
+        return train_on_ray(workers=2)

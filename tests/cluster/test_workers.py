@@ -1,0 +1,178 @@
+"""Several workers that share each batch: the figures of one process, and errors in one line."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from ray.exceptions import ActorDiedError
+from ray.train import ControllerError, WorkerGroupError
+
+from ftmodel.model.latent_design import FreeBits
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.config.schema import Strategy
+from pipelines.train.core import module
+from pipelines.train.core.batches import StepBatches
+from pipelines.train.core.checkpoint_callback import Checkpoints
+from pipelines.train.core.trainer import Shards
+from pipelines.train.distributed import explain, find_start
+from tests.cluster.conftest import train_on_ray
+from tests.support.training import RUN, check_close, tracked_runs, train_run
+from tests.train.test_budgets import change, published
+
+STOPPED = "stopped here"
+FSDP = {"workers": 2, "strategy": Strategy.fsdp}
+
+
+def check_weights(weights, expected):
+    assert weights.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.allclose(weights[name], value, rtol=1e-3, atol=1e-4), name
+
+
+@pytest.mark.parametrize("name", ["baseline", RUN])
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_neither_strategy_nor_micro_batches_change_curve_or_weights(forked, name, strategy):
+    weights, rows = train_on_ray(name, workers=2, strategy=strategy, accumulate=2)
+    shutil.rmtree("resume")
+    expected = train_run(name)
+    check_close(rows, expected[1])
+    check_weights(weights, expected[0])
+
+
+def test_two_workers_have_the_curve_of_one_process(one, two):
+    check_close(two[1], one[1])
+
+
+@pytest.mark.parametrize("over", [FreeBits.batch, FreeBits.position])
+def test_a_hinge_of_the_whole_batch_is_that_of_one_process(forked, over):
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["runs"][RUN]["latent"]["free_bits"] = str(over)
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    weights, rows = train_on_ray(workers=2)
+    shutil.rmtree("resume")
+    expected = train_run()
+    check_close(rows, expected[1])
+    check_weights(weights, expected[0])
+
+
+def test_every_segment_of_a_run_with_budgets_is_that_of_one_process(forked):
+    """Decays off a trunk whose checkpoints lie in parts; budgets kept whole."""
+    change(schedule="wsd")
+    _, rows = train_on_ray(**FSDP)
+    budgets = published()
+    shutil.rmtree("resume")
+    shutil.rmtree("checkpoints")
+    check_close(rows, train_run()[1])
+    for tokens, expected in published().items():
+        check_weights(budgets[tokens], expected)
+
+
+def at_step(monkeypatch, step, act):
+    """Have every process call ``act`` with its checkpoints and its trainer after a step."""
+    inherited = Checkpoints.on_step
+
+    def on_step(self, trainer):
+        inherited(self, trainer)
+        if trainer.global_step == step:
+            act(self, trainer)
+
+    monkeypatch.setattr(Checkpoints, "on_step", on_step)
+
+
+def stop_at(monkeypatch, step, train, **compute):
+    """Train to a checkpoint at a step, which is returned."""
+
+    def stop(checkpoints, trainer):
+        checkpoints.save(trainer)
+        raise UserError(STOPPED)
+
+    with monkeypatch.context() as patch:
+        at_step(patch, step, stop)
+        with pytest.raises(UserError, match=STOPPED):
+            train(**compute)
+    newest = max(Path("resume/smoke", RUN).glob("*.ckpt"))
+    assert int(newest.stem) == step
+    return newest
+
+
+def test_training_goes_on_in_one_process_or_any_number_of_parts(forked, monkeypatch, one):
+    assert stop_at(monkeypatch, 5, train_run).is_file()
+    four = stop_at(monkeypatch, 10, train_on_ray, workers=4, strategy=Strategy.fsdp)
+    assert len(list(four.iterdir())) == 4
+    assert len(list(stop_at(monkeypatch, 15, train_on_ray, **FSDP).iterdir())) == 2
+    check_close(train_run()[1], one[1])
+
+
+def test_a_checkpoint_in_parts_that_is_damaged_or_not_whole_is_passed_over(
+    forked, monkeypatch, one, capsys
+):
+    stop_at(monkeypatch, 5, train_on_ray, **FSDP)
+    damaged = stop_at(monkeypatch, 10, train_on_ray, **FSDP)
+    part = sorted(damaged.iterdir())[1]
+    part.write_bytes(part.read_bytes()[:1000])
+    assert int(find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    damaged.with_suffix(".unreadable").rename(damaged)
+    part.unlink()
+    assert int(find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    assert "trying the one before it" in capsys.readouterr().out
+    check_close(train_run()[1], one[1])
+
+
+def test_a_loss_too_many_is_one_line_and_the_mlflow_run_has_failed(forked, monkeypatch):
+    def die(checkpoints, trainer):
+        if trainer.global_rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    at_step(monkeypatch, 5, die)
+    with pytest.raises(UserError, match=r"lost worker.*loss 1, compute.max_failures is 0"):
+        train_on_ray(workers=2, max_failures=0)
+    assert [run.info.status for run in tracked_runs()[1]] == ["FAILED"]
+
+
+def test_a_gradient_that_is_not_finite_is_one_line_with_the_windows_of_all_workers(
+    forked, monkeypatch
+):
+    inherited, losses = module.training_loss, []
+
+    def poisoned(*arguments):
+        losses.append(inherited(*arguments))
+        losses[-1].total = losses[-1].total * (float("nan") if len(losses) == 3 else 1)
+        return losses[-1]
+
+    monkeypatch.setattr(module, "training_loss", poisoned)
+    with pytest.raises(UserError, match="not finite at step 3") as caught:
+        train_on_ray(workers=2)
+    experiment = load_experiment()
+    run = experiment.runs[RUN]
+    windows = Shards(Path("data/tokens") / run.data).windows(
+        "train", experiment.model_config(run).context
+    )
+    whole = StepBatches(windows, 8, 20, run.seed)
+    assert str(whole[2]["windows"].tolist()) in str(caught.value)
+
+
+def test_more_workers_than_the_cluster_has_is_one_line(forked):
+    with pytest.raises(UserError, match=r"compute.workers: 8.*room for 4: 4 CPUs and 0 GPUs"):
+        train_on_ray(workers=8)
+    with pytest.raises(UserError, match=r"of 1 CPUs and 1 GPUs each.*room for 0"):
+        train_on_ray(workers=2, gpus_per_worker=1.0)
+
+
+def test_lost_workers_and_bugs_are_told_apart():
+    """What a worker raises because another one is gone is a loss; any other error is a bug."""
+    lost = ActorDiedError()
+    closed = RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+    bug = RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
+    for failures in ({0: closed}, {1: lost}, {0: bug, 1: lost}):
+        assert explain(WorkerGroupError("", failures)).startswith("lost worker")
+    assert explain(ControllerError(lost)).startswith("lost a worker")
+    for failures in ({0: bug}, {0: bug, 1: bug}, {1: KeyError("step")}):
+        with pytest.raises(WorkerGroupError):
+            explain(WorkerGroupError("", failures))
+    with pytest.raises(UserError, match="disk is full"):
+        explain(WorkerGroupError("", {0: closed, 1: UserError("the disk is full")}))
