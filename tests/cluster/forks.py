@@ -49,7 +49,7 @@ class ForkedTrainer:
             raise WorkerGroupError("", failures)
 
     def run(self, rank, store, ends):
-        os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank)}
+        os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
         ray.train.get_context = lambda: SimpleNamespace(
             get_world_rank=lambda: rank,
             get_world_size=lambda: self.size,
