@@ -1,19 +1,16 @@
-"""A DVC remote, as docs/remote.md says: what one clone has pushed, another one pulls and does not
-make again.
+"""A DVC remote on S3, as docs/remote.md says: what one clone has pushed, another one pulls and does
+not make again.
 """
 
 import logging
 import re
 import subprocess
-from pathlib import Path
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
 from tests.support.project_copy import Project
-
-pytestmark = pytest.mark.slow
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -38,43 +35,31 @@ def server(monkeypatch):
         moto.stop()
 
 
-def shared(project: Project) -> None:
-    """Commit what git has of a finished project, and push the rest."""
-    for command in (["add", "-A"], ["commit", "-qm", "finished"]):
-        project.ok("git", *command)
-    assert ".dvc/cache" not in project.ok("git", "ls-files")
-    project.ok("dvc", "push")
-
-
-def check_clone(project: Project, folder: Path, python: Path) -> None:
-    """A clone with nothing but the remote has all after a pull, and makes nothing again."""
-    subprocess.run(["git", "clone", "-q", project.folder, folder], check=True)
-    clone = Project(folder, fresh=False, python=python)
+@pytest.mark.slow
+def test_a_clone_has_all_after_a_pull_and_makes_nothing_again(
+    copied, tmp_path, warm_python, server
+):
+    for command in (
+        ("dvc", "remote", "add", "--default", "store", "s3://lab/free-transformer-lab"),
+        ("dvc", "remote", "modify", "store", "endpointurl", server),
+        ("git", "add", "-A"),
+        ("git", "commit", "-qm", "finished"),
+        ("dvc", "push"),
+    ):
+        copied.ok(*command)
+    assert ".dvc/cache" not in copied.ok("git", "ls-files")
+    folder = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", copied.folder, folder], check=True)
     # where the first project had its cache and its outputs, nothing is any more
-    project.folder.rename(project.folder.with_name("gone"))
+    copied.folder.rename(tmp_path / "gone")
+    clone = Project(folder, fresh=False, python=warm_python)
     clone.ok("dvc", "pull")
     for path in (
-        "report/smoke/index.html",
-        "report/smoke/explorer.html",
-        "data/tokens/target",
-        "checkpoints/smoke/free_k1/last.ckpt",
-        "results/smoke/baseline/metrics.json",
+        *("report/smoke/index.html", "report/smoke/explorer.html", "data/tokens/target"),
+        *("checkpoints/smoke/free_k1/last.ckpt", "results/smoke/baseline/metrics.json"),
     ):
-        assert (folder / path).exists(), path  # fmt: skip
+        assert (folder / path).exists(), path
     output = clone.ok("dvc", "repro")
     assert re.findall(r"Running stage '([^']+)'", output) == ["sources"]
     assert clone.ok("git", "status", "--porcelain") == ""
     assert clone.stage("sample", "free_k1", "--groups", "1", "--size", "1").returncode == 0
-
-
-def test_a_folder(copied, tmp_path, warm_python):
-    copied.ok("dvc", "remote", "add", "--default", "store", str(tmp_path / "store"))
-    shared(copied)
-    check_clone(copied, tmp_path / "clone", warm_python)
-
-
-def test_an_s3_server(copied, tmp_path, warm_python, server):
-    copied.ok("dvc", "remote", "add", "--default", "store", "s3://lab/free-transformer-lab")
-    copied.ok("dvc", "remote", "modify", "store", "endpointurl", server)
-    shared(copied)
-    check_clone(copied, tmp_path / "clone", warm_python)

@@ -13,7 +13,7 @@ from tests.support.training import losses, outcome, same
 
 pytestmark = pytest.mark.slow
 
-KILLS = 20
+KILLS = 8
 RUNS = ("baseline", "free_k1_8", "free_k1", "text_free_k1_2")
 # one thread as tests/support/project_copy.py has it: sums of two round in another way
 COMMAND = (
@@ -61,12 +61,13 @@ def kill_once(project, choice, started):
     return False
 
 
-def test_twenty_kills_leave_what_dvc_repro_leaves(finished, tmp_path, monkeypatch, started):
+def test_kills_leave_what_dvc_repro_leaves(finished, warm_python, tmp_path, monkeypatch, started):
     project = Project(tmp_path / "project")
     choice, kills = random.Random(0), 0
     while kills < KILLS and kill_once(project, choice, started):
         kills += 1
     assert kills == KILLS
+    project.python = warm_python
     said = project.ok(*COMMAND)
     assert "The report is in report/smoke/index.html" in said
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sysconfig
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -56,14 +58,20 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The smoke experiment, run once from nothing, and repro.log with what DVC said; tests must
-    not change it, and two commands of DVC at once would: run these in a copy.
+    not change it, and two commands of DVC at once would: run these in a copy. Its folder and its
+    Python have paths with a space.
     """
 
     def make(project: Project) -> None:
-        project.compose()
-        (project.folder / "repro.log").write_text(project.ok("dvc", "repro"))
+        venv.create(environment := project.folder / ".venv", symlinks=True)
+        bases = {"base": str(environment), "platbase": str(environment)}
+        site = Path(sysconfig.get_path("purelib", vars=bases))
+        (site / "these.pth").write_text(sysconfig.get_path("purelib"))  # this one's packages
+        made = Project(project.folder, fresh=False, python=environment / "bin/python")
+        made.compose()
+        (project.folder / "repro.log").write_text(made.ok("dvc", "repro"))
 
-    return once(tmp_path_factory, "finished", make)
+    return once(tmp_path_factory, "finished lab", make)
 
 
 @pytest.fixture
