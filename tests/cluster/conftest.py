@@ -33,7 +33,7 @@ def one(tokenized, tmp_path_factory):
         return train_run()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def two(tokenized, tmp_path_factory):
     """Outcome of RUN on two workers that nobody disturbs."""
     with pytest.MonkeyPatch.context() as patch:

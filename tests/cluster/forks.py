@@ -50,6 +50,9 @@ class ForkedTrainer:
 
     def run(self, rank, store, ends):
         os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+        ray.experimental.internal_kv.global_gcs_client = (
+            None  # if this process has joined a cluster
+        )
         ray.train.get_context = lambda: SimpleNamespace(
             get_world_rank=lambda: rank,
             get_world_size=lambda: self.size,

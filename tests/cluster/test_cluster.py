@@ -26,7 +26,7 @@ STEPS = 400  # of each of them, with 520 tokens
 
 
 @pytest.fixture
-def joined(two_nodes, workspace, monkeypatch):
+def joined(two, two_nodes, workspace, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
     connect()
     return two_nodes
@@ -68,7 +68,7 @@ def make_work(node, pipe):
 
 
 @pytest.mark.cluster
-def test_a_killed_worker_and_a_removed_node_are_outlived(joined, monkeypatch, two, capsys):
+def test_a_killed_worker_and_a_removed_node_are_outlived(two, joined, monkeypatch, capsys):
     """One worker on each node, as the rest of both is taken."""
     os.mkfifo("pipe")
     taken = placement_group([{"CPU": 1}] * 2, strategy="STRICT_SPREAD")

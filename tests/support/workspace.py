@@ -5,7 +5,7 @@ import shutil
 import sysconfig
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import chdir, closing
 from pathlib import Path
 
 import pytest
@@ -46,11 +46,15 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """
 
     def make(project: Project) -> None:
-        project.compose()
-        for stage in ("data", "tokenize"):
-            for name in ("target", "stdlib"):
-                project.ok("python", "-m", f"pipelines.{stage}", name)
-        project.ok("mlflow", "db", "upgrade", f"sqlite:///{project.folder}/mlflow.db")
+        from pipelines.tracking.store import create
+        from tests.support.commands import call
+
+        with chdir(project.folder):
+            call("compose", "experiment=smoke")
+            for stage in ("data", "tokenize"):
+                for name in ("target", "stdlib"):
+                    call(stage, name)
+        create(project.folder / "mlflow.db")
 
     return once(tmp_path_factory, "tokenized", make)
 

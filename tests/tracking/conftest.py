@@ -1,10 +1,12 @@
 """A project with one run, trained, measured at two budgets and scored on a suite, for copies."""
 
 import shutil
-from contextlib import chdir
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from mlflow.tracking._tracking_service import utils
 
 from pipelines.artifacts import results
@@ -19,6 +21,10 @@ from tests.support.training import RUN, train_run
 
 BATCH = 520  # tokens of a step
 BUDGET, TOKENS = 10 * BATCH, 20 * BATCH
+CALLS = (
+    *("create_run", "search_runs", "set_terminated", "log_batch", "log_inputs", "log_outputs"),
+    *("create_logged_model", "finalize_logged_model", "set_experiment_tag", "log_artifact"),
+)
 SUITE = SuiteResults(
     suite="mini",
     harness="lm_eval 0",
@@ -63,6 +69,29 @@ def score():
     for path in (folder / "suite.json", folder / "suite_samples/words.jsonl.gz"):
         tracking.log_artifact(path)
     tracking.finish()
+
+
+@contextmanager
+def lost(monkeypatch, which):
+    """MLflow calls whose number ``which`` picks fail, in turn before and after their work."""
+    count = 0
+
+    def wrap(call):
+        def answer(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if not which(count):
+                return call(*args, **kwargs)
+            if count % 2:
+                call(*args, **kwargs)  # done, but nobody hears of it
+            raise MlflowException("no answer")
+
+        return answer
+
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(MlflowClient, name, wrap(getattr(MlflowClient, name)))
+        yield
 
 
 @pytest.fixture(scope="session")

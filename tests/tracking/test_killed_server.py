@@ -10,16 +10,15 @@ from threading import Event
 import pytest
 from mlflow import MlflowClient
 
-from pipelines.common.atomic_files import ROOT
 from pipelines.evaluate import stage as evaluate
 from pipelines.tracking.outbox import Record, records
 from pipelines.tracking.run import Tracking
 from pipelines.train.core.curve_callback import CurveCallback
+from tests.support.commands import call
 from tests.support.project_copy import wait_for
 from tests.support.training import RUN, tracked_runs, train_run
 
 KILLED_AT, BACK_AT, STEPS = 7, 14, 20
-ARTIFACTS = {"details.json", "curve.csv"}
 
 
 class Server:
@@ -66,18 +65,6 @@ def server(workspace, monkeypatch):
         server.kill()
 
 
-def send_waiting(folder):
-    """What `python -m pipelines.tracking` says."""
-    return subprocess.run(
-        [sys.executable, "-m", "pipelines.tracking"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        check=True,
-        text=True,
-        capture_output=True,
-    ).stdout
-
-
 def check_complete(rows):
     """One MLflow run, finished, with all parameters and tags and each figure of a step once."""
     client, (run,) = tracked_runs()
@@ -98,9 +85,7 @@ def check_complete(rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("back", ["before the run ends", "after the run ended"])
-def test_a_server_killed_during_training_gets_everything_once_it_is_back(
-    workspace, server, monkeypatch, capsys, back
-):
+def test_a_killed_server_gets_everything_once_it_is_back(server, monkeypatch, capsys, back):
     heard = Event()  # the server has some of the curve
     note, on_step = Record.note, CurveCallback.on_step
 
@@ -119,9 +104,10 @@ def test_a_server_killed_during_training_gets_everything_once_it_is_back(
         if self.step == BACK_AT and back == "before the run ends":
             server.start()
 
-    monkeypatch.setattr(Record, "note", listen)
-    monkeypatch.setattr(CurveCallback, "on_step", step)
-    _, rows = train_run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "note", listen)
+        patch.setattr(CurveCallback, "on_step", step)
+        _, rows = train_run()
     assert len(rows) == STEPS
     said = capsys.readouterr().err
     assert said.count("does not answer") == 1
@@ -131,18 +117,16 @@ def test_a_server_killed_during_training_gets_everything_once_it_is_back(
         assert "kept for MLflow" in said
         assert [record.pending() for record in records()] == [True]
         server.start()
-        assert "1 runs brought up to date" in send_waiting(workspace)
-    check_complete(rows)
-
-
-@pytest.mark.slow
-def test_a_server_killed_between_artifacts_of_the_evaluation_gets_the_rest(
-    workspace, server, monkeypatch, capsys
-):
-    _, rows = train_run()
+        call("tracking")
+        assert "1 runs brought up to date" in capsys.readouterr().out
     ended = check_complete(rows)[1].info.end_time
-    upload = MlflowClient.log_artifact
-    uploads = []
+    if back == "before the run ends":
+        check_evaluation(server, monkeypatch, capsys, rows, ended)
+
+
+def check_evaluation(server, monkeypatch, capsys, rows, ended):
+    """The server is killed between two artifacts, and gets the rest."""
+    upload, log_artifact, uploads = MlflowClient.log_artifact, Tracking.log_artifact, []
 
     def die_at_the_second(client, run_id, path):
         uploads.append(path)
@@ -154,23 +138,23 @@ def test_a_server_killed_between_artifacts_of_the_evaluation_gets_the_rest(
         log_artifact(self, path)
         log_artifact(self, path.with_name("curve.csv"))
 
-    log_artifact = Tracking.log_artifact
     with monkeypatch.context() as patch:
         patch.setattr(Tracking, "log_artifact", log_two)
         patch.setattr(MlflowClient, "log_artifact", die_at_the_second)
         evaluate.main(RUN)
     assert "kept for MLflow" in capsys.readouterr().err
-    assert len([*(workspace / "artifacts").rglob("*.*")]) == 1
+    assert len([*(server.folder / "artifacts").rglob("*.*")]) == 1
 
     server.start()
-    assert "1 runs brought up to date" in send_waiting(workspace)
+    call("tracking")
+    assert "1 runs brought up to date" in capsys.readouterr().out
     client, run = check_complete(rows)
     assert run.info.end_time == ended
     bound = client.get_metric_history(run.info.run_id, "bound/bits_per_token")
     assert [point.step for point in bound] == [STEPS * 520]  # tokens
     assert run.data.tags["collapsed"] in ("yes", "no")
     (record,) = records()
-    there = {path.name: path for path in (workspace / "artifacts").rglob("*.*")}
-    assert there.keys() == ARTIFACTS
+    there = {path.name: path for path in (server.folder / "artifacts").rglob("*.*")}
+    assert there.keys() == {"details.json", "curve.csv"}
     for name, path in there.items():
         assert path.read_bytes() == (record.folder / name).read_bytes()

@@ -1,53 +1,23 @@
 """The tracking store may be away, slow or dying: nothing is lost, nothing is sent twice."""
 
+import csv
+import multiprocessing
+import os
 import shutil
 import socket
 import sqlite3
-import subprocess
-import sys
-from contextlib import contextmanager
-from dataclasses import asdict
+from pathlib import Path
 from threading import Thread
 
-import pytest
+from alembic.operations import Operations
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
 
-from pipelines.artifacts.checkpoint import Manifest, load_model
-from pipelines.artifacts.paths import checkpoint_path
-from pipelines.common.atomic_files import ROOT
-from pipelines.config.load import load_experiment
 from pipelines.tracking.location import store_uri
 from pipelines.tracking.outbox import records
-from pipelines.tracking.run import Tracking, main, new_record
-from pipelines.tracking.store import Store, send_waiting
-from tests.support.mutants import rejects
+from pipelines.tracking.run import Tracking, main
+from pipelines.tracking.store import Store
 from tests.support.training import RUN, tracked_runs, train_run
-
-CALLS = ("create_run", "log_batch", "set_terminated", "search_runs")
-
-
-@contextmanager
-def lost(monkeypatch, which):
-    """MLflow calls whose number ``which`` picks fail, in turn before and after their work."""
-    count = 0
-
-    def wrap(call):
-        def answer(*args, **kwargs):
-            nonlocal count
-            count += 1
-            if not which(count):
-                return call(*args, **kwargs)
-            if count % 2:
-                call(*args, **kwargs)  # done, but nobody hears of it
-            raise MlflowException("no answer")
-
-        return answer
-
-    with monkeypatch.context() as patch:
-        for name in CALLS:
-            patch.setattr(MlflowClient, name, wrap(getattr(MlflowClient, name)))
-        yield
+from tests.tracking.conftest import lost, manifest, settings
 
 
 def check_complete(rows):
@@ -71,27 +41,6 @@ def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeyp
     assert [record.pending() for record in records()] == [True]
     main()
     assert "1 runs brought up to date" in capsys.readouterr().out
-    check_complete(rows)
-
-
-@pytest.mark.parametrize(
-    "which",
-    [
-        lambda n: n in (1, 3),  # the run is created, and nobody hears of it
-        lambda n: n % 3 == 0,
-        lambda n: n % 5 == 0,
-        lambda n: n % 7 == 0,
-    ],
-)
-def test_calls_whose_answer_is_lost_are_neither_lost_nor_made_twice(workspace, monkeypatch, which):
-    with lost(monkeypatch, which):
-        _, rows = train_run()
-        for _ in range(30):
-            try:
-                send_waiting(Store(store_uri()))
-            except MlflowException:
-                continue
-            break
     check_complete(rows)
 
 
@@ -125,25 +74,22 @@ def test_a_finished_run_trained_again_is_another_mlflow_run(workspace):
     assert len(tracked_runs()[1]) == 2
 
 
-def test_a_record_that_cannot_be_read_is_passed_over(workspace, capsys):
-    train_run()
-    (path,) = (workspace / "tracking" / "smoke").glob(f"{RUN}-*/record.json")
+def test_a_record_that_cannot_be_read_is_passed_over(project, capsys):
+    (path,) = Path("tracking/smoke").glob(f"{RUN}-*/record.json")
     path.write_text("{")
     assert list(records()) == []
     assert "passed over" in capsys.readouterr().out
 
 
 def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has_none(
-    workspace, monkeypatch
+    project, monkeypatch
 ):
     """On another machine, or with another store, the record of the training is not there."""
-    train_run()
     shutil.rmtree("tracking")
-    manifest = load_model(checkpoint_path("smoke", RUN))[1]
-    for uri in (store_uri(), f"sqlite:///{workspace}/other.db"):
+    for uri in (store_uri(), f"sqlite:///{project}/other.db"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         evaluation = Tracking("smoke")
-        evaluation.start(manifest, load_experiment(), go_on=True)
+        evaluation.start(manifest(), settings(), go_on=True)
         evaluation.log_figures("eval", {"bound": 1.5}, step=20)
         evaluation.finish()
         client = MlflowClient(uri)
@@ -154,66 +100,34 @@ def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has
         assert run.info.status == "FINISHED"
 
 
-def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(workspace):
-    _, rows = train_run()
+def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(project):
     client, (run,) = tracked_runs()
     client.delete_run(run.info.run_id)
     (record,) = records()
     Store(store_uri()).send(record)
-    check_complete(rows)
+    check_complete(csv.DictReader(Path("results/smoke", RUN, "curve.csv").open()))
     assert tracked_runs()[1][0].info.run_id != run.info.run_id
 
 
-KILLED = """
-import os
-from alembic.operations import Operations
-from pipelines.tracking.location import store_uri
-from pipelines.tracking.store import Store
-
-made = []
-def add_column(*arguments, **keywords):
-    made.append(arguments)
-    if len(made) == 3:
-        os._exit(9)
-    return plain(*arguments, **keywords)
-
-plain, Operations.add_column = Operations.add_column, add_column
-Store(store_uri())
-"""
-
-
-def test_a_new_local_store_may_be_named_with_options(tmp_path):
-    """As of SQLite's driver: how long it waits for a lock."""
-    store = Store(f"sqlite:///{tmp_path}/new.db?timeout=30")
-    assert store.client.get_experiment("0").name == "Default"
-    assert (tmp_path / "new.db").exists()
-
-
 def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
-    """MLflow makes its tables in many steps, and cannot go on from any but the last."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.chdir(tmp_path)
-    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True)
-    assert done.returncode == 9, done.stderr
-    assert not (tmp_path / "mlflow.db").exists()
-    assert Store(store_uri()).client.get_experiment("0").name == "Default"
-    assert not list(tmp_path.glob("*.partial*"))
+    """MLflow makes its tables in many steps, and cannot go on from any but the last. The name may
+    have options for SQLite's driver.
+    """
+    made, uri = [], f"sqlite:///{tmp_path}/new.db?timeout=30"
 
+    def add_column(*arguments, **keywords):
+        made.append(arguments)
+        if len(made) == 3:
+            os._exit(9)
+        return plain(*arguments, **keywords)
 
-@rejects(
-    "tracking/describe.py",
-    '"baseline" if kappa_bits is None',
-    '"baseline" if not kappa_bits',
-    "a threshold of 0 tagged as a baseline",
-)
-@pytest.mark.parametrize(
-    ("kappa", "arm"), [(None, "baseline"), (0.0, "free transformer"), (0.5, "free transformer")]
-)
-def test_a_threshold_of_0_is_not_tagged_as_a_baseline(kappa, arm):
-    experiment = load_experiment(ROOT / "params.yaml")
-    name, run = next(iter(experiment.runs.items()))
-    run.kappa_bits = kappa
-    architecture = asdict(experiment.model_config(run))
-    manifest = Manifest("e", name, asdict(run), architecture, 11, data_hash="", spec_hash="")
-    assert new_record("sqlite://", manifest, experiment).tags["arm"] == arm
+    plain = Operations.add_column
+    with monkeypatch.context() as patch:
+        patch.setattr(Operations, "add_column", add_column)
+        process = multiprocessing.get_context("fork").Process(target=Store, args=(uri,))
+        process.start()
+        process.join()
+    assert process.exitcode == 9
+    assert not (tmp_path / "new.db").exists() and (tmp_path / "new.db.partial").exists()
+    assert Store(uri).client.get_experiment("0").name == "Default"
+    assert (tmp_path / "new.db").exists() and not list(tmp_path.glob("*.partial*"))
