@@ -99,7 +99,7 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it(manifest, w
     "if True:",
     "a changed description replaces the user's own",
 )
-def test_the_experiment_has_a_description_which_a_user_may_replace(project, run):
+def test_a_user_may_replace_the_description_of_the_experiment_and_of_a_run(project, run):
     client = MlflowClient(store_uri())
     wanted = experiment_note(settings())
     assert f"| {RUN} | 1/8 | target |" in wanted and "make repro EXPERIMENT=smoke" in wanted
@@ -115,14 +115,11 @@ def test_the_experiment_has_a_description_which_a_user_may_replace(project, run)
     store.describe_experiment("smoke", wanted)
     assert note() == "my own words"
 
-
-def test_a_user_may_replace_a_tag_of_a_run(project, run):
-    client = MlflowClient(store_uri())
     client.set_tag(run.info.run_id, "mlflow.note.content", "my own words")
     (record,) = records()
     record.tags = {**record.tags, "new": "tag"}
     record.save()
-    send_waiting(Store(store_uri()))
+    send_waiting(store)
     tags = client.get_run(run.info.run_id).data.tags
     assert (tags["mlflow.note.content"], tags["new"]) == ("my own words", "tag")
 
@@ -199,6 +196,8 @@ def test_calls_whose_answer_is_lost_double_and_lose_nothing(project, monkeypatch
     points = client.get_metric_history(run.info.run_id, "train/ce_nats")
     assert [(point.step, point.value) for point in points] == [(r.step, r.ce_nats) for r in curve]
     assert run.info.status == "FINISHED"
+    files = client.list_artifacts(run.info.run_id)
+    assert [file.path for file in files] == sorted(record.artifacts)
 
 
 # The machine
