@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
+import grpc
 import pytest
 import ray
 import yaml
@@ -144,6 +145,12 @@ def test_all_runs_train_at_once_and_outlive_a_node(two_nodes, tmp_path, monkeypa
     ],
 )
 def test_an_address_without_a_cluster_is_one_line(monkeypatch, address, words):
+    ready = grpc.channel_ready_future
+    monkeypatch.setattr(
+        connection.grpc,
+        "channel_ready_future",
+        lambda channel: SimpleNamespace(result=lambda timeout: ready(channel).result(0.1)),
+    )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("RAY_ADDRESS", address.format(free=free.getsockname()[1]))

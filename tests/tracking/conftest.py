@@ -16,8 +16,9 @@ from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskRes
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
 from pipelines.tracking.figures import log_suite
+from pipelines.tracking.outbox import records
 from pipelines.tracking.run import Tracking
-from tests.support.training import RUN, train_run
+from tests.support.training import RUN, tracked_runs, train_run
 
 BATCH = 520  # tokens of a step
 BUDGET, TOKENS = 10 * BATCH, 20 * BATCH
@@ -69,6 +70,43 @@ def score():
     for path in (folder / "suite.json", folder / "suite_samples/words.jsonl.gz"):
         tracking.log_artifact(path)
     tracking.finish()
+
+
+def everything(but="no metrics"):
+    """All that the store has of the one run, but for ids, times and metrics that begin so."""
+    client, (run,) = tracked_runs()
+    models = client.search_logged_models([run.info.experiment_id])
+    return {
+        "name": (run.info.run_name, run.info.status),
+        "params": run.data.params,
+        "tags": {k: v for k, v in run.data.tags.items() if k not in ("record", "mlflow.user")},
+        "metrics": {
+            key: [(p.step, p.value) for p in client.get_metric_history(run.info.run_id, key)]
+            for key in run.data.metrics
+            if not key.startswith(but)
+        },
+        "artifacts": sorted(file.path for file in client.list_artifacts(run.info.run_id)),
+        "inputs": sorted((i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs),
+        "models": sorted((m.name, str(m.params), len(m.metrics), str(m.status)) for m in models),
+        "outputs": sorted(output.step for output in run.outputs.model_outputs),
+    }
+
+
+def check_complete(rows):
+    """One MLflow run, finished, with all parameters and tags and each figure of a step once."""
+    client, (run,) = tracked_runs()
+    (record,) = records()
+    assert not record.pending()
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time == record.ended
+    assert run.data.params == record.params and len(record.params) > 20
+    assert record.tags.items() <= run.data.tags.items() and run.data.tags["arm"]
+    for axis, x in (("train", "step"), ("train_by_tokens", "tokens")):
+        for key in rows[0].keys() - {"step", "tokens"}:
+            points = client.get_metric_history(run.info.run_id, f"{axis}/{key}")
+            assert sorted((point.step, point.value) for point in points) == [
+                (int(row[x]), float(row[key])) for row in rows
+            ]
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from pipelines.tracking.outbox import Record, records
 from pipelines.train.core.curve_callback import CurveCallback
 from tests.support.commands import call
 from tests.support.project_copy import wait_for
-from tests.support.training import tracked_runs, train_run
+from tests.support.training import train_run
+from tests.tracking.conftest import check_complete
 
 KILLED_AT, BACK_AT, STEPS = 7, 14, 20
 
@@ -60,23 +61,6 @@ def server(workspace, monkeypatch):
         yield server
     finally:
         server.kill()
-
-
-def check_complete(rows):
-    """One MLflow run, finished, with all parameters and tags and each figure of a step once."""
-    client, (run,) = tracked_runs()
-    (record,) = records()
-    assert not record.pending()
-    assert run.info.status == "FINISHED"
-    assert run.info.end_time == record.ended
-    assert run.data.params == record.params and len(record.params) > 20
-    assert record.tags.items() <= run.data.tags.items() and run.data.tags["arm"]
-    for axis, x in (("train", "step"), ("train_by_tokens", "tokens")):
-        for key in rows[0].keys() - {"step", "tokens"}:
-            points = client.get_metric_history(run.info.run_id, f"{axis}/{key}")
-            assert sorted((point.step, point.value) for point in points) == [
-                (int(row[x]), float(row[key])) for row in rows
-            ]
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The tracking store may be away, slow or dying: nothing is lost, nothing is sent twice."""
 
-import csv
 import multiprocessing
 import os
 import shutil
@@ -17,19 +16,7 @@ from pipelines.tracking.outbox import records
 from pipelines.tracking.run import Tracking, main
 from pipelines.tracking.store import Store
 from tests.support.training import RUN, tracked_runs, train_run
-from tests.tracking.conftest import lost, manifest, settings
-
-
-def check_complete(rows):
-    """One MLflow run, finished, that has each row of the curve once."""
-    client, (run,) = tracked_runs()
-    assert run.info.status == "FINISHED"
-    assert run.data.params["kappa_bits"] == "0.125"
-    points = client.get_metric_history(run.info.run_id, "train/ce_nats")
-    assert [(p.step, p.value) for p in points] == [
-        (int(row["step"]), float(row["ce_nats"])) for row in rows
-    ]
-    assert not any(record.pending() for record in records())
+from tests.tracking.conftest import check_complete, everything, lost, manifest, settings
 
 
 def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeypatch, capsys):
@@ -101,11 +88,12 @@ def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has
 
 
 def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(project):
+    before = everything()
     client, (run,) = tracked_runs()
     client.delete_run(run.info.run_id)
     (record,) = records()
     Store(store_uri()).send(record)
-    check_complete(csv.DictReader(Path("results/smoke", RUN, "curve.csv").open()))
+    assert everything() == before
     assert tracked_runs()[1][0].info.run_id != run.info.run_id
 
 
