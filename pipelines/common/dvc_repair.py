@@ -23,11 +23,16 @@ def repair() -> None:
         pass
     except ValueError:
         RWLOCK.unlink()
-    try:
-        with Repo(".") as repo:
-            Lockfile(repo, str(LOCKFILE)).load()
-    except FileNotFoundError:
-        pass
-    except DvcException:
+    if LOCKFILE.exists() and not whole(LOCKFILE):
         LOCKFILE.unlink()
         say(f"{LOCKFILE} was cut short, as by a kill: it is made anew, with what DVC has cached")
+
+
+def whole(lockfile: Path) -> bool:
+    """Whether it can be read and its last line, of which any part may be valid YAML, has an end."""
+    try:
+        with Repo(".") as repo:
+            Lockfile(repo, str(lockfile)).load()
+    except DvcException:
+        return False
+    return lockfile.read_bytes().endswith(b"\n")

@@ -60,11 +60,12 @@ def open_ledger(
         state = {}
     if state and not (reason := misfit(state, spec, sources)):
         return Ledger(work / LEDGER)
+    earlier = fitting_aside(work, spec, sources)
     if state:
-        set_aside(name, work, state, reason)
+        set_aside(name, work, state, reason, kept=earlier)
     else:
         shutil.rmtree(work, ignore_errors=True)
-    if earlier := fitting_aside(work, spec, sources):
+    if earlier:
         print(f"{name}: takes up the work set aside as {earlier}", flush=True)
         earlier.rename(work)
     else:
@@ -117,14 +118,18 @@ def asides(work: Path) -> list[Path]:
     return sorted(folders, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
-def set_aside(name: str, work: Path, state: dict[str, Any], reason: str | None) -> None:
-    """Rename unfinished work, and remove the oldest if more than KEPT_ASIDE would be kept."""
+def set_aside(
+    name: str, work: Path, state: dict[str, Any], reason: str | None, kept: Path | None
+) -> None:
+    """Rename unfinished work, and remove the oldest if more than KEPT_ASIDE would be there beside
+    ``kept``, which is taken up next.
+    """
     identity = dumps([state["specification"], state["positions"]])
     target = work.with_name(f"{work.name}.{sha256(identity.encode()).hexdigest()[:8]}")
     shutil.rmtree(target, ignore_errors=True)  # the same work, further back or as far
     work.rename(target)
     os.utime(target)
-    removed = asides(work)[KEPT_ASIDE:]
+    removed = [path for path in asides(work) if path != kept][KEPT_ASIDE:]
     for path in removed:
         shutil.rmtree(path)
     count = sum(state["tally"]["documents"].values())

@@ -23,10 +23,16 @@ def readable():
         with Repo(".") as repo:
             repo.status()
             return True
-    except DvcException:
+    except (DvcException, NotImplementedError):  # the latter of a hash's name that was cut
         return False
 
 
+@rejects(
+    "common/dvc_repair.py",
+    'return lockfile.read_bytes().endswith(b"\\n")',
+    "return True",
+    "a lock file of DVC that was cut within a word stays",
+)
 @rejects(
     "common/dvc_repair.py", "LOCKFILE.unlink()", "", "a lock file of DVC that was cut short stays"
 )
@@ -39,7 +45,7 @@ def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     Path("dvc.yaml").write_text(STAGES)
     reproduce()
     text, removed = LOCKFILE.read_text(), 0
-    for length in range(0, len(text), 7):
+    for length in range(0, len(text), 3):
         LOCKFILE.write_text(text[:length])
         RWLOCK.write_text('{"read": {"/x": [{"pi'[:length])
         repair()

@@ -270,7 +270,7 @@ def test_the_last_unfinished_works_are_kept_aside_and_change_places(
 ):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
     asides, finished = [], {}
-    for seed in (0, 1, 0, 1, 2, 3, 4):
+    for seed in (0, 1, 0, 1, 2, 3, 0, 4):  # the last 0 is the oldest of three
         data.seed = seed
         now = killed_after(monkeypatch, 1 if seed in finished else 60, data, target)
         assert finished.get(seed, {}).items() <= now.items()
