@@ -1,7 +1,7 @@
 # make repro   data → tokenize → train → evaluate → report; EXPERIMENT=smoke, SET='key=value …';
 #              JOBS=2 runs two stages side by side (by default as many as pay), JOBS=ray on Ray;
 #              another one in this folder is waited for, unless WAIT=0
-# make check   make lint: formatter, linter, types; and make test
+# make check   in two minutes: make lint (formatter, linter, schemas, types) and the quick half of the tests
 # make doctor  what this machine lacks, and what that costs
 # make test    all tests but those of make test-slow, which take long: whole trainings, servers; and those
 #              of make test-cluster, on Ray
@@ -25,12 +25,15 @@ MINUTES ?= 50
 MUTANTS ?=
 MODULES ?=
 TESTS := pytest -n 2 --dist worksteal
+# packages whose tests train nothing and compose little
+QUICK := analysis artifacts common conversion data docs evaluate hydra_plugins inference model parallel \
+	synthetic tokenize test_layers.py test_mutants.py test_scaling.py
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # relative, as pip takes a space for the end of a path
 export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: repro doctor check lint test test-slow test-cluster mutants mutation format ui plots \
+.PHONY: repro doctor check lint quick test test-slow test-cluster mutants mutation format ui plots \
 	experiments bench gpu
 
 repro: .venv/installed
@@ -40,8 +43,8 @@ repro: .venv/installed
 doctor: .venv/installed
 	@python -m pipelines.doctor
 
-check:
-	@$(MAKE) --jobs=2 lint test # mypy has one process
+check: .venv/installed-dev
+	@$(MAKE) --jobs=2 lint quick # mypy has one process
 
 lint: .venv/installed-dev
 	ruff format --check .
@@ -53,6 +56,9 @@ lint: .venv/installed-dev
 		$(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 	check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	mypy
+
+quick: .venv/installed-dev
+	$(TESTS) -m "not slow and not cluster" $(QUICK:%=tests/%)
 
 test: .venv/installed-dev
 	$(TESTS) -m "not slow and not cluster"

@@ -30,9 +30,9 @@ from tests.support.bench import Bench, bench
 
 PROCESSES = 2
 PACKAGES = ("analysis", "conversion", "costs", "inference", "model", "synthetic")
-TESTS = (  # of what they take, others would show little more
-    *("tests/analysis", "tests/conversion", "tests/inference", "tests/model", "tests/synthetic"),
-    *("tests/evaluate", "tests/test_costs.py", "tests/test_costs_of_time_and_filtering.py"),
+TESTS = (
+    *(f"tests/{package}" for package in PACKAGES if package != "costs"),
+    *("tests/evaluate", "tests/test_costs.py"),
 )
 MAX_SECONDS = 60.0  # of the tests of one mistake, and of what they may take longer than usual
 KILLED = "killed"
