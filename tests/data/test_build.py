@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import sqlite3
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from hashlib import sha256
 from math import log
 from pathlib import Path
@@ -303,6 +305,27 @@ def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, name, ca
     make_text("y", data, tmp_path / "y")
     assert contents(target) == contents(tmp_path / "y")
     assert not [*tmp_path.glob("x.partial*")]
+
+
+@rejects(
+    "data/resume.py",
+    "if primary(error) not in UNUSABLE:",
+    "if False:",
+    "locked work taken for damaged",
+)
+def test_a_ledger_that_is_locked_keeps_the_work(tmp_path, small_parts, monkeypatch, capsys):
+    data, target = mixed_sources(tmp_path), tmp_path / "x"
+    kept = killed_after(monkeypatch, 60, data, target)
+    path = tmp_path / "x.partial/ledger.sqlite"
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UserError) as caught:
+            make_text("x", data, target)
+    assert str(caught.value) == f"{path}: database is locked (SQLITE_BUSY); work is kept"
+    make_text("x", data, target)
+    assert "goes on behind" in capsys.readouterr().out
+    assert kept.items() <= mtimes(target).items()
 
 
 @rejects(

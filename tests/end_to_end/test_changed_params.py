@@ -204,11 +204,12 @@ def test_a_checkpoint_that_was_trained_otherwise_is_refused(project, key, value,
     assert f"`dvc repro --force --single-item train@{RUN}`" in str(refused.value)
 
 
-@pytest.mark.parametrize("command", ["sample", "suite"])
+@pytest.mark.parametrize("command", ["sample", "suite", "export --to hf"])
 def test_commands_refuse_a_checkpoint_that_was_trained_otherwise(project, command):
     change(f"runs.{TEXT_RUN}.seed", 22)
     with pytest.raises(UserError, match=rf"runs\.{TEXT_RUN}\.seed was 0 and is 22 now"):
-        call(command, TEXT_RUN)
+        call(*command.split(), TEXT_RUN)
+    assert not Path("exports").exists()
 
 
 @rejects(

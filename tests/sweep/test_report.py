@@ -111,6 +111,35 @@ def test_a_difference_that_seeds_may_make_is_none(kappa):
     )
     assert "κ = 1/64" in sentences[1] and "κ = 8 (+0.0360" in sentences[1]
     assert sentences[2].startswith("Above it: κ = 1 (+0.0370")
+    text = report_of(kappa, results)
+    assert "s is the spread within all settings that are compared with each other" in text
+    assert re.search(r"κ = 8 \| 3 \|.*\| \+0\.0360 .*\(no difference\) \|", text)
+    assert re.search(r"κ = 1 \| 3 \|.*\| \+0\.0370 [^(]* \|", text)
+
+
+def test_one_seed_claims_nothing_about_others_and_unknown_errors_claim_nothing():
+    plan = plan_of("space.run.seed.grid=[0]", name="kappa")
+    results = results_of(plan, BOUNDS)
+    assert "One seed per setting" in report_of(plan, results)
+    assert not any(s.startswith("Lowest single trial") for s in findings(plan, results))
+    for result in results.values():  # a single document has no standard error
+        document = result.details
+        document.bound_bits, document.document_tokens = [document.bound_bits[0] + 2], [1]
+    sentences = findings(plan, results)
+    (unknown,) = [s for s in sentences if "errors are not known" in s]
+    assert unknown.count("(+0.") == 4
+    assert not any(s.startswith(("Above it", "No difference measured")) for s in sentences)
+
+
+def test_across_tokenizers_bounds_are_in_bits_per_byte():
+    plan = plan_of(
+        "run=text_free_k1_2",
+        "+source@data.large=text",
+        "data.large={parts: ${data.stdlib.parts}, validation_share: 0.25, vocab_size: 512}",
+        "space.run.data.grid=[stdlib,large]",
+    )
+    results = results_of(plan, {None: 0.9, 0.5: 0.6})
+    assert "0.2002 ± 0.3000 bits per byte, mean of 2 seeds" in findings(plan, results)[0]
 
 
 def test_stopped_trials_are_shown_apart_and_not_ranked(kappa, written):
@@ -122,6 +151,7 @@ def test_stopped_trials_are_shown_apart_and_not_ranked(kappa, written):
     assert sweep.best_trial.name == "kappa_bits_0p125_seed_0"
     sentences = findings(kappa, results)
     assert {"1 trial stopped early, and not ranked.", "1 trial failed."} <= set(sentences)
+    assert "leaves out the others" in report_of(kappa, results)
     report = written(results)
     ranked, apart = (report / "index.html").read_text().split("<h2>Stopped early</h2>")
     assert "kappa_bits_0p125_seed_1" not in ranked

@@ -161,9 +161,13 @@ def other_tokenizer(folder):
     (folder / "tokenizer.json").write_text(json.dumps(spec))
 
 
+def pickled(folder):
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+
+
 DAMAGE = [
     (shutil.rmtree, r"^llama: neither a folder nor a \.gguf file$"),
-    (lambda folder: (folder / WEIGHTS).unlink(), r"^llama/model\.safetensors: is missing; weights"),
+    (pickled, r"^llama/model\.safetensors: is missing; weights are read from safetensors"),
     (truncated, r"^llama/model\.safetensors: not readable as safetensors"),
     (edit(vocab_size=64), r"^llama: vocab_size: 64, but the tokenizer of data/tokens/target has"),
     (edit(rms_norm_eps=0.5), r"^llama: its norm_eps is 0\.5, and the run's architecture says"),

@@ -95,3 +95,7 @@ def test_a_training_has_begun_where_a_checkpoint_says_so(stages, path, spec_hash
     preregistration.publish("smoke", RUN, "mine")
     stated = kept()
     assert stated and stated.question == ("Why?" if begun else "What?")
+    path = preregistration.waiting_path("smoke", RUN, "mine")
+    path.unlink()  # as of a training that was begun without the stage
+    preregistration.record(experiment, RUN, "mine")
+    assert path.exists() != begun
