@@ -147,6 +147,20 @@ def test_a_broken_file_is_named_and_nothing_is_written(project, files, capsys, c
     assert list(json.loads((data / "fetched.json").read_text())) == ["openbookqa"]
 
 
+def test_a_file_that_broke_later_leaves_what_was_converted(project, files):
+    of_suite(project, "piqa")
+    fetch.main([f"from={files}"])
+    before = result_of("piqa")
+    write_file(files, PIQA, lines_of(PIQA)[:2])
+    with pytest.raises(SystemExit):
+        fetch.main([f"from={files}"])
+    after = result_of("piqa")
+    assert (after.value, after.sources) == (before.value, before.sources)
+    write_file(files, PIQA, changed(lines_of(PIQA), query="Question: Another?\n"))
+    fetch.main([f"from={files}"])
+    assert result_of("piqa").sources != before.sources
+
+
 def test_files_that_are_not_there_not_known_or_cannot_be_unpacked_are_named(
     project, files, capsys, monkeypatch
 ):

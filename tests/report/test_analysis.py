@@ -1,6 +1,6 @@
 """What a report is made from is computed once."""
 
-from pipelines.report import analysis, comparison
+from pipelines.report import analysis, budgets, comparison
 from pipelines.report.benchmarks import table
 from pipelines.report.headline import answers, picture
 from pipelines.report.sections.all_sections import all_sections
@@ -36,3 +36,7 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     assert len(tables) == 2  # one for each data set
     pairs = [(arm.name, other.name) for arm, other, *_ in bounds]
     assert sorted(pairs) == [("free", "base"), ("z", "sums")]
+
+
+def test_budgets_and_benchmarks_use_the_rule_of_the_bounds():
+    assert budgets.contrast is table.contrast is comparison.contrast

@@ -6,10 +6,26 @@ from statistics import stdev
 import pytest
 
 from ftmodel.analysis.differences import Difference, SeedError
-from pipelines.report.comparison import compare, contrast_bounds
+from pipelines.report.comparison import compare, contrast_bounds, over_documents
 from pipelines.report.wording import other_error
 from tests.support.mutants import rejects
 from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
+
+
+@rejects(
+    "report/comparison.py",
+    "for run in each.runs]",
+    "for run in each.runs[:1]]",
+    "the error over documents of the first seed alone",
+)
+def test_the_error_is_of_a_ratio_of_sums_paired_by_document(tmp_path):
+    """Closed form for two documents, means over seeds: |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""
+    base, free = seeded(tmp_path, PAIR, {"base": [0.5, 0.5], "free": [0.4, 0.4]}).arms
+    bits = [99.0, 52.0], [101.0, 48.0], [95.0, 40.0], [85.0, 42.0]
+    for one, each in zip((*base.runs, *free.runs), bits, strict=True):
+        one.details.bound_bits, one.details.document_tokens = each, [60, 20]
+    found = over_documents(free, base, "bits_per_token")
+    assert found.error == pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2)
 
 
 def test_all_seeds_of_both_arms_count(tmp_path):
