@@ -1,6 +1,8 @@
 """Documents of public files with the hub's fields, and those that do not have their form."""
 
 import json
+import tarfile
+from io import BytesIO
 
 import pytest
 from datasets import Dataset
@@ -104,6 +106,17 @@ def test_mbpp_has_the_hubs_splits():
     assert splits == ends
 
 
+def test_answers_sums_and_programs_have_the_hubs_fields():
+    names = ["Me", "I"]
+    expected = {"question": "Who?", "answer": {"value": "I", "aliases": names}}
+    assert forms.triviaqa(forms.Trivia("Question: Who?\nAnswer:", "I", names)) == expected
+    same = {"question": "1 + 1?", "answer": "It is <<1+1=2>>.\n#### 2"}
+    assert forms.gsm8k(forms.Sum(**same)) == same
+    same = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "entry_point": "f"}
+    same |= {"canonical_solution": "    return x\n", "test": "def check(candidate):\n    pass\n"}
+    assert forms.human_eval(forms.HumanEval(**same)) == same
+
+
 HEAD = "question,choice0,choice1,choice2,choice3,answer\n"
 
 
@@ -122,6 +135,24 @@ def test_a_broken_table_of_mmlu(text, message):
     assert whole == {"law": {"dev": [row]}}
     with pytest.raises(UserError, match=f"^file: dev/law_dev.csv: {message}"):
         readers.mmlu({"dev/law_dev.csv": text}, "file")
+
+
+def test_mmlu_is_by_subject_and_counted_over_all(monkeypatch):
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for subject in ("law", "anatomy"):
+            content = f"{HEAD}{subject}?,a,b,c,d,2\n".encode()
+            info = tarfile.TarInfo(f"mmlu/test/{subject}_test.csv")
+            info.size = len(content)
+            archive.addfile(info, BytesIO(content))
+    row = {"question": "law?", "subject": "law", "choices": list("abcd"), "answer": 2}
+    monkeypatch.setattr(published, "MMLU", {"test": 2})
+    assert published.of_mmlu("law", buffer.getvalue(), "file") == {"test": [row]}
+    with pytest.raises(UserError, match="file: no subject alchemy"):
+        published.of_mmlu("alchemy", buffer.getvalue(), "file")
+    monkeypatch.setattr(published, "MMLU", {"test": 3})
+    with pytest.raises(UserError, match="test: 2 documents, where the hub has 3"):
+        published.of_mmlu("law", buffer.getvalue(), "another")
 
 
 def test_a_broken_document_of_hellaswag():

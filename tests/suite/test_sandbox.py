@@ -186,6 +186,7 @@ def check_stopped(attempts, stopped_by, **values):
 FORBIDDEN = {
     # processes
     "fork": "if os.fork() == 0: os._exit(0)",
+    "daemon": "if os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)",
     "vfork": "os.posix_spawn('/bin/true', ['true'], {})",
     "subprocess": "subprocess.run('true', shell=True)",
     "pool": "import multiprocessing\nmultiprocessing.Pool(2).map(abs, [1])",
