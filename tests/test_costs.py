@@ -15,6 +15,7 @@ from ftmodel.costs import (
     linear_elements,
     memory,
     meta_model,
+    recomputed_activations,
 )
 from ftmodel.costs.filtering import filter_flops
 from ftmodel.costs.latent_memory import memory_blocks
@@ -74,23 +75,26 @@ def batch(config, vocab_size):
     return tokens[:, :-1], tokens[:, 1:], torch.rand(B, config.context, bits) if bits else None
 
 
+def documents_of(config):
+    """Two documents a row, whose boundary is another in each, if attention is within documents."""
+    ends = torch.arange(9, 9 + B)[:, None]
+    return (torch.arange(config.context) > ends).long() if config.document_mask else None
+
+
 def loss(model, half=False):
-    """The training loss, its graph whole; if attention is within documents, each row has two."""
-    config, documents = model.config, None
-    if config.document_mask:
-        ends = torch.arange(9, 9 + B)[:, None]
-        documents = (torch.arange(config.context) > ends).long()
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        data = batch(config, len(model.embedding.weight))
-        return training_loss(model, *data, 0.1, documents).total
+        data = batch(model.config, len(model.embedding.weight))
+        return training_loss(model, *data, 0.1, documents_of(model.config)).total
 
 
 MASKED = {"document_mask": True}
+QWEN_3 = {"qk_norm": True, "head_width": 8}
 DESIGNS = [{"latent_bits": 8, "latent": design} for design in all_pairs()]
 SHAPES = [
     {},
     {"tied": False, "n_kv_heads": 4, "head_width": 24},
     MASKED,
+    {"latent": {"inject": "kv_all", "map": "linear"}},  # a baseline has no design
     *(
         {"latent_bits": 8, **changes, "latent": design}
         for changes, design in [
@@ -102,6 +106,8 @@ SHAPES = [
             (MASKED, {"inject": "memory"}),
             (MASKED, {"encoder": "separate"}),
             (MASKED, {"free_bits": "sequence"}),
+            (QWEN_3, {"inject": "memory"}),
+            (QWEN_3, {"encoder": "separate", "encoder_layers": 3, "inject": "kv_all"}),
         ]
     ),
     *DESIGNS,
@@ -146,7 +152,28 @@ def normalised_inputs(config, checkpointing=False):
     latent = 1 if checkpointing else 1 + 2 * encoder + of_kv.get(config.latent.inject, 1)
     latent += config.latent.prior != "uniform"
     channels = (2 * layers + 1 + bits * latent) * config.d_model
+    if config.qk_norm:
+        queries, keys = (config.head_channels * n for n in (config.n_heads, config.n_kv_heads))
+        separate, memory = config.latent.encoder == "separate", memory_blocks(config)
+        channels += layers * (queries + keys) + encoder * (keys + separate * queries)
+        channels += 0 if checkpointing else memory * keys
     return channels * 4 * B * config.context
+
+
+def kept_by(forward, model, half):
+    """Bytes of all storages that the graph of ``forward()`` holds, but for parameters."""
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=half)
+    with saved_tensors_hooks(keep, lambda tensor: tensor), autocast:
+        _result = forward()
+    for parameter in model.parameters():
+        kept.pop(parameter.untyped_storage().data_ptr(), None)
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 @rejects(
@@ -168,18 +195,9 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing, as_on
     """Within 0.1 %, which leaves room for scalars: every storage that the graph of a forward pass
     holds, but for parameters.
     """
-    config, vocab_size, kept = shape(**changes), 29, {}
-
-    def keep(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
+    config, vocab_size = shape(**changes), 29
     model = new_model(config, vocab_size, checkpointing)
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
-        _total = loss(model, half)
-    for parameter in model.parameters():
-        kept.pop(parameter.untyped_storage().data_ptr(), None)
-    found = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    found = kept_by(lambda: loss(model, half), model, half)
     readout = 4 * config.d_model * (B * config.context + vocab_size)  # gradients, made already
     multiplied = linear_elements(model) - model.readout.weight.numel()  # its copy is gone again
     if config.latent_bits:
@@ -194,6 +212,25 @@ def test_activations_are_what_autograd_keeps(changes, half, checkpointing, as_on
     assert counted + copies + normalised_inputs(config, checkpointing) == pytest.approx(
         found, rel=1e-3
     )
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+def test_a_block_computed_again_keeps_what_is_counted(changes, half, as_on_a_gpu):
+    """The block that reads z, or any of a baseline's; within 0.1 %, but for inputs and RoPE."""
+    config = shape(**changes)
+    model, memories = new_model(config, 29), memory_blocks(config)
+    reads = bool(config.latent_bits and config.latent.inject not in ("residual", "embedding"))
+    x = torch.randn(B, config.context, config.d_model, requires_grad=True)
+    other = torch.randn_like(x, requires_grad=True) if reads else None
+    kv, read = (None, other) if memories else (other, None)
+    positions = model.positions(0, config.context, x.device, documents_of(config))
+    found = kept_by(lambda: model.blocks[0](x, kv, positions, memory=read), model, half)
+    known = (3 + 2 * reads) * x.nbytes + positions.rope.nbytes  # RMSNorm keeps more on a CPU
+    heads = config.head_channels * (config.n_heads + (1 + memories) * config.n_kv_heads)
+    known += 4 * heads * B * config.context if config.qk_norm else 0
+    known += 2 * linear_elements(model.blocks[0]) if half else 0
+    assert recomputed_activations(config, B, half) + known == pytest.approx(found, rel=1e-3)
 
 
 @pytest.mark.parametrize(

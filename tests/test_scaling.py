@@ -93,6 +93,7 @@ def test_fsdp_sends_what_is_counted(changes):
             training().backward()
     counted = traffic(training.config, VOCABULARY, N, True, ACCUMULATE)
     assert sent.bytes == pytest.approx(counted.bytes, rel=0.01)
+    assert traffic(training.config, VOCABULARY, 1, True, ACCUMULATE) == Traffic(0, 0)
 
 
 @rejects(
@@ -113,6 +114,7 @@ def test_ddp_reduces_every_gradient_once_a_step():
         replica().backward()
     counted = traffic(training.config, VOCABULARY, N, False, ACCUMULATE)
     assert counted.bytes == 2 * (N - 1) / N * sum(reduced)
+    assert traffic(training.config, VOCABULARY, 1, False, ACCUMULATE) == Traffic(0, 0)
 
 
 JOINED = Interconnect(nvlink=400.0, network=25.0, per_node=8, latency=0.5, overlap=0.75)
