@@ -223,9 +223,11 @@ def false_alarms(seeds, spreads, documents=None, both=0, experiments=600):
     ("seeds", "spreads", "documents", "worst"),
     [
         (2, EQUAL, 1, None),
+        (3, EQUAL, 1, None),
         (5, EQUAL, 1, None),
         (2, GROWING, 1, 0.11),
         (3, GROWING, 1, 0.07),
+        (5, GROWING, 1, 0.06),
         (2, EQUAL, None, None),  # as at budgets before the last
         (2, GROWING, None, None),
     ],

@@ -241,6 +241,11 @@ REFUSED = {
     "one generator for 2 rows, baseline": (BASELINE, {"generator": [seeded(0)]}, "1 generators"),
     "one generator for 2 rows": ({}, {"generator": [seeded(0)]}, "1 generators"),
     "z by generators of rows": ({}, {"generator": [seeded(0)] * 2}, "needs a seed or noise"),
+    "codes by generators of rows": (
+        {},
+        {"generator": [seeded(0)] * 2, "z": Codes(ZEROS)},
+        "needs a seed or noise",
+    ),
     "a negative temperature": ({}, {"temperature": -1.0}, "negative"),
     "too small to divide by": ({}, {"temperature": 1e-60}, "over the temperature"),
     "codes of spans": ({"latent": {"per": "sequence"}}, {"z": Codes(ZEROS)}, "pin it by noise"),
