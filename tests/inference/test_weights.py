@@ -8,7 +8,7 @@ import torch
 from ftmodel.inference import weights
 from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
-from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products
+from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
 from ftmodel.model import product
 from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
@@ -111,6 +111,18 @@ def test_rounded_weights_move_predictions_by_a_hundredth(decoders, everything_ro
         divergences.append((p.exp() * (p - q)).sum(-1).mean())
     assert 1e-4 < fmean(differences) < 0.02
     assert fmean(divergences) < 1e-3
+
+
+@needs_bf16
+@torch.inference_mode()
+def test_all_but_small_matrices_are_rounded(make_model, monkeypatch):
+    model = make_model()
+    readout = model.readout.weight
+    monkeypatch.setattr(weights, "LEAST_ROUNDED", readout.numel() + 1)
+    rounded = RoundedWeights(model)
+    assert rounded.packed and all(p.numel() > readout.numel() for p in rounded.packed)
+    assert type(matrix(readout, 3, rounded)) is Matrix
+    assert type(matrix(next(iter(rounded.packed)), 3, rounded)) is RoundedMatrix
 
 
 @needs_bf16
