@@ -1,5 +1,6 @@
 """The rule for differences between models."""
 
+from itertools import product
 from math import isnan, nan, sqrt
 from statistics import fmean, stdev
 
@@ -142,11 +143,14 @@ def test_errors_over_documents_count_beside_seeds():
 
 
 def test_variances_add_and_what_both_errors_have_counts_once():
-    """Equal errors of 1 that share s: error² = 2 − s, freedom = (2 − s)² / (1/8 + (1 − s)²/100)."""
-    for shared in (0.0, 0.5, 0.9):
-        freedom = (2 - shared) ** 2 / (1 / 8 + (1 - shared) ** 2 / 100)
-        found = threshold(SeedError(1.0, 8), DocumentError(1.0, 100, shared))
-        assert found == pytest.approx(student.ppf(0.975, freedom) * sqrt(2 - shared))
+    """Errors of e over seeds and of 1 over documents that share s: error² = e² + 1 − s, and freedom
+    = (e² + 1 − s)² / (e⁴/8 + (1 − s)²/100).
+    """
+    for e, shared in product((1.0, 1.5), (0.0, 0.5, 0.9)):
+        variance = e**2 + 1 - shared
+        freedom = variance**2 / (e**4 / 8 + (1 - shared) ** 2 / 100)
+        found = threshold(SeedError(e, 8), DocumentError(1.0, 100, shared))
+        assert found == pytest.approx(student.ppf(0.975, freedom) * sqrt(variance))
 
 
 def test_a_second_error_never_makes_a_difference_count():

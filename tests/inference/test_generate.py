@@ -246,6 +246,7 @@ REFUSED = {
         {"generator": [seeded(0)] * 2, "z": Codes(ZEROS)},
         "needs a seed or noise",
     ),
+    "-1 tokens": ({}, {"n_new": -1}, "less than none"),
     "a negative temperature": ({}, {"temperature": -1.0}, "negative"),
     "too small to divide by": ({}, {"temperature": 1e-60}, "over the temperature"),
     "codes of spans": ({"latent": {"per": "sequence"}}, {"z": Codes(ZEROS)}, "pin it by noise"),
@@ -257,8 +258,13 @@ def test_what_cannot_be_generated_is_refused(
     make_model, make_tokens, rng, changes, arguments, message
 ):
     with pytest.raises(ValueError, match=message):
-        arguments = {"generator": rng} | arguments
-        generate(make_model(**changes), make_tokens(2, 4), 5, **arguments)
+        arguments = {"n_new": 5, "generator": rng} | arguments
+        generate(make_model(**changes), make_tokens(2, 4), **arguments)
+
+
+def test_no_new_tokens_leave_the_prompt(make_model, make_tokens, rng):
+    prompt = make_tokens(2, 4)
+    assert torch.equal(generate(make_model(), prompt, 0, generator=rng), prompt)
 
 
 @pytest.fixture
