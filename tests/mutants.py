@@ -79,7 +79,8 @@ def main(parts: tuple[str, ...], only_recent: bool) -> None:
             sys.exit(f"{right.stdout}\nerror: tests fail on the code as it is, too")
         for mutant, seconds, said in pool.map(lambda m: verdict(copies, m), chosen):
             word = "SURVIVED" if said else "killed"
-            print(f"{seconds:6.1f} s  {word}  {mutant.path}: {mutant.name}  [{mutant.test}]")
+            line = f"{seconds:6.1f} s  {word}  {mutant.path}: {mutant.name}  [{mutant.test}]"
+            print(line, flush=True)
             if said:
                 survivors.append(mutant.name)
                 print(said, file=sys.stderr)

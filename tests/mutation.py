@@ -144,6 +144,7 @@ def verdict(copies: Bench, covering: Covering, mistake: Mistake) -> tuple[Mistak
     result, _ = copies.pytest_on(mistake.path, mistake.text, "-x", *tests, timeout=2 * MAX_SECONDS)
     if result is None:
         return mistake, KILLED  # by an endless loop
+    assert result.returncode in (0, 1, 2), result.stdout  # else no test was run
     return mistake, "survived" if result.returncode == 0 else KILLED
 
 
