@@ -98,17 +98,17 @@ def test_without_a_relation_p_values_are_even(rng):
         assert (p <= 0.05).double().mean() < 0.11, kind  # 4 standard errors
 
 
+def test_features_that_tell_nothing_leave_the_commoner_label():
+    labels = torch.tensor([1, 1, 0] * 10)[:, None]
+    assert naive_bayes(torch.zeros(30, 2), labels).eq(1).all()
+
+
 @rejects(
     "analysis/label_information.py",
     "train, test = fold != half, fold == half",
     "train, test = fold >= 0, fold == half",
     "labels predicted by a classifier that has seen them",
 )
-def test_features_that_tell_nothing_leave_the_commoner_label():
-    labels = torch.tensor([1, 1, 0] * 10)[:, None]
-    assert naive_bayes(torch.zeros(30, 2), labels).eq(1).all()
-
-
 def test_a_prediction_does_not_use_its_own_label(rng):
     """Features that identify a sequence, and random labels: half of the predictions are right."""
     labels = torch.randint(2, (400, 1), generator=rng)
