@@ -29,7 +29,7 @@ def repair() -> None:
 
 
 def whole(lockfile: Path) -> bool:
-    """Whether it can be read and its last line, of which any part may be valid YAML, has an end."""
+    """Whether it can be read and its last line is complete: a part of a line may be valid YAML."""
     try:
         with Repo(".") as repo:
             Lockfile(repo, str(lockfile)).load()
