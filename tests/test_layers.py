@@ -206,20 +206,13 @@ def graph() -> dict[str, set[str]]:
     return before
 
 
+@rejects("        - data/inputs/code/pipelines/data\n", "", "data made without its code in DVC")
 @rejects(
-    "dvc.yaml",
-    "        - data/inputs/code/pipelines/data\n",
-    "",
-    "data made without its code in DVC",
-)
-@rejects(
-    "dvc.yaml",
     "        - data/inputs/code/pipelines/tokenize\n",
     "",
     "tokens made without the code of overlap in DVC",
 )
 @rejects(
-    "dvc.yaml",
     "        - data/inputs/code/pipelines/artifacts/tokens\n"
     "        - data/inputs/code/pipelines/common/splitmix64.py\n"
     "        - data/inputs/code/ftmodel/synthetic\n",
@@ -228,27 +221,23 @@ def graph() -> dict[str, set[str]]:
     "token shards tokenized by code that DVC does not know",
 )
 @rejects(
-    "dvc.yaml",
     "        - data/inputs/code/pipelines/common/splitmix64.py\n"
     "        - data/inputs/code/ftmodel/model\n",
     "        - data/inputs/code/ftmodel/model\n",
     "training without the order of its windows in DVC",
 )
 @rejects(
-    "dvc.yaml",
     "        - data/inputs/code/pipelines/evaluate\n"
     "        - data/inputs/code/pipelines/artifacts\n",
     "        - data/inputs/code/pipelines/evaluate\n",
     "evaluation without how documents are packed in DVC",
 )
 @rejects(
-    "dvc.yaml",
     "        - data/inputs/code/ftmodel/synthetic\n      params: [name, evaluation]\n",
     "      params: [name, evaluation]\n",
     "evaluation without the target task in DVC",
 )
 @rejects(
-    "dvc.yaml",
     "        - data/inputs/code/ftmodel/inference\n"
     "        - data/inputs/code/ftmodel/analysis/statistics.py\n",
     "        - data/inputs/code/ftmodel/analysis/statistics.py\n",
@@ -298,28 +287,23 @@ SETTINGS = {
 
 
 @rejects(
-    "dvc.yaml",
     "        - data/tokens/${item.data}\n        - ${item.parent} # the model",
     "        # the model",
     "training without its tokens in DVC",
 )
-@rejects("dvc.yaml", "compute.precision, ", "", "training without its precision in DVC")
+@rejects("compute.precision, ", "", "training without its precision in DVC")
 @rejects(
-    "dvc.yaml",
     "        - results/${name}/${key}/curve.csv\n        - data/tokens/${item.data}\n",
     "        - data/tokens/${item.data}\n",
     "evaluation without the training curve in DVC",
 )
+@rejects("tokens/${item.data}\n        - data/", "", "evaluation without its tokens in DVC")
+@rejects("        - data/tokens/${item}\n", "", "benchmarks without their tokens in DVC")
+@rejects("        - tasks\n", "", "benchmarks without the definitions of tasks in DVC")
 @rejects(
-    "dvc.yaml", "tokens/${item.data}\n        - data/", "", "evaluation without its tokens in DVC"
+    "evaluation, ", "", "the report without the settings of evaluation in DVC", file="dvc.yaml"
 )
 @rejects(
-    "dvc.yaml", "        - data/tokens/${item}\n", "", "benchmarks without their tokens in DVC"
-)
-@rejects("dvc.yaml", "        - tasks\n", "", "benchmarks without the definitions of tasks in DVC")
-@rejects("dvc.yaml", "evaluation, ", "", "the report without the settings of evaluation in DVC")
-@rejects(
-    "dvc.yaml",
     "      - data/tokens # metadata and overlap of texts\n",
     "",
     "the report without the metadata of tokens in DVC",

@@ -77,7 +77,6 @@ CHANGES = [
 
 
 @rejects(
-    "costs/scaling.py",
     "accumulate * (3 * blocks * block",
     "accumulate * (2 * blocks * block",
     "FSDP gathers blocks once for both passes",
@@ -96,9 +95,7 @@ def test_fsdp_sends_what_is_counted(changes):
     assert traffic(training.config, VOCABULARY, 1, True, ACCUMULATE) == Traffic(0, 0)
 
 
-@rejects(
-    "costs/scaling.py", "2 * (gpus - 1)", "(gpus - 1)", "an all-reduce sends the gradients once"
-)
+@rejects("2 * (gpus - 1)", "(gpus - 1)", "an all-reduce sends the gradients once")
 def test_ddp_reduces_every_gradient_once_a_step():
     training, reduced = WithLoss({"latent_bits": 8}), []
 
@@ -121,7 +118,6 @@ JOINED = Interconnect(nvlink=400.0, network=25.0, per_node=8, latency=0.5, overl
 
 
 @rejects(
-    "costs/scaling.py",
     "else compute / accumulate * 2 / 3",
     "else compute",
     "DDP hides its transfers behind all computation",

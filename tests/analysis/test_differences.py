@@ -49,7 +49,6 @@ def test_a_difference_that_seeds_may_make_is_none(seed, verdict):
 
 
 @rejects(
-    "analysis/differences.py",
     "max([threshold(deciding, documents), *spreads])",
     "threshold(deciding, documents)",
     "an arm's own spread over seeds ignored in the verdict",
@@ -91,7 +90,6 @@ def test_the_spread_is_that_of_all_models_where_the_test_lets_them_be_pooled():
 
 
 @rejects(
-    "analysis/differences.py",
     "deciding = pooled if may_pool(pool.equality) else own",
     "deciding = pooled",
     "spreads over seeds pooled however unlike",
@@ -111,7 +109,6 @@ def test_an_arm_of_ten_times_the_spread_is_not_pooled():
 
 
 @rejects(
-    "analysis/differences.py",
     "variances = draws / np.array(freedoms)",
     "variances = draws",
     "variances of few and many seeds under one null distribution",
@@ -169,7 +166,6 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums():
 
 
 @rejects(
-    "analysis/differences.py",
     "(residuals - residuals.mean(0)).square()",
     "(scores - scores.mean(0)).square()",
     "what a seed does to all documents in the interaction",
@@ -211,14 +207,12 @@ def false_alarms(seeds, spreads, documents=None, both=0, experiments=600):
 
 
 @rejects(
-    "analysis/differences.py",
     "return max(alone, margin(seeds.error, seeds.freedom), both)",
     "return margin(seeds.error, seeds.freedom)",
     "documents left out of the verdict where there are seeds",
 )
-@rejects("analysis/differences.py", "), both)", "))", "the larger of two errors in place of both")
+@rejects("), both)", "))", "the larger of two errors in place of both")
 @rejects(
-    "analysis/differences.py",
     "float(stdtrit(freedom, 1 - LEVEL / 2)) * error",
     "2.0 * error",
     "two standard errors of two seeds taken for a test",
@@ -244,7 +238,6 @@ def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds, spreads, documen
 
 
 @rejects(
-    "analysis/differences.py",
     "documents.error**2 - documents.interaction",
     "documents.error**2",
     "noise of a seed on a document counted twice",
@@ -256,7 +249,6 @@ def test_noise_of_a_seed_on_a_document_counts_once():
 
 
 @rejects(
-    "analysis/differences.py",
     "pool.freedom,\n    )",
     "len(seeds) + len(other_seeds) - 2,\n    )",
     "a pooled spread with the t of two arms",

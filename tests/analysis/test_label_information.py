@@ -41,7 +41,6 @@ def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_mean():
 
 
 @rejects(
-    "analysis/label_information.py",
     "counts > counts.mean(0)",
     "counts > counts.median(0).values",
     "bits of sequences split at the median",
@@ -80,7 +79,6 @@ def test_information_whose_sign_changes_between_tokens_is_found_in_the_whole(rng
 
 
 @rejects(
-    "analysis/label_information.py",
     "single.max(0).values",
     "single[single[:, 0].argmax()]",
     "the best bit compared with one bit by chance",
@@ -104,7 +102,6 @@ def test_features_that_tell_nothing_leave_the_commoner_label():
 
 
 @rejects(
-    "analysis/label_information.py",
     "train, test = fold != half, fold == half",
     "train, test = fold >= 0, fold == half",
     "labels predicted by a classifier that has seen them",

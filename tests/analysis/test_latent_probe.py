@@ -28,13 +28,11 @@ def channel(n, rng, encode, values):
 
 
 @rejects(
-    "analysis/latent_probe.py",
     "total = log_q.cumsum(1)",
     "total = log_q.cumsum(1).roll(-1, 1)",
     "a probe that has read the z after",
 )
 @rejects(
-    "analysis/latent_probe.py",
     "(exponent * (total - log_q))",
     "(exponent * total)",
     "a z that is expected by one who has read it",

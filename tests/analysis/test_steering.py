@@ -18,7 +18,6 @@ def test_the_distance_is_the_share_of_tokens_that_are_not_in_the_other():
 
 
 @rejects(
-    "analysis/steering.py",
     "chosen & ~torch.eye(len(chosen), dtype=torch.bool)",
     "chosen",
     "a continuation compared with itself",

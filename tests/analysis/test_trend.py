@@ -28,7 +28,6 @@ def test_a_line_and_a_power_law_are_found_exactly():
 
 
 @rejects(
-    "analysis/trend.py",
     "margin(error, self.points - 2)",
     "margin(error, self.points)",
     "two fitted coefficients not taken from the degrees of freedom",
@@ -54,7 +53,6 @@ def test_a_power_law_is_a_line_in_both_logarithms():
 
 
 @rejects(
-    "analysis/trend.py",
     "sqrt(1 + 1 / self.points + x**2",
     "sqrt(1 / self.points + x**2",
     "the error of a line taken for that of another size",

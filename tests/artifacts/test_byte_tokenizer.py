@@ -11,13 +11,11 @@ from tests.support.tokenizers import END, MIXED, STYLES, TEXT, byte_tokenizer, e
 
 
 @rejects(
-    "artifacts/tokens/byte_tokenizer.py",
     "[i for byte in segment if (i := self.byte_ids[byte]) is not None]",
     "list(segment)",
     "bytes that are not UTF-8 as ids",
 )
 @rejects(
-    "artifacts/tokens/byte_tokenizer.py",
     "np.array([len(text) for text in self.bytes_of], np.int64)",
     'np.array([len(text.decode(errors="replace")) for text in self.bytes_of], np.int64)',
     "characters of a token counted for its bytes",

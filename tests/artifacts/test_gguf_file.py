@@ -59,7 +59,6 @@ CASES = [
 
 
 @rejects(
-    "artifacts/gguf_file.py",
     "weight if heads is None else to_halves(weight, heads)",
     "weight",
     "a GGUF file's channels taken for Hugging Face's",
@@ -91,7 +90,6 @@ def ours(make_model, tmp_path):
 
 
 @rejects(
-    "artifacts/gguf_file.py",
     "for t in reader.tensors}",
     "for t in reader.tensors if t.name in theirs}",
     "unknown tensors of a GGUF file left out",
@@ -105,7 +103,10 @@ def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
 
 
 @rejects(
-    "artifacts/gguf_file.py", '!= "none"', '== "no"', "a slowed-down RoPE of a GGUF file overlooked"
+    '!= "none"',
+    '== "no"',
+    "a slowed-down RoPE of a GGUF file overlooked",
+    file="artifacts/gguf_file.py",
 )
 def test_a_rope_that_transformers_does_not_read_is_refused(ours, tmp_path):
     gguf_file.read(rewritten(ours, tmp_path / "b.gguf", scaling="none"))

@@ -16,13 +16,11 @@ def test_fractions(kappa: float, text: str) -> None:
 
 
 @rejects(
-    "artifacts/run_results.py",
     "return self.run.kappa_bits is None",
     "return not self.run.kappa_bits",
     "a threshold of 0 reported as a baseline",
 )
 @rejects(
-    "artifacts/run_results.py",
     '"–" if self.run.kappa_bits is None else',
     '"–" if not self.run.kappa_bits else',
     "a threshold of 0 written as none",

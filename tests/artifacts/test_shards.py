@@ -19,7 +19,7 @@ FILES = [[0, *range(1, 40)], [0, 41, 42], [], [0, *range(43, 90), 0, 90]]
 RUNNING = [i for ids in FILES for i in ids]
 
 
-@rejects("artifacts/tokens/shards.py", "or context", "or self.length", "windows a token apart")
+@rejects("or context", "or self.length", "windows a token apart", file="artifacts/tokens/shards.py")
 @given(sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6), context=st.integers(1, 9))
 @settings(max_examples=40)
 def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context):
@@ -44,7 +44,6 @@ def test_windows_are_those_of_one_running_text(tmp_path_factory, sizes, context)
 
 
 @rejects(
-    "artifacts/tokens/shards.py",
     "first = offset - self.starts[file]",
     "first = max(0, offset - self.starts[file] - (file > 0))",
     "windows off by one after the first token file",
@@ -167,7 +166,6 @@ def test_another_tokenizer_is_named(tmp_path):
 
 
 @rejects(
-    "artifacts/tokens/shards.py",
     "for name in SPLITS for shard in",
     "for name in SPLITS[:1] for shard in",
     "data told apart by the training part alone",

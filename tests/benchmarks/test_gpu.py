@@ -95,7 +95,6 @@ def test_targets_are_met_or_missed_beside_what_they_were_measured_on(run, tmp_pa
 
 
 @rejects(
-    "benchmarks/gpu/__main__.py",
     'failed |= "figures" not in entry',
     'failed |= "figures" not in entry and "skipped" in entry',
     "a GPU's part that fails, and exit code 0",
@@ -136,7 +135,6 @@ def test_what_is_measured_is_kept_and_the_next_call_does_the_rest(run, monkeypat
 
 
 @rejects(
-    "benchmarks/gpu/__main__.py",
     "        record.write(path,",
     "        len(todo) > 1 or record.write(path,",
     "a GPU's record that is written once, at the end",
@@ -183,7 +181,6 @@ def test_time_is_shared_out():
 
 
 @rejects(
-    "benchmarks/gpu/record.py",
     "'rehearsed' if rehearsal else verdict",
     "verdict",
     "a rehearsal on a GPU that shows met and missed",
@@ -343,7 +340,6 @@ def test_tests_that_do_not_pass_fail_the_part(checkout, text, words):
 
 
 @rejects(
-    "benchmarks/measure.py",
     "        torch.cuda.synchronize()\n",
     "        pass\n",
     "a GPU's time without waiting for the GPU",

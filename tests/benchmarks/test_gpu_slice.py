@@ -38,7 +38,6 @@ def by_name(found):
 
 
 @rejects(
-    "benchmarks/gpu/training_slice.py",
     "    def on_step(self, trainer: L.Trainer) -> None:\n        trainer.should_stop |= ",
     "    def on_train_batch_end(self, trainer, *_) -> None:\n"
     "        trainer.should_stop |= trainer.global_step > 0 and ",

@@ -69,7 +69,6 @@ def by_numpy(llama, ids):
 
 
 @rejects(
-    "benchmarks/rounding.py",
     "return angles.cos(), angles.sin()",
     "return angles.float().cos().double(), angles.float().sin().double()",
     "a reference that rotates in float32",

@@ -55,7 +55,6 @@ def test_it_looks_at_everything(healthy, capsys):
 
 
 @rejects(
-    "doctor.py",
     "if row.state == STOPS]",
     "if row.state == OK and False]",
     "a doctor whose warnings stop nothing and whose obstacles neither",

@@ -45,13 +45,11 @@ def looked(tmp_path, monkeypatch):
 
 
 @rejects(
-    "common/file_listing.py",
     "entry.size, entry.mtime_ns)).encode()",
     "entry.size)).encode()",
     "a file's time left out of what tells that it has changed",
 )
 @rejects(
-    "common/file_listing.py",
     "fingerprint.add_content(entry)",
     "fingerprint.add(entry)",
     "a copy of a small text taken for another text",

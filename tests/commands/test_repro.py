@@ -45,7 +45,6 @@ def test_a_second_one_is_refused_with_the_name_of_the_first(folder):
 
 
 @rejects(
-    "common/pipeline_lock.py",
     '            if words := described("dvc", int(info["pid"])):',
     '            if words := described("dvc", int(info["pid"])) or "dvc":',
     "a process of DVC that has ended still holds up the pipeline",
@@ -113,7 +112,6 @@ def project(tmp_path, monkeypatch):
 
 
 @rejects(
-    "repro.py",
     "    compose_valid(overrides)  # a mistake",
     "    write_params(compose_valid(overrides))  # a mistake",
     "params.yaml is composed before the pipeline is one's own",

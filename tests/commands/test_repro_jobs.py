@@ -48,7 +48,6 @@ def run(tmp_path, monkeypatch, capfd):
 
 
 @rejects(
-    "repro.py",
     "graph.downstream(changed_stages() - always) - always",
     "changed_stages() - always",
     "stages after one that changed are taken for up to date",

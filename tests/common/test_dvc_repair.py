@@ -28,14 +28,11 @@ def readable():
 
 
 @rejects(
-    "common/dvc_repair.py",
     'return lockfile.read_bytes().endswith(b"\\n")',
     "return True",
     "a lock file of DVC that was cut within a word stays",
 )
-@rejects(
-    "common/dvc_repair.py", "LOCKFILE.unlink()", "", "a lock file of DVC that was cut short stays"
-)
+@rejects("LOCKFILE.unlink()", "", "a lock file of DVC that was cut short stays")
 def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
     tmp_path, monkeypatch, capsys
 ):

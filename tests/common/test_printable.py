@@ -21,7 +21,6 @@ def test_control_characters_are_shown_not_sent():
 
 
 @rejects(
-    "common/errors.py",
     "{' '.join(printable(str(error)).split())}",
     "{' '.join(str(error).split())}",
     "control characters of a message sent to the terminal",
@@ -39,7 +38,6 @@ def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
 
 
 @rejects(
-    "report/wording.py",
     "printable(html.escape(text, quote=False))",
     "printable(text)",
     "a user's text as HTML in Markdown",

@@ -13,7 +13,6 @@ SEEDS = INDICES = range(4)
 
 
 @rejects(
-    "common/rng_streams.py",
     "words = (seed, purpose, index)",
     "words = (seed, purpose % 3, index)",
     "evaluation on the streams of training",
@@ -30,7 +29,6 @@ def test_no_two_streams_coincide():
 
 
 @rejects(
-    "common/rng_streams.py",
     "stream.bit_generator.state = state",
     'stream.bit_generator.state["state"]["counter"][1] = second',
     "noise that goes on from the row before",

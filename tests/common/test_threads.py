@@ -34,7 +34,7 @@ def machine(monkeypatch, tmp_path):
     return choose
 
 
-@rejects("common/threads.py", "(0)) - busy)", "(0)))", "a thread for each core, whoever uses it")
+@rejects("(0)) - busy)", "(0)))", "a thread for each core, whoever uses it")
 @pytest.mark.parametrize(
     ("shares", "count"), [([10.0, 5.0], 8), ([100.0], 7), ([100.0] * 8, 1), ([60.0] * 8, 3)]
 )

@@ -51,7 +51,6 @@ def test_no_text_is_read_or_written_in_the_encoding_of_the_locale():
 
 
 @rejects(
-    "common/errors.py",
     'stream.reconfigure(encoding="utf-8", errors=',
     "stream.reconfigure(errors=",
     "what is printed in the locale's encoding",

@@ -22,9 +22,8 @@ BROKEN = [
 ]
 
 
-@rejects("config/suite.py", "!= (not self.tasks)", "is None", "a suite without tasks")
+@rejects("!= (not self.tasks)", "is None", "a suite without tasks")
 @rejects(
-    "compose.py",
     "(overrides)\n    parse",
     "(overrides)\n    write_params(config)\n    parse",
     "params.yaml written before it is checked",

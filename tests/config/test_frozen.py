@@ -41,7 +41,6 @@ def change(key, value=977):
 
 
 @rejects(
-    "config/frozen.py",
     "first_difference(self.params, select(read_params(), self.params))",
     "first_difference(self.params, self.params)",
     "parameters that changed while a stage ran are not noticed",

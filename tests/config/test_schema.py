@@ -58,8 +58,8 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
-@rejects("config/derived.py", ", **changes)", ")", "a run's own design of the latent ignored")
-@rejects("config/derived.py", "latent_block=block, ", "", "a run's own block that reads z ignored")
+@rejects(", **changes)", ")", "a run's own design of the latent ignored", file="config/derived.py")
+@rejects("latent_block=block, ", "", "a run's own block that reads z ignored")
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
     changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=20", f"{RUN}.kappa_bits=9"]
@@ -91,19 +91,18 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
 
 
 @rejects(
-    "config/derived.py",
     "if run.kappa_bits is None:",
     "if not run.kappa_bits:",
     "a threshold of 0 trained as a baseline",
+    file="config/derived.py",
 )
 @rejects(
-    "config/checks.py",
     "if run.kappa_bits is None:",
     "if not run.kappa_bits:",
     "a threshold of 0 without latent bits",
+    file="config/checks.py",
 )
 @rejects(
-    "config/checks.py",
     "run.extra_blocks < 0 or run.kappa_bits is not None",
     "run.extra_blocks < 0 or run.kappa_bits",
     "a threshold of 0 with the blocks of a larger baseline",
@@ -257,11 +256,12 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@rejects("config/values.py", "isinstance(value, bool", "isinstance(value, int", "a number for true")
-@rejects("config/values.py", "abs(value) > LARGEST", "False", "integers without a bound")
-@rejects("config/checks.py", "len(name) > LONGEST_NAME:", "False:", "names as long as one likes")
 @rejects(
-    "config/checks.py",
+    "isinstance(value, bool", "isinstance(value, int", "a number for true", file="config/values.py"
+)
+@rejects("abs(value) > LARGEST", "False", "integers without a bound")
+@rejects("len(name) > LONGEST_NAME:", "False:", "names as long as one likes")
+@rejects(
     "if run.kappa_bits is None and run.kappa_warmup_steps:",
     "if False:",
     "a threshold that rises for a baseline",
@@ -319,7 +319,7 @@ def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, 
     assert words in said and f"before the end of {OPTIM}.warmup_steps" in said
 
 
-@rejects("config/checks.py", "and parts > 1", "and parts > 2", "a hinge of a batch in two parts")
+@rejects("and parts > 1", "and parts > 2", "a hinge of a batch in two parts")
 @pytest.mark.parametrize("over", ["batch", "position"])
 def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
     """At once: micro-batches have other means. A hinge per token or sequence does not mind."""
@@ -330,7 +330,7 @@ def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
         smoke(split, f"{design}{over}")
 
 
-@rejects("config/checks.py", ", **scored}", "}", "runs of the suite left out without a word")
+@rejects(", **scored}", "}", "runs of the suite left out without a word")
 @pytest.mark.parametrize(
     ("listed", "words"),
     [

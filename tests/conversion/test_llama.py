@@ -66,21 +66,14 @@ def tokens(rng):
     return torch.randint(11, (3, 12), generator=rng)
 
 
+@rejects("to_halves(key, config.n_kv_heads)", "key", "channels of keys handed over as they are")
+@rejects("gate, up = block.", "up, gate = block.", "gate and up exchanged")
 @rejects(
-    "conversion/llama.py",
-    "to_halves(key, config.n_kv_heads)",
-    "key",
-    "channels of keys handed over as they are",
-)
-@rejects("conversion/llama.py", "gate, up = block.", "up, gate = block.", "gate and up exchanged")
-@rejects(
-    "conversion/llama.py",
     "gain if pairs else to_halves(gain, 1)",
     "gain",
     "gains of Qwen's queries and keys handed over as they are",
 )
 @rejects(
-    "conversion/llama.py",
     'norms = {"q": attention.query_norm, "k": attention.key_norm}',
     'norms = {"k": attention.query_norm, "q": attention.key_norm}',
     "gains of Qwen's queries taken for those of keys",
@@ -100,31 +93,24 @@ def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, c
 
 
 @rejects(
-    "conversion/llama.py",
     'to_pairs(w["self_attn.q_proj.weight"], config.n_heads)',
     'w["self_attn.q_proj.weight"]',
     "channels of a Llama's heads taken over as they are",
 )
 @rejects(
-    "conversion/llama.py",
     'to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)',
     'w["self_attn.k_proj.bias"]',
     "Qwen's biases of keys in Hugging Face's order",
 )
 @rejects(
-    "conversion/llama.py",
-    "to_pairs(w[name], 1)",
-    "w[name]",
-    "gains of Qwen's queries and keys taken over as they are",
+    "to_pairs(w[name], 1)", "w[name]", "gains of Qwen's queries and keys taken over as they are"
 )
 @rejects(
-    "model/layers.py",
     "rotate(self.heads(self.query(q), self.query_norm), positions.rope)",
     "(self.query_norm or (lambda x: x))(rotate(self.heads(self.query(q)), positions.rope))",
     "queries of Qwen turned before they are normalised",
 )
 @rejects(
-    "model/layers.py",
     "-channels / width",
     "-channels / (config.d_model // config.n_heads)",
     "rotations of heads of width D / N, whatever their width",
@@ -186,9 +172,7 @@ def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
         our_config(config | changes)
 
 
-@rejects(
-    "conversion/llama.py", "names -", "set() -", "what is left over in a Llama's file is ignored"
-)
+@rejects("names -", "set() -", "what is left over in a Llama's file is ignored")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -236,9 +220,7 @@ def test_what_is_no_llama_is_refused(make_model, changes, words):
         llama_config(make_model(**changes).config, 11)
 
 
-@rejects(
-    "model/layers.py", "turns - low", "high - turns", "fast rotations slowed down, slow ones kept"
-)
+@rejects("turns - low", "high - turns", "fast rotations slowed down, slow ones kept")
 @pytest.mark.parametrize(("low", "high"), [(1.0, 4.0), (0.2, 0.4)])
 def test_llama_3_slows_down_rotations_as_transformers_does(low, high):
     """Some kept, some slowed down by the factor, some between."""

@@ -307,12 +307,7 @@ def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, name, ca
     assert not [*tmp_path.glob("x.partial*")]
 
 
-@rejects(
-    "data/resume.py",
-    "if primary(error) not in UNUSABLE:",
-    "if False:",
-    "locked work taken for damaged",
-)
+@rejects("if primary(error) not in UNUSABLE:", "if False:", "locked work taken for damaged")
 def test_a_ledger_that_is_locked_keeps_the_work(tmp_path, small_parts, monkeypatch, capsys):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
     kept = killed_after(monkeypatch, 60, data, target)
@@ -328,9 +323,7 @@ def test_a_ledger_that_is_locked_keeps_the_work(tmp_path, small_parts, monkeypat
     assert kept.items() <= mtimes(target).items()
 
 
-@rejects(
-    "data/resume.py", ', "exclude"):', ",):", "what is excluded decides whether finished work fits"
-)
+@rejects(', "exclude"):', ",):", "what is excluded decides whether finished work fits")
 @pytest.mark.parametrize("repair", ["exclude", "mend"])
 def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     tmp_path, small_parts, capsys, repair

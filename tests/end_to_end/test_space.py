@@ -42,7 +42,6 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
 
 
 @rejects(
-    "common/shell_paths.py",
     "    if path := ray_path():",
     "    if (path := ray_path()) is False:",
     "a path with a space given to Ray, which waits for ever",
@@ -86,7 +85,6 @@ def test_no_cluster_is_joined(monkeypatch):
 
 
 @rejects(
-    "common/shell_paths.py",
     "    return special([torch_folder(), ",
     "    return special([",
     "compilation where the compiler cannot be called",

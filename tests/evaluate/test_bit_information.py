@@ -23,13 +23,11 @@ def chunks():
 
 
 @rejects(
-    "evaluate/bit_information.py",
     "at_starts(o, model.span_starts(inputs.shape[1], device, ids))",
     "o",
     "bits of z that a token does not read",
 )
 @rejects(
-    "inference/encoding.py",
     "kl_per_bit(o, model.prior_logits(x, positions, hidden, documents))",
     "kl_per_bit(o, latent.prior_logits(x, None if hidden is None else hidden))",
     "KL of a learned prior at tokens that draw no z, where bits are ranked",
@@ -67,7 +65,6 @@ def test_each_chunk_is_encoded_as_if_it_stood_alone(make_model, chunks, latent):
 
 
 @rejects(
-    "evaluate/bit_information.py",
     "most_certain(sign * o, encoded.document, CONTEXTS)",
     "(sign * o).argsort(descending=True)[:4].tolist()",
     "several places of one document among a bit's contexts",
@@ -115,7 +112,6 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, mea
 
 
 @rejects(
-    "evaluate/bit_information.py",
     "least = LEAST * config.latent_capacity / config.latent_bits",
     "least = LEAST",
     "bits of a shared z idle by the measure of one per token",

@@ -49,23 +49,18 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
 
 
 @rejects(
-    "evaluate/bounds.py",
     "sqrt(variance / self.filters)",
     "sqrt(variance)",
     "the filter's own error with the variance of one filter",
 )
+@rejects("use=filtering - sums", 'use=sums["elbo"] - sums', "use of z by the ELBO")
 @rejects(
-    "evaluate/bounds.py", "use=filtering - sums", 'use=sums["elbo"] - sums', "use of z by the ELBO"
-)
-@rejects(
-    "evaluate/bounds.py",
     "nll_estimates(model, inputs, targets, ids, settings, draw)",
     "torch.cat([nll_estimates(model, inputs, targets, ids, settings, noise_of(batch, bits, "
     "settings.seed, Purpose.FILTER, device))[:1]] * settings.filters)",
     "every filter with the same z",
 )
 @rejects(
-    "evaluate/bounds.py",
     "importance_bound(log_weights, k)",
     "importance_bound(log_weights[:k], k)",
     "fewer samples than were drawn for IWAE-k",
@@ -107,7 +102,7 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 
 
-@rejects("evaluate/bounds.py", "[chunk[1:]]", "[chunk[:-1]]", "bytes of inputs in place of targets")
+@rejects("[chunk[1:]]", "[chunk[:-1]]", "bytes of inputs in place of targets")
 def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
     """Where a cap leaves parts of documents out; a token's bytes are its id."""
     settings = Evaluation(tokens=100)

@@ -35,13 +35,11 @@ class Speaks:
 
 
 @rejects(
-    "evaluate/coin.py",
     "rng = generator(settings.seed, Purpose.COIN)",
     "rng = torch.Generator().manual_seed(settings.seed)",
     "z of the prior of numbers that other measurements draw",
 )
 @rejects(
-    "evaluate/coin.py",
     "sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))",
     "sequence.encoder_z = rounded(ones(model, model(copies, prior_noise=of_prior).hidden))",
     "z of the encoder and of the prior exchanged",

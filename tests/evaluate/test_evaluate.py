@@ -199,13 +199,9 @@ class Tells(torch.nn.Module):
         return o
 
 
-@rejects("evaluate/label.py", "draw() < o.", "0.5 < o.", "label information of thresholded bits")
-@rejects(
-    "evaluate/label.py", "[scored], ", "[: len(scored)], ", "labels of the first rows under a cap"
-)
-@rejects(
-    "evaluate/label.py", "(rows[scored])", "(rows)", "information of all rows beside z of some"
-)
+@rejects("draw() < o.", "0.5 < o.", "label information of thresholded bits")
+@rejects("[scored], ", "[: len(scored)], ", "labels of the first rows under a cap")
+@rejects("(rows[scored])", "(rows)", "information of all rows beside z of some")
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     shards, data = process(tmp_path, "coin", 200)
@@ -235,7 +231,10 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
 
 
 @rejects(
-    "evaluate/label.py", "positions.span_starts", "None", "a label told by bits that nothing reads"
+    "positions.span_starts",
+    "None",
+    "a label told by bits that nothing reads",
+    file="evaluate/label.py",
 )
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
     shards, data = process(tmp_path, "coin")
@@ -253,12 +252,16 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
     assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
 
 
-@rejects("evaluate/target_latent.py", "settings.seed,", "0,", "the probe of z draws from seed 0")
-@rejects("evaluate/label.py", "settings.seed, Purpose.L", "0, Purpose.L", "z of labels from seed 0")
-@rejects("evaluate/coin.py", "settings.seed, Purpose.", "0, Purpose.", "z of the coin from seed 0")
 @rejects(
-    "evaluate/bounds.py", "settings.seed, Purpose.B", "0, Purpose.B", "bounds with noise of seed 0"
+    "settings.seed,", "0,", "the probe of z draws from seed 0", file="evaluate/target_latent.py"
 )
+@rejects(
+    "settings.seed, Purpose.L", "0, Purpose.L", "z of labels from seed 0", file="evaluate/label.py"
+)
+@rejects(
+    "settings.seed, Purpose.", "0, Purpose.", "z of the coin from seed 0", file="evaluate/coin.py"
+)
+@rejects("settings.seed, Purpose.B", "0, Purpose.B", "bounds with noise of seed 0")
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
     shards, data = process(tmp_path, name)
@@ -314,10 +317,16 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
 
 
 @rejects(
-    "evaluate/stage.py", "curve[-1].tokens", "run.tokens", "trained tokens as they were configured"
+    "curve[-1].tokens",
+    "run.tokens",
+    "trained tokens as they were configured",
+    file="evaluate/stage.py",
 )
 @rejects(
-    "evaluate/stage.py", ".parameters()", ".state_dict().values()", "tied parameters counted twice"
+    ".parameters()",
+    ".state_dict().values()",
+    "tied parameters counted twice",
+    file="evaluate/stage.py",
 )
 def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypatch):
     """After 5, 15 and 20 steps; z are proposed as κ says, and where it was trained is kept."""
@@ -360,9 +369,7 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
     ]
 
 
-@rejects(
-    "evaluate/stage.py", "if clean_up:", "if experiment:", "a run by hand that cannot be resumed"
-)
+@rejects("if clean_up:", "if experiment:", "a run by hand that cannot be resumed")
 def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch):
     """A run that was evaluated by hand is one that DVC trains again. A full GPU is one line."""
     train_run()
@@ -386,9 +393,8 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     assert not any(path.exists() for path in kept)
 
 
-@rejects("evaluate/stage.py", "of=len(kl)", "of=3", "collapsed by the last row of the curve")
+@rejects("of=len(kl)", "of=3", "collapsed by the last row of the curve")
 @rejects(
-    "evaluate/stage.py",
     "kl_of_use(model.config, run.kappa_bits)",
     "run.kappa_bits",
     "a z of a whole sequence taken for collapsed",

@@ -29,13 +29,11 @@ def of_letters(measured):
 
 
 @rejects(
-    "evaluate/generations.py",
     "same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)",
     "same = torch.rand(len(pinned) * sampling.draws, length, bits, generator=rng)",
     "a pinned z that each generation draws for itself",
 )
 @rejects(
-    "evaluate/generations.py",
     "fresh = torch.rand(sampling.draws, length, bits, generator=rng)",
     "fresh = torch.rand(1, length, bits, generator=rng).expand(sampling.draws, -1, -1)",
     "a fresh z for each prompt in place of each generation",
@@ -73,7 +71,10 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
 
 
 @rejects(
-    "evaluate/generations.py", " != Per.token", " is None", "spans of a prompt that are not pinned"
+    " != Per.token",
+    " is None",
+    "spans of a prompt that are not pinned",
+    file="evaluate/generations.py",
 )
 def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, of_letters):
     """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
@@ -94,25 +95,16 @@ def test_text_is_continued_from_its_held_out_beginnings(measured):
 
 
 @rejects(
-    "evaluate/target_generations.py",
     "sample(share_z=size)",
     "sample(share_z=1)",
     "a z of its own for each sequence of a pinned group",
 )
 @rejects(
-    "evaluate/target_generations.py",
-    "sample(share_z=size)",
-    "sample(share_z=size * settings.groups)",
-    "one z for all pinned groups",
+    "sample(share_z=size)", "sample(share_z=size * settings.groups)", "one z for all pinned groups"
 )
+@rejects("share_z=1", "share_z=size", "fresh groups that share their z")
 @rejects(
-    "evaluate/target_generations.py", "share_z=1", "share_z=size", "fresh groups that share their z"
-)
-@rejects(
-    "evaluate/target_generations.py",
-    "letters.repeat_interleave(size, dim=0)",
-    "letters.repeat(size, 1)",
-    "groups that mix letters",
+    "letters.repeat_interleave(size, dim=0)", "letters.repeat(size, 1)", "groups that mix letters"
 )
 def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(decided):
     fresh, pinned = target_groups(decided, SETTINGS, CPU)
@@ -128,7 +120,6 @@ def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(dec
 
 
 @rejects(
-    "evaluate/target_generations.py",
     "z=FromPrior(share_z))",
     "z=FromPrior(share_z), temperature=0.5)",
     "groups sampled at another temperature",
@@ -154,7 +145,6 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
 
 
 @rejects(
-    "evaluate/target_generations.py",
     "generator(settings.seed, Purpose.GROUPS)",
     "generator(0, Purpose.GROUPS)",
     "the same groups for every seed of evaluation",

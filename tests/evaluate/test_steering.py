@@ -19,7 +19,6 @@ def of_bytes(make_model):
 
 
 @rejects(
-    "evaluate/steering.py",
     "torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)",
     "torch.rand(len(z), len(prompt), bits, generator=rng)",
     "continuations with the same z and another z of the prompt",
@@ -41,7 +40,9 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     assert len(codes) == 1, "all prompts have the same z"
 
 
-@rejects("evaluate/steering.py", " == Per.token", "", "pins that the z of the prompt overrides")
+@rejects(
+    " == Per.token", "", "pins that the z of the prompt overrides", file="evaluate/steering.py"
+)
 def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
     of_bytes, figures_of, noises
 ):
@@ -54,7 +55,6 @@ def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
 
 
 @rejects(
-    "evaluate/steering.py",
     "sequences[:, len(prompt) + 1 :]",
     "sequences[:, len(prompt) :]",
     "a token that no pinned z decides among those compared",

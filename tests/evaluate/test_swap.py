@@ -56,7 +56,6 @@ def test_texts_are_cut_to_the_length_that_half_of_them_have():
 
 
 @rejects(
-    "evaluate/swap.py",
     "Estimate.by_document(values / LN2, document, length)",
     "Estimate.by_document(values / LN2, torch.arange(len(document)), length)",
     "errors of the swap over texts",
@@ -120,7 +119,6 @@ def test_documents_of_one_text_have_no_pairs_and_a_single_document_nobody_to_lea
 
 
 @rejects(
-    "evaluate/sequence_z.py",
     "change(ce.end, of_end, step)",
     "change(ce.end, documents, step)",
     "text at the end of a path in the document of that at the start",
@@ -140,7 +138,6 @@ def test_figures_are_of_the_document_of_the_text_that_is_read():
 
 
 @rejects(
-    "evaluate/sequence_z.py",
     "(nats[step] - nats[0]) / LN2",
     "(nats[step] - nats[0].mean()) / LN2",
     "the level's error for that of the change",
@@ -154,9 +151,7 @@ def test_an_error_is_that_of_the_change_and_not_of_the_level():
     assert all(s.start.se < 1e-9 and s.end.se < 1e-9 and s.random.se < 1e-9 for s in steps)
 
 
-@rejects(
-    "evaluate/sequence_z.py", ".end_random[", ".end[", "half of the other's bits as their own null"
-)
+@rejects(".end_random[", ".end[", "half of the other's bits as their own null")
 def test_half_of_the_bits_bring_their_share():
     end = torch.tensor([[8.0, 6.0], [7, 6], [5, 4], [4, 4], [2, 1]]).double()
     at_random = torch.tensor([[8.0, 6.0], [9, 6], [10, 5], [7, 9], [9, 9]]).double()

@@ -44,12 +44,7 @@ def encoded_by(monkeypatch):
     return make
 
 
-@rejects(
-    "evaluate/target_latent.py",
-    "bits[some], rng",
-    "bits[some].flip(0), rng",
-    "sequences rebuilt from another's z",
-)
+@rejects("bits[some], rng", "bits[some].flip(0), rng", "sequences rebuilt from another's z")
 def test_sequences_are_rebuilt_from_their_own_z(encoded_by, monkeypatch):
     def first_bit(tokens):
         return SURE * (2 * (tokens[..., None] % 2) - 1)
@@ -75,7 +70,6 @@ def marks_the_start(tokens):
 
 
 @rejects(
-    "evaluate/target_latent.py",
     "PROMPT - 1 + starts",
     "PROMPT + starts",
     "offsets from the target's first character as it is read",
@@ -110,7 +104,6 @@ def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch
 
 
 @rejects(
-    "evaluate/target_latent.py",
     "sample_with_starts(max(2, settings.probe_sequences // TRAINED), rng)",
     "(rows[::TRAINED], starts[::TRAINED])",
     "a probe asked about what it learned from",
@@ -186,7 +179,6 @@ def test_what_no_sequence_has_is_null(monkeypatch, rng):
 
 
 @rejects(
-    "evaluate/target_latent.py",
     "noise = 1 - 2 * bits.float()",
     "noise = torch.cat((0.5 + 0 * bits[:, :2], 1 - 2 * bits[:, 2:].float()), 1)",
     "a reconstruction whose prompt has a z of its own",

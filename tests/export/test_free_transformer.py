@@ -80,7 +80,7 @@ def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
     return generate(model, tokens, n_new, generator=rng, z=z, temperature=0, padding=padding)
 
 
-@rejects("export/free_transformer.py", "ftmodel\\.model|", "", "exported code that imports ours")
+@rejects("ftmodel\\.model|", "", "exported code that imports ours")
 def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path, monkeypatch):
     folder = export(ours, tmp_path / "free")
     files = {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -109,16 +109,15 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
 
 
 @rejects(
-    "export/modeling_free_transformer.py", "=padding", "=None", "padding read by an exported model"
+    "=padding",
+    "=None",
+    "padding read by an exported model",
+    file="export/modeling_free_transformer.py",
 )
 @rejects(
-    "export/modeling_free_transformer.py",
-    "given[:, start:end]",
-    "given[:, :length]",
-    "noise of the first position for every new token",
+    "given[:, start:end]", "given[:, :length]", "noise of the first position for every new token"
 )
 @rejects(
-    "export/modeling_free_transformer.py",
     "(positions - padding[:, None]).clamp(min=0)",
     "positions.clamp(min=0)",
     "shared noise that counts padding",
@@ -160,13 +159,11 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
 
 
 @rejects(
-    "export/modeling_free_transformer.py",
     'prepared["encode_prompt"] = not check_cache(past_key_values)',
     'prepared["encode_prompt"] = False',
     "z of the prompt of an exported model from the prior",
 )
 @rejects(
-    "export/modeling_free_transformer.py",
     "return torch.rand(size, device=device)",
     "return torch.rand(1, *size[1:], device=device).expand(size)",
     "all sequences of an exported model with one z",
@@ -198,7 +195,6 @@ def test_samples_are_of_the_model(make_ours, tmp_path):
 
 
 @rejects(
-    "export/modeling_free_transformer.py",
     "repeat_interleave(rows // len(given), dim=0)",
     "repeat(rows // len(given), 1, 1)",
     "noise of a prompt given to sequences of another",
@@ -226,7 +222,6 @@ def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_
 
 
 @rejects(
-    "export/modeling_free_transformer.py",
     "encode_prompt: bool = False",
     "encode_prompt: bool = True",
     "an exported model whose forward encodes what it scores",
@@ -249,7 +244,6 @@ def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, ma
 
 
 @rejects(
-    "export/modeling_free_transformer.py",
     "prior_noise=None if encode_prompt else noise,",
     "prior_noise=None if encode_prompt else noise * 1.2,",
     "an exported model whose prior is not uniform",
@@ -307,7 +301,6 @@ def test_a_cache_of_generate_can_be_continued(theirs, prompts, rng):
 
 
 @rejects(
-    "export/modeling_free_transformer.py",
     '{"model.readout.weight": "model.embedding.weight"}',
     "{}",
     "a tied read-out that transformers does not know of",
@@ -329,10 +322,10 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
 
 
 @rejects(
-    "export/free_transformer.py",
     'dtype=str(model.embedding.weight.dtype).removeprefix("torch.")',
     'dtype="float32"',
     "an exported model of another precision than its weights",
+    file="export/free_transformer.py",
 )
 def test_in_bfloat16(ours, prompts, tmp_path, rng):
     tokens, mask, padding = prompts
@@ -368,7 +361,6 @@ REFUSED = [
 
 
 @rejects(
-    "export/modeling_free_transformer.py",
     "(read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all()",
     "not read.any()",
     "right padding taken for left padding",
@@ -391,7 +383,6 @@ def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
 
 
 @rejects(
-    "export/modeling_free_transformer.py",
     'or not getattr(cache, "prompt_encoded", False)',
     "",
     "a cache filled by forward taken for one of generate",

@@ -28,26 +28,20 @@ from tests.support.mutants import rejects
 from tests.support.tokenizers import END, STYLES, trained
 
 
+@rejects(", pairs=True)", ")", "a GGUF with Hugging Face's order of channels")
 @rejects(
-    "export/llama_cpp.py", ", pairs=True)", ")", "a GGUF with Hugging Face's order of channels"
-)
-@rejects(
-    "conversion/llama.py",
     "key if pairs else to_halves(key, config.n_kv_heads)",
     "to_halves(key, config.n_kv_heads)",
     "keys of a GGUF in Hugging Face's order of channels",
 )
+@rejects('    writer.add_rope_freq_base(config["rope_theta"])\n', "", "a GGUF without RoPE's base")
 @rejects(
-    "export/llama_cpp.py",
-    '    writer.add_rope_freq_base(config["rope_theta"])\n',
-    "",
-    "a GGUF without RoPE's base",
+    'config["rms_norm_eps"]',
+    "1e-5",
+    "the usual epsilon of norms in a GGUF",
+    file="export/llama_cpp.py",
 )
 @rejects(
-    "export/llama_cpp.py", 'config["rms_norm_eps"]', "1e-5", "the usual epsilon of norms in a GGUF"
-)
-@rejects(
-    "export/llama_cpp.py",
     "llama_weights(model, pairs=True).items():\n",
     'llama_weights(model, pairs=True).items():\n        if name == "lm_head.weight":\n'
     "            continue\n",
@@ -68,23 +62,17 @@ def test_transformers_computes_our_logits(make_model, tmp_path, changes):
 
 
 @rejects(
-    "export/llama_cpp.py",
     'for pair in model["merges"]]',
     'for pair in sorted(model["merges"])]',
     "merges of a GGUF in another order",
 )
 @rejects(
-    "export/llama_cpp.py",
     "writer.add_add_bos_token(True)",
     "writer.add_add_bos_token(False)",
     "a GGUF whose texts begin without the token of documents",
 )
-@rejects(
-    "export/llama_cpp.py", ".USER_DEFINED", ".NORMAL", "an added token among a GGUF's ordinary ones"
-)
-@rejects(
-    "export/llama_cpp.py", 'False): "qwen2"', 'False): "dbrx"', "Llama 3's pattern for Qwen2's"
-)
+@rejects(".USER_DEFINED", ".NORMAL", "an added token among a GGUF's ordinary ones")
+@rejects('False): "qwen2"', 'False): "dbrx"', "Llama 3's pattern for Qwen2's")
 @pytest.mark.parametrize("style", [style for style in PRE_TOKENIZERS if style != "smollm_2"])
 def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     """But that of SmolLM, whose name transformers does not know; nor does it know an added token
@@ -102,11 +90,8 @@ def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     assert theirs.bos_token == theirs.eos_token == END
 
 
+@rejects('): "trillion"', '): "gpt-2"', "text that llama.cpp takes spaces out of")
 @rejects(
-    "export/llama_cpp.py", '): "trillion"', '): "gpt-2"', "text that llama.cpp takes spaces out of"
-)
-@rejects(
-    "export/llama_cpp.py",
     'ignore_merges = spec["model"]["ignore_merges"]',
     "ignore_merges = False",
     "a tokenizer's ignore_merges left out of account",
@@ -117,13 +102,11 @@ def test_the_name_of_the_pattern_that_cuts_text(style):
 
 
 @rejects(
-    "export/llama_cpp.py",
     'add_head_count_kv(config["num_key_value_heads"])',
     'add_head_count_kv(config["num_attention_heads"])',
     "heads for heads of keys and values",
 )
 @rejects(
-    "export/llama_cpp.py",
     'TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED',
     "TokenType.USER_DEFINED",
     "what looks like a special token in a text for a special token",
@@ -163,7 +146,6 @@ def test_entries_of_the_file(make_model, tmp_path):
 
 
 @rejects(
-    "export/llama_cpp.py",
     'tokens[added["id"]] = added["content"]',
     'tokens[len(model["vocab"]) - 1] = added["content"]',
     "an added token's id counted, not read",
@@ -179,12 +161,7 @@ def test_an_id_that_is_left_out_is_an_unused_token():
     assert words.types[last : last + 2] == [TokenType.UNUSED] * 2
 
 
-@rejects(
-    "export/llama_cpp.py",
-    'if not part["invert"]:',
-    "if True:",
-    "a pattern that is inverted for one that is not",
-)
+@rejects('if not part["invert"]:', "if True:", "a pattern that is inverted for one that is not")
 def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused():
     whole_word = STYLES["gpt_2"]()
     whole_word.add_tokens([AddedToken("word", single_word=True)])

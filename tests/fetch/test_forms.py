@@ -31,25 +31,18 @@ def split_of(name):
 
 
 @rejects(
-    "fetch/forms.py",
     "first, second = doc.choices",
     "second, first = doc.choices",
     "the two choices of PIQA the other way round",
 )
+@rejects("(doc.gold + 1)", "(doc.gold)", "the gold of WinoGrande counted from zero")
 @rejects(
-    "fetch/forms.py", "(doc.gold + 1)", "(doc.gold)", "the gold of WinoGrande counted from zero"
-)
-@rejects(
-    "fetch/forms.py",
     'return {"question": between(doc.query, "Question: "), **lettered',
     'return {"question": doc.query, **lettered',
     "the prefix left in questions of ARC",
 )
+@rejects('question, "", "?"', 'question, ""', "the question mark of BoolQ there twice")
 @rejects(
-    "fetch/forms.py", 'question, "", "?"', 'question, ""', "the question mark of BoolQ there twice"
-)
-@rejects(
-    "fetch/forms.py",
     "choices = list(dict.fromkeys(doc.choices))",
     "choices = doc.choices",
     "the copy that fills a question of ARC to four choices left in",
@@ -64,12 +57,7 @@ def test_documents_have_the_hubs_fields(name):
     assert expected[0].keys() - rows[0].keys() == lost
 
 
-@rejects(
-    "fetch/forms.py",
-    "<ctx_b>[a-z]",
-    "<ctx_b>[A-Z]",
-    "an unfinished sentence of HellaSwag without its capital",
-)
+@rejects("<ctx_b>[a-z]", "<ctx_b>[A-Z]", "an unfinished sentence of HellaSwag without its capital")
 def test_hellaswag_is_what_the_harness_makes_of_the_hubs():
     row, number, *_ = BY_LINE["hellaswag_val_full.txt.bz2"]
     converted = process_docs(Dataset.from_list(split_of("hellaswag_val_full.txt.bz2")))
@@ -80,7 +68,6 @@ def test_hellaswag_is_what_the_harness_makes_of_the_hubs():
 
 
 @rejects(
-    "fetch/readers.py",
     '(places[row["example_id"]], row["question_id"])',
     'places[row["example_id"]]',
     "the questions of an article of RACE in the file's order",
@@ -95,7 +82,6 @@ def test_race_by_question_and_by_article():
 
 
 @rejects(
-    "fetch/readers.py",
     '"test": (11, 510)',
     '"test": (11, 601)',
     "MBPP's first document for training among those that are scored",
@@ -179,7 +165,7 @@ def schema(first, second):
 FIVE = "\nA. a\nB. b\nC. c\nD. d\nE. e"
 
 
-@rejects("fetch/forms.py", "0 <= gold < len", "gold < len", "a gold index below zero let through")
+@rejects("0 <= gold < len", "gold < len", "a gold index below zero let through")
 @pytest.mark.parametrize(
     ("row", "doc", "message"),
     [
@@ -211,7 +197,6 @@ def test_what_both_options_of_winogrande_begin_with_is_of_the_sentence():
 
 
 @rejects(
-    "fetch/forms.py",
     'choices[-1] = choices[-1].removesuffix("?")',
     "pass",
     "a question mark that the publisher moved left in a choice",

@@ -68,7 +68,6 @@ def requests(request, make_model, rng):
 
 
 @rejects(
-    "inference/answers.py",
     "model.latent.sample(o, of_prompt)",
     "model.latent.sample(o, of_prompt if padding is None else torch.stack([n.roll(-k, 0) for n, "
     "k in zip(of_prompt, padding.tolist())]))",
@@ -95,13 +94,11 @@ def test_scores_equal_those_of_full_passes_over_each_request_alone(requests, mon
 
 
 @rejects(
-    "inference/answers.py",
     "earlier[:, None]",
     "0 * earlier[:, None]",
     "greedy by a mean over samples that forgets how each took the tokens before",
 )
 @rejects(
-    "inference/answers.py",
     "(earlier[:, None] - norm)",
     "earlier[:, None]",
     "log P before a token not normalised in the mixture",
@@ -134,7 +131,6 @@ def test_what_runs_how_often(make_model, rng, longest):
 
 
 @rejects(
-    "inference/answers.py",
     "log_probs.logsumexp(0) - log(len(log_probs))",
     "log_probs.mean(0)",
     "log P of an answer as a mean of logarithms",
@@ -203,14 +199,12 @@ def leaking():
 
 
 @rejects(
-    "inference/answers.py",
     "model.encode(prompts, lower.x, lower.positions)",
     "model.encode(both := torch.cat((prompts, answers), 1), model.lower(both, q := "
     "model.positions(0, p + a, device)), q)[:, :p]",
     "encoder reads the answer that is scored",
 )
 @rejects(
-    "inference/answers.py",
     "hidden.append(lower.predict(r, rest))",
     "e = model.encode(answers[:, :-1], lower.x_answer, lower.answer_positions); "
     "model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1]; "
@@ -254,12 +248,11 @@ def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
 
 
 @rejects(
-    "inference/answers.py",
     "weights.std(0) /",
     "weights.std(0, correction=0) /",
     "a Monte-Carlo error of few samples too small",
 )
-@rejects("inference/answers.py", "sqrt(k)", "1", "a Monte-Carlo error that no sample lowers")
+@rejects("sqrt(k)", "1", "a Monte-Carlo error that no sample lowers")
 def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
     """3000 estimates from 400 samples each, at two scales of probability; and of probabilities 1
     and 3: standard deviation √2, mean 2, error √2 / (√2 · 2).
@@ -274,7 +267,6 @@ def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
 
 
 @rejects(
-    "inference/answers.py",
     "return top + rest.log()",
     "return (logits[:, :1] - logits.log_softmax(-1)[:, :1]).double()",
     "unlikely tokens rounded away beside a likely one",

@@ -67,77 +67,67 @@ def log_prior(model, tokens, codes, starts):
 
 
 @rejects(
-    "inference/bounds.py",
     "if logits is None:",
     "if True:",
     "bounds under the uniform prior, whatever the prior is",
     case="separate memory token linear learned",
 )
 @rejects(
-    "inference/bounds.py",
     "sums(kl_of_bits(q, p), ids)",
     "sums(kl_of_bits(q, torch.full_like(q, 0.5)), ids)",
     "KL to the uniform prior, whatever the prior is",
     case="separate memory token linear learned",
 )
 @rejects(
-    "inference/bounds.py",
     "model.prior_logits(x, positions, hidden, segment_ids)",
     "model.prior_logits(x, positions, 0 * hidden, segment_ids)",
     "bounds whose prior does not follow the z before",
     case="shared embedding token linear recurrent",
 )
 @rejects(
-    "inference/filtering.py",
     "log_density_ratio(bits, p, q)",
     "log_density_ratio(bits, torch.full_like(p, 0.5), q)",
     "weights of a proposal against the uniform prior",
     case="separate memory token linear learned",
+    file="inference/filtering.py",
 )
 @rejects(
-    "inference/sequence_bound.py",
     "log_p.append(ratio - sums(",
     "log_p.append(-sums(",
     "values of one z per sequence summed as if they were equally probable",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "inference/sequence_bound.py",
     "bits = draw() < (q if k % 2 else p)",
     "bits = draw() < (q if k % 2 else 0.5)",
     "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "inference/filtering.py",
     "z, log_ratio = torch.where(here, new, z[:n]),",
     "z, log_ratio = new,",
     "a filter that draws a z at every token of a span",
     case="separate kv_all every linear learned 3",
 )
 @rejects(
-    "inference/filtering.py",
     "            z[poor] = z[poor[:, None], ancestors]\n",
     "",
     "resampled particles that keep the z of those that they replace",
     case="separate kv every table recurrent 3",
 )
 @rejects(
-    "inference/sequence_bound.py",
     "mixture = (share * log_q.exp() + 1 - share).log()",
     "mixture = log_q",
     "z of one sequence weighed by the encoder alone",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "inference/sequence_bound.py",
     "return log(len(bits)) - torch.stack(log_p).logsumexp(0)",
     "return -torch.stack(log_p).logsumexp(0)",
     "every z of a sequence summed over as if it were certain",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "model/transformer.py",
     "return logits * is_start(starts)[..., None]",
     "return logits",
     "KL of z that nothing reads to the prior of their tokens",
@@ -186,36 +176,27 @@ def test_bounds_are_those_of_every_z_enumerated(make_model, make_tokens, design,
 
 
 @rejects(
-    "model/transformer.py",
     "before = F.pad(hidden[:, :-1], (0, 0, 1, 0))",
     "before = hidden.clone()",
     "a recurrent prior that reads the state of the token itself",
 )
 @rejects(
-    "model/transformer.py",
     "state = state * (documents[:, t] == documents[:, t - 1])[:, None]",
     "pass",
     "a recurrent prior that goes on from one document to the next",
 )
-@rejects("inference/bounds.py", "device, segment_ids", "device", "chunks of a row scored as one")
+@rejects("device, segment_ids", "device", "chunks of a row scored as one")
 @rejects(
-    "inference/filtering.py",
     "source = (first + ancestors).flatten()",
     "source = (0 * first + ancestors).flatten()",
     "particles resampled from another chunk",
 )
 @rejects(
-    "inference/filtering.py",
     "torch.empty_like(nll).scatter_(0, longest, nll)",
     "nll",
     "bounds of chunks given in the order of their lengths",
 )
-@rejects(
-    "inference/filtering.py",
-    "log_ratio * here",
-    "log_ratio",
-    "a span's z weighed again at each of its tokens",
-)
+@rejects("log_ratio * here", "log_ratio", "a span's z weighed again at each of its tokens")
 @torch.no_grad()
 def test_chunks_in_a_row_are_measured_as_if_each_stood_alone(make_model, make_tokens, design, rng):
     """Chunks that end at different tokens, and padding; each has its own noise."""
@@ -256,12 +237,11 @@ def starts_of(model, length, padding):
 
 
 @rejects(
-    "model/transformer.py",
     "documents = (index >= padding[:, None]).long()",
     "documents = (index >= 0 * padding[:, None]).long()",
     "a recurrent prior that begins with what padding left",
 )
-@rejects("model/latent.py", "0.5 if logits", "0.4 if logits", "prior not uniform")
+@rejects("0.5 if logits", "0.4 if logits", "prior not uniform")
 @PADDED
 @torch.no_grad()
 def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design, rng, padding):
@@ -280,35 +260,30 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
 
 
 @rejects(
-    "inference/answers.py",
     "noise[self.rows], positions, cache=copies",
     "2 * (noise[self.rows] >= 0.5) - 1, positions, cache=copies",
     "answers with z of the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "inference/answers.py",
     "before=hidden[:, 0]",
     "before=None",
     "answers whose first z does not follow the prompt",
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "inference/generate.py",
     "rows.decoder.read(token, noise, hidden)",
     "rows.decoder.read(token, noise, 0 * hidden)",
     "generation whose z does not follow the token before",
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "inference/fast_decoder.py",
     "latent.draw(noise, x, before)",
     "latent.draw(noise, 0 * x, before)",
     "generation from the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "model/layers.py",
     "= cache.append(keys, values)",
     "= (x[..., : self.head_width].repeat(1, 1, 1, 1 + (memory is not None)) for x in "
     "cache.append(keys, values))",
@@ -316,46 +291,41 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "inference/fast_decoder.py",
     "return kept(drawn[:, None], noise[:, None], codes)[:, 0]",
     "return drawn",
     "new tokens of a span that do not keep its z",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "inference/generate.py",
     "codes = None if self.decoder.codes is None else self.decoder.codes[rows]",
     "codes = None",
     "rows that go on without the z of their span when others end",
     case="shared residual every linear recurrent 3-padded",
 )
 @rejects(
-    "inference/prompt_spans.py",
     "noise_at_starts(every, starts))",
     "at_starts(every, starts))",
     "a span's z, drawn in the answer, drawn again by its next token",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "inference/prompt_spans.py",
     "return of_spans[:, codes.shape[1] :]",
     "return noise",
     "new tokens of a span with a z of their own, not the prompt's",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "inference/prompt_spans.py",
     "starts = model.span_starts(length, codes.device, padding=padding)",
     "starts = model.span_starts(length, codes.device)",
     "spans of padded prompts counted from the padding",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "inference/generate.py",
     ", noise=",
     ", prior_noise=",
     "z of the prompt from the prior",
     case="paper-padded",
+    file="inference/generate.py",
 )
 @PADDED
 @torch.no_grad()
@@ -421,7 +391,7 @@ def test_texts_are_rebuilt_from_their_own_z_and_from_that_of_others(
         assert not torch.allclose(ce.own, ce.permuted)
 
 
-@rejects("model/mapper.py", ".device) &", ".device).clamp(max=62) &", "the last of 64 bits lost")
+@rejects(".device) &", ".device).clamp(max=62) &", "the last of 64 bits lost")
 @torch.no_grad()
 def test_a_linear_map_takes_64_bits(make_tokens, rng):
     """Each bit of a code decides the sign of its own vector, the last one included, and codes are

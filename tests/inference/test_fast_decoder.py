@@ -50,31 +50,29 @@ def started(rng):
     return start
 
 
-@rejects("inference/fast_decoder.py", "(self.bias)", "(0)", "Qwen's biases forgotten in decoding")
+@rejects("(self.bias)", "(0)", "Qwen's biases forgotten in decoding")
 @rejects(
-    "inference/fast_decoder.py",
     "if self.head_gains is not None:",
     "if False:",
     "Qwen's norms of queries and keys forgotten in decoding",
 )
 @rejects(
-    "inference/fast_decoder.py",
     "(q // e, attention.query_norm), (kv // e, attention.key_norm)",
     "(q // e, attention.key_norm), (kv // e, attention.query_norm)",
     "gains of queries exchanged with those of keys in decoding",
 )
 @rejects(
-    "inference/fast_decoder.py",
     "normalized[-rows * self.slots :]",
     "normalized[: rows * self.slots]",
     "keys and values of new tokens without z",
 )
-@rejects("inference/fast_decoder.py", "eps * width", "eps", "ε of RMSNorm not times D in decoding")
-@rejects("inference/fast_decoder.py", "=self.scale", "=1.0", "attention by bmm not scaled")
-@rejects("inference/fast_decoder.py", "if mask is not None or not", "if not", "padding read by bmm")
-@rejects("inference/fast_decoder.py", "(other", "(r", "keys and values of new tokens from r alone")
+@rejects("eps * width", "eps", "ε of RMSNorm not times D in decoding")
+@rejects("=self.scale", "=1.0", "attention by bmm not scaled")
+@rejects("if mask is not None or not", "if not", "padding read by bmm")
 @rejects(
-    "inference/fast_decoder.py",
+    "(other", "(r", "keys and values of new tokens from r alone", file="inference/fast_decoder.py"
+)
+@rejects(
     "self.new.flatten(3)",
     "self.new[..., :1, :].expand_as(self.new).flatten(3)",
     "memory of new tokens missing from the cache, which has x in its place",
@@ -113,11 +111,8 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
             fast.read(tokens, z)
 
 
+@rejects("exact and plain", "exact", "wrapped blocks taken for plain ones")
 @rejects(
-    "inference/fast_decoder.py", "exact and plain", "exact", "wrapped blocks taken for plain ones"
-)
-@rejects(
-    "inference/fast_decoder.py",
     "else PlainDecoder(model, cache, padding, codes)",
     "else PlainDecoder(model, cache, padding)",
     "a decoder in another precision that does not keep the z of a span",

@@ -41,49 +41,43 @@ def case(request, make_model, make_tokens):
 
 
 @rejects(
-    "inference/filtering.py",
     "cloud.move(poor, ancestors)",
     "pass",
     "particles resampled without their caches",
     case="H1T12-half",
 )
 @rejects(
-    "model/layers.py",
     "self.both[:, target, :, : self.length] = self.both[:, source, :, : self.length]",
     "self.both[1, target, :, : self.length] = self.both[1, source, :, : self.length]",
     "values of a resampled particle without its keys",
     case="H1T12-half",
 )
 @rejects(
-    "inference/filtering.py",
     "log_weights[poor] = -log(particles)",
     "pass",
     "weights not reset after resampling",
     case="H1T12-half",
 )
 @rejects(
-    "inference/filtering.py",
     "log_p = log_weights.logsumexp(1)",
     "log_p = log_weights.mean(1) + log(particles)",
     "log of the mean weight taken as the mean of logs",
     case="H1T12-half",
 )
 @rejects(
-    "inference/filtering.py",
     "log_weights = log_weights - log_p[:, None]",
     "log_weights = torch.full_like(log_weights, -log(particles))",
     "weights of a token not carried on to the next",
     case="H1T12-half",
 )
 @rejects(
-    "inference/filtering.py",
     "pack_bits(noise < p)",
     "pack_bits(noise < 0.9 * p)",
     "particles of a prior that is not uniform",
     case="H1T12-half",
+    file="inference/filtering.py",
 )
 @rejects(
-    "inference/filtering.py",
     "log_weights[:n] + log_ratio - token_nll",
     "log_weights[:n] - token_nll",
     "particles of the encoder that are not weighed by its density",
@@ -105,7 +99,6 @@ def test_the_probability_is_unbiased(case, noise_of, particles, resample_below, 
 
 
 @rejects(
-    "inference/filtering.py",
     "hidden[poor] = hidden[poor[:, None], ancestors]",
     "pass",
     "particles resampled without what their prior reads",
@@ -138,7 +131,9 @@ def test_without_resampling_it_is_the_prior_sample_bound(make_model, make_tokens
         torch.testing.assert_close(bound, prior, **FLOAT32)
 
 
-@rejects("inference/filtering.py", "right=True", "right=False", "a particle without weight drawn")
+@rejects(
+    "right=True", "right=False", "a particle without weight drawn", file="inference/filtering.py"
+)
 def test_systematic_resampling(rng):
     """Of K particles with weights W each is drawn ⌊K W⌋ or ⌈K W⌉ times, K W times on average."""
     weights = torch.rand(6, dtype=torch.float64, generator=rng)
@@ -206,7 +201,6 @@ def parity(z):
 
 
 @rejects(
-    "inference/filtering.py",
     "effective < resample_below * particles",
     "effective < resample_below",
     "never resampled: the effective sample size against a share of 1",
@@ -266,7 +260,7 @@ def test_a_single_symbol_is_certain(make_model, noise_of):
     torch.testing.assert_close(bound, torch.zeros(3, dtype=torch.float64), atol=1e-5, rtol=0)
 
 
-@rejects("inference/filtering.py", "(1 - share) *", "0 *", "a proposal without the learned prior")
+@rejects("(1 - share) *", "0 *", "a proposal without the learned prior")
 def test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prior(make_model, rng):
     latent = make_model(latent={"prior": "learned"}).latent
     x, before, o = (torch.randn(2, 1, n, generator=rng) for n in (16, 16, 3))

@@ -85,7 +85,6 @@ def log_probs(model, hidden_of):
 
 
 @rejects(
-    "model/transformer.py",
     "self.upper(x, self.latent.embed(codes), positions, cache)",
     "self.upper(x, self.latent.embed(codes) / 2, positions, cache)",
     "a forward pass over given codes with an embedding of its own",
@@ -108,7 +107,9 @@ def test_forward_pass_follows(model, hidden_of, make_tokens, rng):
     torch.testing.assert_close(grads[1], grads[2], atol=1e-4, rtol=1e-4)
 
 
-@rejects("inference/bounds.py", "(bits)),", "(bits)) / 2,", "bounds with an embedding of their own")
+@rejects(
+    "(bits)),", "(bits)) / 2,", "bounds with an embedding of their own", file="inference/bounds.py"
+)
 @torch.no_grad()
 def test_bounds_follow(model, log_probs, make_tokens, rng):
     tokens = make_tokens(3, 9)
@@ -136,7 +137,6 @@ def test_the_filtering_bound_follows(model, log_probs, make_tokens, rng, dtype):
 
 
 @rejects(
-    "inference/answers.py",
     "self.x_answer, noise[self.rows]",
     "self.x_answer * 1.1, noise[self.rows]",
     "scores of answers with an embedding of their own",
@@ -156,7 +156,6 @@ def test_scores_of_answers_follow(model, log_probs, make_tokens, rng):
 
 
 @rejects(
-    "inference/fast_decoder.py",
     "self.model.inject(n, self.x.x, r)",
     "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None, None)",
     "cached generation with an injection of its own",

@@ -44,35 +44,30 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
 
 
 @rejects(
-    "inference/prompt_spans.py",
     "prior_probability(prior, x).expand_as(o)[rows, last]",
     "torch.full_like(own, 0.5, dtype=torch.float64)",
     "a prompt's last z weighed by the uniform prior, whatever the prior is",
     case="every, learned prior",
 )
 @rejects(
-    "inference/prompt_spans.py",
     "if model.latent.recurrent:",
     "if False:",
     "a prompt's last z by a recurrent prior that reads no z before",
     case="every, recurrent prior",
 )
 @rejects(
-    "inference/prompt_spans.py",
     "-mixture - (nll * inside[:, first:]).sum(1)",
     "-mixture",
     "z of a prompt's span that its tokens do not weigh",
     case="every",
 )
 @rejects(
-    "inference/prompt_spans.py",
     "-mixture - (nll",
     "-(nll",
     "candidates of the encoder weighed as if the prior had proposed them",
     case="every",
 )
 @rejects(
-    "inference/prompt_spans.py",
     "uniform < (q if c % 2 else p)",
     "uniform < (p if c % 2 else q)",
     "z from an encoder that has seen one token of a span",
@@ -108,7 +103,6 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
 
 
 @rejects(
-    "model/transformer.py",
     "self.span_starts(length, device, documents, padding)",
     "self.span_starts(length, device, documents)",
     "a learned prior of padded prompts by their padding",
@@ -129,7 +123,6 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
 
 
 @rejects(
-    "inference/prompt_spans.py",
     "torch.where(pinned, p, sampled_probability(o[rows, last]))",
     "sampled_probability(o[rows, last])",
     "pinned bits weighed as if they had been drawn",
@@ -156,9 +149,7 @@ def test_bits_that_are_not_pinned_are_drawn_given_those_that_are(
     assert torch.equal(settled_noise(model, prompt, noise, None), noise), "nothing is left open"
 
 
-@rejects(
-    "inference/sequence_bound.py", "proposal is None", "False", "spans proposed by the prior alone"
-)
+@rejects("proposal is None", "False", "spans proposed by the prior alone")
 @pytest.mark.parametrize(("latent", "share"), [({}, 0), (EVERY, 0.25)])
 def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
     make_model, make_tokens, monkeypatch, latent, share

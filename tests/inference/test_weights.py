@@ -58,7 +58,6 @@ def test_by_onednn_every_token_is_read_as_the_model_reads_it(decoders, everythin
 
 
 @rejects(
-    "inference/weights.py",
     "to.add_(self.by_onednn(x))",
     "to.copy_(self.by_onednn(x))",
     "products added by oneDNN in place of what they are added to",
@@ -85,7 +84,9 @@ def test_products_are_written_and_added_where_they_belong(rng, everything_by_one
     torch.testing.assert_close(out, 2 * expected, **close)
 
 
-@rejects("inference/weights.py", "and rows *", "and LEAST + rows *", "small products by oneDNN")
+@rejects(
+    "and rows *", "and LEAST + rows *", "small products by oneDNN", file="inference/weights.py"
+)
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)
@@ -145,7 +146,9 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
     assert torch.equal(ended[8:, :8], got[8:, :8])
 
 
-@rejects("inference/fast_decoder.py", "model):", "not None):", "rounded weights of another model")
+@rejects(
+    "model):", "not None):", "rounded weights of another model", file="inference/fast_decoder.py"
+)
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
     model, other = make_model(), make_model()

@@ -34,24 +34,20 @@ def parts(tensor):
     return [None] * len(LENGTHS) if tensor is None else tensor.split(LENGTHS, dim=1)
 
 
+@rejects("positions.full", "None", "encoder reads over the boundaries of documents")
 @rejects(
-    "model/layers.py", "positions.full", "None", "encoder reads over the boundaries of documents"
-)
-@rejects(
-    "model/layers.py",
     "mask = positions.causal if causal else positions.full",
     "mask = None if causal else positions.full",
     "causal attention reads over the boundaries of documents",
 )
-@rejects("model/layers.py", "causal=same.tril()", "causal=same", "documents without causality")
+@rejects("causal=same.tril()", "causal=same", "documents without causality")
 @rejects(
-    "model/layers.py",
     "mask.repeat_interleave(2, dim=-1)",
     "torch.cat((mask, mask), dim=-1)",
     "a mask of memory after x, where it is beside x",
+    file="model/layers.py",
 )
 @rejects(
-    "model/latent.py",
     "y = block(y, None, positions, causal=False)",
     "y = block(y, None, Positions(positions.rope), causal=False)",
     "separate encoder over the boundaries of documents",
@@ -125,10 +121,8 @@ def padded(rng):
     return tokens, torch.tensor(PADDING), torch.rand(3, 7, 3, generator=rng)
 
 
-@rejects(
-    "model/layers.py", "None if start else real", "None if True else real", "encoder reads padding"
-)
-@rejects("model/layers.py", "(real | (keys == queries))", "(real | True)", "decoder reads padding")
+@rejects("None if start else real", "None if True else real", "encoder reads padding")
+@rejects("(real | (keys == queries))", "(real | True)", "decoder reads padding")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):

@@ -54,7 +54,6 @@ CASES = [  # bits, leading dimensions, width, block of the backward pass
 
 
 @rejects(
-    "model/mapper.py",
     "logit_gradient(rho, p.reshape(-1, p.shape[-1]), table, ctx.product_dtype)",
     "(rho * table[codes].flatten(0, -2)).sum(-1, keepdim=True) * code_probabilities(p.flatten(0, "
     "-2)).gather(1, codes.flatten()[:, None]) * (bit_table(p.shape[-1])[codes.flatten()] - "
@@ -63,13 +62,11 @@ CASES = [  # bits, leading dimensions, width, block of the backward pass
     case="5-(3, 5)-6-None",
 )
 @rejects(
-    "model/mapper.py",
     "table.view(most, low, -1).transpose(0, 1).flatten(1)",
     "table.view(low, -1)",
     "Khatri-Rao products with the table's halves in the wrong order",
 )
 @rejects(
-    "model/mapper.py",
     "over_high[n] += ",
     "over_high[n] = ",
     "gradient of low bits through the last block of codes only",
@@ -98,7 +95,6 @@ def test_each_input_gets_its_gradient_alone(rng):
 
 
 @rejects(
-    "model/mapper.py",
     "weights = 1 << torch.arange(bits.shape[-1], device=bits.device)",
     "weights = 1 << torch.arange(bits.shape[-1], device=bits.device).flip(0)",
     "bit order reversed between mapper and table",
@@ -165,7 +161,7 @@ def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half, widt
     assert 0 < largest.elements <= most
 
 
-@rejects("model/mapper.py", " == dtype", "", "Khatri-Rao products of bf16 factors")
+@rejects(" == dtype", "", "Khatri-Rao products of bf16 factors")
 def test_the_form_depends_on_the_shape(monkeypatch):
     """A bf16 product, which rounds W ρ alone, is always by codes, as a wide one is."""
     calls, sums = [], mapper.sums_by_khatri_rao

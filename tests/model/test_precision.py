@@ -35,17 +35,11 @@ def run(request, make_model, make_tokens, rng):
 
 
 @rejects(
-    "model/latent.py",
     "torch.autocast(y.device.type, enabled=False)",
     "torch.autocast(y.device.type, enabled=torch.is_autocast_enabled('cpu'))",
     "logits of bits rounded to bf16",
 )
-@rejects(
-    "model/objective.py",
-    ".detach()).sum(-1)",
-    ".detach()).bfloat16().sum(-1).float()",
-    "KL summed in bf16",
-)
+@rejects(".detach()).sum(-1)", ".detach()).bfloat16().sum(-1).float()", "KL summed in bf16")
 def test_logits_of_bits_and_losses_are_float32_and_not_rounded(run):
     """In bf16 a logit of ±5 is off by 0.01, the KL by 1e-3; logits of tokens are bf16 products."""
     model, targets, out, loss, y = run
@@ -68,10 +62,10 @@ def test_logits_of_bits_and_losses_are_float32_and_not_rounded(run):
 
 
 @rejects(
-    "model/mapper.py",
     "torch.autocast(p.device.type, enabled=False)",
     "torch.autocast(p.device.type, enabled=torch.is_autocast_enabled('cpu'))",
     "sums over codes in the precision of autocast",
+    file="model/mapper.py",
 )
 def test_the_mappers_sums_over_codes_are_float32(rng):
     """Of bits that are nearly certain; g = ρ W, multiples of 1/8, is exact in bf16."""
@@ -84,7 +78,9 @@ def test_the_mappers_sums_over_codes_are_float32(rng):
     torch.testing.assert_close(half, exact)
 
 
-@rejects("model/layers.py", "enabled=False", "enabled=True", "attention trained in bf16 on a CPU")
+@rejects(
+    "enabled=False", "enabled=True", "attention trained in bf16 on a CPU", file="model/layers.py"
+)
 def test_attention_is_trained_in_float32_under_autocast_on_a_cpu(rng):
     """Neither it nor its gradients are rounded; without gradients it is bf16, as autocast says."""
     q, k, v = (torch.randn(2, 3, 5, 8, generator=rng, requires_grad=True) for _ in range(3))

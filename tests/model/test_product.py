@@ -30,7 +30,10 @@ def calls(monkeypatch):
 
 
 @rejects(
-    "model/product.py", "shape[1] <", "shape[1] >=", "the larger factor of a weight gradient copied"
+    "shape[1] <",
+    "shape[1] >=",
+    "the larger factor of a weight gradient copied",
+    file="model/product.py",
 )
 def test_the_smaller_factor_is_copied(rng, calls):
     for grad, x, first in (((9, 2), (9, 5), (2, 9)), ((9, 5), (9, 2), (2, 9))):
@@ -48,12 +51,7 @@ def test_a_frozen_input_or_matrix_costs_no_product(rng, calls):
     assert len(calls) == 4
 
 
-@rejects(
-    "model/product.py",
-    ' or torch.is_autocast_enabled("cpu")',
-    "",
-    "bf16 autocast ignored by products of oneDNN",
-)
+@rejects(' or torch.is_autocast_enabled("cpu")', "", "bf16 autocast ignored by products of oneDNN")
 def test_other_types_and_small_products_are_multiplied_by_pytorch(calls, monkeypatch):
     a = torch.ones(2, 3)
     product(a.double(), a.double())

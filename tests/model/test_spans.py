@@ -47,14 +47,8 @@ def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
     return codes
 
 
+@rejects("begin = document_starts(documents)", "pass", "spans that go on into the next document")
 @rejects(
-    "model/spans.py",
-    "begin = document_starts(documents)",
-    "pass",
-    "spans that go on into the next document",
-)
-@rejects(
-    "model/spans.py",
     "index - (index - begin) % design.every",
     "torch.maximum(begin, index - index % design.every)",
     "spans counted from a row's first token, not its document's",
@@ -71,27 +65,18 @@ def test_where_spans_begin(design):
     assert span_starts(LatentDesign(), *where[1:], documents=DOCUMENTS) is None
 
 
+@rejects("starts is None else o", "True else o", "KL of z that nothing reads")
 @rejects(
-    "model/transformer.py", "starts is None else o", "True else o", "KL of z that nothing reads"
-)
-@rejects(
-    "model/transformer.py",
     "r = None if r is None else at_starts(r, positions.span_starts)",
     "pass",
     "a z for each token of a span in the decoder",
 )
 @rejects(
-    "model/transformer.py",
     "codes = kept(codes, noise) if spans else codes",
     "pass",
     "no z of the prior for the later tokens of a span",
 )
-@rejects(
-    "model/transformer.py",
-    "if spans and t:",
-    "if False:",
-    "a z of a recurrent prior for each token of a span",
-)
+@rejects("if spans and t:", "if False:", "a z of a recurrent prior for each token of a span")
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @torch.no_grad()
 def test_each_token_reads_the_z_of_the_first_of_its_span(

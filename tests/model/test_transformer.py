@@ -166,108 +166,86 @@ def noise(rng):
 
 
 @rejects(
-    "model/transformer.py",
     "return x, x + r if first or design == Inject.kv_all else None, None",
     "return (x + r if first else x), None, None",
     "r added to the residual",
 )
 @rejects(
-    "model/layers.py",
     "queries = self.attention_norm(q)",
     "queries = self.attention_norm(kv if kv is not None and causal else q)",
     "r added to the queries",
 )
 @rejects(
-    "model/layers.py",
     "keys_values = queries if kv is None else self.attention_norm(kv)",
     "keys_values = queries + (0 if kv is None else kv - q) * causal",
     "norm(x) + r in place of norm(x + r)",
 )
+@rejects("x + r if first or design == Inject.kv_all else ", "", "r not injected")
 @rejects(
-    "model/transformer.py", "x + r if first or design == Inject.kv_all else ", "", "r not injected"
-)
-@rejects(
-    "model/transformer.py",
     "range(self.config.lower_blocks, self.config.n_layers)",
     "sorted([self.config.lower_blocks, *range(self.config.lower_blocks, len(self.blocks))])",
     "block L/2 + 1 run twice",
 )
+@rejects("lower_blocks, self", "lower_blocks + 1, self", "block L/2 + 1 skipped")
 @rejects(
-    "model/transformer.py", "lower_blocks, self", "lower_blocks + 1, self", "block L/2 + 1 skipped"
-)
-@rejects(
-    "model/config.py",
     "return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1",
     "return self.n_layers // 2",
     "r injected half-way wherever latent_block says",
 )
 @rejects(
-    "model/latent.py",
     "binary_mapper(o, noise, self.post_sampler)",
     "binary_mapper(o, noise if self.training else 0 * noise + 0.5, self.post_sampler)",
     "bits thresholded in evaluation mode",
 )
+@rejects("or design == Inject.kv_all", "", "kv_all read by the first block alone")
 @rejects(
-    "model/transformer.py", "or design == Inject.kv_all", "", "kv_all read by the first block alone"
-)
-@rejects(
-    "model/transformer.py",
     "return (x + r if first else x), None, None",
     "return x + r, None, None",
     "r added to the residual stream at every block",
 )
+@rejects("else self.attention_norm(memory)", "else memory", "memory not normalised")
 @rejects(
-    "model/layers.py", "else self.attention_norm(memory)", "else memory", "memory not normalised"
-)
-@rejects(
-    "model/transformer.py",
     "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
     "self.latent.encode(self.embedding(tokens).detach() if separate else x, positions)",
     "embeddings that do not learn from the separate encoder",
 )
 @rejects(
-    "model/transformer.py",
     "o = self.encode(tokens, x, positions)",
     "o = self.encode(tokens, x.detach(), positions)",
     "encoder's gradient kept from the lower half",
 )
 @rejects(
-    "model/mapper_variants.py",
     "return 2 * p * (1 - p) * (rho @ weight.t())",
     "return p * (1 - p) * (rho @ weight.t())",
     "gradient of a linear map as if its bits were 0 and 1",
 )
 @rejects(
-    "model/mapper_variants.py",
     "if gradient == Gradient.sampled_code:",
     "if gradient == Gradient.score:",
     "score weighted by the probability of the sampled code",
 )
+@rejects("self.zeta, x, positions,", "x, x, positions,", "encoder queries from x")
+@rejects("x, positions, causal=False", "x, positions, causal=True", "encoder causal")
 @rejects(
-    "model/latent.py", "self.zeta, x, positions,", "x, x, positions,", "encoder queries from x"
+    ", x, positions",
+    ", x, Positions(positions.rope**0)",
+    "encoder without RoPE",
+    file="model/latent.py",
 )
 @rejects(
-    "model/latent.py", "x, positions, causal=False", "x, positions, causal=True", "encoder causal"
-)
-@rejects(
-    "model/latent.py", ", x, positions", ", x, Positions(positions.rope**0)", "encoder without RoPE"
-)
-@rejects(
-    "model/layers.py",
     "self.keys_values(kv, positions.rope)",
     "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
     "encoder with RoPE on its queries only",
 )
 @rejects(
-    "model/transformer.py",
     "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
     "self.latent.encode(x, positions)",
     "separate encoder over the lower half's activations",
 )
+@rejects("None, positions, causal=False", "None, positions", "separate encoder causal")
 @rejects(
-    "model/latent.py", "None, positions, causal=False", "None, positions", "separate encoder causal"
+    "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached", file="model/mapper.py"
 )
-@rejects("model/mapper.py", "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
     """Pins where r enters (keys and values, before their norm), that each block runs once, and that
@@ -291,7 +269,10 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
 
 
 @rejects(
-    "model/transformer.py", "x, before", "hidden, before", "a prior that reads what its block adds"
+    "x, before",
+    "hidden, before",
+    "a prior that reads what its block adds",
+    file="model/transformer.py",
 )
 @torch.no_grad()
 def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise):
@@ -316,10 +297,10 @@ def test_a_learned_prior_is_uniform_at_first(make_model, make_tokens, noise):
 
 
 @rejects(
-    "model/layers.py",
     "mask.repeat_interleave(2, dim=-1)",
     "torch.stack((mask, torch.ones_like(mask)), dim=-1).flatten(-2)",
     "memory read before its position",
+    file="model/layers.py",
 )
 @pytest.mark.parametrize("latent", [{}, {"inject": "memory"}, {"encoder": "separate"}], ids=str)
 @torch.no_grad()
@@ -376,14 +357,11 @@ def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
 
 
 @rejects(
-    "model/layers.py",
     "(a * cos - b * sin, a * sin + b * cos)",
     "(a * cos + b * sin, b * cos - a * sin)",
     "compiled RoPE turning the other way",
 )
-@rejects(
-    "model/layers.py", "view_as_real(rope", "view_as_real(rope**2", "compiled RoPE turning too far"
-)
+@rejects("view_as_real(rope", "view_as_real(rope**2", "compiled RoPE turning too far")
 @torch.no_grad()
 def test_compiled_blocks_turn_queries_and_keys_as_plain_ones_do(make_model, make_tokens):
     """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""
@@ -441,20 +419,16 @@ def test_only_a_latent_half_way_needs_an_even_depth(make_model):
 
 
 @rejects(
-    "model/transformer.py",
     "self.readout.weight = self.embedding.weight",
     "self.readout.weight = nn.Parameter(self.embedding.weight.clone())",
     "a copy of the embedding as read-out",
 )
 @rejects(
-    "model/transformer.py",
     "self.readout.weight = self.embedding.weight",
     "self.readout.weight.data = self.embedding.weight.data",
     "two parameters of one matrix",
 )
-@rejects(
-    "model/transformer.py", "if config.tied:", "if True:", "tied whatever the configuration says"
-)
+@rejects("if config.tied:", "if True:", "tied whatever the configuration says")
 @pytest.mark.parametrize("tied", [True, False])
 def test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not(make_model, tied):
     model = make_model(tied=tied)

@@ -10,7 +10,6 @@ from tests.support.results import analysis_of, run, task, write_experiment, writ
 
 
 @rejects(
-    "report/analysis.py",
     "@cached_property\n    def comparisons(self)",
     "@property\n    def comparisons(self)",
     "comparisons computed anew for every section",

@@ -12,9 +12,7 @@ from tests.support.mutants import rejects
 from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
 
 
-@rejects(
-    "config/arms.py", "runs[other].seed != run.seed", "True", "a repeated seed taken for another"
-)
+@rejects("runs[other].seed != run.seed", "True", "a repeated seed taken for another")
 def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path):
     runs = {"one": run(), "two": run(), "three": run(seed=1)}
     arms = arms_of(write_experiment(tmp_path, runs, {}))
@@ -22,7 +20,6 @@ def test_a_seed_that_is_there_twice_is_no_second_seed(tmp_path):
 
 
 @rejects(
-    "report/arms.py",
     "fmean(e.se for e in estimates)",
     "fmean(e.se for e in estimates) / len(estimates) ** 0.5",
     "errors of seeds on the same documents averaged out",
@@ -36,7 +33,6 @@ def test_mean_and_spread_are_over_seeds_and_errors_do_not_shrink(tmp_path):
 
 
 @rejects(
-    "config/arms.py",
     'key not in ("seed", "budgets")',
     'key not in ("seed", "budgets", "kappa_warmup_steps")',
     "runs with and without a rising κ as seeds of one arm",
@@ -54,9 +50,7 @@ def measured(seed, figures, collapsed=False):
     return RunResults(f"free_s{seed}", spec, 3, "target", evaluation, Details([], [], []), [])
 
 
-@rejects(
-    "report/arms.py", "not self.collapsed or", "True or", "an arm called collapsed as one seed is"
-)
+@rejects("not self.collapsed or", "True or", "an arm called collapsed as one seed is")
 @pytest.mark.parametrize(
     ("seeds", "words"), [([], ""), ([1], "1 of 3 collapsed"), ([0, 1, 2], "collapsed")]
 )
@@ -65,12 +59,7 @@ def test_it_is_said_how_many_seeds_collapsed(seeds, words):
     assert (arm.collapsed, arm.collapse) == (seeds, words)
 
 
-@rejects(
-    "report/arms.py",
-    "len(present) == len(self.runs)",
-    "present",
-    "a mean over the seeds that have a figure",
-)
+@rejects("len(present) == len(self.runs)", "present", "a mean over the seeds that have a figure")
 def test_a_figure_that_a_seed_lacks_has_no_mean():
     one, other = Figures(ce=Estimate(1.0, 0.1), kl=Estimate(2.0, 0.1)), Figures(ce=Estimate(3.0, 0))
     means = Arm("free", [measured(0, one), measured(1, other)]).figures()
@@ -78,12 +67,8 @@ def test_a_figure_that_a_seed_lacks_has_no_mean():
     assert means.kl is None
 
 
-@rejects(
-    "config/arms.py", '", "model", "tokens", "', '", "model", "', "arms of other budgets compared"
-)
-@rejects(
-    "config/arms.py", 'data", "model", "tokens', 'data", "tokens', "arms of other models compared"
-)
+@rejects('", "model", "tokens", "', '", "model", "', "arms of other budgets compared")
+@rejects('data", "model", "tokens', 'data", "tokens', "arms of other models compared")
 def test_only_arms_of_the_same_data_model_tokens_and_parent_are_a_family(tmp_path):
     changes = [{}, {"model": "large"}, {"tokens": 13000}, {"data": "text"}]
     changes.append({"init_from": {"hf": "models/llama"}})

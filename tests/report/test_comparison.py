@@ -13,10 +13,10 @@ from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
 
 
 @rejects(
-    "report/comparison.py",
     "for run in each.runs]",
     "for run in each.runs[:1]]",
     "the error over documents of the first seed alone",
+    file="report/comparison.py",
 )
 def test_the_error_is_of_a_ratio_of_sums_paired_by_document(tmp_path):
     """Closed form for two documents, means over seeds: |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""
@@ -38,7 +38,6 @@ def test_all_seeds_of_both_arms_count(tmp_path):
 
 
 @rejects(
-    "report/comparison.py",
     "for group in families(arms) if arm in group or other in group",
     "for group in families(arms)",
     "spreads over seeds pooled with those of other models and budgets",
@@ -60,19 +59,16 @@ def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path
 
 
 @rejects(
-    "report/arms.py",
     "return max(figures.filtering.half_variance or 0.0, below)",
     "return figures.filtering.half_variance or 0.0",
     "a bound that another of the same model lies below, called tight",
 )
 @rejects(
-    "report/comparison.py",
     "least = self.mean - self.arm.looseness(self.unit)",
     "least = self.mean",
     "a loose bound that is higher taken for a worse model",
 )
 @rejects(
-    "report/comparison.py",
     "most = self.mean + self.other.looseness(self.unit)",
     "most = self.mean",
     "a gain over a design whose bound is loose",

@@ -14,9 +14,7 @@ def answer(folder, arms, bounds):
     return answers(seeded(folder, arms, bounds))["target"]
 
 
-@rejects(
-    "report/headline.py", "numbers == {1}", "False", "a single seed not said on the first screen"
-)
+@rejects("numbers == {1}", "False", "a single seed not said on the first screen")
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
@@ -62,7 +60,6 @@ def markers(axes, marker):
 
 
 @rejects(
-    "report/headline.py",
     "comparison.arm, zero, colour, comparison.threshold",
     "comparison.arm, zero, colour, abs(comparison.mean)",
     "bars of the first picture as wide as the difference",

@@ -62,9 +62,7 @@ ATTRIBUTIONS = [
 ]
 
 
-@rejects(
-    "report/verdicts.py", '== "lower":', '!= "higher":', "a further block's gain put down to z"
-)
+@rejects('== "lower":', '!= "higher":', "a further block's gain put down to z")
 @pytest.mark.parametrize(("bounds", "words"), ATTRIBUTIONS)
 def test_a_gain_that_a_further_block_also_gives_is_called_so(tmp_path, bounds, words):
     analysis = seeded(tmp_path, CONTROLLED, {"base": [0.5]} | bounds)
@@ -109,9 +107,7 @@ def against_kappa(folder, bounds=WORSE, ces=BETTER, loose=0.0, arms=KAPPAS, more
     return sentence
 
 
-@rejects(
-    "report/verdicts.py", "use.ignored:", "False:", "collapse at large κ by a z that is ignored"
-)
+@rejects("use.ignored:", "False:", "collapse at large κ by a z that is ignored")
 @pytest.mark.parametrize(
     ("measured", "parts", "end"),
     [
@@ -132,7 +128,6 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path, measured, par
 
 
 @rejects(
-    "report/verdicts.py",
     "sorted((arm for arm in family if arm.preset_design), key=kappa_of)",
     "sorted((arm for arm in family if not arm.baseline), key=kappa_of)",
     "what κ does read off arms of other designs",
@@ -149,7 +144,7 @@ def test_what_kappa_does_is_not_read_off_other_designs(tmp_path):
     assert sentence == against_kappa(tmp_path / "b")
 
 
-@rejects("report/use_of_z.py", "max(2 *", "min(0,", "a z ignored only where its use is negative")
+@rejects("max(2 *", "min(0,", "a z ignored only where its use is negative")
 def test_a_z_that_the_decoder_ignores_is_named(tmp_path):
     """The KL is 0.2222; κ = 0 pays for no bit of it."""
     ces = {"used": 0.4, "share": 0.495, "error": 0.485, "just": 0.475, "below": 0.52, "zero": 0.5}

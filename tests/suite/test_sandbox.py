@@ -254,7 +254,6 @@ IMPOSSIBLE = {
 
 
 @rejects(
-    "suite/sandbox/syscalls.py",
     "exit 60 93 ",
     "chmod 90 - fchmodat 268 53 exit 60 93 ",
     "modes of files that a program may change",
@@ -289,7 +288,6 @@ EARLY = {
 
 
 @rejects(
-    "suite/sandbox/run.py",
     'word == secret + b"passed"',
     'b"passed" in word',
     "a report of a pass believed without the secret",
@@ -319,10 +317,7 @@ TAMPERING = {
 
 
 @rejects(
-    "suite/sandbox/child.py",
-    "scope = copy(names)",
-    "scope = names",
-    "the program's functions see the names of its tests",
+    "scope = copy(names)", "scope = names", "the program's functions see the names of its tests"
 )
 def test_tampering_with_the_checker_is_no_pass():
     programs = {
@@ -389,14 +384,8 @@ WAYS = {
 }
 
 
+@rejects("    sys.addaudithook(hook)", "    pass", "the run of the tests within a program's reach")
 @rejects(
-    "suite/sandbox/child.py",
-    "    sys.addaudithook(hook)",
-    "    pass",
-    "the run of the tests within a program's reach",
-)
-@rejects(
-    "suite/sandbox/child.py",
     '    members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}',
     "    pass",
     "frames that tell what called them",
@@ -443,7 +432,6 @@ class Carrier(OSError):
 
 
 @rejects(
-    "suite/sandbox/child.py",
     "    globals().clear()",
     "    pass",
     "names of the checker within reach of what a program leaves to be freed",

@@ -110,7 +110,6 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
 
 
 @rejects(
-    "suite/stage.py",
     "if whole and suite.pass_at_k.samples",
     "if suite.pass_at_k.samples",
     "models of smaller budgets that answer several times, too",

@@ -85,9 +85,7 @@ def test_our_texts_differ_and_are_short():
     assert max(map(len, texts)) < 250  # bytes; a token is a byte at least
 
 
-@rejects(
-    "suite/tasks.py", "    lm.start_task()\n", "", "a task's figures with those of the task before"
-)
+@rejects("    lm.start_task()\n", "", "a task's figures with those of the task before")
 def test_who_knows_the_answers_has_them_all(sandbox):
     likely = {(doc["prompt"], doc["choices"][doc["answer"]]) for doc in documents("snippets")}
     for doc in documents("words"):
@@ -119,9 +117,7 @@ def test_the_two_scorings_weigh_length_differently_and_their_errors_are_a_propor
     assert 0 < found[0] != found[1] < 1
 
 
-@rejects(
-    "suite/task_figures.py", "nats / log(2)", "nats", "the standard error of bits per byte in nats"
-)
+@rejects("nats / log(2)", "nats", "the standard error of bits per byte in nats")
 def test_bits_per_byte():
     texts = [doc["text"] for doc in documents("passages")]
     figures, scores, _ = run_task(Scripted(), "passages", MINI["passages"], settings())
@@ -142,7 +138,6 @@ def choice_docs(*choices):
 
 
 @rejects(
-    "suite/task_figures.py",
     "error / lengths[metric](choice)",
     "error",
     "Monte-Carlo errors of choices not weighed by length, as their likelihoods are",
@@ -490,10 +485,7 @@ def test_human_eval_plus(given, sandbox):
 
 
 @rejects(
-    "suite/code_tasks.py",
-    '*doc["test_list"]]',
-    '*doc["test_list"][:1]]',
-    "a program of MBPP passes by its first test",
+    '*doc["test_list"]]', '*doc["test_list"][:1]]', "a program of MBPP passes by its first test"
 )
 def test_mbpp(given, sandbox):
     def doc(number):

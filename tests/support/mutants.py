@@ -3,20 +3,27 @@
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 from typing import TypeVar
 
 from tests import ROOT
 
 Test = TypeVar("Test", bound=Callable)
+PRODUCT = (
+    *(f"{package}/**/*.py" for package in ("benchmarks", "ftmodel", "hydra_plugins", "pipelines")),
+    *("pipelines/**/*.jinja", "dvc.yaml", ".dvcignore"),
+)
 
 
-def rejects(file: str, old: str, new: str, name: str, case: str = "") -> Callable[[Test], Test]:
-    """Declare that a test fails once ``old``, which ``file`` contains once, is replaced by ``new``.
+def rejects(
+    old: str, new: str, name: str, *, file: str = "", case: str = ""
+) -> Callable[[Test], Test]:
+    """Declare that a test fails once ``old``, which the product contains once, is replaced by
+    ``new``.
 
-    ``file`` is relative to ftmodel/, pipelines/ or the project's folder. ``case`` is one case of a
-    parametrized test, where the others need not be run. All arguments are literals: mutants are
-    read from the source of the tests, which is not imported for it.
+    ``file``, relative to ftmodel/ or pipelines/, says which one is changed where others contain
+    ``old`` too. ``case`` is one case of a parametrized test, where the others need not be run. All
+    arguments are literals: mutants are read from the source of the tests, without importing it.
     """
     return lambda test: test
 
@@ -39,21 +46,31 @@ class Mutant:
         return f"{self.test_file}::{self.function}" + f"[{self.case}]" * bool(self.case)
 
 
-def project_path(file: str) -> str:
-    places = (Path(package, file) for package in ("ftmodel", "pipelines", ""))
-    [path] = [place.as_posix() for place in places if (ROOT / place).is_file()]
-    return path
+@cache
+def product() -> dict[str, str]:
+    """The texts that mutants change, by path."""
+    files = [file for glob in PRODUCT for file in ROOT.glob(glob)]
+    return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+def path_of(old: str, file: str = "") -> str:
+    texts = product().items()
+    counts = {path: text.count(old) for path, text in texts if path.endswith(file)}
+    found = {path: n for path, n in counts.items() if n}
+    assert [*found.values()] == [1], f"to be replaced, {old!r} must occur once, not {found}"
+    return min(found)
 
 
 def declared() -> list[Mutant]:
     """All mutants, in the order of their tests."""
     mutants = []
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        test_file = path.relative_to(ROOT).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        test_file = file.relative_to(ROOT).as_posix()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             for call in getattr(node, "decorator_list", []):
                 if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "rejects":
-                    file, *texts = map(ast.literal_eval, call.args)
-                    case = [ast.literal_eval(keyword.value) for keyword in call.keywords]
-                    mutants.append(Mutant(project_path(file), *texts, test_file, node.name, *case))
+                    old, new, name = map(ast.literal_eval, call.args)
+                    given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+                    path, case = path_of(old, given.get("file", "")), given.get("case", "")
+                    mutants.append(Mutant(path, old, new, name, test_file, node.name, case))
     return mutants

@@ -161,13 +161,12 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
 
 
 @rejects(
-    "sweep/plan.py",
     "if run.kappa_bits is None:",
     "if not run.kappa_bits:",
     "a threshold of 0 tried with one latent alone",
+    file="sweep/plan.py",
 )
 @rejects(
-    "sweep/ranking.py",
     "if run.kappa_bits is not None or not",
     "if run.kappa_bits or not",
     "a setting with a threshold of 0 named like a baseline's",

@@ -70,7 +70,7 @@ def split_at_space():
     return trained(pre.Sequence([pre.WhitespaceSplit(), pre.ByteLevel(False)]))
 
 
-@rejects("tokenize/vocabulary.py", ">= LARGEST_VOCABULARY", "< 0", "an id of any size")
+@rejects(">= LARGEST_VOCABULARY", "< 0", "an id of any size")
 @pytest.mark.parametrize(
     ("make", "end_of_text", "words"),
     [

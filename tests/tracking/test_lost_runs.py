@@ -25,10 +25,7 @@ def log_figure():
 
 
 @rejects(
-    "tracking/store.py",
-    'if experiment.lifecycle_stage != "active":',
-    "if False:",
-    "a deleted experiment stays deleted",
+    'if experiment.lifecycle_stage != "active":', "if False:", "a deleted experiment stays deleted"
 )
 def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(project, capsys):
     tracking = Tracking("smoke")
@@ -49,7 +46,6 @@ def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(p
 
 
 @rejects(
-    "tracking/rebuild.py",
     "if (p[0], p[1], p[3]) not in points",
     "if True",
     "a rebuilt store gets the curve a second time",

@@ -29,7 +29,6 @@ def log_again():
 
 
 @rejects(
-    "tracking/store.py",
     "bring_places_up_to_date(self.database)",
     "pass",
     "artifacts of a copied project written into the original",

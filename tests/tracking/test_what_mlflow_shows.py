@@ -58,7 +58,6 @@ def test_counts_are_no_charts(run):
 
 
 @rejects(
-    "tracking/describe.py",
     '"baseline" if kappa_bits is None',
     '"baseline" if not kappa_bits',
     "a threshold of 0 tagged as a baseline",
@@ -87,7 +86,6 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it():
 
 
 @rejects(
-    "tracking/store.py",
     'if tags.get(MLFLOW_RUN_NOTE, "") == tags.get(NOTE, ""):',
     "if True:",
     "a changed description replaces the user's own",
@@ -144,7 +142,6 @@ def test_every_kept_checkpoint_is_a_logged_model_with_its_figures_by_dataset(pro
 
 
 @rejects(
-    "tracking/models.py",
     'there.get(content["name"]) or',
     "None or",
     "a logged model made anew whenever the answer was lost",

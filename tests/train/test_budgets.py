@@ -124,13 +124,11 @@ def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
 
 
 @rejects(
-    "train/core/trainer.py",
     "            self.segment.steps,\n            end_of_text",
     "            self.experiment.steps(run),\n            end_of_text",
     "every decay on the schedule of the whole run",
 )
 @rejects(
-    "train/core/segments.py",
     "Segment(budget, decay_start(optim.decay, budget.steps),",
     "Segment(budget, budget.steps - 1,",
     "the trunk goes on from a decay",

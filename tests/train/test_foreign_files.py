@@ -59,7 +59,6 @@ def test_a_foreign_checkpoint_is_one_line_and_a_run_goes_on_from_its_own(
 
 
 @rejects(
-    "artifacts/checkpoint.py",
     "key=lambda path: int(path.stem)",
     "key=lambda path: path.name",
     "checkpoints in the order of their names",

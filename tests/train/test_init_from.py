@@ -49,14 +49,8 @@ def parent(trained_parent, tmp_path, monkeypatch):
     return weights
 
 
+@rejects("self.copied_lr if name in self.copied else", "", "copied weights at the rate of new ones")
 @rejects(
-    "train/core/module.py",
-    "self.copied_lr if name in self.copied else",
-    "",
-    "copied weights at the rate of new ones",
-)
-@rejects(
-    "train/core/parent.py",
     "name in names if not name.startswith(LATENT)",
     "name in names",
     "the latent counted among what was copied",
@@ -126,7 +120,7 @@ def test_the_latent_of_a_parent_is_taken_over(trained, monkeypatch):
     assert same({f"model.{name}": w for name, w in start.items()}, trained.weights)
 
 
-@rejects("train/core/manifest.py", 'parts["parent"] =', "_ =", "another parent, the same run")
+@rejects('parts["parent"] =', "_ =", "another parent, the same run")
 def test_another_parent_is_another_run(parent):
     experiment = load_experiment()
     run = experiment.runs[RUN]
@@ -182,7 +176,10 @@ DAMAGE = [
 
 
 @rejects(
-    "train/core/parent.py", "tokenizer is not None", "tokenizer is None", "a parent of other tokens"
+    "tokenizer is not None",
+    "tokenizer is None",
+    "a parent of other tokens",
+    file="train/core/parent.py",
 )
 @pytest.mark.parametrize(("damage", "words"), DAMAGE)
 def test_a_parent_that_does_not_fit_is_one_line(parent, damage, words):

@@ -30,7 +30,6 @@ def norms(monkeypatch):
 
 
 @rejects(
-    "train/core/curve_callback.py",
     "torch.stack([v.to(device) for v in vs]).double().mean()",
     "vs[-1].double()",
     "of the steps of a row the last alone",

@@ -108,7 +108,6 @@ def worker(rank, folder, hows):
 
 
 @rejects(
-    "model/objective.py",
     "return mean if over_workers is None else mean + (over_workers(own) - own)",
     "return mean",
     "a worker's part of a batch taken for the whole",

@@ -38,7 +38,6 @@ def dots(axes):
 
 
 @rejects(
-    "report/sections/kappa.py",
     "free = [arm for arm in family if arm.preset_design]",
     "free = [arm for arm in family if not arm.baseline]",
     "a line against κ through other designs",
@@ -82,7 +81,6 @@ def test_snapshots_are_hollow_and_apart_from_annealed_models(tmp_path):
 
 
 @rejects(
-    "report/sections/iwae.py",
     'filtering = run.figures("bits_per_token").bound.mean',
     "filtering = bounds[samples[-1]].mean",
     "IWAE drawn above its last",

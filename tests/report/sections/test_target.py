@@ -79,7 +79,6 @@ def test_a_gap_is_said_as_far_as_it_was_measured(tmp_path):
 
 
 @rejects(
-    "report/sections/target_reconstruction.py",
     'if c.verdict == "lower"',
     "if c.mean < 0",
     "generations called worse within what seeds differ by",
@@ -158,7 +157,7 @@ def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn):
 
 
 @rejects(
-    "report/sections/target_latent.py", "* (t + 1)", "* t", "free bits of one position too few"
+    "* (t + 1)", "* t", "free bits of one position too few", file="report/sections/target_latent.py"
 )
 def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
     start, around, _ = drawn.axes
@@ -169,7 +168,6 @@ def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
 
 
 @rejects(
-    "report/sections/target_latent.py",
     "return design.per == Per.token and",
     "return design.per == Per.token or",
     "κ a position for a hinge of many tokens",
