@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.measure import Figure, Work, figure, in_turns, peak_bytes, ratio
-from ftmodel.model.cross_entropy import chunk_rows, linear_cross_entropy
+from ftmodel.kernels.cross_entropy import chunk_rows, linear_cross_entropy
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 

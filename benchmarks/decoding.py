@@ -27,9 +27,10 @@ from transformers.utils import logging
 from benchmarks.measure import Figure, figure, in_turns, ratio
 from ftmodel.costs import linear_elements
 from ftmodel.inference.generate import generate
-from ftmodel.inference.weights import RoundedWeights, bf16_products, matrix
+from ftmodel.kernels.install import use_kernels
+from ftmodel.kernels.weights import RoundedWeights, bf16_products, matrix
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from tests.support.hugging_face import to_hugging_face
 
 PROMPT = 16
@@ -64,7 +65,7 @@ def make_model(sizes: tuple[int, ...], bits: int, context: int) -> FreeTransform
     layers, width, heads, ffn, vocabulary = sizes
     torch.manual_seed(0)
     config = ModelConfig(layers, width, heads, heads, ffn, context, latent_bits=bits)
-    return FreeTransformer(config, vocabulary).eval()
+    return use_kernels(FreeTransformer(config, vocabulary)).eval()
 
 
 def prompts(model: FreeTransformer, rows: int, length: int) -> Tensor:

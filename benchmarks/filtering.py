@@ -13,8 +13,9 @@ from torch import Tensor
 from benchmarks.measure import Figure, Work, in_turns, ratio
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.filtering import filtering_bound
+from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 
 FILTERS, SAMPLES = 2, 16  # the defaults of evaluation
 # L, D, heads, key-value heads, SwiGLU's width, context, V
@@ -30,7 +31,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
     for name, (layers, d, heads, kv_heads, ffn, context, v) in (TINY if quick else SHAPES).items():
         torch.manual_seed(0)
         config = ModelConfig(layers, d, heads, kv_heads, ffn, context, latent_bits=8)
-        model = FreeTransformer(config, v).eval()
+        model = use_kernels(FreeTransformer(config, v)).eval()
         tokens = torch.randint(v, ((16 if quick else 4096) // context, context + 1))
         shape = len(tokens), context, config.latent_bits
         arms: dict[str, Work] = {"bounds": lambda m=model, t=tokens, s=shape: bounds(m, t, s)}

@@ -26,8 +26,9 @@ from ftmodel.costs import memory
 from ftmodel.costs.filtering import filter_flops, filter_memory
 from ftmodel.costs.time import fit_rates, step_work
 from ftmodel.inference.filtering import filtering_bound
+from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 
 MIB, VOCABULARY = 1 << 20, 2048
 OFF = 0.15  # share by which the planner may be off
@@ -139,7 +140,7 @@ def particle_curves(turns: int, base: Shape, particles: tuple[int, ...]) -> list
     arm = "Free Transformer"
     config = replace(base, T=min(base.T, CHUNK)).config(arm)
     torch.manual_seed(0)
-    model = FreeTransformer(config, VOCABULARY).eval()
+    model = use_kernels(FreeTransformer(config, VOCABULARY)).eval()
     tokens = torch.randint(VOCABULARY, (CHUNKS, config.context + 1))
     inputs, targets, noise = tokens[:, :-1], tokens[:, 1:], (CHUNKS, config.context, base.H)
 

@@ -28,8 +28,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.measure import Figure, Work, figure, in_turns, ratio
+from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.config.suite import Scoring
 from pipelines.suite.lm import FreeTransformerLM
@@ -109,7 +110,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
         shape = dict(n_heads=8, n_kv_heads=8, ffn_width=width * 8 // 3, context=1024)
         config = ModelConfig(layers, width, latent_bits=bits, **shape)
         return FreeTransformerLM(
-            FreeTransformer(config, tokenizer.vocab_size),
+            use_kernels(FreeTransformer(config, tokenizer.vocab_size)),
             tokenizer,
             torch.device("cpu"),
             scoring=Scoring.marginal,

@@ -25,7 +25,7 @@ from benchmarks.harness import END
 from benchmarks.measure import Figure, Missing, figure, in_turns, ratio
 from benchmarks.scores import MODEL
 from ftmodel.conversion.llama import decoder_of, llama_config, load_llama, our_config
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts import checkpoint, gguf_file, llama_files
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.export import hugging_face, llama_cpp

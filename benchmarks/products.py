@@ -12,7 +12,7 @@ import yaml
 
 from benchmarks import steps
 from benchmarks.measure import Figure, Missing, Work, figure, in_turns, ratio
-from ftmodel.model import product
+from ftmodel.kernels import product
 from ftmodel.model.config import ModelConfig
 
 PRESETS = {"target_small": 29, "text_small": 2048}  # the quickstart's vocabularies

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.measure import Missing, Work
+from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.train.core.acceleration import blocks_of
 
 Loss = Callable[[Tensor], Tensor]  # of tokens (B, T + 1)
@@ -56,7 +57,7 @@ def compiled(blocks: Sequence[nn.Module]) -> None:
 
 
 def ours(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tuple[nn.Module, Loss]:
-    model = FreeTransformer(c, vocabulary)
+    model = use_kernels(FreeTransformer(c, vocabulary))
     if compile_blocks:
         compiled(blocks_of(model))
 

@@ -90,7 +90,7 @@ def main(
     kind = "the same z in a group" if pinned else "z drawn for each sequence"
     if model.latent is None:
         kind = "no latent"
-    elif pinned and model.latent.prior is not None:
+    elif pinned and not model.config.latent.uniform_prior:
         kind = "the same random numbers for z in a group"
     for index, group in enumerate(sequences.split(size), 1):
         header = f"{run}, group {index}: {kind}"

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 import ftmodel
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from tests.support.cluster import two_nodes
 from tests.support.workspace import copied, finished, tokenized, warm_python, workspace
 

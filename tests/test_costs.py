@@ -31,9 +31,9 @@ from ftmodel.costs.time import (
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model import layers, objective
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.layers import Block
 from ftmodel.model.objective import training_loss
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.config.schema import Compute
 from pipelines.train.core.acceleration import speed_up
 from tests.support.designs import all_pairs

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftmodel.costs.scaling import Interconnect, Traffic, step, traffic
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.train.core.fsdp import shard
 from tests.support.mutants import rejects
 

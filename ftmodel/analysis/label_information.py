@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.analysis.permutation import Chance, permutation_test
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 
 PERMUTATIONS = 1000
 

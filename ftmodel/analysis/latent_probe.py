@@ -12,7 +12,7 @@ from math import log2
 import torch
 from torch import Tensor
 
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 
 EXPONENTS = (0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 CHUNK = 256  # sequences evaluated at once

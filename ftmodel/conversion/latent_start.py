@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ftmodel.model.cross_entropy import linear_cross_entropy
-from ftmodel.model.objective import LN2, kl_per_bit
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.designs.hinge import LN2
+from ftmodel.inference.passes import upper_from_prior
+from ftmodel.kernels.cross_entropy import linear_cross_entropy
+from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.objective import kl_per_bit
 
 HALVINGS = 50  # of the interval that the read-out's scale lies in
 
@@ -60,7 +62,7 @@ def begin_latent(
     documents: Tensor | None = None,
 ) -> None:
     """Scale the initial latent of ``model``, whose decoder is trained, on ``tokens`` (B, T), with
-    ``documents`` as in ``FreeTransformer.forward``.
+    ``documents`` as in ``Positions.of``.
 
     The post-sampler's vectors get an RMS of ``share`` times that of the residual stream at the
     block that reads z; the logits of z shrink until KL_t, mean over tokens, is at most κ
@@ -70,12 +72,13 @@ def begin_latent(
     latent = model.latent
     assert latent is not None, "a baseline has no latent"
     if copy_block:
-        assert latent.zeta is not None, "a separate encoder reads what no block of the decoder does"
-        latent.encoder_block.load_state_dict(model.blocks[model.config.lower_blocks].state_dict())
-    positions = model.positions(0, tokens.shape[1], tokens.device, documents)
-    x = model.lower(tokens, positions)
+        assert model.config.latent.copies_block, "a separate encoder is like no decoder block"
+        [block] = latent.blocks
+        block.load_state_dict(model.blocks[model.config.lower_blocks].state_dict())
+    at = model.positions(tokens, documents=documents)
+    x = model.lower(tokens, at)
     latent.post_sampler.mul_(share * stream_rms(x) / latent.rms())
-    o = model.encode(tokens, x, positions)
+    o = model.encode(tokens, x, at)
     latent.readout.weight.mul_(readout_scale(o, kappa_bits))
 
 
@@ -92,16 +95,16 @@ def start_losses(
         weight = model.readout.weight
         return linear_cross_entropy(hidden.flatten(0, 1), weight, targets.flatten()).item()
 
-    positions = model.positions(0, inputs.shape[1], inputs.device, documents)
-    x = model.lower(inputs, positions)
-    losses = StartLosses(ce(model.upper(x, None, positions)))
+    at = model.positions(inputs, documents=documents)
+    x = model.lower(inputs, at)
+    losses = StartLosses(ce(model.upper(x, None, at)))
     if noise is not None:
         assert model.latent is not None
         latent = model.latent
-        o = model.encode(inputs, x, positions)
-        losses.prior = ce(model.upper_from_prior(x, noise[0], positions, documents)[0])
-        hidden = model.upper(x, latent.sample(o, noise[1])[0], positions)
+        o = model.encode(inputs, x, at)
+        losses.prior = ce(upper_from_prior(model, x, noise[0], at)[0])
+        hidden = model.upper(x, latent.sample(o, noise[1])[0], at)
         losses.posterior = ce(hidden)
-        prior = model.prior_logits(x, positions, hidden, documents)
+        prior = model.prior_logits(x, at, hidden)
         losses.kl = kl_per_bit(o, prior).sum(-1).mean().item()
     return losses

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.layers import Block
-from ftmodel.model.transformer import FreeTransformer
 
 ACTIVATIONS = ("silu", "swish")
 

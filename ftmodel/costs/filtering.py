@@ -5,8 +5,8 @@ Shapes: S chunks of T = ``context`` tokens, K particles, N heads of width E, L b
 
 from ftmodel.costs.latent_memory import memory_blocks, memory_projection
 from ftmodel.costs.training import elements, linear_elements, meta_model
+from ftmodel.designs.design import Map, Per
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Map, Per
 
 
 def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:

@@ -3,8 +3,8 @@
 Shapes: T = ``context`` tokens.
 """
 
+from ftmodel.designs.design import Inject
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Inject
 
 
 def memory_blocks(config: ModelConfig) -> int:

@@ -23,8 +23,8 @@ from torch.utils._pytree import tree_leaves
 from ftmodel.costs.latent_memory import memory_blocks
 from ftmodel.costs.training import elements, flops_per_token
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.transformer import FreeTransformer
 
 NOT_COUNTED = {"mm", "addmm", "addmm_", "bmm", "_unsafe_view"}  # the last copies nothing
 # of each parameter, float32: AdamW reads four numbers and writes three, clipping reads the

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from ftmodel.costs.latent_memory import memory_blocks, memory_mask, memory_projection
+from ftmodel.designs.design import STREAM, Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
+from ftmodel.kernels.cross_entropy import chunk_rows
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.cross_entropy import chunk_rows
-from ftmodel.model.latent_design import STREAM, Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 
 PRIOR_INPUTS = {Prior.uniform: 0, Prior.learned: 1, Prior.recurrent: 2}  # of width D each
 

@@ -18,9 +18,10 @@ from math import log, nan, sqrt
 import torch
 from torch import Tensor
 
+from ftmodel.inference.passes import upper_from_prior
 from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
-from ftmodel.model.layers import LayerCache
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.cache import LayerCache, new_cache
+from ftmodel.model.free_transformer import FreeTransformer
 
 READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, unless one answer has more
 
@@ -51,17 +52,15 @@ class LowerHalf:
         p, a, device = prompts.shape[1], answers.shape[1], prompts.device
         self.model, self.rows, self.lengths = model, rows, (p, a - 1)
         self.mask = torch.arange(a, device=device) < lengths[:, None]  # (R, A): N tokens in all
-        self.positions = model.positions(0, p, device, padding=padding)
+        self.at = model.positions(prompts, padding=padding)
         later = None if padding is None else padding[rows]
-        self.answer_positions = model.positions(p, a - 1, device, padding=later)
-        cache = model.new_cache(p)
-        self.x = model.lower(prompts, self.positions, cache)  # (B, P, D)
+        self.after = model.positions(answers[:, :-1], p, padding=later)
+        cache = new_cache(model.config, p)
+        self.x = model.lower(prompts, self.at, cache)  # (B, P, D)
         # (R, A − 1, D): the last token of an answer is predicted and never read
         self.x_answer = self.x.new_empty(len(rows), a - 1, self.x.shape[-1])
         if a > 1:
-            self.x_answer = model.lower(
-                answers[:, :-1], self.answer_positions, self.for_answers(cache)
-            )
+            self.x_answer = model.lower(answers[:, :-1], self.after, self.for_answers(cache))
 
     def for_answers(self, cache: list[LayerCache]) -> list[LayerCache]:
         """The prompts' cache, copied for each answer, with room for it."""
@@ -73,17 +72,15 @@ class LowerHalf:
         the prior, (B, A − 1, H); None for a baseline.
         """
         p, read = self.lengths
-        cache = self.model.new_cache(p)
-        hidden = self.model.upper(self.x, r, self.positions, cache)[self.rows, -1:]  # (R, 1, D)
+        cache = new_cache(self.model.config, p)
+        hidden = self.model.upper(self.x, r, self.at, cache)[self.rows, -1:]  # (R, 1, D)
         if read:
             copies = self.for_answers(cache)
-            positions = self.answer_positions
             if noise is None:
-                rest = self.model.upper(self.x_answer, None, positions, copies)
+                rest = self.model.upper(self.x_answer, None, self.after, copies)
             else:
-                rest, _ = self.model.upper_from_prior(
-                    self.x_answer, noise[self.rows], positions, cache=copies, before=hidden[:, 0]
-                )
+                given = self.x_answer, noise[self.rows], self.after, copies, hidden[:, 0]
+                rest, _ = upper_from_prior(self.model, *given)
             hidden = torch.cat((hidden, rest), dim=1)
         return hidden[self.mask]
 
@@ -124,7 +121,7 @@ def score_answers(
         hidden = [lower.predict(None, None)]
     else:
         assert draws is not None, "z is drawn with noise"
-        o = model.encode(prompts, lower.x, lower.positions)  # of the prompt alone
+        o = model.encode(prompts, lower.x, lower.at)  # of the prompt alone
         hidden = []
         for draw in draws:
             noise = draw.to(device)

@@ -27,10 +27,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.model.layers import Positions
+from ftmodel.inference.passes import upper_from_prior
+from ftmodel.kernels.product import product
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.product import product
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.positions import Positions
 
 LOGITS = 1 << 21  # computed at once: more do not stay in a CPU's cache
 NOISE_STEPS = 1 << 24  # of float32 noise on [0, 1), which is a multiple of 2^-24
@@ -78,7 +79,7 @@ def exact_nll(
     model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
 ) -> Tensor:
     """NLL (S,) in nats of a baseline, for which it is exact; arguments as in ``latent_bounds``."""
-    hidden = model(inputs, documents=segment_ids).hidden
+    hidden = model(inputs, at=model.positions(inputs, documents=segment_ids)).hidden
     return sums(
         token_nll(model, hidden, targets), row_ids(inputs) if segment_ids is None else segment_ids
     )
@@ -93,9 +94,9 @@ def lower_half(
     model: FreeTransformer, inputs: Tensor, segment_ids: Tensor | None
 ) -> tuple[Tensor, Positions, Tensor]:
     """The lower half's activations (B, T, D), positions, and segment ids (B, T)."""
-    positions = model.positions(0, inputs.shape[1], inputs.device, segment_ids)
+    at = model.positions(inputs, documents=segment_ids)
     ids = row_ids(inputs) if segment_ids is None else segment_ids
-    return model.lower(inputs, positions), positions, ids
+    return model.lower(inputs, at), at, ids
 
 
 def sampled_probability(o: Tensor) -> Tensor:
@@ -155,8 +156,8 @@ def latent_bounds(
     """
     latent = model.latent
     assert latent is not None, "a baseline has no bound: its NLL is exact"
-    x, positions, ids = lower_half(model, inputs, segment_ids)
-    q = sampled_probability(model.encode(inputs, x, positions))  # P(bit = 1), (B, T, H)
+    x, at, ids = lower_half(model, inputs, segment_ids)
+    q = sampled_probability(model.encode(inputs, x, at))  # P(bit = 1), (B, T, H)
 
     def nll(hidden: Tensor) -> Tensor:
         """−log p(x | z), nats, (S,), by activations (B, T, D) under that z."""
@@ -165,12 +166,12 @@ def latent_bounds(
     ce, kl, log_w, log_p = [], [], [], []
     for _ in range(samples):
         bits = draw() < q
-        hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
-        p = prior_probability(model.prior_logits(x, positions, hidden, segment_ids), x)
+        hidden = model.upper(x, latent.embed(pack_bits(bits)), at)
+        p = prior_probability(model.prior_logits(x, at, hidden), x)
         ce.append(nll(hidden))
         kl.append(sums(kl_of_bits(q, p), ids))
         log_w.append(sums(log_density_ratio(bits, p, q), ids) - ce[-1])
-        log_p.append(-nll(model.upper_from_prior(x, draw(), positions, segment_ids)[0]))
+        log_p.append(-nll(upper_from_prior(model, x, draw(), at)[0]))
     mean_ce, kl_bits = torch.stack(ce).mean(0), torch.stack(kl).mean(0)
     log_weights = torch.stack(log_w)
     return Bounds(

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import kl_per_bit
-from ftmodel.model.transformer import FreeTransformer
 
 
 @torch.inference_mode()
@@ -12,16 +12,16 @@ def encode(
     model: FreeTransformer, tokens: Tensor, noise: Tensor, documents: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Logits o and KL of each bit, nats, (B, T, H) both, of tokens (B, T); ``documents`` as in
-    ``FreeTransformer.forward``.
+    ``Positions.of``.
 
     A recurrent prior depends on z: it is that after z sampled with ``noise`` (B, T, H), uniform on
     [0, 1). Without one the upper half does not run.
     """
     latent, hidden = model.latent, None
     assert latent is not None, "a baseline has no encoder"
-    positions = model.positions(0, tokens.shape[1], tokens.device, documents)
-    x = model.lower(tokens, positions)
-    o = model.encode(tokens, x, positions)
-    if latent.recurrent:
-        hidden = model.upper(x, latent.sample(o, noise)[0], positions)
-    return o, kl_per_bit(o, model.prior_logits(x, positions, hidden, documents))
+    at = model.positions(tokens, documents=documents)
+    x = model.lower(tokens, at)
+    o = model.encode(tokens, x, at)
+    if latent.prior.sequential:
+        hidden = model.upper(x, latent.sample(o, noise)[0], at)
+    return o, kl_per_bit(o, model.prior_logits(x, at, hidden))

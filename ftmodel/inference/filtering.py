@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ftmodel.designs.sharing import is_start
 from ftmodel.inference.bounds import (
     log_density_ratio,
     lower_half,
@@ -45,12 +46,11 @@ from ftmodel.inference.bounds import (
     sampled_probability,
     token_nll,
 )
-from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
+from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
+from ftmodel.model.cache import new_cache
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.latent import Latent
-from ftmodel.model.latent_design import Per
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.spans import is_start
-from ftmodel.model.transformer import FreeTransformer
 
 
 def tokens_by_chunk(segment_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ class Particles:
     """
 
     def __init__(self, model: FreeTransformer, capacity: int) -> None:
-        self.model, self.cache = model, model.new_cache(capacity)
+        self.model, self.cache = model, new_cache(model.config, capacity)
         self.filled = self.cache[model.config.lower_blocks :]
         self.rows = 0  # that the decoder is made for; the first one takes any number
         self.decoder: FastDecoder | PlainDecoder = PlainDecoder(model, self.cache)
@@ -116,7 +116,7 @@ def propose(
     ``before``. The proposal's logits are the prior's or, given the encoder's ``o`` (n, H), these
     with a ``share`` and the prior's with the rest.
     """
-    prior = latent.prior_logits(x[:, None], before)
+    prior = latent.prior(x[:, None], before)
     p = prior_probability(prior, x)
     if o is None:
         return pack_bits(noise < p), p.new_zeros(())
@@ -153,11 +153,11 @@ def filtering_bound(
             prior's: 0 is the prior, 1 the posterior.
     """
     assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
-    assert model.config.latent.per != Per.sequence, "one z per sequence leaves nothing to filter"
-    x, positions, ids = lower_half(model, inputs, segment_ids)
-    o = model.encode(inputs, x, positions).flatten(0, 1) if proposal else None
+    assert not model.config.latent.one_code, "one z per sequence leaves nothing to filter"
+    x, at, ids = lower_half(model, inputs, segment_ids)
+    o = model.encode(inputs, x, at).flatten(0, 1) if proposal else None
     x = x.flatten(0, 1)  # (B · T, D)
-    starts, begins = positions.span_starts, None  # (B · T,): whether a token draws a z
+    starts, begins = at.span_starts, None  # (B · T,): whether a token draws a z
     if starts is not None:
         begins = is_start(starts).expand_as(inputs).flatten()
     noise = torch.stack([draw() for _ in range(particles)], dim=2).flatten(0, 1)  # (B · T, K, H)
@@ -173,16 +173,16 @@ def filtering_bound(
     hidden = x.new_zeros(len(lengths), particles, x.shape[-1])  # of the token before
     z = torch.zeros(len(lengths), particles, dtype=torch.long, device=x.device)
     for t, n in enumerate(active.tolist()):
-        at = tokens[:n, t]
-        logits = None if o is None else o[at]
-        new, log_ratio = propose(model.latent, x[at], hidden[:n], noise[at], logits, proposal)
+        now = tokens[:n, t]
+        logits = None if o is None else o[now]
+        new, log_ratio = propose(model.latent, x[now], hidden[:n], noise[now], logits, proposal)
         if begins is None:
             z = new
         else:
-            here = begins[at][:, None]
+            here = begins[now][:, None]
             z, log_ratio = torch.where(here, new, z[:n]), log_ratio * here
-        hidden = cloud.read(x[at], z)
-        target = targets.flatten()[at][:, None].expand(-1, particles)
+        hidden = cloud.read(x[now], z)
+        target = targets.flatten()[now][:, None].expand(-1, particles)
         log_weights = log_weights[:n] + log_ratio - token_nll(model, hidden, target)
         log_p = log_weights.logsumexp(1)
         nll[:n] -= log_p
@@ -190,7 +190,7 @@ def filtering_bound(
         effective = (2 * log_weights).logsumexp(1).neg().exp()  # sample size
         poor = (effective < resample_below * particles).nonzero()[:, 0]
         if len(poor):
-            ancestors = systematic(log_weights[poor].exp(), uniform[at[poor]])
+            ancestors = systematic(log_weights[poor].exp(), uniform[now[poor]])
             cloud.move(poor, ancestors)
             hidden[poor] = hidden[poor[:, None], ancestors]
             z[poor] = z[poor[:, None], ancestors]

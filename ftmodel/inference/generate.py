@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.latent_source import Codes, FromPrior, LatentSource
 from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
 from ftmodel.inference.sampling import check_tokens, sample_token, token_draws
-from ftmodel.inference.weights import RoundedWeights
-from ftmodel.model.latent_design import Per
-from ftmodel.model.layers import LayerCache
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
+from ftmodel.kernels.weights import RoundedWeights
+from ftmodel.model.cache import LayerCache, new_cache
+from ftmodel.model.free_transformer import FreeTransformer
 
 FROM_PRIOR = FromPrior()
 
@@ -137,7 +136,7 @@ def check_arguments(
         raise ValueError(f"a temperature of {temperature} is negative")
     if model.latent is None and not isinstance(z, FromPrior):
         raise ValueError("a baseline has no z to pin")
-    if isinstance(z, Codes) and model.config.latent.per != Per.token:
+    if isinstance(z, Codes) and model.config.latent.shared_codes:
         raise ValueError("codes are of single tokens, but several read one z: pin it by noise")
     if not isinstance(generator, Generator) and len(generator) != rows:
         raise ValueError(f"{len(generator)} generators cannot draw the tokens of {rows} sequences")
@@ -165,8 +164,8 @@ def prefill(
         noise = settled_noise(model, prompt, noise[:, :p], padding)
     if temperature:
         draws = token_draws(generator, b, n_new).to(device)
-    cache = model.new_cache(p + n_new)
-    out = model(prompt, noise=noise, cache=cache, padding=padding)
+    cache = new_cache(model.config, p + n_new)
+    out = model(prompt, noise, model.positions(prompt, padding=padding), cache)
     if later is not None and out.codes is not None:
         later = noise_of_new_tokens(model, later, out.codes, padding).transpose(0, 1)
     rows = ActiveRows(model, slice(None), cache, padding, later, draws, rounded)

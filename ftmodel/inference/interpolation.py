@@ -11,8 +11,8 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.inference.bounds import sampled_probability, token_nll
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.transformer import FreeTransformer
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the bits in which two z differ
 
@@ -32,9 +32,9 @@ def posterior(model: FreeTransformer, texts: Tensor, rows: int) -> Tensor:
     """P(bit = 1) of the z that texts (S, T + 1) are given, all but their last token read: (S, H)
     in float64, on the CPU.
     """
-    positions = model.positions(0, texts.shape[1] - 1, texts.device)
+    at = model.positions(texts[:, :-1])
     parts = texts[:, :-1].split(rows)
-    o = [model.encode(part, model.lower(part, positions), positions)[:, 0] for part in parts]
+    o = [model.encode(part, model.lower(part, at), at)[:, 0] for part in parts]
     return sampled_probability(torch.cat(o)).cpu()
 
 
@@ -71,15 +71,15 @@ def interpolated_ce(
     assert latent is not None, "a baseline has no z"
     bits = torch.rand(q.shape, generator=generator) < q
     toward, at_random = paths(bits, bits[donor], generator)
-    positions = model.positions(0, texts.shape[1] - 1, texts.device)
+    at = model.positions(texts[:, :-1])
 
     def ce(of: Tensor, path: Tensor) -> Tensor:
         """Of texts (S, T + 1) along bits (F, S, H): (F, S)."""
         parts = []
         for text, z in zip(of.split(rows), path.split(rows, dim=1), strict=True):
-            x = model.lower(text[:, :-1], positions)
+            x = model.lower(text[:, :-1], at)
             codes = pack_bits(z).to(text.device)[..., None].expand(-1, -1, x.shape[1])
-            hidden = [model.upper(x, latent.embed(each), positions) for each in codes]
+            hidden = [model.upper(x, latent.embed(each), at) for each in codes]
             nll = [token_nll(model, each, text[:, 1:]).double().sum(1) for each in hidden]
             parts.append(torch.stack(nll).cpu())
         return torch.cat(parts, dim=1)

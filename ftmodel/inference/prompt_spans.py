@@ -22,15 +22,15 @@ Shapes: B rows, P prompt tokens, N new tokens, H latent bits, D model width, C c
 import torch
 from torch import Tensor
 
+from ftmodel.designs.sharing import at_starts, noise_at_starts, span_starts
 from ftmodel.inference.bounds import (
     log_density_ratio,
     prior_probability,
     sampled_probability,
     token_nll,
 )
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits, pinned_noise
-from ftmodel.model.spans import at_starts, noise_at_starts
-from ftmodel.model.transformer import FreeTransformer
 
 CANDIDATES = 16
 
@@ -68,13 +68,13 @@ def settled_noise(
         encoded: the lower half's activations (B, P, D) and the encoder's logits (B, P, H) of the
             prompts, if they are known.
     """
-    positions = model.positions(0, prompt.shape[1], prompt.device, padding=padding)
-    starts = positions.span_starts
+    at = model.positions(prompt, padding=padding)
+    starts = at.span_starts
     if starts is None or model.latent is None:
         return noise
     if encoded is None:
-        x = model.lower(prompt, positions)
-        encoded = x, model.encode(prompt, x, positions)
+        x = model.lower(prompt, at)
+        encoded = x, model.encode(prompt, x, at)
     x, o = encoded
     rows, index = (torch.arange(n, device=prompt.device) for n in prompt.shape)
     last = starts[:, -1].expand(len(prompt))
@@ -84,11 +84,10 @@ def settled_noise(
     if pinned.all():
         return noise
     first = int(last.min())
-    hidden = real = None
-    if model.latent.recurrent:
-        hidden = model.upper(x, model.latent.sample(o, noise)[0], positions)
-        real = None if padding is None else (index >= padding[:, None]).long()
-    prior = model.prior_logits(x, positions, hidden, real)
+    hidden = None
+    if model.latent.prior.sequential:
+        hidden = model.upper(x, model.latent.sample(o, noise)[0], at)
+    prior = model.prior_logits(x, at, hidden)
     p = prior_probability(prior, x).expand_as(o)[rows, last]
     q = torch.where(pinned, p, sampled_probability(o[rows, last]))  # no choice, no weight
 
@@ -97,7 +96,7 @@ def settled_noise(
         bits = uniform < (q if c % 2 else p)
         candidates.append(pinned_noise(pack_bits(bits), bits.shape[-1]))
         candidate = noise.index_put((rows, last), candidates[-1])
-        hidden = model.upper(x, model.latent.sample(o, candidate)[0], positions)
+        hidden = model.upper(x, model.latent.sample(o, candidate)[0], at)
         nll = token_nll(model, hidden[:, first:-1], prompt[:, first + 1 :]).double()
         mixture = (1 + log_density_ratio(bits, q, p).exp()).log()  # (p + q) / p
         log_weights.append(-mixture - (nll * inside[:, first:]).sum(1))
@@ -119,7 +118,7 @@ def noise_of_new_tokens(
     NaN for the others.
     """
     length = codes.shape[1] + noise.shape[1]
-    starts = model.span_starts(length, codes.device, padding=padding)
+    starts = span_starts(model.config.latent, length, codes.device, padding=padding)
     if starts is None:
         return noise
     every = torch.cat((pinned_noise(codes, noise.shape[-1]), noise), dim=1)

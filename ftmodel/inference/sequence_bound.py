@@ -19,6 +19,7 @@ from math import log
 import torch
 from torch import Tensor
 
+from ftmodel.designs.design import LatentDesign
 from ftmodel.inference.bounds import (
     importance_bound,
     log_density_ratio,
@@ -30,9 +31,8 @@ from ftmodel.inference.bounds import (
 )
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import LatentDesign, Per
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import bit_table, pack_bits
-from ftmodel.model.transformer import FreeTransformer
 
 MOST_ENUMERATED = 8  # bits of a z of which every value is taken
 
@@ -41,7 +41,7 @@ def default_proposal(design: LatentDesign, kappa_bits: float = 0.0) -> float:
     """The share of the encoder's logits in a filter's proposal of z, by the design and by κ in bits
     per token, if it is known; docs/measurement.md has what this was chosen from.
     """
-    if design.per == Per.every:
+    if design.shared_codes and not design.one_code:
         return 0.25
     return 0.125 if kappa_bits > 1 else 0.0
 
@@ -49,7 +49,7 @@ def default_proposal(design: LatentDesign, kappa_bits: float = 0.0) -> float:
 def enumerable(config: ModelConfig) -> bool:
     """Whether there is one z per sequence, of so few bits that all its values can be summed."""
     few = 0 < config.latent_bits <= MOST_ENUMERATED
-    return few and config.latent.per == Per.sequence
+    return few and config.latent.one_code
 
 
 @torch.inference_mode()
@@ -60,11 +60,11 @@ def enumerated_nll(
     latent = model.latent
     assert latent is not None and enumerable(model.config)
     bits = bit_table(model.config.latent_bits, inputs.device).bool()
-    x, positions, ids = lower_half(model, inputs, segment_ids)
-    p = prior_probability(model.prior_logits(x, positions), x)  # no earlier z, hence not recurrent
+    x, at, ids = lower_half(model, inputs, segment_ids)
+    p = prior_probability(model.prior_logits(x, at), x)  # no earlier z, hence not recurrent
     half, log_p = torch.full_like(p, 0.5), []
     for z, r in zip(bits, latent.embed(pack_bits(bits)), strict=True):
-        hidden = model.upper(x, r.expand_as(x), positions)
+        hidden = model.upper(x, r.expand_as(x), at)
         ratio = sums(log_density_ratio(z, p, half).expand_as(ids), ids)  # log p(z) 2^H
         log_p.append(ratio - sums(token_nll(model, hidden, targets), ids))
     return log(len(bits)) - torch.stack(log_p).logsumexp(0)
@@ -83,14 +83,14 @@ def sequence_bound(
     which runs the upper half once; arguments as in ``latent_bounds``. A single one is the prior's.
     """
     latent = model.latent
-    assert latent is not None and model.config.latent.per == Per.sequence
-    x, positions, ids = lower_half(model, inputs, segment_ids)
-    q = sampled_probability(model.encode(inputs, x, positions))
-    p = prior_probability(model.prior_logits(x, positions), x)
+    assert latent is not None and model.config.latent.one_code
+    x, at, ids = lower_half(model, inputs, segment_ids)
+    q = sampled_probability(model.encode(inputs, x, at))
+    p = prior_probability(model.prior_logits(x, at), x)
     share, log_weights = samples // 2 / samples, []
     for k in range(samples):
         bits = draw() < (q if k % 2 else p)
-        hidden = model.upper(x, latent.embed(pack_bits(bits)), positions)
+        hidden = model.upper(x, latent.embed(pack_bits(bits)), at)
         log_q = -sums(log_density_ratio(bits, p, q), ids)  # log q(z | x) / p(z)
         mixture = (share * log_q.exp() + 1 - share).log()
         log_weights.append(-mixture - sums(token_nll(model, hidden, targets), ids))
@@ -112,7 +112,7 @@ def nll_bound(
     default of the design.
     """
     common = model, inputs, targets, samples, draw, segment_ids
-    if model.config.latent.per == Per.sequence:
+    if model.config.latent.one_code:
         return sequence_bound(*common)
     if proposal is None:
         proposal = default_proposal(model.config.latent)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.designs.sharing import at_starts
 from ftmodel.inference.bounds import sampled_probability, token_nll
+from ftmodel.inference.passes import upper_from_prior
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.spans import at_starts
-from ftmodel.model.transformer import FreeTransformer
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,18 @@ def swapped_ce(
         generator: on the CPU, of all z.
     """
     assert model.latent is not None, "a baseline has no z to swap"
-    device, length = texts.device, texts.shape[1] - 1
-    positions = model.positions(0, length, device)
+    device = texts.device
+    at = model.positions(texts[:, :-1])
     inputs = [part[:, :-1] for part in texts.split(rows)]
-    below = [model.lower(part, positions) for part in inputs]
-    o = [model.encode(part, x, positions) for part, x in zip(inputs, below, strict=True)]
+    below = [model.lower(part, at) for part in inputs]
+    o = [model.encode(part, x, at) for part, x in zip(inputs, below, strict=True)]
     q = sampled_probability(torch.cat(o)).cpu()
 
     def prior(noise: Tensor) -> Tensor:
         parts = zip(below, noise.to(device).split(rows), strict=True)
-        return torch.cat([model.upper_from_prior(*each, positions)[1].cpu() for each in parts])
+        return torch.cat([upper_from_prior(model, *each, at)[1].cpu() for each in parts])
 
-    starts = model.span_starts(length, q.device)
+    starts = None if at.span_starts is None else at.span_starts.cpu()
     drawn = [codes_by_source(q, starts, prior, donor, generator) for _ in range(samples)]
     sums = {field.name: torch.zeros(len(texts)).double() for field in fields(SwappedCE)}
     for index, x in zip(torch.arange(len(texts)).split(rows), below, strict=True):
@@ -98,6 +99,6 @@ def swapped_ce(
         for codes in drawn:
             for name, total in sums.items():
                 r = model.latent.embed(getattr(codes, name)[index].to(device))
-                nll = token_nll(model, model.upper(x, r, positions), part[:, 1:])
+                nll = token_nll(model, model.upper(x, r, at), part[:, 1:])
                 total[index] += nll.double().sum(1).cpu() / samples
     return SwappedCE(**sums)

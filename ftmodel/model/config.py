@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isclose, sqrt
 
-from ftmodel.model.latent_design import MOST_BITS, Inject, LatentDesign, Map, Per
+from ftmodel.designs.design import LatentDesign
 
 MOST_LAYERS = 1 << 10
 DECODER = (
@@ -88,26 +88,25 @@ class ModelConfig:
             name = "n_heads" if self.head_width is None else "head_width"
             raise ValueError(f"{name}: RoPE needs an even head width, not {self.head_channels}")
         try:
-            self.latent.validate()
+            self.latent.validate(self.latent_bits, self.context)
         except ValueError as error:
             raise ValueError(f"latent.{error}") from None
-        most = MOST_BITS[self.latent.map]
-        if not 0 <= self.latent_bits <= most:
-            which = "" if self.latent.map == Map.table else f" of latent.map {self.latent.map}"
-            raise ValueError(f"latent_bits: {self.latent_bits} is outside 0 … {most}{which}")
-        if self.latent_bits and (self.latent.every or 0) >= self.context:
+        if not 0 <= self.latent_bits <= self.latent.max_bits:
+            which = "" if self.latent == LatentDesign() else f" of latent.map {self.latent.map}"
             raise ValueError(
-                f"latent.every: {self.latent.every} is not below the context of {self.context}; "
-                "one z for all of it is latent.per: sequence"
+                f"latent_bits: {self.latent_bits} is outside 0 … {self.latent.max_bits}{which}"
             )
         if self.latent_block is not None and not 1 <= self.latent_block <= self.n_layers:
             raise ValueError(f"latent_block: {self.latent_block} is outside 1 … {self.n_layers}")
-        embedded = self.latent.inject == Inject.embedding
-        if self.latent_bits and embedded and self.latent_block not in (None, 1):
+        if not self.latent_bits:
+            return
+        first = self.latent.first_block
+        if first is not None and self.latent_block not in (None, first + 1):
             raise ValueError(
-                f"latent_block: {self.latent_block}, but latent.inject: embedding is before block 1"
+                f"latent_block: {self.latent_block}, but latent.inject: {self.latent.inject} is "
+                f"before block {first + 1}"
             )
-        if self.latent_bits and self.latent_block is None and self.n_layers % 2 and not embedded:
+        if first is None and self.latent_block is None and self.n_layers % 2:
             raise ValueError(
                 f"n_layers: {self.n_layers} is odd, and a Free Transformer injects its latent "
                 "half-way; name another block by latent_block"
@@ -132,25 +131,23 @@ class ModelConfig:
         """Initial std of the post-sampler, so that that of r is ``latent_std``: under a linear map
         r is a sum of H vectors.
         """
-        vectors = self.latent_bits if self.latent.map == Map.linear else 1
-        return self.latent_std / sqrt(vectors)
+        return self.latent_std / sqrt(self.latent.vectors(self.latent_bits))
 
     @property
     def latent_capacity(self) -> float:
         """The most that z can tell, bits per token of a whole context: H, or its share where
         several tokens read one z.
         """
-        tokens = {Per.token: 1, Per.sequence: self.context, Per.every: self.latent.every}
-        return self.latent_bits / (tokens[self.latent.per] or 1)
+        return self.latent_bits / self.latent.tokens_per_code(self.context)
 
     @property
     def n_encoder_blocks(self) -> int:
         """Number of blocks of the encoder; a baseline has none."""
-        return (self.latent.encoder_layers or 1) if self.latent_bits else 0
+        return self.latent.n_encoder_blocks if self.latent_bits else 0
 
     @property
     def lower_blocks(self) -> int:
         """Number of blocks before the one that reads z; a shared encoder reads their output."""
-        if self.latent_bits and self.latent.inject == Inject.embedding:
-            return 0
+        if self.latent_bits and self.latent.first_block is not None:
+            return self.latent.first_block
         return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ftmodel.model.product import onednn_is_faster, product
+from ftmodel.kernels.product import onednn_is_faster, product
 
 # elements of the (N, 2^H) product that the backward pass holds at a time, and half of those of
 # (N, 2^{H/2} D): the fastest measured on a

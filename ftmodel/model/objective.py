@@ -4,22 +4,16 @@ All losses are in nats per token. The cross-entropy of a Free Transformer is a *
 (z has seen the tokens), not a language-model loss; for that, see inference/bounds.py.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
 
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftmodel.designs.hinge import LN2, Reduce, free_bits
+from ftmodel.designs.sharing import mean_over_spans
+from ftmodel.kernels.cross_entropy import linear_cross_entropy
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.cross_entropy import linear_cross_entropy
-from ftmodel.model.latent_design import FreeBits, Prior
-from ftmodel.model.spans import mean_over_documents, mean_over_spans
-from ftmodel.model.transformer import FreeTransformer
-
-LN2 = log(2.0)
-
-Reduce = Callable[[Tensor], Tensor]  # the mean of a tensor over data-parallel workers
+from ftmodel.model.free_transformer import FreeTransformer
 
 
 def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
@@ -31,42 +25,6 @@ def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
     # the order of terms is that in which autograd adds up the gradient of o, to the bit
     entropy = F.softplus(o) - o * (q := o.sigmoid())
     return (LN2 if prior is None else F.softplus(prior) - prior * q) - entropy
-
-
-def free_bits(
-    kl: Tensor,
-    kappa_bits: float,
-    over: FreeBits = FreeBits.token,
-    documents: Tensor | None = None,
-    over_workers: Reduce | None = None,
-) -> Tensor:
-    """mean over tokens of max(0, KL_t − κ), nats: the hinge comes before the mean.
-
-    Args:
-        kl: KL_t in nats, (B, T), or any shape for a hinge per token.
-        kappa_bits: κ in bits per token; this is the one place where it becomes nats.
-        over: what KL_t is averaged over before the hinge; nothing, in the paper.
-        documents: (B, T) as in ``FreeTransformer.forward``; a sequence is then a document.
-        over_workers: the mean over the workers among whom a batch's rows are shared out evenly.
-    """
-    match over:
-        case FreeBits.sequence if documents is not None:
-            kl = mean_over_documents(kl, documents)  # longer documents count for more
-        case FreeBits.sequence:
-            kl = kl.mean(1)
-        case FreeBits.position:
-            kl = of_whole_batch(kl.mean(0), over_workers)
-        case FreeBits.batch:
-            kl = of_whole_batch(kl.mean(), over_workers)
-    return (kl - kappa_bits * LN2).clamp(min=0).mean()
-
-
-def of_whole_batch(mean: Tensor, over_workers: Reduce | None) -> Tensor:
-    """A mean over a worker's rows as that over all workers' rows, with the gradient of its own:
-    workers average their gradients.
-    """
-    own = mean.detach()
-    return mean if over_workers is None else mean + (over_workers(own) - own)
 
 
 @dataclass
@@ -91,7 +49,7 @@ def training_loss(
     """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T).
 
     A Free Transformer needs ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits``, κ in bits
-    per token. ``documents`` (B, T) as in ``FreeTransformer.forward``; ``over_workers`` as in
+    per token. ``documents`` (B, T) as in ``Positions.of``; ``over_workers`` as in
     ``free_bits``.
 
     Free bits are for the posterior. A learned prior is fitted to all of the KL, also below κ, where
@@ -99,14 +57,15 @@ def training_loss(
     z before: through it the encoder, too, has a gradient of the KL below κ, towards z from which
     later z can be predicted.
     """
-    out = model(inputs, noise, documents=documents)
+    at = model.positions(inputs, documents=documents)
+    out = model(inputs, noise, at)
     ce = linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
     if out.bit_logits is None:
         return Loss(ce, ce)
     assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
     o, prior = out.bit_logits, out.prior_logits
     kl = kl_per_bit(o, None if prior is None else prior.detach()).sum(-1)  # (B, T)
-    kl = mean_over_spans(kl, model.span_starts(kl.shape[1], kl.device, documents))
+    kl = mean_over_spans(kl, at.span_starts)
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents, over_workers)
     total = ce + hinge
     if prior is not None:
@@ -119,8 +78,7 @@ def kl_of_use(config: ModelConfig, kappa_bits: float) -> float:
     """The KL, bits per token, that a latent which is used comes near to: κ, or what a z of several
     tokens can tell. 0 under a learned prior, whose KL may stay far below κ while z is used.
     """
-    uniform = config.latent.prior == Prior.uniform
-    return min(kappa_bits, config.latent_capacity) if uniform else 0.0
+    return min(kappa_bits, config.latent_capacity) if config.latent.uniform_prior else 0.0
 
 
 def collapsed(kl_bits: list[float], kappa_bits: float, of: int) -> bool:

@@ -17,8 +17,9 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.paths import resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import replace_file
@@ -208,7 +209,7 @@ def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
         raise UserError(
             f"{path}: its weights do not fit its configuration: {' '.join(str(error).split())}"
         ) from None
-    return model.eval(), manifest
+    return use_kernels(model).eval(), manifest
 
 
 def check_vocabulary(path: Path, manifest: Manifest, shards: Shards) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 from pipelines.common.errors import UserError
 
 

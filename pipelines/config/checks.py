@@ -3,8 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from ftmodel.model.latent_design import Per, Prior
-from ftmodel.model.schedule import decay_start
+from ftmodel.schedule import decay_start
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
@@ -90,12 +89,12 @@ def check_arms(experiment: Experiment) -> None:
 def check_proposal(experiment: Experiment) -> None:
     """With one z per sequence there is nothing to filter, and a proposal would have no effect."""
     latent = [
-        experiment.model_config(run).latent.per
+        experiment.model_config(run).latent
         for run in experiment.runs.values()
         if run.kappa_bits is not None
     ]
     proposal = experiment.evaluation.proposal
-    if proposal is not None and latent and all(per == Per.sequence for per in latent):
+    if proposal is not None and latent and all(design.one_code for design in latent):
         raise ValueError(
             f"evaluation.proposal: {proposal:g} is of the particle filter, and every Free "
             "Transformer here has one z per sequence, which needs none"
@@ -196,7 +195,7 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
     config = experiment.model_config(run)
     # a document that is shorter than the context holds more bits per token; the KL to a learned
     # prior may be more than H
-    bounded = config.latent.prior == Prior.uniform and not config.document_mask
+    bounded = config.latent.uniform_prior and not config.document_mask
     if bounded and run.kappa_bits > config.latent_capacity:
         raise ValueError(
             f"{key}.kappa_bits: {run.kappa_bits} is more than a token can have: with latent.per "

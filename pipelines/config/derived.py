@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ftmodel.designs.design import LatentDesign
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Encoder, LatentDesign, Per
 
 if TYPE_CHECKING:
     from pipelines.config.schema import Arm, Experiment
@@ -33,12 +33,7 @@ def model_config(experiment: "Experiment", run: "Arm") -> ModelConfig:
         )
     bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
     block = architecture.latent_block if run.latent_block is None else run.latent_block
-    changes = run.latent.settings
-    if changes.get("encoder") == Encoder.shared:  # the preset's may have layers
-        changes = {"encoder_layers": None} | changes
-    if changes.get("per", Per.every) != Per.every:  # nor go on with its preset's number of tokens
-        changes = {"every": None} | changes
-    design = replace(architecture.latent, **changes)
+    design = architecture.latent.changed(run.latent.settings)
     return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
 
 

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Encoder
 from pipelines.config.derived import trainings
 from pipelines.config.schema import Arm, Experiment
 
@@ -54,8 +53,7 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
 
 def check_copied_encoder(experiment: Experiment, key: str, run: Arm) -> None:
     """Raise ValueError if a new separate encoder is to begin as a copy of a block."""
-    separate = experiment.model_config(run).latent.encoder == Encoder.separate
-    if separate and run.init_from.copy_encoder:
+    if not experiment.model_config(run).latent.copies_block and run.init_from.copy_encoder:
         raise ValueError(
             f"{key}.init_from.copy_encoder: true, but a separate encoder cannot be copied from a "
             "block of the decoder; false begins it at random"

@@ -14,8 +14,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from ftmodel.designs.design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
 from pipelines.config import derived
 from pipelines.config.derived import Budget
 from pipelines.config.init_from import InitFrom

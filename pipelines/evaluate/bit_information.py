@@ -13,10 +13,10 @@ from ftmodel.analysis.bit_information import (
     bit_information,
     most_certain,
 )
+from ftmodel.designs.hinge import LN2
+from ftmodel.designs.sharing import at_starts, span_starts
 from ftmodel.inference.encoding import encode
-from ftmodel.model.objective import LN2
-from ftmodel.model.spans import at_starts
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import BitContext, InformativeBit
 from pipelines.artifacts.packing import Chunk, held_out, noise_of, packed
@@ -63,7 +63,8 @@ def encode_chunks(
         draw = noise_of(batch, model.config.latent_bits, seed, Purpose.BITS, device)
         inputs, ids = batch.inputs.to(device), batch.segment_ids.to(device)
         o, of_bits = encode(model, inputs, draw(), ids)
-        o = at_starts(o, model.span_starts(inputs.shape[1], device, ids))  # of what each reads
+        starts = span_starts(model.config.latent, inputs.shape[1], device, ids)
+        o = at_starts(o, starts)  # of the code that each token uses
         for chunk, (row, start) in zip(batch.chunks, batch.offsets, strict=True):
             here = row, slice(start, start + len(chunk))
             logits.append(o[here].cpu())

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ftmodel.designs.design import LatentDesign
+from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
 from ftmodel.inference.sequence_bound import (
     default_proposal,
@@ -17,9 +19,7 @@ from ftmodel.inference.sequence_bound import (
     enumerated_nll,
     nll_bound,
 )
-from ftmodel.model.latent_design import LatentDesign
-from ftmodel.model.objective import LN2
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures

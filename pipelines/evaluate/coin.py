@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.inference.passes import from_prior
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import coin_flip
 from pipelines.artifacts.results import CoinDetails, CoinSequence
 from pipelines.artifacts.tokens.shards import Shards
@@ -66,7 +67,7 @@ def coin_details(
             copies = inputs.expand(DRAWS, -1)
             noise = torch.rand(DRAWS, context, width, generator=rng).to(device)
             sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))
-            sequence.prior_z = rounded(ones(model, model(copies, prior_noise=of_prior).hidden))
+            sequence.prior_z = rounded(ones(model, from_prior(model, copies, of_prior).hidden))
         sequences.append(sequence)
     return CoinDetails(coin_flip.EPSILON, sequences)
 

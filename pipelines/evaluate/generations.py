@@ -13,8 +13,7 @@ from torch import Generator, Tensor
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
-from ftmodel.model.latent_design import Per
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic import target_task
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import Generations
@@ -98,7 +97,7 @@ def continuations(
         fresh = torch.rand(sampling.draws, length, bits, generator=rng)
         same = pinned[:, :length].repeat_interleave(sampling.draws, dim=0)
         # the prompt's z, too, which depends on its tokens
-        if model.config.latent.per != Per.token and model.latent.prior is None:
+        if model.config.latent.shared_codes and model.config.latent.uniform_prior:
             same = torch.where(same < 0.5, -1.0, 1.0)
         source = Noise(torch.cat((fresh, same)))
         rows += len(same)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ftmodel.analysis.label_information import label_information, observation_information
-from ftmodel.model.spans import at_starts
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.designs.sharing import at_starts
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import held_out, noise_of, packed
 from pipelines.artifacts.results import LabelFigures
@@ -73,10 +73,10 @@ def label_figures(
     for batch in packed(chunks, context, max(1, settings.batch_tokens // context)):
         draw = noise_of(batch, width, settings.seed, Purpose.LABEL, device)
         inputs = batch.inputs.to(device)
-        positions = model.positions(0, context, device)
-        o = model.encode(inputs, model.lower(inputs, positions), positions)
+        at = model.positions(inputs)
+        o = model.encode(inputs, model.lower(inputs, at), at)
         drawn = (draw() < o.sigmoid()).long()
-        bits.append(at_starts(drawn, positions.span_starts).cpu())
+        bits.append(at_starts(drawn, at.span_starts).cpu())
         scored += [chunk.document for chunk in batch.chunks]
     information = label_information(
         torch.cat(bits), labels[scored], generator(settings.seed, Purpose.PERMUTATIONS)

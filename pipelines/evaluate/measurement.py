@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.results import Details, Evaluation
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.data import Data

@@ -4,10 +4,9 @@ from torch import Generator, Tensor
 
 from ftmodel.analysis.code_clusters import agreement, mean_over_pairs, with_permutations
 from ftmodel.analysis.permutation import permutation_test
+from ftmodel.designs.hinge import LN2
 from ftmodel.inference.interpolation import SHARES, PathCE, interpolated_ce, posterior
 from ftmodel.inference.swap import another_document
-from ftmodel.model.latent_design import Per
-from ftmodel.model.objective import LN2
 from pipelines.artifacts.estimate import Estimate, document_sums
 from pipelines.artifacts.latent_results import Clusters, PathStep, SequenceZ
 from pipelines.artifacts.packing import held_out
@@ -17,7 +16,7 @@ from pipelines.evaluate.measurement import Context
 
 
 def applies(context: Context) -> bool:
-    return swap.applies(context) and context.model.config.latent.per == Per.sequence
+    return swap.applies(context) and context.model.config.latent.one_code
 
 
 def measure(context: Context) -> None:

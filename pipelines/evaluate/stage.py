@@ -15,8 +15,8 @@ from statistics import fmean
 
 import torch
 
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts import preregistration, results
 from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.card import check_card

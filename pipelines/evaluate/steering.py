@@ -7,9 +7,8 @@ from ftmodel.analysis.permutation import permutation_test
 from ftmodel.analysis.steering import distances, mean_distance, steering_test
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, LatentSource, Noise
-from ftmodel.model.latent_design import Per
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits, pinned_noise
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Steering
 from pipelines.common.rng_streams import Purpose, generator
@@ -59,7 +58,7 @@ def continuations(
     if bits := model.config.latent_bits:
         of_prompt = torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)
         noise = pinned_noise(z, bits)[:, None].repeat(1, len(prompt) + new, 1)
-        if model.config.latent.per == Per.token:
+        if not model.config.latent.shared_codes:
             noise[:, : len(prompt)] = of_prompt
         source = Noise(noise)
     sequences = generate(

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ftmodel.designs.hinge import LN2
 from ftmodel.inference.swap import another_document, swapped_ce
-from ftmodel.model.objective import LN2
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Swap
 from pipelines.artifacts.packing import Chunk, held_out

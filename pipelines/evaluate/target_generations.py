@@ -4,7 +4,7 @@ import torch
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import score_groups
 from ftmodel.synthetic.target_task import ARROW, LENGTH, LETTERS, decode
 from pipelines.common.rng_streams import Purpose, generator

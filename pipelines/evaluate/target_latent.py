@@ -11,12 +11,11 @@ import torch
 from torch import Generator, Tensor
 
 from ftmodel.analysis import latent_probe
+from ftmodel.designs.hinge import LN2
 from ftmodel.inference.encoding import encode
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
-from ftmodel.model.latent_design import Per, Prior
-from ftmodel.model.objective import LN2
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import is_valid, mean_position, noise_overlap
 from ftmodel.synthetic.target_task import LENGTH, PROMPT, STARTS, decode, sample_with_starts
 from pipelines.artifacts.results import (
@@ -77,10 +76,10 @@ def latent_figures(
     result = latent_probe.evaluate(probe, bits, starts)
     kl_bits = kl.sum(-1) / LN2
     # the probe compares with fair bits
-    uniform = model.config.latent.prior == Prior.uniform
+    uniform = model.config.latent.uniform_prior
     # the token that the target begins with is predicted one position before it
     offsets = latent_probe.mean_by_offset(kl_bits, PROMPT - 1 + starts)
-    own = model.config.latent.per == Per.token  # else KL is where spans begin
+    own = not model.config.latent.shared_codes  # else KL is where spans begin
     some = slice(RECONSTRUCTED)
     figures = LatentFigures(
         start_bits=result.label_bits[-1],

@@ -20,8 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ftmodel.conversion.llama import llama_config
-from ftmodel.model.latent_design import Per
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
 from pipelines.artifacts.paths import checkpoint_path, tokens_folder
@@ -81,7 +80,7 @@ def writer(
     shards: Shards,
 ) -> Callable[[Path], None]:
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
-    if model.latent is not None and model.config.latent.per != Per.token:
+    if model.latent is not None and model.config.latent.shared_codes:
         raise ValueError(
             f"latent.per: {model.config.latent.per} is not exported: only one z per token is"
         )

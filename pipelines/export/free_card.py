@@ -1,6 +1,6 @@
 """The README.md of an exported Free Transformer, from the records of its run."""
 
-from ftmodel.model.latent_design import LatentDesign, Prior
+from ftmodel.designs.design import LatentDesign, Prior
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
 from pipelines.config.schema import Experiment

@@ -1,8 +1,8 @@
 """A Free Transformer as a folder with its own code, for AutoModelForCausalLM with
 ``trust_remote_code``.
 
-The code is that of ftmodel/model, as installed, and two modules of this room, with imports made
-relative: they stand here as modules like any other.
+The code is that of ftmodel/, as installed, as far as the model needs it, and two modules of this
+package, with imports made relative.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from transformers import GenerationConfig
 
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig
 from pipelines.export.hugging_face import SAMPLING, special_tokens, tokenizer
@@ -22,7 +22,7 @@ AUTO = {
     "AutoConfig": "configuration_free_transformer.FreeTransformerConfig",
     "AutoModelForCausalLM": "modeling_free_transformer.FreeTransformerForCausalLM",
 }
-OURS = re.compile(r"^from ((?:ftmodel\.model|pipelines\.export)\.(\w+)) import", re.MULTILINE)
+OURS = re.compile(r"^( *from )((?:ftmodel\.\w+|pipelines\.export)\.(\w+)) import", re.MULTILINE)
 
 
 def configuration(model: FreeTransformer, shards: Shards) -> FreeTransformerConfig:
@@ -46,8 +46,8 @@ def modules() -> dict[str, str]:
         assert spec and spec.origin, name
         text = Path(spec.origin).read_text(encoding="utf-8")
         file = f"{name.rpartition('.')[2]}.py"
-        texts[file] = OURS.sub(r"from .\2 import", text)
-        waiting += [other for other, stem in OURS.findall(text) if f"{stem}.py" not in texts]
+        texts[file] = OURS.sub(r"\1.\3 import", text)
+        waiting += [other for _, other, stem in OURS.findall(text) if f"{stem}.py" not in texts]
     return texts
 
 

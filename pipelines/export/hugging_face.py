@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from ftmodel.conversion.llama import llama_config, llama_weights
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.tokens.shards import Shards
 
 # what this project samples from; transformers' own default keeps the 50 most probable tokens only

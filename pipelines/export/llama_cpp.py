@@ -20,7 +20,7 @@ from gguf import (
 )
 
 from ftmodel.conversion.llama import llama_weights
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.tokens.byte_tokenizer import spelled
 from pipelines.artifacts.tokens.shards import Shards

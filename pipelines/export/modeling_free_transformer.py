@@ -19,9 +19,11 @@ from transformers import DynamicCache, GenerationConfig, GenerationMixin, PreTra
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from ftmodel.inference.passes import from_prior
+from ftmodel.kernels.install import use_kernels
+from ftmodel.model.cache import LayerCache
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.latent import Latent
-from ftmodel.model.layers import LayerCache
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig
 
 IGNORED = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
@@ -128,17 +130,17 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
 
     def __init__(self, config: FreeTransformerConfig) -> None:
         super().__init__(config)
-        self.model = FreeTransformer(config.architecture(), config.vocab_size)
+        self.model = use_kernels(FreeTransformer(config.architecture(), config.vocab_size))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, Latent):
-            if module.zeta is not None:
+            if hasattr(module, "zeta"):
                 nn.init.normal_(module.zeta, std=0.02)
             std = self.config.architecture().post_sampler_std
             nn.init.normal_(module.post_sampler, std=std)
-            if module.prior is not None:
+            if hasattr(module.prior, "readout"):
                 nn.init.zeros_(module.prior.readout.weight)
 
     def get_input_embeddings(self) -> nn.Module:
@@ -186,15 +188,15 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         padding = left_padding(attention_mask, rows, start + length)
         size = rows, length, self.config.latent_bits
         noise = uniform_noise(latent_noise, size, start, padding, input_ids.device)
-        layers = range(self.config.n_layers)
-        out = self.model(
-            input_ids,
-            noise=noise if encode_prompt else None,
-            prior_noise=None if encode_prompt else noise,
-            cache=None if cache is None else [CachedLayer(cache, i) for i in layers],
-            padding=padding,
-            before=getattr(cache, "last_hidden", None),
-        )
+        at = self.model.positions(input_ids, start, padding=padding)
+        layers = None
+        if cache is not None:
+            layers = [CachedLayer(cache, i) for i in range(self.config.n_layers)]
+        if encode_prompt:
+            out = self.model(input_ids, noise, at, layers)
+        else:
+            before = getattr(cache, "last_hidden", None)
+            out = from_prior(self.model, input_ids, noise, at, layers, before)
         if cache is not None:
             cache.last_hidden = out.hidden[:, -1]  # type: ignore[attr-defined]
         if encode_prompt and cache is not None:

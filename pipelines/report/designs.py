@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ftmodel.model.latent_design import Per
 from pipelines.report.arms import Arm, families
 from pipelines.report.comparison import Comparison, contrast_bounds
 
@@ -35,7 +34,7 @@ def in_words(arm: Arm) -> str:
     words = [
         f"{NAMES.get(key, key.removeprefix('latent.'))} {value}"
         for key, value in changes.items()
-        if value != Per.every  # `every` says it
+        if value != "every"  # the number of tokens says it
     ]
     return ", ".join(words) or "its model's"
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from statistics import fmean
 
 from ftmodel.analysis.trend import MIN_POINTS
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm, baselines
 from pipelines.report.use_of_z import UseOfZ, uses_of_z

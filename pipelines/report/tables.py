@@ -7,7 +7,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.result_files import flat
 from pipelines.artifacts.results import UNITS, Estimate
 from pipelines.artifacts.run_results import RunResults

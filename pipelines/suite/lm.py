@@ -20,8 +20,8 @@ from ftmodel.inference.answers import log_mean_exp, monte_carlo_error, score_ans
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior, Noise
 from ftmodel.inference.sequence_bound import nll_bound
-from ftmodel.inference.weights import RoundedWeights
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.kernels.weights import RoundedWeights
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, chunks, noise_of, packed
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.common.console import Bar

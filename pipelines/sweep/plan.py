@@ -13,8 +13,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ftmodel.designs.design import LatentDesign
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData

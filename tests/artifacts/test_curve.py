@@ -2,7 +2,7 @@
 
 import pytest
 
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import CurveRow, training_seconds
 from tests.support.mutants import rejects
 

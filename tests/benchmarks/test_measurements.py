@@ -23,9 +23,9 @@ from benchmarks import (
 from benchmarks.measure import peak_bytes
 from ftmodel.costs.filtering import filter_memory
 from ftmodel.inference.filtering import filtering_bound
-from ftmodel.model import product
+from ftmodel.kernels import product
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts import corpus
 from tests.benchmarks.checks import quick_figures
 

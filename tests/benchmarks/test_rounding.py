@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.rounding import in_float64, log_likelihoods, rows
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from tests.support.hugging_face import to_hugging_face
 from tests.support.mutants import rejects
 

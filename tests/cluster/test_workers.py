@@ -11,7 +11,7 @@ import yaml
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 
-from ftmodel.model.latent_design import FreeBits
+from ftmodel.designs.design import FreeBits
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Strategy

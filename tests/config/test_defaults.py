@@ -11,8 +11,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from ftmodel.designs.design import LatentDesign
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import LatentDesign
 from pipelines.compose import compose_config
 from pipelines.config import data, init_from, schema, suite
 from pipelines.config.load import parse

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.designs.design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.data import TextData

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ftmodel.conversion.latent_start import begin_latent, readout_scale, start_losses, stream_rms
+from ftmodel.inference.passes import with_codes
 from ftmodel.model.objective import training_loss
 from tests.support.mutants import rejects
 
@@ -58,7 +59,7 @@ def test_the_post_sampler_has_its_share_and_the_kl_is_within_the_threshold(
     model = make_model(latent_std=0.5, latent={"encoder": encoder})
     tokens, copied = rows[:, :-1], encoder == "shared"
     begin_latent(model, tokens, kappa_bits=0.05, share=share, copy_block=copied)
-    x = model.lower(tokens, model.positions(0, 12, tokens.device))
+    x = model.lower(tokens, model.positions(tokens))
     rms = model.latent.post_sampler.square().mean().sqrt()
     assert rms.item() == pytest.approx(share * stream_rms(x).item(), rel=1e-4)
     losses = start_losses(model, rows, noise)
@@ -102,7 +103,7 @@ def test_losses_before_the_first_step(make_model, rows, noise):
     assert losses.parent == pytest.approx(parent, rel=1e-5)
     assert start_losses(baseline, rows, None).parent == pytest.approx(parent, rel=1e-5)
     codes = (noise[0] < 0.5).long() @ torch.tensor([1, 2, 4])
-    logits = model.logits(model(inputs, codes=codes).hidden)
+    logits = model.logits(with_codes(model, inputs, codes).hidden)
     prior = F.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
     assert losses.prior == pytest.approx(prior, rel=1e-5)
     assert losses.prior != pytest.approx(losses.parent, rel=1e-4)

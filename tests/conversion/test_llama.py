@@ -15,7 +15,8 @@ from ftmodel.conversion.llama import (
     our_config,
     rope_parameters,
 )
-from ftmodel.model.layers import rope_rates
+from ftmodel.inference.passes import with_codes
+from ftmodel.model.positions import rope_rates
 from tests.support.mutants import rejects
 
 SHAPES = [
@@ -135,7 +136,7 @@ def test_we_compute_what_hugging_face_does_with_its_weights(tokens, tied, bits, 
     if bits:
         ours.latent.post_sampler.zero_()
         codes = torch.zeros_like(tokens)
-    close_to_std(ours.logits(ours(tokens, codes=codes).hidden), theirs(tokens).logits)
+    close_to_std(ours.logits(with_codes(ours, tokens, codes).hidden), theirs(tokens).logits)
 
 
 @pytest.mark.parametrize("changes", [{}, {"head_width": 8}, {"qk_norm": True, "head_width": 6}])

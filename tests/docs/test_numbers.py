@@ -7,9 +7,9 @@ from math import log2
 import pytest
 
 from ftmodel.analysis import bit_information, differences, label_information, permutation, trend
+from ftmodel.designs.design import ENCODER_LAYERS, MOST_BITS, LatentDesign, Map, Per
 from ftmodel.inference import fast_decoder, interpolation, prompt_spans, sequence_bound
 from ftmodel.inference.bounds import NOISE_STEPS
-from ftmodel.model.latent_design import ENCODER_LAYERS, MOST_BITS, LatentDesign, Map, Per
 from ftmodel.synthetic import factors, target_task
 from pipelines.common import file_listing
 from pipelines.config.init_from import InitFrom

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.designs.design import LatentDesign
 from pipelines.config.schema import Compute, Evaluation, InitFrom
 from pipelines.config.suite import PassAtK, Suite
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk
 from pipelines.config.data import TextData
 from pipelines.config.schema import Evaluation

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel.model.objective import LN2, kl_per_bit
+from ftmodel.designs.hinge import LN2
+from ftmodel.model.objective import kl_per_bit
 from pipelines.artifacts.packing import Chunk, packed
 from pipelines.evaluate import bit_information
 from pipelines.evaluate.bit_information import contexts, encode_chunks, informative_bits

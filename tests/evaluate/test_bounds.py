@@ -5,10 +5,10 @@ from math import log
 import pytest
 import torch
 
+from ftmodel.designs.design import LatentDesign
 from ftmodel.inference import sequence_bound
 from ftmodel.inference.bounds import exact_nll, latent_bounds
 from ftmodel.inference.filtering import filtering_bound
-from ftmodel.model.latent_design import LatentDesign
 from pipelines.artifacts.packing import held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData

@@ -189,10 +189,9 @@ class Tells(torch.nn.Module):
     def __init__(self, latent):
         super().__init__()
         self.post_sampler, self.embed = latent.post_sampler, latent.embed
-        self.prior_logits, self.draw = latent.prior_logits, latent.draw
-        self.recurrent = latent.recurrent
+        self.prior, self.draw = latent.prior, latent.draw
 
-    def encode(self, x, positions):
+    def encode(self, embedded, x, at):
         lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()
         o = torch.zeros(*x.shape[:2], 3)
         o[..., 1] = LEAN * lead[:, None]

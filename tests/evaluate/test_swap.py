@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ftmodel.analysis.code_clusters import with_permutations
+from ftmodel.designs.hinge import LN2
 from ftmodel.inference.interpolation import SHARES, PathCE
-from ftmodel.model.objective import LN2
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.schema import Evaluation
 from pipelines.evaluate import bit_information, sequence_z, steering, swap

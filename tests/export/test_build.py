@@ -10,6 +10,7 @@ from gguf import GGUFReader, GGUFWriter
 from mlflow.artifacts import download_artifacts
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ftmodel.inference.passes import with_codes
 from ftmodel.model.mapper import pack_bits
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
@@ -82,7 +83,7 @@ def test_a_free_transformer(workspace, tmp_path):
     folder = workspace / "exports/smoke" / RUN
     ours, manifest = load_model(checkpoint_path("smoke", RUN))
     tokens, noise = torch.randint(10, (2, 7)), torch.rand(2, 7, ours.config.latent_bits)
-    expected = ours.logits(ours(tokens, codes=pack_bits(noise < 0.5)).hidden)
+    expected = ours.logits(with_codes(ours, tokens, pack_bits(noise < 0.5)).hidden)
     with modules_in(tmp_path / "modules"):
         found = load(folder)(tokens, latent_noise=noise).logits
     assert (found - expected).abs().max() < 1e-5 * expected.std()

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, DynamicCache, StaticCache
 import ftmodel.model
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise, Pinned
+from ftmodel.inference.passes import with_codes
 from ftmodel.model.mapper import pack_bits
 from tests.support.mutants import rejects
 from tests.support.remote_code import (
@@ -229,7 +230,7 @@ def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_
 @torch.no_grad()
 def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, make_tokens, rng):
     tokens, noise = make_tokens(2, 8), torch.rand(2, 8, 3, generator=rng)
-    expected = ours.logits(ours(tokens, codes=pack_bits(noise < 0.5)).hidden)
+    expected = ours.logits(with_codes(ours, tokens, pack_bits(noise < 0.5)).hidden)
     found = theirs(tokens, latent_noise=noise).logits
     assert (found - expected).abs().max() < 1e-5 * expected.std()
     other = tokens.clone()

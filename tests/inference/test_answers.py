@@ -9,9 +9,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 import ftmodel.inference.answers
 from ftmodel.inference.answers import log_mean_exp, log_normalizer, monte_carlo_error, score_answers
+from ftmodel.inference.passes import with_codes
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import bit_table, pack_bits
-from ftmodel.model.transformer import FreeTransformer
 from tests.support.mutants import rejects
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -57,7 +58,7 @@ class Requests:
             if self.bits:
                 known = model(prompt[None], noise[None, :p]).codes
                 codes = torch.cat((known, pack_bits(noise[None, p:length] < 0.5)), dim=1)
-            hidden = model(tokens, codes=codes).hidden[0, p - 1 :]
+            hidden = with_codes(model, tokens, codes).hidden[0, p - 1 :]
             scores.append(model.logits(hidden).log_softmax(-1))
         return torch.stack(scores)
 
@@ -148,7 +149,7 @@ def test_probabilities_equal_the_sum_over_all_codes(make_model, make_tokens, rng
         ones = bit_table(2)[list(z[:2])]
         weight = torch.where(ones == 1, q, 1 - q).double().prod() / 4
         tokens = torch.cat((prompt.expand(6, -1), answers), dim=1)
-        out = model(tokens[:, :-1], codes=torch.tensor(z).expand(6, -1))
+        out = with_codes(model, tokens[:, :-1], torch.tensor(z).expand(6, -1))
         log_p = model.logits(out.hidden[:, 1:]).double().log_softmax(-1)
         exact += weight * log_p.gather(-1, answers[..., None]).sum((1, 2)).exp()
     draws = (torch.rand(1, 3, 2, generator=rng) for _ in range(400))
@@ -193,7 +194,9 @@ def leaking():
         model.latent.readout.weight[:, token] = 100 * (2 * bit_table(2).T - 1)
         model.latent.post_sampler[:, code] = torch.eye(4)
         # log 27 between the token z and any other: 27 / (27 + 3) = 0.9
-        state = model(torch.zeros(1, 1, dtype=torch.long), codes=torch.tensor([[2]])).hidden[0, 0]
+        state = with_codes(model, torch.zeros(1, 1, dtype=torch.long), torch.tensor([[2]])).hidden[
+            0, 0
+        ]
         model.readout.weight[:, code] = torch.eye(4) * log(27) / state[10]
     return model
 
@@ -239,7 +242,7 @@ def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
     for z in product(range(4), repeat=2):
         known = leaking(prompt, noise[:, :5]).codes
         codes = torch.cat((known, torch.tensor(z).expand(64, -1)), dim=1)
-        blind.append(log_p(leaking(tokens[:, :-1], codes=codes)))
+        blind.append(log_p(with_codes(leaking, tokens[:, :-1], codes)))
     torch.testing.assert_close(scores, torch.stack(blind).double().sum(-1), **CLOSE)
     expected = blind[0][:, 0].double() + 2 * log(0.25)
     torch.testing.assert_close(log_mean_exp(scores), expected, atol=1e-2, rtol=0)

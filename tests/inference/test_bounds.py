@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.designs.hinge import LN2
 from ftmodel.inference import bounds
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability
-from ftmodel.model.objective import LN2
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
 
@@ -119,15 +119,18 @@ def test_estimates_are_unbiased_where_bits_saturate(o):
     assert share == q.item()
     assert share == pytest.approx(torch.tensor(o).double().sigmoid().item(), abs=2**-24)
     model = SimpleNamespace(
-        config=SimpleNamespace(latent_bits=1),
+        config=SimpleNamespace(latent_bits=1, latent=LatentDesign()),
         readout=SimpleNamespace(weight=torch.zeros(2, 1)),
-        positions=lambda *_: None,
+        positions=lambda *_, **__: SimpleNamespace(span_starts=None),
         lower=lambda tokens, positions: tokens[..., None].float(),
         upper=lambda x, r, positions: torch.zeros_like(x),
         encode=lambda tokens, x, positions: torch.full_like(x, o),
-        latent=SimpleNamespace(embed=lambda codes: codes),
+        latent=SimpleNamespace(
+            embed=lambda codes: codes,
+            draw=lambda noise, x: noise[..., 0].long(),
+            prior=SimpleNamespace(sequential=False),
+        ),
         prior_logits=lambda *_: None,
-        upper_from_prior=lambda x, *_: (torch.zeros_like(x), None),
     )
     noise = torch.tensor([0.0, 1 - 2.0**-24])[:, None, None]  # sets the bit, and does not
     tokens = torch.zeros(2, 1, dtype=torch.long)

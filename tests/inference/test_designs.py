@@ -9,18 +9,20 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ftmodel.designs.sharing import span_starts
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.encoding import encode
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
+from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.inference.prompt_spans import settled_noise
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
 from ftmodel.inference.swap import swapped_ce
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pinned_noise
-from ftmodel.model.transformer import FreeTransformer
 from tests.model.test_spans import drawn_at_starts
 from tests.support.dense_form import per_token
 from tests.support.designs import EVERY, all_pairs, title
@@ -49,7 +51,7 @@ def design(request):
 
 def log_p(model, tokens, codes):
     """log p(x | z) of each token but the first, nats, (B, T − 1), given z at every token."""
-    out = per_token(model)(tokens[:, :-1], codes=codes[:, : tokens.shape[1] - 1])
+    out = with_codes(per_token(model), tokens[:, :-1], codes[:, : tokens.shape[1] - 1])
     log_p = model.logits(out.hidden).double().log_softmax(-1)
     return log_p.gather(-1, tokens[:, 1:, None])[..., 0]
 
@@ -57,9 +59,9 @@ def log_p(model, tokens, codes):
 def log_prior(model, tokens, codes, starts):
     """log p(z) of the ``codes`` (B, T) at ``starts``, given the z before, nats, (B, starts)."""
     twin, before = per_token(model), torch.zeros(len(tokens), 1, model.config.d_model)
-    x = twin.lower(tokens, twin.positions(0, tokens.shape[1], tokens.device))
-    hidden = torch.cat((before, twin(tokens, codes=codes).hidden), dim=1)
-    logits = twin.latent.prior_logits(x[:, starts], hidden[:, starts])
+    x = twin.lower(tokens, twin.positions(tokens))
+    hidden = torch.cat((before, with_codes(twin, tokens, codes).hidden), dim=1)
+    logits = twin.latent.prior(x[:, starts], hidden[:, starts])
     if logits is None:
         return torch.full((len(tokens), len(starts)), -log(2) * model.config.latent_bits)
     signs = pinned_noise(codes[:, starts], model.config.latent_bits)  # −1 for bits that are set
@@ -232,7 +234,7 @@ PADDED = pytest.mark.parametrize(
 
 def starts_of(model, length, padding):
     """The first token of each token's span, (24, T)."""
-    starts = model.span_starts(length, torch.device("cpu"), padding=padding)
+    starts = span_starts(model.config.latent, length, torch.device("cpu"), padding=padding)
     return (torch.arange(length)[None] if starts is None else starts).expand(24, -1)
 
 
@@ -248,14 +250,14 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     model, tokens = make_model(latent=design), make_tokens(24, 8)
     noise, twin = torch.rand(24, 8, 3, generator=rng), per_token(model)
     real = torch.arange(8) >= (torch.zeros(24) if padding is None else padding)[:, None]
-    out = model(tokens, prior_noise=noise, padding=padding)
+    out = from_prior(model, tokens, noise, model.positions(tokens, padding=padding))
     codes = drawn_at_starts(twin, tokens, noise, starts_of(model, 8, padding), padding=padding)
     assert torch.equal(out.codes[real], codes[real])
-    hidden = twin(tokens, codes=codes, padding=padding).hidden
+    hidden = with_codes(twin, tokens, codes, twin.positions(tokens, padding=padding)).hidden
     torch.testing.assert_close(out.hidden[real], hidden[real], **CLOSE)
-    if model.latent.recurrent:  # another first z changes later ones, though their noise is the same
+    if model.latent.prior.sequential:  # another first z changes later ones of the same noise
         noise[:, 0] = pinned_noise(7 - codes[:, 0], 3)
-        other = model(tokens, prior_noise=noise, padding=padding).codes
+        other = from_prior(model, tokens, noise, model.positions(tokens, padding=padding)).codes
         assert not torch.equal(other[:, EVERY:], out.codes[:, EVERY:])
 
 
@@ -341,7 +343,7 @@ def test_answers_and_generation_go_on_with_the_z_of_the_prompt(
     noise, twin, encoded = torch.rand(24, 10, 3, generator=rng), per_token(model), []
     model.latent.readout.register_forward_hook(lambda *call: encoded.append(call[-1]))
     settled = settled_noise(model, prompt, noise[:, :6], padding)
-    of_prompt = model(prompt, noise=settled, padding=padding).codes
+    of_prompt = model(prompt, settled, model.positions(prompt, padding=padding)).codes
 
     given = {"generator": rng, "z": Noise(noise), "temperature": 0, "padding": padding}
     written = generate(model, prompt, 4, **given)
@@ -352,7 +354,14 @@ def test_answers_and_generation_go_on_with_the_z_of_the_prompt(
     drawn = torch.cat((pinned_noise(of_prompt, 3), noise[:, 6:]), dim=1)
     starts = starts_of(model, 10, padding)
     codes = drawn_at_starts(twin, written, drawn, starts, padding=padding)
-    logits = model.logits(twin(written[:, :-1], codes=codes[:, :9], padding=padding).hidden[:, 5:])
+    logits = model.logits(
+        with_codes(
+            twin,
+            written[:, :-1],
+            codes[:, :9],
+            twin.positions(written[:, :-1], padding=padding),
+        ).hidden[:, 5:]
+    )
     assert torch.equal(logits.argmax(-1), written[:, 6:])
 
     rows, lengths = torch.arange(24), torch.full((24,), 4)
@@ -408,7 +417,7 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
     bits = noise < out.bit_logits.sigmoid()
     r = torch.where(bits, 1.0, -1.0) @ model.latent.post_sampler
     torch.testing.assert_close(model.latent.embed(out.codes), r)
-    torch.testing.assert_close(model(tokens, codes=out.codes).hidden, out.hidden)
+    torch.testing.assert_close(with_codes(model, tokens, out.codes).hidden, out.hidden)
     generate(model, tokens, 2, generator=rng, z=Codes(out.codes[:, :2]))
 
 

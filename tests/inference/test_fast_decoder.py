@@ -7,8 +7,9 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 )
 
 from ftmodel.inference import fast_decoder
-from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
+from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
+from ftmodel.model.cache import new_cache
 from ftmodel.model.layers import Block
 from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
@@ -43,8 +44,13 @@ def started(rng):
     tokens, noise = torch.randint(11, (3, 5), generator=rng), torch.rand(3, 5, 3, generator=rng)
 
     def start(model, padding=None):
-        cache = model.new_cache(16)
-        model(tokens, noise=noise if model.latent else None, cache=cache, padding=padding)
+        cache = new_cache(model.config, 16)
+        model(
+            tokens,
+            noise if model.latent else None,
+            model.positions(tokens, padding=padding),
+            cache,
+        )
         return cache
 
     return start

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.designs.design import LatentDesign
+from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.filtering import filtering_bound, propose, systematic
-from ftmodel.model.latent_design import LatentDesign
-from ftmodel.model.layers import LayerCache
+from ftmodel.model.cache import LayerCache
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.objective import LN2
 from ftmodel.synthetic import coin_flip
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
@@ -169,11 +169,8 @@ class Planted:
         self.log_probs, self.of_tokens = log_probs, encode
         self.readout = SimpleNamespace(weight=torch.eye(symbols))
 
-    def positions(self, start, length, device, documents=None, padding=None):
+    def positions(self, tokens, *_, **__):
         return SimpleNamespace(span_starts=None)
-
-    def new_cache(self, capacity):
-        return [LayerCache(capacity)]
 
     def lower(self, tokens, positions):
         return tokens[..., None].float()
@@ -181,12 +178,8 @@ class Planted:
     def encode(self, tokens, x, positions):
         return self.of_tokens(x)
 
-    def prior_logits(self, x, positions, hidden, documents):
+    def prior_logits(self, x, positions, hidden):
         return None
-
-    def upper_from_prior(self, x, noise, positions, documents):
-        z = (noise[..., 0] < 0.5).long()
-        return self.upper(x, self.latent.embed(z), positions), z
 
     def upper(self, x, r, positions, cache=None):
         layer = cache[0] if cache else LayerCache(x.shape[1])
@@ -266,7 +259,7 @@ def test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prio
     x, before, o = (torch.randn(2, 1, n, generator=rng) for n in (16, 16, 3))
     x, o = x[:, 0], o[:, 0]
     noise = torch.rand(2, 5, 3, generator=rng)
-    prior = latent.prior_logits(x[:, None], before.expand(2, 5, 16))
+    prior = latent.prior(x[:, None], before.expand(2, 5, 16))
     codes, log_ratio = propose(latent, x, before.expand(2, 5, 16), noise, o, 0.25)
     q, p = (logits.sigmoid() for logits in (o[:, None] / 4 + 3 / 4 * prior, prior))
     bits = noise < q

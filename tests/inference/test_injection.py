@@ -13,12 +13,14 @@ import torch
 import ftmodel
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
-from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise
+from ftmodel.inference.passes import with_codes
+from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder
+from ftmodel.model.cache import new_cache
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits, pinned_noise
-from ftmodel.model.transformer import FreeTransformer
 from tests.support.mutants import rejects
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -55,7 +57,7 @@ def hidden_of(model, planted):
     """
 
     def hidden(tokens, codes):
-        positions = model.positions(0, tokens.shape[1], tokens.device)
+        positions = model.positions(tokens)
         x = model.lower(tokens, positions)
         r = model.latent.post_sampler[codes]
         first, *later = model.blocks[model.config.lower_blocks :]
@@ -95,7 +97,7 @@ def test_forward_pass_follows(model, hidden_of, make_tokens, rng):
     sampled = model(tokens, noise=noise)
     expected = hidden_of(tokens, sampled.codes)
     torch.testing.assert_close(sampled.hidden, expected, **CLOSE)
-    given = model(tokens, codes=sampled.codes).hidden
+    given = with_codes(model, tokens, sampled.codes).hidden
     torch.testing.assert_close(given, expected, **CLOSE)
     rho = torch.randn(expected.shape, generator=rng)
     grads = [
@@ -179,8 +181,8 @@ def test_decoders_follow(model, hidden_of, make_tokens, rng):
     tokens, codes = make_tokens(3, 12), torch.randint(8, (3, 12), generator=rng)
     expected = hidden_of(tokens, codes)
     for kind in (FastDecoder, PlainDecoder):
-        cache = model.new_cache(12)
-        model(tokens[:, :4], codes=codes[:, :4], cache=cache)
+        cache = new_cache(model.config, 12)
+        with_codes(model, tokens[:, :4], codes[:, :4], cache=cache)
         decoder = kind(model, cache)
         for t in range(4, 12):
             hidden = decoder.read(tokens[:, t], pinned_noise(codes[:, t], 3))

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from ftmodel.inference.interpolation import SHARES, interpolated_ce, paths, posterior
+from ftmodel.inference.passes import with_codes
 from ftmodel.model.mapper import pack_bits
 from tests.support.mutants import rejects
 
@@ -64,7 +65,7 @@ def test_both_texts_are_read_with_each_z_of_the_path(make_model, make_tokens, rn
     for nats, text, path in read:
         for values, z in zip(nats, path, strict=True):
             codes = pack_bits(z)[:, None].expand(-1, 7)
-            logits = model.logits(model(text[:, :-1], codes=codes).hidden)
+            logits = model.logits(with_codes(model, text[:, :-1], codes).hidden)
             nll = F.cross_entropy(logits.mT, text[:, 1:], reduction="none").sum(1)
             torch.testing.assert_close(values, nll.double(), atol=1e-4, rtol=1e-5)
     assert not torch.allclose(ce.start[0], ce.start[-1])

@@ -50,7 +50,7 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
     case="every, learned prior",
 )
 @rejects(
-    "if model.latent.recurrent:",
+    "if model.latent.prior.sequential:",
     "if False:",
     "a prompt's last z by a recurrent prior that reads no z before",
     case="every, recurrent prior",

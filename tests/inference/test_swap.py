@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ftmodel.inference.passes import with_codes
 from ftmodel.inference.swap import another_document, codes_by_source, swapped_ce
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from tests.support.mutants import rejects
@@ -17,7 +18,7 @@ def test_samples_are_averaged(make_model, make_tokens, rng):
     ce = swapped_ce(model, texts, DONOR, 2000, 6, rng)
     each = []
     for code in range(4):
-        logits = model.logits(model(texts[:, :1], codes=torch.full((6, 1), code)).hidden)
+        logits = model.logits(with_codes(model, texts[:, :1], torch.full((6, 1), code)).hidden)
         each.append(F.cross_entropy(logits[:, 0], texts[:, 1], reduction="none").detach())
     spread = torch.stack(each).std(0).max().item()
     expected = torch.stack(each).mean(0).tolist()

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from ftmodel.inference import weights
-from ftmodel.inference.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.inference.generate import generate
-from ftmodel.inference.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
-from ftmodel.model import product
+from ftmodel.inference.passes import with_codes
+from ftmodel.kernels import product
+from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
+from ftmodel.kernels.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
+from ftmodel.model.cache import new_cache
 from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
 
@@ -37,8 +39,8 @@ def decoders(make_model, rng):
         model, tokens = make_model(latent_bits=bits), torch.randint(11, (3, 12), generator=rng)
         codes, caches = torch.randint(8, (3, 12), generator=rng), []
         for _ in range(2):
-            caches.append(model.new_cache(12))
-            model(tokens[:, :4], codes=codes[:, :4] if bits else None, cache=caches[-1])
+            caches.append(new_cache(model.config, 12))
+            with_codes(model, tokens[:, :4], codes[:, :4] if bits else None, cache=caches[-1])
         fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model) if rounded else None)
         rest = zip(tokens[:, 4:].T, pinned_noise(codes[:, 4:].T, 3), strict=True)
         return fast, PlainDecoder(model, caches[1]), [(x, z if bits else None) for x, z in rest]
@@ -152,8 +154,8 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
     model, other = make_model(), make_model()
-    cache, zeros = model.new_cache(12), torch.zeros(1, 4, dtype=torch.long)
-    model(zeros, codes=zeros, cache=cache)
+    cache, zeros = new_cache(model.config, 12), torch.zeros(1, 4, dtype=torch.long)
+    with_codes(model, zeros, zeros, cache=cache)
     rounded = RoundedWeights(model)
     assert isinstance(decoder(model, cache, rounded=rounded), FastDecoder)
     with pytest.raises(ValueError, match="of the model that they are of"):

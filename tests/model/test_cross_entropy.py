@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.model import cross_entropy, product
-from ftmodel.model.cross_entropy import linear_cross_entropy
+from ftmodel.kernels import cross_entropy, product
+from ftmodel.kernels.cross_entropy import linear_cross_entropy
 from tests.support.mutants import rejects
 
 

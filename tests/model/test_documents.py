@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from ftmodel.inference.passes import with_codes
+from ftmodel.model.cache import new_cache
 from ftmodel.model.objective import training_loss
 from tests.support.mutants import rejects
 
@@ -57,7 +59,7 @@ def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
     """Its loss is a mean over the row's tokens: each document counts by its share of them."""
     model = make_model(**changes)
     inputs, targets, documents, noise = pack(rng, model.config.latent_bits)
-    packed = model(inputs, noise, documents=documents)
+    packed = model(inputs, noise, model.positions(inputs, documents=documents))
     each = [*zip(parts(inputs), parts(targets), parts(noise), strict=True)]
     alone = [model(x, n) for x, _, n in each]
     logits = [model.logits(out.hidden) for out in alone]
@@ -69,7 +71,9 @@ def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
         bit_logits = torch.cat([out.bit_logits for out in alone], 1)
         torch.testing.assert_close(packed.bit_logits, bit_logits, **close)
         assert torch.equal(packed.codes, torch.cat([out.codes for out in alone], 1))
-        codes = model(inputs, codes=packed.codes, documents=documents)
+        codes = with_codes(
+            model, inputs, packed.codes, model.positions(inputs, documents=documents)
+        )
         torch.testing.assert_close(codes.hidden, packed.hidden, **close)
 
     total = training_loss(model, inputs, targets, noise, 0.5, documents).total
@@ -91,11 +95,15 @@ def test_each_row_has_boundaries_of_its_own(make_model, rng):
     model = make_model()
     inputs, _, documents, noise = pack(rng, 3)
     mixed = torch.stack([documents[0], documents[0].flip(0)])
-    out = model(inputs, noise, documents=mixed)
+    out = model(inputs, noise, model.positions(inputs, documents=mixed))
     for row in range(2):
-        single = model(inputs[row : row + 1], noise[row : row + 1], documents=mixed[row : row + 1])
+        single = model(
+            inputs[row : row + 1],
+            noise[row : row + 1],
+            model.positions(inputs[row : row + 1], documents=mixed[row : row + 1]),
+        )
         torch.testing.assert_close(out.hidden[row], single.hidden[0], atol=5e-5, rtol=1e-5)
-    one = model(inputs, noise, documents=torch.zeros_like(documents))
+    one = model(inputs, noise, model.positions(inputs, documents=torch.zeros_like(documents)))
     torch.testing.assert_close(one.hidden, model(inputs, noise).hidden)
     assert torch.equal(one.codes, model(inputs, noise).codes)
     assert ((out.bit_logits - one.bit_logits)[0].abs().amax(-1) > 1e-3).all()
@@ -104,10 +112,11 @@ def test_each_row_has_boundaries_of_its_own(make_model, rng):
 
 def test_documents_go_with_neither_a_cache_nor_padding(make_model, make_tokens):
     model, tokens = make_model(latent_bits=0), make_tokens(1, 4)
+    documents = torch.zeros_like(tokens)
     with pytest.raises(ValueError, match="one document"):
-        model(tokens, cache=model.new_cache(8), documents=torch.zeros_like(tokens))
+        model.positions(tokens, 4, documents=documents)
     with pytest.raises(ValueError, match="not padded"):
-        model(tokens, documents=torch.zeros_like(tokens), padding=torch.tensor([1]))
+        model.positions(tokens, documents=documents, padding=torch.tensor([1]))
 
 
 PADDING = (3, 0, 6)
@@ -129,14 +138,17 @@ def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):
     """Read at once or in chunks."""
     model = make_model(**changes).eval()
     tokens, padding, noise = padded
-    whole = model(tokens, noise if model.latent else None, padding=padding)
+    whole = model(tokens, noise if model.latent else None, model.positions(tokens, padding=padding))
     assert whole.hidden.isfinite().all(), "padding is read by nobody, but must not become NaN"
     read = [whole.hidden]
     for lengths in ([4, 3], [1] * 7):
-        cache = model.new_cache(7)
+        cache = new_cache(model.config, 7)
         z = [None] * len(lengths) if whole.codes is None else whole.codes.split(lengths, dim=1)
-        chunks = zip(tokens.split(lengths, dim=1), z, strict=True)
-        parts = [model(x, codes=c, cache=cache, padding=padding).hidden for x, c in chunks]
+        parts = []
+        for x, c in zip(tokens.split(lengths, dim=1), z, strict=True):
+            at = model.positions(x, cache[0].length, padding=padding)
+            out = model(x, at=at, cache=cache) if c is None else with_codes(model, x, c, at, cache)
+            parts.append(out.hidden)
         read.append(torch.cat(parts, dim=1))
     for row, first in enumerate(PADDING):
         given = noise[row : row + 1, first:] if model.latent else None
@@ -150,5 +162,5 @@ def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):
 
 
 def test_rows_without_padding_have_no_mask_for_which_attention_is_faster(make_model):
-    positions = make_model().positions(0, 7, torch.device("cpu"))
+    positions = make_model().positions(torch.zeros(1, 7))
     assert positions.causal is positions.full is None

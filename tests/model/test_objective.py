@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.model.latent_design import FreeBits
+from ftmodel.designs.design import FreeBits
 from ftmodel.model.objective import collapsed, free_bits, kl_of_use, kl_per_bit, training_loss
 from tests.support.dense_form import assert_same_loss, dense_loss, per_token
 from tests.support.designs import all_pairs, possible, title

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.model.layers import attend
+from ftmodel.kernels.attention import attend
 from ftmodel.model.mapper import binary_mapper
 from ftmodel.model.objective import free_bits, kl_per_bit, training_loss
 from tests.support.mutants import rejects

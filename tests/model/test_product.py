@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from ftmodel.model import product as products
+from ftmodel.kernels import product as products
+from ftmodel.kernels.install import use_kernels
+from ftmodel.kernels.product import Linear, product, slow_mkl, weight_gradient
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.product import Linear, product, slow_mkl, weight_gradient
-from ftmodel.model.transformer import FreeTransformer
 from tests.support.mutants import rejects
 
 
@@ -86,7 +87,7 @@ def gradients(model):
 
 def model():
     torch.manual_seed(0)
-    return FreeTransformer(ModelConfig(2, 16, 2, 1, 24, 8, latent_bits=3), 11)
+    return use_kernels(FreeTransformer(ModelConfig(2, 16, 2, 1, 24, 8, latent_bits=3), 11))
 
 
 def test_the_gradients_of_a_model_are_those_of_pytorch(calls, monkeypatch):

@@ -4,7 +4,7 @@ from math import cos, pi, sqrt
 
 import pytest
 
-from ftmodel.model.schedule import cosine, decay_start, threshold, wsd
+from ftmodel.schedule import cosine, decay_start, threshold, wsd
 from tests.support.mutants import rejects
 
 WARMUP, STEPS = 10, 110

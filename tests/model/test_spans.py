@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.designs.design import LatentDesign
+from ftmodel.designs.sharing import span_starts
+from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.model.mapper import pack_bits
-from ftmodel.model.spans import span_starts
 from tests.support.dense_form import per_token
 from tests.support.mutants import rejects
 
@@ -31,16 +32,17 @@ def design(request):
 
 def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
     """z (B, T) of the prior, token by token; ``twin`` reads all of them again for each."""
-    x = twin.lower(tokens, twin.positions(0, tokens.shape[1], tokens.device, documents, padding))
+    at = twin.positions(tokens, documents=documents, padding=padding)
+    x = twin.lower(tokens, at)
     codes = torch.zeros_like(tokens)
     for t in range(tokens.shape[1]):
-        hidden = twin(tokens, codes=codes, documents=documents, padding=padding).hidden
+        hidden = with_codes(twin, tokens, codes, at).hidden
         before = hidden[:, t - 1] if t else torch.zeros_like(x[:, 0])
         if documents is not None and t:
             before = before * (documents[:, t] == documents[:, t - 1])[:, None]
         if padding is not None:
             before = before * (padding < t)[:, None]
-        logits = twin.latent.prior_logits(x[:, t], before)
+        logits = twin.latent.prior(x[:, t], before)
         p = torch.tensor(0.5) if logits is None else logits.sigmoid()
         codes[:, t] = pack_bits(noise[:, t] < p)
         codes[:, t] = codes.gather(1, starts[:, t : t + 1])[:, 0]
@@ -84,23 +86,26 @@ def test_each_token_reads_the_z_of_the_first_of_its_span(
 ):
     model, tokens = make_model(latent=design), make_tokens(2, 9)
     twin = per_token(model)
-    starts = model.span_starts(9, tokens.device, documents).expand(2, -1)
+    starts = span_starts(model.config.latent, 9, tokens.device, documents).expand(2, -1)
     noise = torch.rand(2, 9, 3, generator=rng)
 
-    out = model(tokens, noise, documents=documents)
-    expected = twin(tokens, noise, documents=documents)
+    out = model(tokens, noise, model.positions(tokens, documents=documents))
+    expected = twin(tokens, noise, twin.positions(tokens, documents=documents))
     codes = expected.codes.gather(1, starts)
     assert torch.equal(out.codes, codes)
-    given = twin(tokens, codes=codes, documents=documents).hidden
+    given = with_codes(twin, tokens, codes, twin.positions(tokens, documents=documents)).hidden
     torch.testing.assert_close(out.hidden, given)
     begin = starts == torch.arange(9)
     torch.testing.assert_close(out.bit_logits[begin], expected.bit_logits[begin])
     assert not out.bit_logits[~begin].any()
 
-    drawn = model(tokens, prior_noise=noise, documents=documents)
+    drawn = from_prior(model, tokens, noise, model.positions(tokens, documents=documents))
     z = drawn_at_starts(twin, tokens, noise, starts, documents)
     assert torch.equal(drawn.codes, z)
-    torch.testing.assert_close(drawn.hidden, twin(tokens, codes=z, documents=documents).hidden)
+    torch.testing.assert_close(
+        drawn.hidden,
+        with_codes(twin, tokens, z, twin.positions(tokens, documents=documents)).hidden,
+    )
 
 
 @pytest.mark.parametrize(

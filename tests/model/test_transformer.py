@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ftmodel.designs.design import LatentDesign
+from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import LatentDesign
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.initial_weights import draw_weights
 from tests.support.mutants import rejects
 
 
@@ -281,17 +283,17 @@ def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise)
     out = model(tokens, noise)
     expected = Reference(model).prior_logits(tokens)
     torch.testing.assert_close(out.prior_logits, expected.float(), atol=5e-5, rtol=1e-5)
-    drawn = model(tokens, prior_noise=noise)
+    drawn = from_prior(model, tokens, noise)
     codes = sum((noise[..., h] < expected[..., h].sigmoid()).long() << h for h in range(3))
     assert torch.equal(drawn.codes, codes)
-    torch.testing.assert_close(drawn.hidden, model(tokens, codes=codes).hidden)
+    torch.testing.assert_close(drawn.hidden, with_codes(model, tokens, codes).hidden)
     tokens[:, 4:] = 10 - tokens[:, 4:]
     assert torch.equal(model(tokens, noise).prior_logits[:, :4], out.prior_logits[:, :4])
 
 
 def test_a_learned_prior_is_uniform_at_first(make_model, make_tokens, noise):
     model = make_model(latent={"prior": "learned"})
-    model.reset_parameters()
+    draw_weights(model, model.config)
     assert not model(make_tokens(2, 7), noise).prior_logits.any()
     assert make_model()(make_tokens(2, 7), noise).prior_logits is None
 
@@ -313,14 +315,14 @@ def test_given_z_no_logit_sees_later_tokens_or_codes_and_the_encoder_is_not_used
     for name, parameter in model.latent.named_parameters():
         if name != "post_sampler":
             parameter.fill_(torch.nan)
-    before = model(tokens, codes=sampled.codes)
+    before = with_codes(model, tokens, sampled.codes)
     torch.testing.assert_close(before.hidden, sampled.hidden)
     assert before.bit_logits is None
     for t in range(7):
         one = torch.arange(7) == t
         changes = (
-            model(torch.where(one, (tokens + 1) % 11, tokens), codes=sampled.codes),
-            model(tokens, codes=torch.where(one, sampled.codes ^ 1, sampled.codes)),
+            with_codes(model, torch.where(one, (tokens + 1) % 11, tokens), sampled.codes),
+            with_codes(model, tokens, torch.where(one, sampled.codes ^ 1, sampled.codes)),
         )
         for changed in changes:
             change = model.logits(changed.hidden) - model.logits(before.hidden)

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
 from ftmodel.inference.generate import generate
+from ftmodel.inference.passes import with_codes
 from ftmodel.inference.sampling import sample_token
-from ftmodel.inference.weights import bf16_products
+from ftmodel.kernels.weights import bf16_products
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.suite import Scoring, Weights
@@ -244,7 +245,7 @@ def test_rolling_of_a_free_transformer_is_over_windows_of_the_whole_context(make
     for start in range(0, len(ids) - 1, CONTEXT):
         window = ids[start : start + CONTEXT + 1]
         inputs = window[None, :-1]
-        hidden = lm.model(inputs, codes=torch.zeros_like(inputs)).hidden[0]
+        hidden = with_codes(lm.model, inputs, torch.zeros_like(inputs)).hidden[0]
         nats = F.cross_entropy(lm.model.logits(hidden), window[1:], reduction="sum")
         expected -= nats.item()
     assert rolling(lm, [TEXT]) == near([expected])
@@ -335,7 +336,7 @@ def test_text_is_generated_with_the_weights_asked_for(make_lm, monkeypatch):
 
 
 def test_weights_that_the_processor_does_not_multiply_are_refused(make_lm, monkeypatch):
-    monkeypatch.setattr("ftmodel.inference.weights.bf16_products", lambda: False)
+    monkeypatch.setattr("ftmodel.kernels.weights.bf16_products", lambda: False)
     with pytest.raises(UserError, match=r"^suite\.weights: bf16: it needs .* AVX512-BF16 or AMX$"):
         make_lm(weights=Weights.bf16)
 
@@ -361,7 +362,7 @@ def test_greedy_continuations_are_those_of_full_forward_passes(make_lm, latent_b
         made = []
         for _ in range(12):
             z = None if codes is None else codes[:, : tokens.shape[1]]
-            token = lm.model.logits(lm.model(tokens, codes=z).hidden[:, -1]).argmax(-1)
+            token = lm.model.logits(with_codes(lm.model, tokens, z).hidden[:, -1]).argmax(-1)
             if token == lm.eot_token_id:
                 break
             made.append(token.item())

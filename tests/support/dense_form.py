@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.designs.design import LatentDesign
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import code_probabilities
-from ftmodel.model.transformer import FreeTransformer
 
 
 def per_token(model):
@@ -81,26 +81,26 @@ def dense_loss(twin, design, inputs, targets, noise, kappa_bits, documents=None)
     """Of a model of ``design``, whose ``per_token`` is ``twin``; else as ``training_loss``."""
     latent, (rows, length) = twin.latent, inputs.shape
     ids = torch.zeros(rows, length) if documents is None else documents
-    positions = twin.positions(0, length, inputs.device, documents)
-    x = twin.lower(inputs, positions)
-    o = twin.encode(inputs, x, positions)
+    where = twin.positions(inputs, documents=documents)
+    x = twin.lower(inputs, where)
+    o = twin.encode(inputs, x, where)
     each = [(torch.tensor(row), span, int(span[0])) for row, span in spans(design, ids)]
     r = torch.zeros_like(x)
     for row, span, at in each:
         r = r.index_put((row, span), embedded(latent, o[row, at], noise[row, at]))
-    hidden = twin.upper(x, r, positions)
+    hidden = twin.upper(x, r, where)
     kl, fit = torch.zeros(rows, length), torch.zeros(rows, length)
     for row, span, at in each:
         follows = at > 0 and ids[row, at - 1] == ids[row, at]
         before = hidden[row, at - 1] if follows else torch.zeros_like(x[0, 0])
-        p = latent.prior_logits(x[row, at], before)
+        p = latent.prior(x[row, at], before)
         p, q = torch.zeros_like(o[row, at]) if p is None else p, o[row, at]
         kl = kl.index_put((row, span), bernoulli_kl(q, p.detach()) / len(span))
         fit = fit.index_put((row, span), bernoulli_kl(q.detach(), p) / len(span))
     hinge = hinge_of(kl, kappa_bits * log(2), design.free_bits, ids)
     ce = F.cross_entropy(twin.logits(hidden).flatten(0, 1), targets.flatten())
     total = ce + hinge
-    if latent.prior is not None:
+    if not design.uniform_prior:
         total = total + fit.mean() - fit.mean().detach()
     return DenseLoss(total, ce, kl.mean(), hinge)
 

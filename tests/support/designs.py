@@ -5,7 +5,7 @@ if any design may have both.
 from itertools import combinations, product
 from random import Random
 
-from ftmodel.model.latent_design import KINDS, LatentDesign
+from ftmodel.designs.design import KINDS, LatentDesign
 
 EVERY = 3
 

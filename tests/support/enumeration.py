@@ -32,7 +32,7 @@ class Exact:
         """
         if model.config.latent.prior == "uniform":
             return torch.tensor(0.5, dtype=torch.float64)
-        x = model.lower(inputs[None], model.positions(0, len(inputs), inputs.device))[0].double()
+        x = model.lower(inputs[None], model.positions(inputs[None]))[0].double()
         x = x / (x.square().mean(-1, keepdim=True) + model.config.norm_eps).sqrt()
         w = {name: each.double() for name, each in model.latent.prior.state_dict().items()}
         x = x * w["norm.weight"]

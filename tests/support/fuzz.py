@@ -19,9 +19,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ftmodel import costs
-from ftmodel.model import schedule
-from ftmodel.model.layers import rope_table
+from ftmodel import costs, schedule
+from ftmodel.model.positions import rope_table
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.paths import checkpoint_path, corpus_folder, resume_folder
 from pipelines.common.errors import UserError

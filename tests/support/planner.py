@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from ftmodel import costs
 from ftmodel.costs import scaling, training
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.config.schema import Experiment

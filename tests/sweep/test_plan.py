@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import yaml
 
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.designs.design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import Dimension, read_space, trial_name

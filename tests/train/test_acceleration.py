@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from ftmodel.designs.design import LatentDesign
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.latent_design import LatentDesign
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.config.schema import Compute, Precision
 from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up
 from tests.support.kills import killed

@@ -4,7 +4,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from ftmodel.model.latent_design import LatentDesign, Per
+from ftmodel.designs.design import LatentDesign, Per
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.errors import UserError

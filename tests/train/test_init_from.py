@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.llama_files import INDEX, WEIGHTS
 from pipelines.artifacts.paths import checkpoint_path, tokens_folder

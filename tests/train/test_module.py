@@ -8,10 +8,10 @@ import pytest
 import torch
 from lightning import Trainer
 
-from ftmodel.model import schedule
+from ftmodel import schedule
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment

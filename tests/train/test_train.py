@@ -6,7 +6,7 @@ from zipfile import ZipFile
 import pytest
 import torch
 
-from ftmodel.model.latent_design import Encoder, FreeBits, Inject, Per, Prior
+from ftmodel.designs.design import Encoder, FreeBits, Inject, Per, Prior
 from ftmodel.model.objective import training_loss
 from pipelines.artifacts.checkpoint import load_model, read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path, resume_folder

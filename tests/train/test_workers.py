@@ -10,9 +10,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ftmodel.designs.hinge import LN2
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.objective import LN2, training_loss
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.objective import training_loss
 from pipelines.config.schema import Compute
 from pipelines.train.core.acceleration import blocks_of, speed_up
 from pipelines.train.core.fsdp import shard

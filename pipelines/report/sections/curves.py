@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import Curve
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections.section import Section

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from ftmodel.model.latent_design import FreeBits, LatentDesign, Per
+from ftmodel.designs.design import LatentDesign
 from ftmodel.synthetic.target_task import STARTS, TARGET
 from pipelines.artifacts.results import LatentDetails, LatentFigures
 from pipelines.artifacts.run_results import RunResults
@@ -94,7 +94,7 @@ def half_known(arm: Arm) -> int | None:
 
 def kappa_at_each_token(design: LatentDesign) -> bool:
     """Whether free bits are no more than κ at any position, at least in the mean over rows."""
-    return design.per == Per.token and design.free_bits in (FreeBits.token, FreeBits.position)
+    return not design.shared_codes and design.hinge_at_position
 
 
 def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import isnan, nan
 from statistics import fmean, stdev
 
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.results import Estimate
 from pipelines.report.analysis import Analysis
 from pipelines.report.arms import Arm

@@ -15,8 +15,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 )
 from torch.nn import Module
 
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.layers import Block
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.common.console import say
 from pipelines.common.shell_paths import check_compile, compiler_path, not_compiled
 from pipelines.config.schema import Compute

@@ -8,7 +8,7 @@ import lightning as L
 import torch
 from torch import Tensor
 
-from ftmodel.model.objective import LN2
+from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.checkpoint import HISTORY
 from pipelines.artifacts.curve import Curve, CurveRow, row_of
 from pipelines.train.core.segments import Segment

@@ -9,9 +9,9 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ftmodel.model import schedule
+from ftmodel import schedule
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.config.schema import Optim, Schedule
 from pipelines.train.core.fsdp import shard
 

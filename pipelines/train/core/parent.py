@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ftmodel.conversion.latent_start import StartLosses, begin_latent, start_losses
 from ftmodel.conversion.llama import load_llama, our_config
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts import llama_files
 from pipelines.artifacts.checkpoint import files_of, load_model
 from pipelines.artifacts.paths import checkpoint_path

@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ftmodel.model.schedule import decay_start
+from ftmodel.schedule import decay_start
 from pipelines.artifacts.checkpoint import Manifest, numbered, read_checkpoint, remove
 from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards

@@ -13,8 +13,9 @@ import lightning as L
 import torch
 
 from ftmodel.conversion.latent_start import StartLosses
+from ftmodel.kernels.install import use_kernels
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import kl_of_use
-from ftmodel.model.transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import numbered
 from pipelines.artifacts.paths import resume_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
@@ -89,7 +90,7 @@ class SegmentTraining:
         """The module, with weights drawn from the run's seed, and what of it is compiled."""
         run, config = self.run, self.experiment.model_config(self.run)
         torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
-        model = FreeTransformer(config, shards.metadata.vocab_size)
+        model = use_kernels(FreeTransformer(config, shards.metadata.vocab_size))
         if run.init_from and not self.start.checkpoint:
             self.report_start(start_from_parent(model, self.experiment, run, shards))
         elements = run.tokens * config.d_model * config.n_layers

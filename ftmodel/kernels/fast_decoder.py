@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.inference.weights import RoundedWeights, matrix
-from ftmodel.model.latent_design import Per
-from ftmodel.model.layers import Block, LayerCache, one_by_one, rope_table
-from ftmodel.model.spans import kept
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.designs.sharing import kept
+from ftmodel.kernels.weights import RoundedWeights, matrix
+from ftmodel.model.cache import LayerCache
+from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.layers import Block
+from ftmodel.model.positions import Positions, rope_table
 
 BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's attention, on a CPU
 
@@ -106,7 +107,7 @@ class DecodingBlock:
             keys, values = self.cache.append_one(self.new)
         else:
             both_slots = self.cache.append_one(self.new.flatten(3))
-            keys, values = (one_by_one(x, self.heads.shape[-1]) for x in both_slots)
+            keys, values = (x.unflatten(-1, (2, -1)).flatten(2, 3) for x in both_slots)
             mask = None if mask is None else mask.repeat_interleave(2, dim=-1)
         self.output.add_times(self.attend(keys, values, mask).reshape(self.q.shape), to=x.x)
         self.gate_up.times(x.normalized(self.gains[1]), out=self.wide)
@@ -138,7 +139,7 @@ class FastDecoder:
         codes: Tensor | None = None,
     ) -> None:
         """``cache``: filled by a forward pass over the first tokens of B rows, at least from the
-        injection on, if ``read`` is not called; ``padding`` (B,) as in ``FreeTransformer.forward``;
+        injection on, if ``read`` is not called; ``padding`` (B,) as in ``Positions.of``;
         ``rounded``: this model's weights; ``codes`` (B,): z of the last of these tokens, for a next
         one that keeps it.
         """
@@ -200,9 +201,7 @@ class FastDecoder:
         for n, block in enumerate(self.upper_blocks, self.model.config.lower_blocks):
             stream, other = self.x.x, None
             if r is not None:
-                stream, kv, memory = self.model.inject(n, self.x.x, r)
-                assert kv is None or memory is None, "no design has both"
-                other = kv if memory is None else memory
+                stream, other = self.model.inject(n, self.x.x, r)
             if stream is not self.x.x:
                 self.x.x.copy_(stream)
             if other is not None:
@@ -230,21 +229,21 @@ class PlainDecoder:
         self.model, self.cache, self.padding, self.codes = model, cache, padding, codes
 
     def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
-        start = self.cache[-1].length
-        positions = self.model.positions(start, 1, tokens.device, padding=self.padding)
-        x = self.model.lower(tokens[:, None], positions, self.cache)[:, 0]
+        x = self.model.lower(tokens[:, None], self.at(tokens), self.cache)[:, 0]
         self.codes = next_codes(self.model, noise, x, before, self.codes)
         return self.upper(x, self.codes)
 
-    def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
+    def at(self, tokens: Tensor) -> Positions:
+        """Of the next tokens (B,), of which only number and device matter."""
         start = self.cache[-1].length
-        positions = self.model.positions(start, 1, x.device, padding=self.padding)
-        x = x[:, None]
+        return self.model.positions(tokens[:, None], start, padding=self.padding)
+
+    def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
         r = None
         if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
             r = self.model.latent.embed(codes[:, None])
-        return self.model.upper(x, r, positions, self.cache)[:, 0]
+        return self.model.upper(x[:, None], r, self.at(x[:, 0]), self.cache)[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden)
@@ -263,7 +262,7 @@ def next_codes(
     if model.latent is None or noise is None:
         return None
     drawn = model.latent.draw(noise, x, before)
-    if model.config.latent.per == Per.token:
+    if not model.config.latent.shared_codes:
         return drawn
     return kept(drawn[:, None], noise[:, None], codes)[:, 0]
 

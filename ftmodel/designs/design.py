@@ -1,11 +1,14 @@
 """Designs of the latent: the paper's, which is the default, and others that it is compared with.
 
-Values are compared by ==, not ``is``: an exported model's code may be there twice in one process.
+Here are their names, and what follows from them without a tensor; the other modules of this package
+compute them. Values are compared by ==, not ``is``: an exported model's code may be there twice in
+one process.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 
 class Encoder(StrEnum):
@@ -28,9 +31,9 @@ class Inject(StrEnum):
 
 
 class Per(StrEnum):
-    """Which tokens read one z: all positions have one, of which a span's first is read."""
+    """How many tokens share a latent code; a span of them uses that of its first token."""
 
-    token = "token"  # each its own (the paper)
+    token = "token"  # each has its own (the paper)
     sequence = "sequence"  # all of a row, or of a document where rows have several
     every = "every"  # so many, see LatentDesign.every, counted from where a sequence begins
 
@@ -76,10 +79,9 @@ class FreeBits(StrEnum):
         return self in (FreeBits.position, FreeBits.batch)
 
 
-STREAM = (Inject.residual, Inject.embedding)  # r is added to the residual stream itself
-ENCODER_LAYERS = 2  # of a separate encoder, unless its design says otherwise
-MOST_ENCODER_LAYERS = 1 << 10
-MOST_BITS = {Map.table: 24, Map.linear: 64}
+DEFAULT_ENCODER_LAYERS = 2  # of a separate encoder
+MAX_ENCODER_LAYERS = 1 << 10
+MAX_BITS = {Map.table: 24, Map.linear: 64}
 
 
 @dataclass
@@ -92,7 +94,7 @@ class LatentDesign:
     encoder_layers: int | None = None  # blocks of a separate encoder; null: 2
     inject: Inject = Inject.kv
     per: Per = Per.token
-    every: int | None = None  # tokens that read one z
+    every: int | None = None  # tokens that share a latent code
     map: Map = Map.table
     prior: Prior = Prior.uniform
     free_bits: FreeBits = FreeBits.token
@@ -106,21 +108,21 @@ class LatentDesign:
                 raise ValueError(f"{name}: {value!r} is not one of {', '.join(kind)}")
             setattr(self, name, kind(value))
         if self.encoder == Encoder.separate and self.encoder_layers is None:
-            self.encoder_layers = ENCODER_LAYERS
+            self.encoder_layers = DEFAULT_ENCODER_LAYERS
 
-    def validate(self) -> None:
-        """Raise ValueError, naming the setting, for one that contradicts another."""
-        self.validate_spans()
-        layers, most = self.encoder_layers, MOST_ENCODER_LAYERS
-        if layers is None:
-            return
-        if self.encoder == Encoder.shared:
-            raise ValueError(f"encoder_layers: {layers}, but a shared encoder is one block")
-        if not 1 <= layers <= most:
-            raise ValueError(f"encoder_layers: {layers} is outside 1 … {most}")
+    def changed(self, changes: Mapping[str, Any]) -> "LatentDesign":
+        """This design with ``changes``, and without what belonged to what they replace."""
+        old = asdict(self)
+        if changes.get("encoder") == Encoder.shared:
+            old["encoder_layers"] = None
+        if changes.get("per", Per.every) != Per.every:
+            old["every"] = None
+        return LatentDesign(**old | dict(changes))
 
-    def validate_spans(self) -> None:
-        """Raise ValueError, naming the setting, for spans of tokens that there are not."""
+    def validate(self, bits: int = 0, context: int = 0) -> None:
+        """Raise ValueError, naming the setting, for one that contradicts another or, in a model
+        with H = ``bits``, a ``context`` in tokens.
+        """
         if self.per == Per.every and self.every is None:
             raise ValueError("every: required when per is every")
         if self.every is not None and self.per != Per.every:
@@ -131,6 +133,66 @@ class LatentDesign:
             raise ValueError(
                 "prior: recurrent needs several z a sequence, and per: sequence has one"
             )
+        layers = self.encoder_layers
+        if layers is not None and self.encoder == Encoder.shared:
+            raise ValueError(f"encoder_layers: {layers}, but a shared encoder is one block")
+        if layers is not None and not 1 <= layers <= MAX_ENCODER_LAYERS:
+            raise ValueError(f"encoder_layers: {layers} is outside 1 … {MAX_ENCODER_LAYERS}")
+        if bits and (self.every or 0) >= context:
+            raise ValueError(
+                f"every: {self.every} is not below the context of {context}; "
+                "one z for all of it is latent.per: sequence"
+            )
+
+    @property
+    def max_bits(self) -> int:
+        """The largest H."""
+        return MAX_BITS[self.map]
+
+    def vectors(self, bits: int) -> int:
+        """The number of vectors that r is the sum of."""
+        return bits if self.map == Map.linear else 1
+
+    def table_rows(self, bits: int) -> int:
+        """Rows of the post-sampler."""
+        return bits if self.map == Map.linear else 1 << bits
+
+    @property
+    def n_encoder_blocks(self) -> int:
+        return self.encoder_layers or 1
+
+    @property
+    def copies_block(self) -> bool:
+        """Whether the encoder may begin as a copy of a block of the decoder."""
+        return self.encoder == Encoder.shared
+
+    @property
+    def first_block(self) -> int | None:
+        """The block, counted from 0, that reads z, None if the model's configuration says it."""
+        return 0 if self.inject == Inject.embedding else None
+
+    @property
+    def shared_codes(self) -> bool:
+        """Whether several tokens share a latent code."""
+        return self.per != Per.token
+
+    @property
+    def one_code(self) -> bool:
+        """Whether all tokens of a sequence share one latent code."""
+        return self.per == Per.sequence
+
+    def tokens_per_code(self, context: int) -> int:
+        """How many tokens share a latent code, in a sequence of ``context`` tokens."""
+        return {Per.token: 1, Per.sequence: context, Per.every: self.every or 1}[self.per]
+
+    @property
+    def hinge_at_position(self) -> bool:
+        """Whether each position has a hinge of its own, in the mean over rows at least."""
+        return self.free_bits in (FreeBits.token, FreeBits.position)
+
+    @property
+    def uniform_prior(self) -> bool:
+        return self.prior == Prior.uniform
 
 
 KINDS: dict[str, type[StrEnum]] = {

@@ -1,4 +1,4 @@
-"""Mappers other than the paper's: a vector for each bit, and gradients of the sampled code alone.
+"""How z becomes r, and how the gradient of r reaches the logits of the bits of z.
 
 Shapes: … any leading dimensions, H bits, D width.
 """
@@ -9,8 +9,56 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ftmodel.model.latent_design import Gradient
-from ftmodel.model.mapper import check_shapes, pack_bits, signs
+from ftmodel.designs.design import Gradient, LatentDesign, Map
+from ftmodel.designs.parts import Codebook
+from ftmodel.model.mapper import binary_mapper, check_shapes, pack_bits, signs
+
+
+class TableCodebook:
+    """r is row z of a table W (2^H, D), with a gradient over all codes (the paper)."""
+
+    def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return binary_mapper(o, noise, weight)
+
+    def embed(self, z: Tensor, weight: Tensor) -> Tensor:
+        return weight[z]
+
+    def rms(self, weight: Tensor) -> Tensor:
+        return weight.square().mean().sqrt()
+
+
+class SampledTable(TableCodebook):
+    """The same table with a gradient of the sampled code alone."""
+
+    def __init__(self, gradient: Gradient) -> None:
+        self.gradient = gradient
+
+    def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return sampled_mapper(o, noise, weight, self.gradient)
+
+
+class LinearCodebook:
+    """r is Σ_h ± w_h, row h of W (H, D) with the sign of bit h."""
+
+    def __init__(self, gradient: Gradient) -> None:
+        self.gradient = gradient
+
+    def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return linear_mapper(o, noise, weight, self.gradient)
+
+    def embed(self, z: Tensor, weight: Tensor) -> Tensor:
+        return embedding(z, weight, linear=True)
+
+    def rms(self, weight: Tensor) -> Tensor:
+        return weight.square().sum(0).mean().sqrt()  # signs of bits are independent
+
+
+def codebook(design: LatentDesign) -> Codebook:
+    if design.map == Map.linear:
+        return LinearCodebook(design.gradient)
+    if design.gradient == Gradient.all_codes:
+        return TableCodebook()
+    return SampledTable(design.gradient)
 
 
 class Mapper(torch.autograd.Function):

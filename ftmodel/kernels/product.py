@@ -90,10 +90,7 @@ class Product(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """nn.Linear, by default without a bias."""
-
-    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
-        super().__init__(inputs, outputs, bias=bias)
+    """nn.Linear by the faster library."""
 
     def forward(self, x: Tensor) -> Tensor:
         if suits(x, self.weight):

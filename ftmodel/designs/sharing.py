@@ -1,12 +1,12 @@
-"""Spans of tokens that read one z: a sequence, or every n tokens of it (``LatentDesign.per``).
+"""Which tokens share a latent code: a sequence, or every n tokens of it (``LatentDesign.per``).
 
-Each position has a z, as in the paper, but a span reads that of its first token alone. The others
-are read by nothing, and their posterior is the prior: they have no KL and weigh nothing. So a loss
-or a bound over all z is one over those that are read.
+Every position has a latent code, as in the paper, but a span of tokens uses that of its first
+token. The remaining codes are unused: their posterior equals the prior, so they add no KL. Hence a
+loss or a bound over all codes is one over those in use.
 
 ``starts`` (B or 1, T) is the index of the first token of each token's span, None where each token
-reads its own z. Where z is drawn from the prior token by token, noise that is NaN draws none: the
-token keeps the z of the one before it.
+uses its own code. Where z is drawn from the prior token by token, noise that is NaN draws none: the
+token keeps the code of the token before.
 
 Shapes: B batch, T positions, … any further dimensions.
 """
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ftmodel.model.latent_design import LatentDesign, Per
+from ftmodel.designs.design import LatentDesign
 
 
 def span_starts(
@@ -28,7 +28,7 @@ def span_starts(
     """``starts`` of ``length`` = T tokens. Spans are counted from the beginning of a row, of each
     of its ``documents`` (B, T), or from the end of its ``padding`` (B,).
     """
-    if design.per == Per.token:
+    if not design.shared_codes:
         return None
     index = torch.arange(length, device=device)[None]
     begin = torch.zeros_like(index)
@@ -65,6 +65,22 @@ def at_starts(values: Tensor, starts: Tensor | None) -> Tensor:
 def is_start(starts: Tensor) -> Tensor:
     """Whether each token is the first of its span, (B or 1, T)."""
     return starts == torch.arange(starts.shape[1], device=starts.device)
+
+
+def only_starts(values: Tensor, starts: Tensor | None) -> Tensor:
+    """``values`` (B, T, H), 0 except at the start of each span."""
+    return values if starts is None else values * is_start(starts)[..., None]
+
+
+def token_before(hidden: Tensor, documents: Tensor | None) -> Tensor:
+    """Activations (B, T, D) of the token before each of ``hidden`` (B, T, D); 0 where a row begins,
+    or a document of ``documents`` (B, T).
+    """
+    before = F.pad(hidden[:, :-1], (0, 0, 1, 0))
+    if documents is not None:
+        same = documents[:, 1:] == documents[:, :-1]
+        before = before * F.pad(same, (1, 0))[..., None]
+    return before
 
 
 def noise_at_starts(noise: Tensor, starts: Tensor | None) -> Tensor:

@@ -10,8 +10,8 @@ Shapes: B rows, I inputs, O outputs.
 import torch
 from torch import Tensor, nn
 
-from ftmodel.model.product import onednn_is_faster
-from ftmodel.model.transformer import FreeTransformer
+from ftmodel.kernels.product import onednn_is_faster
+from ftmodel.model.free_transformer import FreeTransformer
 
 # multiply-adds of a product from which on oneDNN is used: a call of it costs 10 µs, of MKL 1
 LEAST = 1 << 20

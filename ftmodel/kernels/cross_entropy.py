@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ftmodel.model.product import product, suits, weight_gradient
+from ftmodel.kernels.product import product, suits, weight_gradient
 
 CHUNK_ELEMENTS = 1 << 22  # logits in a chunk
 LEAST_ROWS = 512  # tokens in a chunk: every chunk adds to the whole gradient (V, D)

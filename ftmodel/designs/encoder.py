@@ -1,0 +1,51 @@
+"""What gives the posterior: activations from which the logits of the bits of z are read."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ftmodel.designs.design import Encoder
+from ftmodel.designs.parts import Encoder as EncoderPart
+from ftmodel.model.layers import Block
+from ftmodel.model.positions import Positions
+
+if TYPE_CHECKING:
+    from ftmodel.model.config import ModelConfig
+
+
+class SharedEncoder:
+    """One block that ζ queries, over the lower half's activations (the paper, § 3.3)."""
+
+    def __init__(self, latent: Any, config: "ModelConfig") -> None:
+        latent.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
+        latent.encoder_block = Block(config)
+
+    def __call__(self, latent: Any, embedded: Tensor, x: Tensor, at: Positions) -> Tensor:
+        return latent.encoder_block(latent.zeta, x, at, causal=False)  # q = ζ, kv = x
+
+    def blocks(self, latent: Any) -> list[nn.Module]:
+        return [latent.encoder_block]
+
+
+class SeparateEncoder:
+    """Blocks of its own over the decoder's token embeddings, which learn from both."""
+
+    def __init__(self, latent: Any, config: "ModelConfig") -> None:
+        layers = range(config.n_encoder_blocks)
+        latent.encoder_blocks = nn.ModuleList(Block(config) for _ in layers)
+
+    def __call__(self, latent: Any, embedded: Tensor, x: Tensor, at: Positions) -> Tensor:
+        y = embedded
+        for block in latent.encoder_blocks:
+            y = block(y, None, at, causal=False)
+        return y
+
+    def blocks(self, latent: Any) -> list[nn.Module]:
+        return [*latent.encoder_blocks]
+
+
+ENCODERS: dict[Encoder, type[EncoderPart]] = {
+    Encoder.shared: SharedEncoder,
+    Encoder.separate: SeparateEncoder,
+}

@@ -1,0 +1,99 @@
+"""Forward passes with other latent codes than the encoder's: given ones, and those of the prior.
+
+Shapes: B batch, T positions, D model width, H latent bits.
+"""
+
+import torch
+from torch import Tensor
+
+from ftmodel.designs.sharing import at_starts, kept, noise_at_starts
+from ftmodel.model.cache import LayerCache, cached, new_cache
+from ftmodel.model.free_transformer import FreeTransformer, Output
+from ftmodel.model.positions import Positions
+
+
+def with_codes(
+    model: FreeTransformer,
+    tokens: Tensor,
+    codes: Tensor,
+    at: Positions | None = None,
+    cache: list[LayerCache] | None = None,
+) -> Output:
+    """Activations after tokens (B, T) with z = ``codes`` (B, T), which after a cache must be the
+    same for all tokens that share a latent code. Other arguments as in ``FreeTransformer.forward``.
+    Raises ValueError for a baseline and for codes of another shape or outside 0 … 2^H − 1.
+    """
+    if model.latent is None:
+        raise ValueError("a baseline has no latent and takes no codes")
+    if codes.shape != tokens.shape:
+        raise ValueError(f"codes {tuple(codes.shape)} should have the shape {tuple(tokens.shape)}")
+    bits = model.config.latent_bits
+    if bits < 64 and codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < 1 << bits:
+        raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
+    at = at or model.positions(tokens, cached(cache))
+    codes = at_starts(codes, at.span_starts)
+    x = model.lower(tokens, at, cache)
+    return Output(model.upper(x, model.latent.embed(codes), at, cache), codes)
+
+
+def from_prior(
+    model: FreeTransformer,
+    tokens: Tensor,
+    noise: Tensor,
+    at: Positions | None = None,
+    cache: list[LayerCache] | None = None,
+    before: Tensor | None = None,
+) -> Output:
+    """Activations after tokens (B, T) with z drawn from the prior by ``noise`` (B, T, H), as in
+    ``upper_from_prior``. Other arguments as in ``FreeTransformer.forward``.
+    """
+    start = cached(cache)
+    at = at or model.positions(tokens, start)
+    if before is not None and at.padding is not None:  # the first token has none before
+        before = before * (at.padding < start)[:, None]
+    x = model.lower(tokens, at, cache)
+    return Output(*upper_from_prior(model, x, noise, at, cache, before))
+
+
+def upper_from_prior(
+    model: FreeTransformer,
+    x: Tensor,
+    noise: Tensor,
+    at: Positions,
+    cache: list[LayerCache] | None = None,
+    before: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``FreeTransformer.upper`` with z drawn from the prior by ``noise`` (B, T, H), uniform on
+    [0, 1), as in ``Latent.draw``: activations (B, T, D) and z (B, T). Where the noise is NaN, a
+    token keeps the code of the token before; after a cache it must be NaN for all but the first of
+    those that share a code.
+
+    After a cache a recurrent prior needs ``before`` (B, D), ``Output.hidden`` of the last token
+    that was read. It makes the pass go token by token.
+    """
+    latent = model.latent
+    assert latent is not None
+    shared = model.config.latent.shared_codes
+    noise = noise_at_starts(noise, at.span_starts)
+    if not latent.prior.sequential:
+        codes = latent.draw(noise, x)
+        codes = kept(codes, noise) if shared else codes
+        return model.upper(x, latent.embed(codes), at, cache), codes
+    length = x.shape[1]
+    cache = cache or new_cache(model.config, length)
+    start = cache[-1].length
+    assert before is not None or not start, "a recurrent prior follows the last token read"
+    state = torch.zeros_like(x[:, 0]) if before is None else before
+    states: list[Tensor] = []
+    drawn: list[Tensor] = []
+    for t in range(length):
+        if at.documents is not None and t:
+            state = state * (at.documents[:, t] == at.documents[:, t - 1])[:, None]
+        now, here = slice(t, t + 1), at.one(t, start + t + 1)
+        z = latent.draw(noise[:, now], x[:, now], state[:, None])
+        if shared and t:
+            z = kept(z, noise[:, now], drawn[-1][:, 0])
+        drawn.append(z)
+        state = model.upper(x[:, now], latent.embed(drawn[-1]), here, cache)[:, 0]
+        states.append(state)
+    return torch.stack(states, dim=1), torch.cat(drawn, dim=1)

@@ -1,0 +1,127 @@
+"""Algorithm 2 of the Free Transformer (Fleuret 2025, arXiv 2510.17558), and its baseline.
+
+Shapes: B batch, T positions, D model width, L blocks, V vocabulary, H latent bits per token.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ftmodel.designs.injection import INJECTIONS
+from ftmodel.designs.sharing import at_starts, only_starts, token_before
+from ftmodel.model.cache import LayerCache, cached
+from ftmodel.model.checks import check_noise
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.initial_weights import draw_weights
+from ftmodel.model.latent import Latent
+from ftmodel.model.positions import Positions
+
+
+@dataclass
+class Output:
+    """Of a forward pass. A baseline has neither codes nor logits of them; unless z is sampled from
+    the encoder, it does not run and there are no logits.
+    """
+
+    hidden: Tensor  # (B, T, D), normalised, ready for the read-out
+    codes: Tensor | None = None  # z (B, T)
+    bit_logits: Tensor | None = None  # o (B, T, H)
+    prior_logits: Tensor | None = None  # (B, T, H) with bit_logits, unless the prior is uniform
+
+
+class FreeTransformer(nn.Module):
+    """Decoder one of whose blocks, in the paper the middle one, reads a latent code per token
+    through its keys and values.
+
+    With ``config.latent_bits == 0`` it is the baseline: the same blocks, no latent.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        """Raises ValueError if no model can be built from ``config``."""
+        super().__init__()
+        config.validate()
+        self.config = config
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        self.inject = INJECTIONS[config.latent.inject](config)
+        self.blocks = nn.ModuleList(self.inject.block(n) for n in range(config.n_layers))
+        self.latent = Latent(config) if config.latent_bits else None
+        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.readout = nn.Linear(config.d_model, vocab_size, bias=False)
+        if config.tied:
+            self.readout.weight = self.embedding.weight
+        draw_weights(self, config)
+
+    def positions(self, tokens: Tensor, *args: int, **masks: Tensor | None) -> Positions:
+        """Arguments as those of ``Positions.of``."""
+        return Positions.of(self.config, tokens, *args, **masks)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        noise: Tensor | None = None,
+        at: Positions | None = None,
+        cache: list[LayerCache] | None = None,
+    ) -> Output:
+        """Activations after tokens (B, T), which stand ``at`` positions 0 … T − 1 of one document
+        unless it says otherwise, and whose keys and values are added to ``cache``.
+
+        ``noise`` (B, T, H), uniform on [0, 1), samples z from the encoder, as in training and where
+        a prompt is read; a baseline takes none. inference/passes.py has the passes with given codes
+        and with z from the prior. Raises ValueError for arguments that do not fit.
+        """
+        at = at or self.positions(tokens, cached(cache))
+        check_noise(self.config, tokens, noise, cache)
+        x = self.lower(tokens, at, cache)
+        if self.latent is None or noise is None:
+            return Output(self.upper(x, None, at, cache))
+        o = self.encode(tokens, x, at)
+        r, z = self.latent.sample(o, noise)
+        hidden = self.upper(x, r, at, cache)
+        return Output(hidden, at_starts(z, at.span_starts), o, self.prior_logits(x, at, hidden))
+
+    def lower(self, tokens: Tensor, at: Positions, cache: list[LayerCache] | None = None) -> Tensor:
+        """Blocks 1 … L/2, below the injection: tokens (B, T) to activations x (B, T, D)."""
+        x = self.embedding(tokens)
+        for n in range(self.config.lower_blocks):
+            x = self.blocks[n](x, None, at, cache=cache[n] if cache else None)
+        return x
+
+    def encode(self, tokens: Tensor, x: Tensor, at: Positions) -> Tensor:
+        """Logits o (B, T, H) of the bits of z of tokens (B, T), of which the lower half's
+        activations are x (B, T, D). Every use of the encoder goes through here.
+        """
+        assert self.latent is not None, "a baseline has no encoder"
+        return only_starts(self.latent.encode(self.embedding(tokens), x, at), at.span_starts)
+
+    def upper(
+        self,
+        x: Tensor,
+        r: Tensor | None,
+        at: Positions,
+        cache: list[LayerCache] | None = None,
+    ) -> Tensor:
+        """Blocks L/2 + 1 … L, then RMSNorm, of x with the embedding r of z, both (B, T, D); r is
+        None for a baseline. Of a span of tokens that share a code, r is that at its first.
+        """
+        r = None if r is None else at_starts(r, at.span_starts)
+        for n in range(self.config.lower_blocks, self.config.n_layers):
+            x, kv = (x, None) if r is None else self.inject(n, x, r)
+            x = self.blocks[n](x, kv, at, cache=cache[n] if cache else None)
+        return self.norm(x)
+
+    def prior_logits(self, x: Tensor, at: Positions, hidden: Tensor | None = None) -> Tensor | None:
+        """Logits (B, T, H) of the bits of z under the prior, None for the uniform one, given the
+        lower half's activations x (B, T, D) and, for a recurrent prior, ``Output.hidden`` (B, T, D)
+        under the z before. As those of the encoder they are 0 for unused codes.
+        """
+        assert self.latent is not None
+        before = None
+        if self.latent.prior.sequential:
+            assert hidden is not None, "a recurrent prior follows the upper half"
+            before = token_before(hidden, at.documents)
+        logits = self.latent.prior(x, before)
+        return None if logits is None else only_starts(logits, at.span_starts)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits (B, T, V) of ``Output.hidden``."""
+        return self.readout(hidden)

@@ -1,0 +1,131 @@
+"""Where the tokens of a forward pass stand: RoPE, documents, padding, and the latent codes they
+share.
+
+Shapes: B batch, T positions, S keys (cached ones included), N heads, E head width.
+"""
+
+from dataclasses import dataclass
+from math import pi
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ftmodel.designs.sharing import span_starts
+
+if TYPE_CHECKING:
+    from ftmodel.model.config import ModelConfig
+
+
+def rope_rates(config: "ModelConfig", device: torch.device) -> Tensor:
+    """θ_j of RoFormer (Su et al. 2021, arXiv 2104.09864), § 3.2.2, radians per position, (E / 2,).
+
+    With a ``rope_factor`` above 1 as in Llama 3.1: a rotation that turns fewer than
+    ``rope_low_freq`` times in ``rope_old_context`` positions is slowed down by the factor, one that
+    turns more than ``rope_high_freq`` times stays as it was, and those between are interpolated.
+    """
+    width = config.head_channels
+    channels = torch.arange(0, width, 2, device=device, dtype=torch.float32)
+    rates = config.rope_theta ** (-channels / width)
+    if config.rope_factor == 1:
+        return rates
+    turns = config.rope_old_context * rates / (2 * pi)
+    low, high = config.rope_low_freq, config.rope_high_freq
+    high_share = ((turns - low) / (high - low)).clamp(0, 1)
+    return rates * (high_share + (1 - high_share) / config.rope_factor)
+
+
+def rope_table(config: "ModelConfig", start: int, length: int, device: torch.device) -> Tensor:
+    """Rotations e^{i t θ_j}, complex64 (length, E / 2), at positions t = start, start + 1, … They
+    turn neighbouring channels together.
+    """
+    positions = torch.arange(start, start + length, device=device, dtype=torch.float32)
+    angles = torch.outer(positions, rope_rates(config, device))  # (T, E / 2)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+def rotate(x: Tensor, rope: Tensor) -> Tensor:
+    """Apply RoPE to x (B, N, T or 1, E); a single row is broadcast to all T positions."""
+    if torch.compiler.is_compiling():  # inductor does not compile complex products
+        cos, sin = torch.view_as_real(rope).unbind(-1)  # (T, E / 2)
+        a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (B, N, T, E / 2)
+        return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).type_as(x)
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))  # (B, N, T, E / 2)
+    return torch.view_as_real(pairs * rope).flatten(-2).type_as(x)
+
+
+def check_shape(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
+    if x.shape != shape:
+        raise ValueError(f"{name} {tuple(x.shape)} should have the shape {tuple(shape)}")
+
+
+@dataclass
+class Positions:
+    """Positions and attention masks of a forward pass, the same for all blocks."""
+
+    rope: Tensor  # complex (T, E / 2)
+    # bool (B, 1, T, S): whether a query (T) may read a key (S); None: there are neither documents
+    # nor padding
+    causal: Tensor | None = None  # keys of the same document, not padding, and not later
+    full: Tensor | None = None  # keys of the same document, not padding
+    documents: Tensor | None = None  # integers (B, T); padding is a document of its own
+    padding: Tensor | None = None  # (B,)
+    # (B or 1, T) as in sharing.py: whose code each token uses; None: its own, or a given one
+    span_starts: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: "ModelConfig",
+        tokens: Tensor,
+        start: int = 0,
+        documents: Tensor | None = None,
+        padding: Tensor | None = None,
+    ) -> "Positions":
+        """Positions start, start + 1, … of tokens (B, T).
+
+        With ``documents`` (B, T), integers that number the documents of a row, each document is
+        read as if it stood alone. With ``padding`` (B,), that many leading positions of a row,
+        counted from position 0, hold no token: no other position reads them, and the output there
+        is meaningless. Numbering neither restarts at a document nor skips padding, as RoPE is
+        relative. Masks cost time: pass None for rows without padding.
+
+        Raises ValueError if both are given, or documents after a cache, whose rows are of one
+        document; or if a shape does not fit ``tokens``.
+        """
+        if documents is not None and padding is not None:
+            raise ValueError("rows of several documents are packed, not padded")
+        if documents is not None and start:
+            raise ValueError("a cache holds one document per row, not several")
+        length, device = tokens.shape[1], tokens.device
+        at = cls(rope_table(config, start, length, device), documents=documents, padding=padding)
+        if documents is not None:
+            check_shape("documents", documents, tokens.shape)
+            at.read_within(documents)
+        if padding is not None:
+            check_shape("padding", padding, tokens.shape[:1])
+            at.read_after(padding, start)
+        if config.latent_bits and not start:
+            at.span_starts = span_starts(config.latent, length, device, documents, padding)
+        return at
+
+    def read_within(self, documents: Tensor) -> None:
+        self.full = (documents[:, :, None] == documents[:, None, :]).unsqueeze(1)  # (B, 1, T, T)
+        self.causal = self.full.tril()
+
+    def read_after(self, padding: Tensor, start: int) -> None:
+        """A padding position still reads itself: a softmax over no key is NaN, and so is NaN times
+        a weight of 0.
+        """
+        keys = torch.arange(start + len(self.rope), device=self.rope.device)  # (S,)
+        queries = keys[start:, None]  # (T, 1)
+        real = (keys >= padding[:, None]).unsqueeze(1)  # (B, 1, S)
+        causal = (keys <= queries) & (real | (keys == queries))  # (B, T, S)
+        self.causal = causal.unsqueeze(1)
+        self.full = None if start else real.expand(causal.shape).unsqueeze(1)
+        self.documents = real[:, 0, start:].long()
+
+    def one(self, t: int, keys: int) -> "Positions":
+        """The t-th of these positions alone, which may read the first ``keys``."""
+        causal = None if self.causal is None else self.causal[..., t : t + 1, :keys]
+        return Positions(self.rope[t : t + 1], causal)
