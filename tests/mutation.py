@@ -29,7 +29,9 @@ from tests import ROOT
 from tests.support.bench import Bench, bench
 
 PROCESSES = 2
-PACKAGES = ("analysis", "conversion", "costs", "inference", "model", "synthetic")
+PACKAGES = (
+    *("analysis", "conversion", "costs", "designs", "inference", "kernels", "model", "synthetic"),
+)
 TESTS = (
     *(f"tests/{package}" for package in PACKAGES if package != "costs"),
     *("tests/evaluate", "tests/test_costs.py", "tests/test_scaling.py"),

@@ -58,7 +58,11 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
-@rejects(", **changes)", ")", "a run's own design of the latent ignored", file="config/derived.py")
+@rejects(
+    "design = architecture.latent.changed(run.latent.settings)",
+    "design = architecture.latent",
+    "a run's own design of the latent ignored",
+)
 @rejects("latent_block=block, ", "", "a run's own block that reads z ignored")
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""

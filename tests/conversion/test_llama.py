@@ -107,8 +107,8 @@ def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, c
     "to_pairs(w[name], 1)", "w[name]", "gains of Qwen's queries and keys taken over as they are"
 )
 @rejects(
-    "rotate(self.heads(self.query(q), self.query_norm), positions.rope)",
-    "(self.query_norm or (lambda x: x))(rotate(self.heads(self.query(q)), positions.rope))",
+    "rotate(self.heads(self.query(q), self.query_norm), at.rope)",
+    "(self.query_norm or (lambda x: x))(rotate(self.heads(self.query(q)), at.rope))",
     "queries of Qwen turned before they are normalised",
 )
 @rejects(

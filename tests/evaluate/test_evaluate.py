@@ -230,10 +230,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
 
 
 @rejects(
-    "positions.span_starts",
-    "None",
-    "a label told by bits that nothing reads",
-    file="evaluate/label.py",
+    "at.span_starts", "None", "a label told by bits that nothing reads", file="evaluate/label.py"
 )
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
     shards, data = process(tmp_path, "coin")

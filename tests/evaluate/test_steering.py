@@ -41,7 +41,10 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
 
 
 @rejects(
-    " == Per.token", "", "pins that the z of the prompt overrides", file="evaluate/steering.py"
+    "if not model.config.latent.shared_codes:",
+    "if True:",
+    "pins that the z of the prompt overrides",
+    file="evaluate/steering.py",
 )
 def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
     of_bytes, figures_of, noises

@@ -202,9 +202,9 @@ def leaking():
 
 
 @rejects(
-    "model.encode(prompts, lower.x, lower.positions)",
+    "model.encode(prompts, lower.x, lower.at)",
     "model.encode(both := torch.cat((prompts, answers), 1), model.lower(both, q := "
-    "model.positions(0, p + a, device)), q)[:, :p]",
+    "model.positions(both)), q)[:, :p]",
     "encoder reads the answer that is scored",
 )
 @rejects(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ftmodel.analysis.statistics import mean_and_error
+from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference import bounds
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds, sampled_probability

@@ -23,7 +23,7 @@ from ftmodel.inference.swap import swapped_ce
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pinned_noise
-from tests.model.test_spans import drawn_at_starts
+from tests.designs.test_sharing import drawn_at_starts
 from tests.support.dense_form import per_token
 from tests.support.designs import EVERY, all_pairs, title
 from tests.support.enumeration import Exact, assert_near
@@ -81,10 +81,11 @@ def log_prior(model, tokens, codes, starts):
     case="separate memory token linear learned",
 )
 @rejects(
-    "model.prior_logits(x, positions, hidden, segment_ids)",
-    "model.prior_logits(x, positions, 0 * hidden, segment_ids)",
+    "model.prior_logits(x, at, hidden)",
+    "model.prior_logits(x, at, 0 * hidden)",
     "bounds whose prior does not follow the z before",
     case="shared embedding token linear recurrent",
+    file="inference/bounds.py",
 )
 @rejects(
     "log_density_ratio(bits, p, q)",
@@ -130,8 +131,8 @@ def log_prior(model, tokens, codes, starts):
     case="shared kv sequence table learned",
 )
 @rejects(
-    "return logits * is_start(starts)[..., None]",
-    "return logits",
+    "only_starts(logits, at.span_starts)",
+    "logits",
     "KL of z that nothing reads to the prior of their tokens",
     case="shared kv sequence table learned",
 )
@@ -183,11 +184,15 @@ def test_bounds_are_those_of_every_z_enumerated(make_model, make_tokens, design,
     "a recurrent prior that reads the state of the token itself",
 )
 @rejects(
-    "state = state * (documents[:, t] == documents[:, t - 1])[:, None]",
+    "state = state * (at.documents[:, t] == at.documents[:, t - 1])[:, None]",
     "pass",
     "a recurrent prior that goes on from one document to the next",
 )
-@rejects("device, segment_ids", "device", "chunks of a row scored as one")
+@rejects(
+    "at = model.positions(inputs, documents=segment_ids)",
+    "at = model.positions(inputs)",
+    "chunks of a row scored as one",
+)
 @rejects(
     "source = (first + ancestors).flatten()",
     "source = (0 * first + ancestors).flatten()",
@@ -239,8 +244,8 @@ def starts_of(model, length, padding):
 
 
 @rejects(
-    "documents = (index >= padding[:, None]).long()",
-    "documents = (index >= 0 * padding[:, None]).long()",
+    "self.documents = real[:, 0, start:].long()",
+    "self.documents = torch.ones_like(real[:, 0, start:]).long()",
     "a recurrent prior that begins with what padding left",
 )
 @rejects("0.5 if logits", "0.4 if logits", "prior not uniform")
@@ -262,14 +267,14 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
 
 
 @rejects(
-    "noise[self.rows], positions, cache=copies",
-    "2 * (noise[self.rows] >= 0.5) - 1, positions, cache=copies",
+    "noise[self.rows], self.after",
+    "2 * (noise[self.rows] >= 0.5) - 1, self.after",
     "answers with z of the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "before=hidden[:, 0]",
-    "before=None",
+    "copies, hidden[:, 0]",
+    "copies, None",
     "answers whose first z does not follow the prompt",
     case="shared embedding token linear recurrent-padded",
 )
@@ -287,10 +292,10 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
 )
 @rejects(
     "= cache.append(keys, values)",
-    "= (x[..., : self.head_width].repeat(1, 1, 1, 1 + (memory is not None)) for x in "
-    "cache.append(keys, values))",
+    "= (x[..., : self.head_width].repeat(1, 1, 1, 2) for x in cache.append(keys, values))",
     "memory missing from the cache, which has x in its place",
     case="separate memory token linear learned-padded",
+    file="designs/injection.py",
 )
 @rejects(
     "return kept(drawn[:, None], noise[:, None], codes)[:, 0]",
@@ -317,17 +322,18 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "starts = model.span_starts(length, codes.device, padding=padding)",
-    "starts = model.span_starts(length, codes.device)",
+    "length, codes.device, padding=padding",
+    "length, codes.device",
     "spans of padded prompts counted from the padding",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    ", noise=",
-    ", prior_noise=",
+    "out = model(prompt, noise, model.positions(prompt, padding=padding), cache)",
+    "from ftmodel.inference.passes import from_prior\n    at = "
+    "model.positions(prompt, padding=padding)\n    out = model(prompt, None, at, "
+    "cache) if noise is None else from_prior(model, prompt, noise, at, cache)",
     "z of the prompt from the prior",
     case="paper-padded",
-    file="inference/generate.py",
 )
 @PADDED
 @torch.no_grad()

@@ -82,8 +82,8 @@ def test_cached_generation_equals_the_full_forward_pass(
 
 
 @rejects(
-    "start, length = cache[0].length if cache else 0, ",
-    "start, length = max(cache[0].length - 1, 0) if cache else 0, ",
+    "return cache[0].length if cache else 0",
+    "return max(cache[0].length - 1, 0) if cache else 0",
     "tokens after a cache off by one position",
 )
 @rejects("(past)", "()", "a chunk read after others without their shift in the mask")

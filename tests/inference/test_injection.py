@@ -87,8 +87,8 @@ def log_probs(model, hidden_of):
 
 
 @rejects(
-    "self.upper(x, self.latent.embed(codes), positions, cache)",
-    "self.upper(x, self.latent.embed(codes) / 2, positions, cache)",
+    "Output(model.upper(x, model.latent.embed(codes), at, cache), codes)",
+    "Output(model.upper(x, model.latent.embed(codes) / 2, at, cache), codes)",
     "a forward pass over given codes with an embedding of its own",
 )
 def test_forward_pass_follows(model, hidden_of, make_tokens, rng):

@@ -11,8 +11,8 @@ from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.prompt_spans import settled_noise
 from ftmodel.inference.sequence_bound import enumerated_nll, nll_bound, sequence_bound
 from ftmodel.model.mapper import pinned_noise
+from tests.designs.test_sharing import DESIGNS, EVERY, SEQUENCE
 from tests.inference.test_designs import log_p, log_prior
-from tests.model.test_spans import DESIGNS, EVERY, SEQUENCE
 from tests.support.enumeration import assert_near
 from tests.support.mutants import rejects
 
@@ -103,8 +103,8 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
 
 
 @rejects(
-    "self.span_starts(length, device, documents, padding)",
-    "self.span_starts(length, device, documents)",
+    "config.latent, length, device, documents, padding)",
+    "config.latent, length, device, documents)",
     "a learned prior of padded prompts by their padding",
 )
 @torch.no_grad()

@@ -36,22 +36,28 @@ def parts(tensor):
     return [None] * len(LENGTHS) if tensor is None else tensor.split(LENGTHS, dim=1)
 
 
-@rejects("positions.full", "None", "encoder reads over the boundaries of documents")
 @rejects(
-    "mask = positions.causal if causal else positions.full",
-    "mask = None if causal else positions.full",
-    "causal attention reads over the boundaries of documents",
+    "else at.full",
+    "else None",
+    "encoder reads over the boundaries of documents",
+    file="model/layers.py",
 )
-@rejects("causal=same.tril()", "causal=same", "documents without causality")
+@rejects(
+    "mask = at.causal if causal",
+    "mask = None if causal",
+    "causal attention reads over the boundaries of documents",
+    file="model/layers.py",
+)
+@rejects("self.causal = self.full.tril()", "self.causal = self.full", "documents without causality")
 @rejects(
     "mask.repeat_interleave(2, dim=-1)",
     "torch.cat((mask, mask), dim=-1)",
     "a mask of memory after x, where it is beside x",
-    file="model/layers.py",
+    file="designs/injection.py",
 )
 @rejects(
-    "y = block(y, None, positions, causal=False)",
-    "y = block(y, None, Positions(positions.rope), causal=False)",
+    "y = block(y, None, at, causal=False)",
+    "y = block(y, None, Positions(at.rope), causal=False)",
     "separate encoder over the boundaries of documents",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)

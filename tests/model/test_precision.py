@@ -1,12 +1,9 @@
-"""Under bf16 autocast the logits of bits, the KL and the losses are float32, and not rounded; in
-training on a CPU, so is attention.
-"""
+"""Under bf16 autocast the logits of bits, the KL and the losses are float32, and not rounded."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from ftmodel.kernels.attention import attend
 from ftmodel.model.mapper import binary_mapper
 from ftmodel.model.objective import free_bits, kl_per_bit, training_loss
 from tests.support.mutants import rejects
@@ -75,23 +72,4 @@ def test_the_mappers_sums_over_codes_are_float32(rng):
     (exact,) = torch.autograd.grad(binary_mapper(o, noise, table)[0].sum(), o)
     with torch.autocast("cpu", torch.bfloat16):
         (half,) = torch.autograd.grad(binary_mapper(o, noise, table)[0].sum(), o)
-    torch.testing.assert_close(half, exact)
-
-
-@rejects(
-    "enabled=False", "enabled=True", "attention trained in bf16 on a CPU", file="model/layers.py"
-)
-def test_attention_is_trained_in_float32_under_autocast_on_a_cpu(rng):
-    """Neither it nor its gradients are rounded; without gradients it is bf16, as autocast says."""
-    q, k, v = (torch.randn(2, 3, 5, 8, generator=rng, requires_grad=True) for _ in range(3))
-
-    def outcome():
-        y = attend(q, k, v, is_causal=True)
-        return [y, *torch.autograd.grad(y.square().sum(), (q, k, v))]
-
-    exact = outcome()
-    with torch.autocast("cpu", torch.bfloat16):
-        half = outcome()
-        with torch.no_grad():
-            assert attend(q, k, v, is_causal=True).dtype == torch.bfloat16
     torch.testing.assert_close(half, exact)

@@ -168,8 +168,8 @@ def noise(rng):
 
 
 @rejects(
-    "return x, x + r if first or design == Inject.kv_all else None, None",
-    "return (x + r if first else x), None, None",
+    "return BlockInput(x, x + r if n == self.first else None)",
+    "return BlockInput(x + r if n == self.first else x)",
     "r added to the residual",
 )
 @rejects(
@@ -182,7 +182,7 @@ def noise(rng):
     "keys_values = queries + (0 if kv is None else kv - q) * causal",
     "norm(x) + r in place of norm(x + r)",
 )
-@rejects("x + r if first or design == Inject.kv_all else ", "", "r not injected")
+@rejects("x + r if n == self.first else None", "None", "r not injected")
 @rejects(
     "range(self.config.lower_blocks, self.config.n_layers)",
     "sorted([self.config.lower_blocks, *range(self.config.lower_blocks, len(self.blocks))])",
@@ -195,25 +195,33 @@ def noise(rng):
     "r injected half-way wherever latent_block says",
 )
 @rejects(
-    "binary_mapper(o, noise, self.post_sampler)",
-    "binary_mapper(o, noise if self.training else 0 * noise + 0.5, self.post_sampler)",
+    "self.codebook.sample(o, noise, self.post_sampler)",
+    "self.codebook.sample(o, noise if self.training else 0 * noise + 0.5, self.post_sampler)",
     "bits thresholded in evaluation mode",
 )
-@rejects("or design == Inject.kv_all", "", "kv_all read by the first block alone")
 @rejects(
-    "return (x + r if first else x), None, None",
-    "return x + r, None, None",
+    "return BlockInput(x, x + r)",
+    "return BlockInput(x, x + r if n == self.first else None)",
+    "kv_all read by the first block alone",
+)
+@rejects(
+    "return BlockInput(x + r if n == self.first else x)",
+    "return BlockInput(x + r)",
     "r added to the residual stream at every block",
 )
-@rejects("else self.attention_norm(memory)", "else memory", "memory not normalised")
 @rejects(
-    "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
-    "self.latent.encode(self.embedding(tokens).detach() if separate else x, positions)",
+    "else self.attention_norm(kv)",
+    "else self.attention_norm(kv) if type(self.attention) is Attention else kv",
+    "memory not normalised",
+)
+@rejects(
+    "self.latent.encode(self.embedding(tokens), x, at)",
+    "self.latent.encode(self.embedding(tokens).detach(), x, at)",
     "embeddings that do not learn from the separate encoder",
 )
 @rejects(
-    "o = self.encode(tokens, x, positions)",
-    "o = self.encode(tokens, x.detach(), positions)",
+    "o = self.encode(tokens, x, at)",
+    "o = self.encode(tokens, x.detach(), at)",
     "encoder's gradient kept from the lower half",
 )
 @rejects(
@@ -226,25 +234,16 @@ def noise(rng):
     "if gradient == Gradient.score:",
     "score weighted by the probability of the sampled code",
 )
-@rejects("self.zeta, x, positions,", "x, x, positions,", "encoder queries from x")
-@rejects("x, positions, causal=False", "x, positions, causal=True", "encoder causal")
+@rejects("latent.zeta, x, at,", "x, x, at,", "encoder queries from x")
+@rejects("x, at, causal=False", "x, at, causal=True", "encoder causal")
+@rejects("latent.zeta, x, at,", "latent.zeta, x, Positions(at.rope**0),", "encoder without RoPE")
 @rejects(
-    ", x, positions",
-    ", x, Positions(positions.rope**0)",
-    "encoder without RoPE",
-    file="model/latent.py",
-)
-@rejects(
-    "self.keys_values(kv, positions.rope)",
-    "self.keys_values(kv, positions.rope if causal else positions.rope**0)",
+    "self.queries(q, at), self.keys_values(kv, at)",
+    "self.queries(q, at), self.keys_values(kv, at if causal else Positions(at.rope**0))",
     "encoder with RoPE on its queries only",
 )
-@rejects(
-    "self.latent.encode(self.embedding(tokens) if separate else x, positions)",
-    "self.latent.encode(x, positions)",
-    "separate encoder over the lower half's activations",
-)
-@rejects("None, positions, causal=False", "None, positions", "separate encoder causal")
+@rejects("y = embedded", "y = x", "separate encoder over the lower half's activations")
+@rejects("None, at, causal=False", "None, at", "separate encoder causal")
 @rejects(
     "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached", file="model/mapper.py"
 )
@@ -271,10 +270,9 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
 
 
 @rejects(
-    "x, before",
-    "hidden, before",
+    "self.latent.prior(x, before)",
+    "self.latent.prior(hidden, before)",
     "a prior that reads what its block adds",
-    file="model/transformer.py",
 )
 @torch.no_grad()
 def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise):
@@ -302,7 +300,7 @@ def test_a_learned_prior_is_uniform_at_first(make_model, make_tokens, noise):
     "mask.repeat_interleave(2, dim=-1)",
     "torch.stack((mask, torch.ones_like(mask)), dim=-1).flatten(-2)",
     "memory read before its position",
-    file="model/layers.py",
+    file="designs/injection.py",
 )
 @pytest.mark.parametrize("latent", [{}, {"inject": "memory"}, {"encoder": "separate"}], ids=str)
 @torch.no_grad()

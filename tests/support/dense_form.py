@@ -31,25 +31,25 @@ def spans(design: LatentDesign, documents: Tensor) -> list[tuple[int, Tensor]]:
     ]
 
 
-def rows_of_codes(latent) -> tuple[Tensor, Tensor]:
+def rows_of_codes(latent, design: LatentDesign) -> tuple[Tensor, Tensor]:
     """The bits (2^H, H) of every code, and its embedding (2^H, D)."""
     bits = latent.readout.out_features
     ones = (torch.arange(1 << bits)[:, None] >> torch.arange(bits) & 1).double()
     table = latent.post_sampler
-    return ones, (2 * ones - 1).type_as(table) @ table if latent.design.map == "linear" else table
+    return ones, (2 * ones - 1).type_as(table) @ table if design.map == "linear" else table
 
 
-def embedded(latent, o: Tensor, noise: Tensor) -> Tensor:
+def embedded(latent, design: LatentDesign, o: Tensor, noise: Tensor) -> Tensor:
     """r (D,) of the z that ``noise`` (H,) samples from ``o`` (H,), with the design's gradient: that
     of all codes' probabilities G, or through the sampled code's log G or G alone.
     """
     q = o.sigmoid()
     g = code_probabilities(q)
-    ones, table = rows_of_codes(latent)
+    ones, table = rows_of_codes(latent, design)
     code = int((ones == (noise < q)).all(-1).nonzero())
-    if latent.design.gradient == "all_codes":
+    if design.gradient == "all_codes":
         return (F.one_hot(torch.tensor(code), len(g)) + g - g.detach()) @ table
-    weight = g[code] if latent.design.gradient == "sampled_code" else g[code].log()
+    weight = g[code] if design.gradient == "sampled_code" else g[code].log()
     return table[code] + table[code].detach() * (weight - weight.detach())
 
 
@@ -87,7 +87,7 @@ def dense_loss(twin, design, inputs, targets, noise, kappa_bits, documents=None)
     each = [(torch.tensor(row), span, int(span[0])) for row, span in spans(design, ids)]
     r = torch.zeros_like(x)
     for row, span, at in each:
-        r = r.index_put((row, span), embedded(latent, o[row, at], noise[row, at]))
+        r = r.index_put((row, span), embedded(latent, design, o[row, at], noise[row, at]))
     hidden = twin.upper(x, r, where)
     kl, fit = torch.zeros(rows, length), torch.zeros(rows, length)
     for row, span, at in each:

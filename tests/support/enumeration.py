@@ -5,6 +5,8 @@ from itertools import product
 import pytest
 import torch
 
+from ftmodel.inference.passes import with_codes
+
 
 class Exact:
     """All z of one pair of inputs and targets (T,): their CE and posterior, hence every bound."""
@@ -13,7 +15,7 @@ class Exact:
     def __init__(self, model, inputs, targets):
         t, h = len(inputs), model.config.latent_bits
         z = torch.tensor(list(product(range(1 << h), repeat=t)))  # (2^{H T}, T)
-        hidden = model(inputs.expand_as(z), codes=z).hidden
+        hidden = with_codes(model, inputs.expand_as(z), z).hidden
         logits = model.logits(hidden).double()
         self.ce = -logits.log_softmax(-1).gather(2, targets.expand_as(z)[..., None]).sum((1, 2))
         o = model(inputs[None], noise=torch.zeros(1, t, h)).bit_logits[0].double()

@@ -71,7 +71,7 @@ def test_value_and_gradients_are_torchs(monkeypatch, dtype, scale, onednn, rtol,
     ", torch.float32)",
     ", dtype)",
     "softmax of the cross-entropy in bf16",
-    file="model/cross_entropy.py",
+    file="kernels/cross_entropy.py",
 )
 def test_under_autocast_products_are_bf16_and_the_loss_is_not():
     given = case(n=400)

@@ -5,10 +5,9 @@ from statistics import fmean
 import pytest
 import torch
 
-from ftmodel.inference import weights
 from ftmodel.inference.generate import generate
 from ftmodel.inference.passes import with_codes
-from ftmodel.kernels import product
+from ftmodel.kernels import product, weights
 from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.kernels.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_products, matrix
 from ftmodel.model.cache import new_cache
@@ -40,7 +39,10 @@ def decoders(make_model, rng):
         codes, caches = torch.randint(8, (3, 12), generator=rng), []
         for _ in range(2):
             caches.append(new_cache(model.config, 12))
-            with_codes(model, tokens[:, :4], codes[:, :4] if bits else None, cache=caches[-1])
+            if bits:
+                with_codes(model, tokens[:, :4], codes[:, :4], cache=caches[-1])
+            else:
+                model(tokens[:, :4], cache=caches[-1])
         fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model) if rounded else None)
         rest = zip(tokens[:, 4:].T, pinned_noise(codes[:, 4:].T, 3), strict=True)
         return fast, PlainDecoder(model, caches[1]), [(x, z if bits else None) for x, z in rest]
@@ -86,9 +88,7 @@ def test_products_are_written_and_added_where_they_belong(rng, everything_by_one
     torch.testing.assert_close(out, 2 * expected, **close)
 
 
-@rejects(
-    "and rows *", "and LEAST + rows *", "small products by oneDNN", file="inference/weights.py"
-)
+@rejects("and rows *", "and LEAST + rows *", "small products by oneDNN", file="kernels/weights.py")
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)
@@ -149,7 +149,7 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
 
 
 @rejects(
-    "model):", "not None):", "rounded weights of another model", file="inference/fast_decoder.py"
+    "model):", "not None):", "rounded weights of another model", file="kernels/fast_decoder.py"
 )
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):

@@ -6,8 +6,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
 )
 
-from ftmodel.inference import fast_decoder
 from ftmodel.inference.generate import generate
+from ftmodel.kernels import fast_decoder
 from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.model.cache import new_cache
 from ftmodel.model.layers import Block
@@ -76,7 +76,7 @@ def started(rng):
 @rejects("=self.scale", "=1.0", "attention by bmm not scaled")
 @rejects("if mask is not None or not", "if not", "padding read by bmm")
 @rejects(
-    "(other", "(r", "keys and values of new tokens from r alone", file="inference/fast_decoder.py"
+    "(other", "(r", "keys and values of new tokens from r alone", file="kernels/fast_decoder.py"
 )
 @rejects(
     "self.new.flatten(3)",

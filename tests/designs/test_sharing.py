@@ -67,18 +67,22 @@ def test_where_spans_begin(design):
     assert span_starts(LatentDesign(), *where[1:], documents=DOCUMENTS) is None
 
 
-@rejects("starts is None else o", "True else o", "KL of z that nothing reads")
 @rejects(
-    "r = None if r is None else at_starts(r, positions.span_starts)",
+    "only_starts(self.latent.encode(self.embedding(tokens), x, at), at.span_starts)",
+    "self.latent.encode(self.embedding(tokens), x, at)",
+    "KL of z that nothing reads",
+)
+@rejects(
+    "r = None if r is None else at_starts(r, at.span_starts)",
     "pass",
     "a z for each token of a span in the decoder",
 )
 @rejects(
-    "codes = kept(codes, noise) if spans else codes",
+    "codes = kept(codes, noise) if shared else codes",
     "pass",
     "no z of the prior for the later tokens of a span",
 )
-@rejects("if spans and t:", "if False:", "a z of a recurrent prior for each token of a span")
+@rejects("if shared and t:", "if False:", "a z of a recurrent prior for each token of a span")
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @torch.no_grad()
 def test_each_token_reads_the_z_of_the_first_of_its_span(

@@ -34,7 +34,7 @@ def calls(monkeypatch):
     "shape[1] <",
     "shape[1] >=",
     "the larger factor of a weight gradient copied",
-    file="model/product.py",
+    file="kernels/product.py",
 )
 def test_the_smaller_factor_is_copied(rng, calls):
     for grad, x, first in (((9, 2), (9, 5), (2, 9)), ((9, 5), (9, 2), (2, 9))):

@@ -1,0 +1,28 @@
+"""The precision of attention under autocast."""
+
+import torch
+
+from ftmodel.kernels.attention import attend
+from tests.support.mutants import rejects
+
+
+@rejects(
+    "enabled=False",
+    "enabled=True",
+    "attention trained in bf16 on a CPU",
+    file="kernels/attention.py",
+)
+def test_attention_is_trained_in_float32_under_autocast_on_a_cpu(rng):
+    """Neither it nor its gradients are rounded; without gradients it is bf16, as autocast says."""
+    q, k, v = (torch.randn(2, 3, 5, 8, generator=rng, requires_grad=True) for _ in range(3))
+
+    def outcome():
+        y = attend(q, k, v, is_causal=True)
+        return [y, *torch.autograd.grad(y.square().sum(), (q, k, v))]
+
+    exact = outcome()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = outcome()
+        with torch.no_grad():
+            assert attend(q, k, v, is_causal=True).dtype == torch.bfloat16
+    torch.testing.assert_close(half, exact)
