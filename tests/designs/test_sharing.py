@@ -93,23 +93,20 @@ def test_each_token_reads_the_z_of_the_first_of_its_span(
     starts = span_starts(model.config.latent, 9, tokens.device, documents).expand(2, -1)
     noise = torch.rand(2, 9, 3, generator=rng)
 
-    out = model(tokens, noise, model.positions(tokens, documents=documents))
-    expected = twin(tokens, noise, twin.positions(tokens, documents=documents))
+    at, of_twin = (each.positions(tokens, documents=documents) for each in (model, twin))
+    out, expected = model(tokens, noise, at), twin(tokens, noise, of_twin)
     codes = expected.codes.gather(1, starts)
     assert torch.equal(out.codes, codes)
-    given = with_codes(twin, tokens, codes, twin.positions(tokens, documents=documents)).hidden
+    given = with_codes(twin, tokens, codes, of_twin).hidden
     torch.testing.assert_close(out.hidden, given)
     begin = starts == torch.arange(9)
     torch.testing.assert_close(out.bit_logits[begin], expected.bit_logits[begin])
     assert not out.bit_logits[~begin].any()
 
-    drawn = from_prior(model, tokens, noise, model.positions(tokens, documents=documents))
+    drawn = from_prior(model, tokens, noise, at)
     z = drawn_at_starts(twin, tokens, noise, starts, documents)
     assert torch.equal(drawn.codes, z)
-    torch.testing.assert_close(
-        drawn.hidden,
-        with_codes(twin, tokens, z, twin.positions(tokens, documents=documents)).hidden,
-    )
+    torch.testing.assert_close(drawn.hidden, with_codes(twin, tokens, z, of_twin).hidden)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
+from ftmodel.designs.prior import UniformPrior
 from ftmodel.model.objective import kl_per_bit
 from pipelines.artifacts.packing import Chunk, packed
 from pipelines.evaluate import bit_information
@@ -135,13 +137,12 @@ def test_an_encoder_that_names_the_token_has_its_information(rng, measured):
     tokens, bit = torch.randint(8, (60, 17), generator=rng), torch.arange(3)
     chunks = [Chunk(i, 0, row.numpy()) for i, row in enumerate(tokens)]
     model = SimpleNamespace(
-        latent=SimpleNamespace(recurrent=False),
+        latent=SimpleNamespace(prior=UniformPrior(None)),
         prior_logits=lambda *_: None,
         encode=lambda tokens, *_: 30 * (2.0 * (tokens[..., None] >> bit & 1) - 1),
-        config=SimpleNamespace(context=16, latent_bits=3, latent_capacity=3),
-        positions=lambda *_: None,
+        config=SimpleNamespace(context=16, latent_bits=3, latent_capacity=3, latent=LatentDesign()),
+        positions=lambda *_, **__: None,
         lower=lambda tokens, _: tokens,
-        span_starts=lambda *_: None,
     )
     evaluation, details = measured(bit_information, model, chunks)
     at_0, at_1 = evaluation.persistence[0], evaluation.persistence[1]

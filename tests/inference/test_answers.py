@@ -14,6 +14,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import bit_table, pack_bits
 from tests.support.mutants import rejects
+from tests.support.passes import given_codes
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 SHAPES = [
@@ -58,7 +59,7 @@ class Requests:
             if self.bits:
                 known = model(prompt[None], noise[None, :p]).codes
                 codes = torch.cat((known, pack_bits(noise[None, p:length] < 0.5)), dim=1)
-            hidden = with_codes(model, tokens, codes).hidden[0, p - 1 :]
+            hidden = given_codes(model, tokens, codes).hidden[0, p - 1 :]
             scores.append(model.logits(hidden).log_softmax(-1))
         return torch.stack(scores)
 

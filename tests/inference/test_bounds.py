@@ -124,7 +124,7 @@ def test_estimates_are_unbiased_where_bits_saturate(o):
         readout=SimpleNamespace(weight=torch.zeros(2, 1)),
         positions=lambda *_, **__: SimpleNamespace(span_starts=None),
         lower=lambda tokens, positions: tokens[..., None].float(),
-        upper=lambda x, r, positions: torch.zeros_like(x),
+        upper=lambda x, *_: torch.zeros_like(x),
         encode=lambda tokens, x, positions: torch.full_like(x, o),
         latent=SimpleNamespace(
             embed=lambda codes: codes,

@@ -255,14 +255,15 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
     model, tokens = make_model(latent=design), make_tokens(24, 8)
     noise, twin = torch.rand(24, 8, 3, generator=rng), per_token(model)
     real = torch.arange(8) >= (torch.zeros(24) if padding is None else padding)[:, None]
-    out = from_prior(model, tokens, noise, model.positions(tokens, padding=padding))
+    at = model.positions(tokens, padding=padding)
+    out = from_prior(model, tokens, noise, at)
     codes = drawn_at_starts(twin, tokens, noise, starts_of(model, 8, padding), padding=padding)
     assert torch.equal(out.codes[real], codes[real])
     hidden = with_codes(twin, tokens, codes, twin.positions(tokens, padding=padding)).hidden
     torch.testing.assert_close(out.hidden[real], hidden[real], **CLOSE)
     if model.latent.prior.sequential:  # another first z changes later ones of the same noise
         noise[:, 0] = pinned_noise(7 - codes[:, 0], 3)
-        other = from_prior(model, tokens, noise, model.positions(tokens, padding=padding)).codes
+        other = from_prior(model, tokens, noise, at).codes
         assert not torch.equal(other[:, EVERY:], out.codes[:, EVERY:])
 
 
@@ -360,14 +361,8 @@ def test_answers_and_generation_go_on_with_the_z_of_the_prompt(
     drawn = torch.cat((pinned_noise(of_prompt, 3), noise[:, 6:]), dim=1)
     starts = starts_of(model, 10, padding)
     codes = drawn_at_starts(twin, written, drawn, starts, padding=padding)
-    logits = model.logits(
-        with_codes(
-            twin,
-            written[:, :-1],
-            codes[:, :9],
-            twin.positions(written[:, :-1], padding=padding),
-        ).hidden[:, 5:]
-    )
+    at = twin.positions(written[:, :-1], padding=padding)
+    logits = model.logits(with_codes(twin, written[:, :-1], codes[:, :9], at).hidden[:, 5:])
     assert torch.equal(logits.argmax(-1), written[:, 6:])
 
     rows, lengths = torch.arange(24), torch.full((24,), 4)

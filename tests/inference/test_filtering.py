@@ -10,6 +10,7 @@ import torch
 from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
+from ftmodel.designs.prior import UniformPrior
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.filtering import filtering_bound, propose, systematic
 from ftmodel.model.cache import LayerCache
@@ -155,11 +156,13 @@ class Planted:
     tokens so far, which it reads from its cache; and so is its encoder.
     """
 
-    config = SimpleNamespace(latent_bits=1, lower_blocks=0, latent=LatentDesign())
+    config = SimpleNamespace(latent_bits=1, n_layers=1, lower_blocks=0, latent=LatentDesign())
     embedding = SimpleNamespace(weight=torch.zeros(1))
     blocks = (None,)  # no Block: the fast decoder does not take it
     latent = SimpleNamespace(
-        embed=lambda codes: codes[..., None].float(), prior_logits=lambda *_: None
+        embed=lambda codes: codes[..., None].float(),
+        draw=lambda noise, x: pack_bits(noise < 0.5),
+        prior=UniformPrior(None),
     )
 
     def __init__(self, symbols, log_probs, encode=torch.zeros_like):
@@ -169,19 +172,19 @@ class Planted:
         self.log_probs, self.of_tokens = log_probs, encode
         self.readout = SimpleNamespace(weight=torch.eye(symbols))
 
-    def positions(self, tokens, *_, **__):
+    def positions(self, *_, **__):
         return SimpleNamespace(span_starts=None)
 
-    def lower(self, tokens, positions):
+    def lower(self, tokens, at):
         return tokens[..., None].float()
 
-    def encode(self, tokens, x, positions):
+    def encode(self, tokens, x, at):
         return self.of_tokens(x)
 
-    def prior_logits(self, x, positions, hidden):
+    def prior_logits(self, x, at, hidden):
         return None
 
-    def upper(self, x, r, positions, cache=None):
+    def upper(self, x, r, at, cache=None):
         layer = cache[0] if cache else LayerCache(x.shape[1])
         z = layer.append(r[:, None], r[:, None])[0][:, 0, :, 0]  # (B, t)
         return self.log_probs(z)[:, -x.shape[1] :]

@@ -9,13 +9,13 @@ import torch
 
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Codes, FromPrior, Noise, Pinned
-from ftmodel.inference.passes import with_codes
 from ftmodel.inference.sampling import sample_token, token_draws
 from ftmodel.kernels.fast_decoder import FastDecoder
 from ftmodel.model.cache import new_cache
 from ftmodel.model.free_transformer import Output
 from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
+from tests.support.passes import given_codes
 
 CLOSE = {"atol": 5e-5, "rtol": 1e-5}
 BOTH = pytest.mark.parametrize("bits", [0, 3], ids=["baseline", "latent"])
@@ -74,7 +74,7 @@ def test_cached_generation_equals_the_full_forward_pass(
     for temperature in (1, 0):
         tokens = generate(model, prompt, 8, generator=rng, temperature=temperature)
         read = outputs[-8:]
-        full = with_codes(model, tokens[:, :-1], codes_of(read) if bits else None).hidden
+        full = given_codes(model, tokens[:, :-1], codes_of(read) if bits else None).hidden
         stepwise = torch.cat([out.hidden for out in read], dim=1)
         torch.testing.assert_close(model.logits(stepwise), model.logits(full), **CLOSE)
     greedy = model.logits(full)[:, prompt_length - 1 :].argmax(-1)
@@ -97,10 +97,10 @@ def test_reading_in_chunks_equals_reading_at_once(make_model, make_tokens, rng, 
     z = codes.split(chunks, dim=1) if bits else [None] * len(chunks)
     cache = new_cache(model.config, 10)
     parts = [
-        with_codes(model, part, c, cache=cache).hidden
+        given_codes(model, part, c, cache=cache).hidden
         for part, c in zip(tokens.split(chunks, dim=1), z, strict=True)
     ]
-    whole = with_codes(model, tokens, codes if bits else None).hidden
+    whole = given_codes(model, tokens, codes if bits else None).hidden
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, **CLOSE)
 
 

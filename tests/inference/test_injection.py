@@ -1,4 +1,4 @@
-"""Another injection, planted in FreeTransformer.inject, is the one that every use of z follows.
+"""Another injection, planted among the designs, is the one that every use of z follows.
 
 Each use is compared with an uncached pass that is written out here and calls no method of the
 model that turns codes into activations.
@@ -11,6 +11,9 @@ import pytest
 import torch
 
 import ftmodel
+from ftmodel.designs.design import Inject
+from ftmodel.designs.injection import INJECTIONS, KeyValueInjection, MemoryInjection
+from ftmodel.designs.parts import BlockInput
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.filtering import filtering_bound
@@ -19,34 +22,37 @@ from ftmodel.inference.latent_source import Noise
 from ftmodel.inference.passes import with_codes
 from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder
 from ftmodel.model.cache import new_cache
-from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits, pinned_noise
 from tests.support.mutants import rejects
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
-# what keys and values are of, and what further ones are of
+# what keys and values are of, or further ones beside those of x
 OTHER = {
-    "scaled": lambda x, r: (x + 3 * r, None),
-    "gated": lambda x, r: (x + r * x.sigmoid(), None),
-    "in place of half of x": lambda x, r: (torch.cat((x[..., :8], r[..., 8:]), dim=-1), None),
-    "gated beside x": lambda x, r: (None, r * x.sigmoid()),
+    "scaled": (KeyValueInjection, lambda x, r: x + 3 * r),
+    "gated": (KeyValueInjection, lambda x, r: x + r * x.sigmoid()),
+    "in place of half of x": (
+        KeyValueInjection,
+        lambda x, r: torch.cat((x[..., :8], r[..., 8:]), dim=-1),
+    ),
+    "gated beside x": (MemoryInjection, lambda x, r: r * x.sigmoid()),
 }
 
 
-@pytest.fixture(params=OTHER)
+@pytest.fixture(params=OTHER.values(), ids=OTHER)
 def planted(request, monkeypatch):
-    """The injection that FreeTransformer.inject has become."""
-    other = OTHER[request.param]
+    """What the paper's injection has become."""
+    like, other = request.param
 
-    def inject(self, n, x, r):
-        return x, *(other(x, r) if n == self.config.lower_blocks else (None, None))
+    class Planted(like):
+        def __call__(self, n, x, r):
+            return BlockInput(x, other(x, r) if n == self.first else None)
 
-    monkeypatch.setattr(FreeTransformer, "inject", inject)
+    monkeypatch.setitem(INJECTIONS, Inject.kv, Planted)
     return other
 
 
 @pytest.fixture(params=[None, 1], ids=["half-way", "first block"])
-def model(request, make_model):
+def model(request, make_model, planted):
     return make_model(latent_block=request.param)
 
 
@@ -57,18 +63,18 @@ def hidden_of(model, planted):
     """
 
     def hidden(tokens, codes):
-        positions = model.positions(tokens)
-        x = model.lower(tokens, positions)
+        at = model.positions(tokens)
+        x = model.lower(tokens, at)
         r = model.latent.post_sampler[codes]
         first, *later = model.blocks[model.config.lower_blocks :]
 
-        def upper(kv, memory):
-            y = first(x, kv, positions, memory=memory)
+        def upper(kv):
+            y = first(x, kv, at)
             for block in later:
-                y = block(y, None, positions)
+                y = block(y, None, at)
             return model.norm(y)
 
-        usual, other = upper(x + r, None), upper(*planted(x, r))
+        usual, other = upper(x + r), upper(planted(x, r))
         assert (usual - other).abs().max() > 0.1, "nothing to tell the two injections apart by"
         return other
 
@@ -159,7 +165,7 @@ def test_scores_of_answers_follow(model, log_probs, make_tokens, rng):
 
 @rejects(
     "self.model.inject(n, self.x.x, r)",
-    "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None, None)",
+    "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None)",
     "cached generation with an injection of its own",
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fast", "plain"])

@@ -45,12 +45,8 @@ def started(rng):
 
     def start(model, padding=None):
         cache = new_cache(model.config, 16)
-        model(
-            tokens,
-            noise if model.latent else None,
-            model.positions(tokens, padding=padding),
-            cache,
-        )
+        at = model.positions(tokens, padding=padding)
+        model(tokens, noise if model.latent else None, at, cache)
         return cache
 
     return start
@@ -97,10 +93,8 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
         caches = started(model, padding), started(model, padding)
         for layer in caches[0]:
             layer.keys[:, :, 5:] = layer.values[:, :, 5:] = torch.nan
-        fast, plain = (
-            FastDecoder(model, caches[0], padding),
-            PlainDecoder(model, caches[1], padding),
-        )
+        fast = FastDecoder(model, caches[0], padding)
+        plain = PlainDecoder(model, caches[1], padding)
         read = []
         for _ in range(11):
             tokens, codes = (torch.randint(n, (3,), generator=rng) for n in (11, 8))

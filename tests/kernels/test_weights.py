@@ -13,6 +13,7 @@ from ftmodel.kernels.weights import Matrix, RoundedMatrix, RoundedWeights, bf16_
 from ftmodel.model.cache import new_cache
 from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
+from tests.support.passes import given_codes
 
 needs_bf16 = pytest.mark.skipif(not bf16_products(), reason="this CPU does not multiply bfloat16")
 
@@ -39,10 +40,7 @@ def decoders(make_model, rng):
         codes, caches = torch.randint(8, (3, 12), generator=rng), []
         for _ in range(2):
             caches.append(new_cache(model.config, 12))
-            if bits:
-                with_codes(model, tokens[:, :4], codes[:, :4], cache=caches[-1])
-            else:
-                model(tokens[:, :4], cache=caches[-1])
+            given_codes(model, tokens[:, :4], codes[:, :4] if bits else None, cache=caches[-1])
         fast = FastDecoder(model, caches[0], rounded=RoundedWeights(model) if rounded else None)
         rest = zip(tokens[:, 4:].T, pinned_noise(codes[:, 4:].T, 3), strict=True)
         return fast, PlainDecoder(model, caches[1]), [(x, z if bits else None) for x, z in rest]

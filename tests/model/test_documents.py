@@ -7,6 +7,7 @@ from ftmodel.inference.passes import with_codes
 from ftmodel.model.cache import new_cache
 from ftmodel.model.objective import training_loss
 from tests.support.mutants import rejects
+from tests.support.passes import given_codes
 
 LENGTHS = (5, 1, 7, 3)
 SHAPES = [
@@ -65,7 +66,8 @@ def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
     """Its loss is a mean over the row's tokens: each document counts by its share of them."""
     model = make_model(**changes)
     inputs, targets, documents, noise = pack(rng, model.config.latent_bits)
-    packed = model(inputs, noise, model.positions(inputs, documents=documents))
+    at = model.positions(inputs, documents=documents)
+    packed = model(inputs, noise, at)
     each = [*zip(parts(inputs), parts(targets), parts(noise), strict=True)]
     alone = [model(x, n) for x, _, n in each]
     logits = [model.logits(out.hidden) for out in alone]
@@ -77,9 +79,7 @@ def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
         bit_logits = torch.cat([out.bit_logits for out in alone], 1)
         torch.testing.assert_close(packed.bit_logits, bit_logits, **close)
         assert torch.equal(packed.codes, torch.cat([out.codes for out in alone], 1))
-        codes = with_codes(
-            model, inputs, packed.codes, model.positions(inputs, documents=documents)
-        )
+        codes = with_codes(model, inputs, packed.codes, at)
         torch.testing.assert_close(codes.hidden, packed.hidden, **close)
 
     total = training_loss(model, inputs, targets, noise, 0.5, documents).total
@@ -103,11 +103,9 @@ def test_each_row_has_boundaries_of_its_own(make_model, rng):
     mixed = torch.stack([documents[0], documents[0].flip(0)])
     out = model(inputs, noise, model.positions(inputs, documents=mixed))
     for row in range(2):
-        single = model(
-            inputs[row : row + 1],
-            noise[row : row + 1],
-            model.positions(inputs[row : row + 1], documents=mixed[row : row + 1]),
-        )
+        one_row, ids = inputs[row : row + 1], mixed[row : row + 1]
+        at = model.positions(one_row, documents=ids)
+        single = model(one_row, noise[row : row + 1], at)
         torch.testing.assert_close(out.hidden[row], single.hidden[0], atol=5e-5, rtol=1e-5)
     one = model(inputs, noise, model.positions(inputs, documents=torch.zeros_like(documents)))
     torch.testing.assert_close(one.hidden, model(inputs, noise).hidden)
@@ -153,8 +151,7 @@ def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):
         parts = []
         for x, c in zip(tokens.split(lengths, dim=1), z, strict=True):
             at = model.positions(x, cache[0].length, padding=padding)
-            out = model(x, at=at, cache=cache) if c is None else with_codes(model, x, c, at, cache)
-            parts.append(out.hidden)
+            parts.append(given_codes(model, x, c, at, cache).hidden)
         read.append(torch.cat(parts, dim=1))
     for row, first in enumerate(PADDING):
         given = noise[row : row + 1, first:] if model.latent else None

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, dynamic_module_utils
 
+from ftmodel.inference.passes import with_codes
 from pipelines.export import free_transformer
 
 
@@ -62,7 +63,7 @@ def sequence_probabilities(model, prompt, n_new):
         weights = q / (1 << bits) ** (n_new - 1)
         tokens = torch.cat((prompt.expand(len(y), -1), y), 1)
         rows = tokens[:, :-1].repeat_interleave(len(z), 0)
-        logits = model.logits(model(rows, codes=z.repeat(len(y), 1)).hidden[:, p - 1 :])
+        logits = model.logits(with_codes(model, rows, z.repeat(len(y), 1)).hidden[:, p - 1 :])
         targets = y.repeat_interleave(len(z), 0)[..., None]
         log_p = logits.double().log_softmax(-1).gather(2, targets)[..., 0].sum(1)
         return y, (log_p.exp().view(len(y), len(z)) * weights).sum(1)

@@ -5,6 +5,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ftmodel.designs.design import LatentDesign, Per
+from ftmodel.inference.passes import from_prior
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.common.errors import UserError
@@ -52,9 +53,9 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
         return
     export(RUN, "hf", None, None)
     tokens, noise = torch.randint(10, (2, 7)), torch.rand(2, 7, bits)
-    expected = model.logits(model(tokens, prior_noise=noise).hidden)
-    learned = model.latent.prior
-    assert learned is None or learned.readout.weight.any(), "training does not leave it at 0"
+    expected = model.logits(from_prior(model, tokens, noise).hidden)
+    learned = [*model.latent.prior.parameters()]
+    assert all(weight.any() for weight in learned), "training does not leave it at 0"
     with modules_in(tmp_path / "modules"):
         theirs = load(workspace / "exports/smoke" / RUN)
         logits = theirs(tokens, latent_noise=noise).logits
