@@ -168,8 +168,8 @@ def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
 
 
 @rejects(
-    "return design.per == Per.token and",
-    "return design.per == Per.token or",
+    "return not design.shared_codes and",
+    "return not design.shared_codes or",
     "κ a position for a hinge of many tokens",
 )
 def test_free_bits_of_many_tokens_may_all_be_spent_on_the_first(tmp_path):
