@@ -4,6 +4,7 @@ Shapes: B batch, T positions, D model width, L blocks, V vocabulary, H latent bi
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -19,9 +20,7 @@ from ftmodel.model.positions import Positions
 
 @dataclass
 class Output:
-    """Of a forward pass. A baseline has neither codes nor logits of them; unless z is sampled from
-    the encoder, it does not run and there are no logits.
-    """
+    """Of a forward pass; a baseline has hidden alone, and only z of the encoder have logits."""
 
     hidden: Tensor  # (B, T, D), normalised, ready for the read-out
     codes: Tensor | None = None  # z (B, T)
@@ -30,10 +29,8 @@ class Output:
 
 
 class FreeTransformer(nn.Module):
-    """Decoder one of whose blocks, in the paper the middle one, reads a latent code per token
-    through its keys and values.
-
-    With ``config.latent_bits == 0`` it is the baseline: the same blocks, no latent.
+    """Decoder whose middle block reads a latent code per token through its keys and values. With
+    ``config.latent_bits == 0`` it is the baseline: the same blocks, no latent.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
@@ -41,6 +38,7 @@ class FreeTransformer(nn.Module):
         super().__init__()
         config.validate()
         self.config = config
+        self.positions = partial(Positions.of, config)
         self.embedding = nn.Embedding(vocab_size, config.d_model)
         self.inject = INJECTIONS[config.latent.inject](config)
         self.blocks = nn.ModuleList(self.inject.block(n) for n in range(config.n_layers))
@@ -51,10 +49,6 @@ class FreeTransformer(nn.Module):
             self.readout.weight = self.embedding.weight
         draw_weights(self, config)
 
-    def positions(self, tokens: Tensor, *args: int, **masks: Tensor | None) -> Positions:
-        """Arguments as those of ``Positions.of``."""
-        return Positions.of(self.config, tokens, *args, **masks)
-
     def forward(
         self,
         tokens: Tensor,
@@ -62,8 +56,8 @@ class FreeTransformer(nn.Module):
         at: Positions | None = None,
         cache: list[LayerCache] | None = None,
     ) -> Output:
-        """Activations after tokens (B, T), which stand ``at`` positions 0 … T − 1 of one document
-        unless it says otherwise, and whose keys and values are added to ``cache``.
+        """Activations after tokens (B, T), which follow those in ``cache``; ``at``, from
+        ``self.positions``, says where documents and padding are.
 
         ``noise`` (B, T, H), uniform on [0, 1), samples z from the encoder, as in training and where
         a prompt is read; a baseline takes none. inference/passes.py has the passes with given codes
@@ -94,11 +88,7 @@ class FreeTransformer(nn.Module):
         return only_starts(self.latent.encode(self.embedding(tokens), x, at), at.span_starts)
 
     def upper(
-        self,
-        x: Tensor,
-        r: Tensor | None,
-        at: Positions,
-        cache: list[LayerCache] | None = None,
+        self, x: Tensor, r: Tensor | None, at: Positions, cache: list[LayerCache] | None = None
     ) -> Tensor:
         """Blocks L/2 + 1 … L, then RMSNorm, of x with the embedding r of z, both (B, T, D); r is
         None for a baseline. Of a span of tokens that share a code, r is that at its first.
@@ -110,9 +100,8 @@ class FreeTransformer(nn.Module):
         return self.norm(x)
 
     def prior_logits(self, x: Tensor, at: Positions, hidden: Tensor | None = None) -> Tensor | None:
-        """Logits (B, T, H) of the bits of z under the prior, None for the uniform one, given the
-        lower half's activations x (B, T, D) and, for a recurrent prior, ``Output.hidden`` (B, T, D)
-        under the z before. As those of the encoder they are 0 for unused codes.
+        """Logits (B, T, H) of z under the prior, None for the uniform one, given the lower half's
+        activations x (B, T, D) and, for a recurrent prior, ``Output.hidden`` (B, T, D).
         """
         assert self.latent is not None
         before = None

@@ -141,7 +141,7 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
             std = self.config.architecture().post_sampler_std
             nn.init.normal_(module.post_sampler, std=std)
             if hasattr(module.prior, "readout"):
-                nn.init.zeros_(module.prior.readout.weight)
+                nn.init.zeros_(module.prior.readout.weight)  # type: ignore[union-attr]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embedding
