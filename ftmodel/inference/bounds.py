@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.kernels.product import product
+from ftmodel.model.checks import check_like, check_noise
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.positions import Positions
@@ -79,10 +80,29 @@ def exact_nll(
     model: FreeTransformer, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None = None
 ) -> Tensor:
     """NLL (S,) in nats of a baseline, for which it is exact; arguments as in ``latent_bounds``."""
+    check_like("targets", targets, inputs.shape, inputs)
     hidden = model(inputs, at=model.positions(inputs, documents=segment_ids)).hidden
     return sums(
         token_nll(model, hidden, targets), row_ids(inputs) if segment_ids is None else segment_ids
     )
+
+
+def checked(
+    draw: Callable[[], Tensor], model: FreeTransformer, inputs: Tensor, targets: Tensor
+) -> Callable[[], Tensor]:
+    """``draw`` of noise (B, T, H); raises ValueError if the noise or the targets do not fit inputs
+    (B, T), and for a baseline.
+    """
+    check_like("targets", targets, inputs.shape, inputs)
+    if model.latent is None:
+        raise ValueError("model: a baseline has no bound, its NLL is exact")
+
+    def drawn() -> Tensor:
+        noise = draw()
+        check_noise(model.config, inputs, noise)
+        return noise
+
+    return drawn
 
 
 def row_ids(inputs: Tensor) -> Tensor:
@@ -154,8 +174,8 @@ def latent_bounds(
         segment_ids: (B, T), the number 1 … S of the chunk that a token belongs to, 0 for padding;
             a chunk lies within one row. None: each row is one chunk.
     """
-    latent = model.latent
-    assert latent is not None, "a baseline has no bound: its NLL is exact"
+    latent, draw = model.latent, checked(draw, model, inputs, targets)
+    assert latent is not None
     x, at, ids = lower_half(model, inputs, segment_ids)
     q = sampled_probability(model.encode(inputs, x, at))  # P(bit = 1), (B, T, H)
 

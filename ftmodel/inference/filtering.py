@@ -40,6 +40,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ftmodel.designs.sharing import is_start
 from ftmodel.inference.bounds import (
+    checked,
     log_density_ratio,
     lower_half,
     prior_probability,
@@ -152,8 +153,9 @@ def filtering_bound(
         proposal: the share of the encoder's logits in those that propose z, the rest being the
             prior's: 0 is the prior, 1 the posterior.
     """
-    assert model.latent is not None, "a baseline has no z to filter: its NLL is exact"
-    assert not model.config.latent.one_code, "one z per sequence leaves nothing to filter"
+    draw = checked(draw, model, inputs, targets)
+    if model.latent is None or model.config.latent.one_code:
+        raise ValueError("latent.per: one code per sequence leaves nothing to filter")
     x, at, ids = lower_half(model, inputs, segment_ids)
     o = model.encode(inputs, x, at).flatten(0, 1) if proposal else None
     x = x.flatten(0, 1)  # (B · T, D)

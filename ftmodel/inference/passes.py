@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ftmodel.designs.sharing import at_starts, kept, noise_at_starts
 from ftmodel.model.cache import LayerCache, cached, new_cache
+from ftmodel.model.checks import check_like, check_noise
 from ftmodel.model.free_transformer import FreeTransformer, Output
 from ftmodel.model.positions import Positions
 
@@ -24,12 +25,11 @@ def with_codes(
     Raises ValueError for a baseline and for codes of another shape or outside 0 … 2^H − 1.
     """
     if model.latent is None:
-        raise ValueError("a baseline has no latent and takes no codes")
-    if codes.shape != tokens.shape:
-        raise ValueError(f"codes {tuple(codes.shape)} should have the shape {tuple(tokens.shape)}")
+        raise ValueError("codes: a baseline has no latent")
+    check_like("codes", codes, tokens.shape, tokens)
     bits = model.config.latent_bits
     if bits < 64 and codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < 1 << bits:
-        raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
+        raise ValueError(f"codes: one lies outside 0 … {(1 << bits) - 1}")
     at = at or model.positions(tokens, cached(cache))
     codes = at_starts(codes, at.span_starts)
     x = model.lower(tokens, at, cache)
@@ -45,8 +45,10 @@ def from_prior(
     before: Tensor | None = None,
 ) -> Output:
     """Activations after tokens (B, T) with z drawn from the prior by ``noise`` (B, T, H), as in
-    ``upper_from_prior``. Other arguments as in ``FreeTransformer.forward``.
+    ``upper_from_prior``. Other arguments as in ``FreeTransformer.forward``. Raises ValueError for a
+    baseline and for noise of another shape.
     """
+    check_noise(model.config, tokens, noise)
     start = cached(cache)
     at = at or model.positions(tokens, start)
     if before is not None and at.padding is not None:  # the first token has none before

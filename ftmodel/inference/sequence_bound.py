@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ftmodel.designs.design import LatentDesign
 from ftmodel.inference.bounds import (
+    checked,
     importance_bound,
     log_density_ratio,
     lower_half,
@@ -82,7 +83,7 @@ def sequence_bound(
     """An upper bound, in expectation, on the NLL: (S,) nats, float64, with K = ``samples``, each of
     which runs the upper half once; arguments as in ``latent_bounds``. A single one is the prior's.
     """
-    latent = model.latent
+    latent, draw = model.latent, checked(draw, model, inputs, targets)
     assert latent is not None and model.config.latent.one_code
     x, at, ids = lower_half(model, inputs, segment_ids)
     q = sampled_probability(model.encode(inputs, x, at))

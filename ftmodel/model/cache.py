@@ -26,7 +26,7 @@ class LayerCache:
         """
         end = self.length + k.shape[2]
         if end > self.capacity:
-            raise ValueError(f"a cache of {self.capacity} positions cannot hold {end}")
+            raise ValueError(f"cache: it has room for {self.capacity} positions, not for {end}")
         if self.keys is None or self.values is None:
             b, m, _, e = k.shape
             self.both = k.new_empty(2, b, m, self.capacity, e)

@@ -1,25 +1,34 @@
-"""What a forward pass can be asked for."""
+"""What the arguments of the library's functions must be like: nothing is silently broadcast."""
+
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ftmodel.model.cache import LayerCache, cached
-from ftmodel.model.config import ModelConfig
+if TYPE_CHECKING:
+    from ftmodel.model.config import ModelConfig
 
 
-def check_noise(
-    config: ModelConfig, tokens: Tensor, noise: Tensor | None, cache: list[LayerCache] | None
-) -> None:
-    """Raise ValueError unless ``noise`` samples z from the encoder of tokens (B, T)."""
+def check_like(name: str, x: Tensor, shape: tuple[int, ...], other: Tensor) -> None:
+    """Raise ValueError unless x has this shape and is on the device of ``other``."""
+    if x.shape != shape:
+        raise ValueError(f"{name}: its shape is {tuple(x.shape)}, not {tuple(shape)}")
+    if x.device != other.device:
+        raise ValueError(f"{name}: it is on {x.device}, the tokens are on {other.device}")
+
+
+def check_noise(config: "ModelConfig", tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
+    """Raise ValueError unless ``noise`` (B, T, H) can sample z from the encoder of tokens (B, T),
+    before which ``past`` are in a cache; None for a baseline.
+    """
     shape = *tokens.shape, config.latent_bits
     if noise is None and config.latent_bits:
-        raise ValueError(f"a Free Transformer samples z from its encoder with noise {shape}")
+        raise ValueError(f"noise: a Free Transformer samples z with noise {shape}, not None")
     if noise is None:
         return
     if not config.latent_bits:
-        raise ValueError("a baseline has no latent and takes no noise")
-    if noise.shape != shape:
-        raise ValueError(f"noise {tuple(noise.shape)} should have the shape {shape}")
-    if noise.device != tokens.device:
-        raise ValueError(f"noise is on {noise.device}, tokens are on {tokens.device}")
-    if cached(cache):
-        raise ValueError("the encoder reads a sequence from its first token: empty the cache")
+        raise ValueError("noise: a baseline has no latent and takes None")
+    check_like("noise", noise, shape, tokens)
+    if not noise.is_floating_point():
+        raise ValueError(f"noise: its type is {noise.dtype}, not a floating-point one")
+    if past:
+        raise ValueError(f"cache: it holds {past} tokens, and the encoder reads from the first on")

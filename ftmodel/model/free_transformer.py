@@ -63,8 +63,9 @@ class FreeTransformer(nn.Module):
         a prompt is read; a baseline takes none. inference/passes.py has the passes with given codes
         and with z from the prior. Raises ValueError for arguments that do not fit.
         """
-        at = at or self.positions(tokens, cached(cache))
-        check_noise(self.config, tokens, noise, cache)
+        past = cached(cache)
+        at = at or self.positions(tokens, past)
+        check_noise(self.config, tokens, noise, past)
         x = self.lower(tokens, at, cache)
         if self.latent is None or noise is None:
             return Output(self.upper(x, None, at, cache))

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from ftmodel.designs.hinge import LN2, Reduce, free_bits
 from ftmodel.designs.sharing import mean_over_spans
 from ftmodel.kernels.cross_entropy import linear_cross_entropy
+from ftmodel.model.checks import check_like
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 
@@ -50,19 +51,21 @@ def training_loss(
 
     A Free Transformer needs ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits``, κ in bits
     per token. ``documents`` (B, T) as in ``Positions.of``; ``over_workers`` as in
-    ``free_bits``.
+    ``free_bits``. Raises ValueError for shapes that do not fit each other.
 
     Free bits are for the posterior. A learned prior is fitted to all of the KL, also below κ, where
     the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on the
     z before: through it the encoder, too, has a gradient of the KL below κ, towards z from which
     later z can be predicted.
     """
+    check_like("targets", targets, inputs.shape, inputs)
     at = model.positions(inputs, documents=documents)
     out = model(inputs, noise, at)
     ce = linear_cross_entropy(out.hidden.flatten(0, 1), model.readout.weight, targets.flatten())
     if out.bit_logits is None:
         return Loss(ce, ce)
-    assert kappa_bits is not None, "a Free Transformer is trained with a threshold κ"
+    if kappa_bits is None:
+        raise ValueError("kappa_bits: a Free Transformer is trained with a threshold κ, not None")
     o, prior = out.bit_logits, out.prior_logits
     kl = kl_per_bit(o, None if prior is None else prior.detach()).sum(-1)  # (B, T)
     kl = mean_over_spans(kl, at.span_starts)

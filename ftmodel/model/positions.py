@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ftmodel.designs.sharing import span_starts
+from ftmodel.model.checks import check_like
 
 if TYPE_CHECKING:
     from ftmodel.model.config import ModelConfig
@@ -52,11 +53,6 @@ def rotate(x: Tensor, rope: Tensor) -> Tensor:
         return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).type_as(x)
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))  # (B, N, T, E / 2)
     return torch.view_as_real(pairs * rope).flatten(-2).type_as(x)
-
-
-def check_shape(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
-    if x.shape != shape:
-        raise ValueError(f"{name} {tuple(x.shape)} should have the shape {tuple(shape)}")
 
 
 @dataclass
@@ -100,10 +96,10 @@ class Positions:
         length, device = tokens.shape[1], tokens.device
         at = cls(rope_table(config, start, length, device), documents=documents, padding=padding)
         if documents is not None:
-            check_shape("documents", documents, tokens.shape)
+            check_like("documents", documents, tokens.shape, tokens)
             at.read_within(documents)
         if padding is not None:
-            check_shape("padding", padding, tokens.shape[:1])
+            check_like("padding", padding, tokens.shape[:1], tokens)
             at.read_after(padding, start)
         if config.latent_bits and not start:
             at.span_starts = span_starts(config.latent, length, device, documents, padding)
