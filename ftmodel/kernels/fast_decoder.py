@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from math import sqrt
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ftmodel.designs.injection import MemoryAttention
 from ftmodel.designs.sharing import kept
 from ftmodel.kernels.weights import RoundedWeights, matrix
 from ftmodel.model.cache import LayerCache
 from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.layers import Block
+from ftmodel.model.layers import Attention, Block
 from ftmodel.model.positions import Positions, rope_table
 
 BMM_HEADS = 64  # of all rows, from which on two bmm are faster than PyTorch's attention, on a CPU
@@ -267,6 +268,12 @@ def next_codes(
     return kept(drawn[:, None], noise[:, None], codes)[:, 0]
 
 
+def readable(block: nn.Module) -> bool:
+    """Whether FastDecoder computes what this block does, which nothing wraps or shards."""
+    known = (Attention, MemoryAttention)
+    return type(block) is Block and type(block.attention) in known
+
+
 def decoder(
     model: FreeTransformer,
     cache: list[LayerCache],
@@ -280,8 +287,7 @@ def decoder(
     """
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
-    plain = all(type(block) is Block for block in model.blocks)  # neither wrapped nor sharded
-    fast = exact and plain
+    fast = exact and all(map(readable, model.blocks))
     if rounded and not (fast and rounded.model is model):
         raise ValueError("rounded weights need a decoder in float32 of the model that they are of")
     return (
