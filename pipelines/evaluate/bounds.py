@@ -28,8 +28,7 @@ from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import Data, ProcessData
-from pipelines.config.schema import Evaluation as Settings
-from pipelines.config.schema import Run
+from pipelines.config.schema import Evaluation as Settings, Run
 
 
 def with_proposal(settings: Settings, run: Run, design: LatentDesign) -> Settings:

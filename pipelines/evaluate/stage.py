@@ -43,8 +43,7 @@ from pipelines.common.gpu_memory import full_memory
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
-from pipelines.config.schema import Evaluation as Settings
-from pipelines.config.schema import Experiment, Run
+from pipelines.config.schema import Evaluation as Settings, Experiment, Run
 from pipelines.evaluate import (
     bit_information,
     coin,

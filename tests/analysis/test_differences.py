@@ -7,8 +7,7 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 import torch
-from scipy.stats import t as student
-from scipy.stats import ttest_ind, ttest_ind_from_stats
+from scipy.stats import t as student, ttest_ind, ttest_ind_from_stats
 
 from ftmodel.analysis.differences import (
     REFUSED,

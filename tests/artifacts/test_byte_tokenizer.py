@@ -1,9 +1,7 @@
 """Byte tokenizers: any bytes come back, with the tokens of the library's own encoder."""
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from tokenizers import Tokenizer
-from tokenizers import pre_tokenizers as pre
+from hypothesis import example, given, settings, strategies as st
+from tokenizers import Tokenizer, pre_tokenizers as pre
 
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer
 from tests.support.mutants import rejects

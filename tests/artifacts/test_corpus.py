@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pipelines.artifacts import corpus
 from pipelines.artifacts.corpus import PartWriter, documents, parts

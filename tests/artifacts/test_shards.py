@@ -6,8 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pipelines.artifacts.tokens import shards as shards_module
 from pipelines.artifacts.tokens.shards import Shards, read_metadata

@@ -13,8 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from benchmarks import alone, measure
-from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import gpu_tests, record, training_step
+from benchmarks.gpu import __main__ as command, gpu_tests, record, training_step
 from benchmarks.gpu.__main__ import Part
 from benchmarks.gpu.peaks import peak
 from ftmodel.costs import flops_per_token, memory

@@ -23,8 +23,7 @@ from pipelines.artifacts.corpus import SPLITS, documents, parts
 from pipelines.common import errors
 from pipelines.common.errors import UserError
 from pipelines.config.data import Files, Hub, ProcessData, TextData
-from pipelines.data import build as stage
-from pipelines.data import resume
+from pipelines.data import build as stage, resume
 from pipelines.data.build import make_parts, make_process, make_text, process_texts
 from tests.support.mutants import rejects
 from tests.train.test_full_disk import small_disk

@@ -23,8 +23,7 @@ from pipelines.config import data as config
 from pipelines.config.data import Files, Hub
 from pipelines.data import sources
 from pipelines.data.build import make_text
-from pipelines.data.sources import base, open_source
-from pipelines.data.sources import parquet as parquet_module
+from pipelines.data.sources import base, open_source, parquet as parquet_module
 from tests.support.mutants import rejects
 
 KEY = "data.x.parts.p"

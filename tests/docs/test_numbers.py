@@ -16,8 +16,7 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import Compute, Evaluation
 from pipelines.config.suite import PassAtK, Suite
 from pipelines.data import resume
-from pipelines.evaluate import bit_information as shown_bits
-from pipelines.evaluate import generations, swap
+from pipelines.evaluate import bit_information as shown_bits, generations, swap
 from pipelines.fetch import published
 from pipelines.report import use_of_z
 from pipelines.report.sections import ladder as ladder_section

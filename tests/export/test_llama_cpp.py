@@ -5,8 +5,7 @@ import json
 import pytest
 import torch
 from gguf import GGUFReader, TokenType
-from tokenizers import AddedToken
-from tokenizers import pre_tokenizers as pre
+from tokenizers import AddedToken, pre_tokenizers as pre
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.export import llama_cpp

@@ -11,8 +11,7 @@ import yaml
 
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
-from pipelines.fetch import build as fetch
-from pipelines.fetch import published
+from pipelines.fetch import build as fetch, published
 from pipelines.suite import benchmark_data
 from pipelines.suite.sandbox import run as sandbox
 from pipelines.suite.tasks import run_task

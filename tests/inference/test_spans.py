@@ -5,8 +5,7 @@ bound on the NLL where it is that of a whole sequence.
 import pytest
 import torch
 
-from ftmodel.inference import prompt_spans
-from ftmodel.inference import sequence_bound as sequence_bounds
+from ftmodel.inference import prompt_spans, sequence_bound as sequence_bounds
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.prompt_spans import settled_noise
 from ftmodel.inference.sequence_bound import enumerated_nll, nll_bound, sequence_bound

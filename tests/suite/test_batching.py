@@ -1,8 +1,7 @@
 """Requests in batches: none is lost, none too large, and noise belongs to a prompt alone."""
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pipelines.common.rng_streams import Purpose
 from pipelines.suite.batching import (

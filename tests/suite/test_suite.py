@@ -17,8 +17,7 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.suite import SuiteTask
-from pipelines.suite import benchmark_data, task_index
-from pipelines.suite import stage as suite
+from pipelines.suite import benchmark_data, stage as suite, task_index
 from pipelines.suite.stage import Progress, decisive, last_third, score_run
 from pipelines.suite.tasks import Outcome
 from tests.support.mutants import rejects

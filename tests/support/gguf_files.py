@@ -7,8 +7,7 @@ import random
 from functools import cache
 from types import SimpleNamespace
 
-from tokenizers import Regex, Tokenizer, models, trainers
-from tokenizers import pre_tokenizers as pre
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers as pre, trainers
 
 from ftmodel.conversion.llama import llama_config
 from pipelines.artifacts.checkpoint import Manifest

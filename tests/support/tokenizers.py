@@ -12,10 +12,10 @@ from tokenizers import (
     decoders,
     models,
     normalizers,
+    pre_tokenizers as pre,
     processors,
     trainers,
 )
-from tokenizers import pre_tokenizers as pre
 
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.tokenize.vocabulary import byte_exact, train_bpe

@@ -21,8 +21,7 @@ from pipelines.artifacts.tokens.token_file import TokenFile
 from pipelines.common import errors
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
-from pipelines.tokenize import build as stage
-from pipelines.tokenize import encode, pieces, vocabulary
+from pipelines.tokenize import build as stage, encode, pieces, vocabulary
 from pipelines.tokenize.build import tokenize
 from pipelines.tokenize.encode import Task, tokenize_part, tokenize_parts
 from pipelines.tokenize.vocabulary import train_bpe, training_sample

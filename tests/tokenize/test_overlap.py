@@ -3,8 +3,7 @@
 import hypothesis
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pipelines.tokenize import overlap as overlap_module
 from pipelines.tokenize.overlap import find_overlap, hashes, scattered

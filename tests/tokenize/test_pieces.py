@@ -1,8 +1,7 @@
 """Long texts in pieces: nothing lost, no character split, the same tokens."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pipelines.tokenize import pieces as pieces_module
 from pipelines.tokenize.pieces import pieces

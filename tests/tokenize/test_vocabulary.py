@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models
-from tokenizers import pre_tokenizers as pre
+from tokenizers import Tokenizer, models, pre_tokenizers as pre
 
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS
 from pipelines.common.errors import UserError

@@ -16,8 +16,12 @@ from pipelines.config.derived import Budget
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.checkpoint_callback import Checkpoints
-from pipelines.train.core.segments import budget_path, find_start, segments
-from pipelines.train.core.segments import steps_taken as planned_steps
+from pipelines.train.core.segments import (
+    budget_path,
+    find_start,
+    segments,
+    steps_taken as planned_steps,
+)
 from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, losses, same, tracked_runs, train_run

@@ -16,8 +16,7 @@ from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Optim, Schedule
-from pipelines.train.core import curve_callback, trainer
-from pipelines.train.core import module as train_module
+from pipelines.train.core import curve_callback, module as train_module, trainer
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
