@@ -1,0 +1,89 @@
+"""The public names of ftmodel: the page that explains them runs, and what does not fit is refused
+in one line that names it.
+"""
+
+import re
+
+import pytest
+import torch
+
+import ftmodel
+from ftmodel import (
+    exact_nll,
+    filtering_bound,
+    from_prior,
+    latent_bounds,
+    new_cache,
+    training_loss,
+    with_codes,
+)
+from tests import ROOT
+from tests.support.mutants import rejects
+
+
+def test_the_page_of_the_library_runs_and_its_training_learns(capsys):
+    page = (ROOT / "docs/library.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    scope = {}
+    for block in blocks[:3]:  # the last one reads a tokenizer from the hub
+        exec(block, scope)
+    losses = [float(loss) for loss in re.findall(r"loss (\S+),", capsys.readouterr().out)]
+    assert losses[-1] < losses[0] - 1
+    assert scope["nats"].shape == (16,) and scope["fresh"].shape == (4, 48)
+
+
+def test_every_public_name_is_there_and_on_its_page():
+    page = (ROOT / "docs/library.md").read_text()
+    for name in ftmodel.__all__:
+        assert getattr(ftmodel, name).__name__ == name
+        assert name in page, name
+    with pytest.raises(AttributeError, match="nothing"):
+        ftmodel.nothing  # noqa: B018
+
+
+INPUTS = torch.zeros(2, 5, dtype=torch.long)
+NOISE = torch.zeros(2, 5, 3)
+WRONG = {
+    "noise: .*not None": lambda free, _: free(INPUTS),
+    r"noise: .*\(1, 5, 3\), not \(2, 5, 3\)": lambda free, _: free(INPUTS, NOISE[:1]),
+    r"noise: .*\(2, 5, 1\)": lambda free, _: from_prior(free, INPUTS, NOISE[..., :1]),
+    "noise: .*int64": lambda free, _: free(INPUTS, NOISE.long()),
+    "noise: it is on meta, the tokens are on cpu": lambda free, _: free(INPUTS, NOISE.to("meta")),
+    "noise: a baseline": lambda _, baseline: baseline(INPUTS, NOISE),
+    "codes: a baseline": lambda _, baseline: with_codes(baseline, INPUTS, INPUTS),
+    r"codes: .*\(2, 4\)": lambda free, _: with_codes(free, INPUTS, INPUTS[:, 1:]),
+    "codes: .* 0 … 7": lambda free, _: with_codes(free, INPUTS, INPUTS + 8),
+    "codes: .* 0 … 7$": lambda free, _: with_codes(free, INPUTS, INPUTS - 1),
+    "cache: .*room for 4 positions, not for 5": (
+        lambda _, baseline: baseline(INPUTS, cache=new_cache(baseline.config, 4))
+    ),
+    "cache: it holds 5 tokens": (
+        lambda free, _: [
+            free(INPUTS, NOISE, cache=cache) for cache in [new_cache(free.config, 9)] * 2
+        ]
+    ),
+    "documents: .*not": lambda free, _: free.positions(INPUTS, documents=INPUTS[:1]),
+    "padding: .*not": lambda free, _: free.positions(INPUTS, padding=INPUTS[0]),
+    "targets: .*not": lambda free, _: training_loss(free, INPUTS, INPUTS[:, :1], NOISE, 0.5),
+    "targets: .*not .": lambda _, baseline: exact_nll(baseline, INPUTS, INPUTS[:1]),
+    "kappa_bits: .*not None": lambda free, _: training_loss(free, INPUTS, INPUTS, NOISE),
+    r"noise: .*\(2, 1, 3\)": (
+        lambda free, _: filtering_bound(free, INPUTS, INPUTS, 2, lambda: NOISE[:, :1])
+    ),
+    r"noise: .*\(5, 3\)": lambda free, _: latent_bounds(free, INPUTS, INPUTS, 2, lambda: NOISE[0]),
+    "model: a baseline": (
+        lambda _, baseline: filtering_bound(baseline, INPUTS, INPUTS, 2, lambda: NOISE)
+    ),
+}
+
+
+@rejects("if x.shape != shape:", "if x.dim() != len(shape):", "arguments are broadcast")
+@rejects(
+    '< 1 << bits:\n        raise ValueError(f"codes',
+    '<= 1 << bits:\n        raise ValueError(f"codes',
+    "the code 2^H",
+)
+@pytest.mark.parametrize(("message", "call"), WRONG.items(), ids=WRONG)
+def test_what_does_not_fit_is_named(make_model, message, call):
+    with pytest.raises(ValueError, match=message):
+        call(make_model(), make_model(latent_bits=0))
