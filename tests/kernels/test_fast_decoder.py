@@ -1,5 +1,7 @@
 """The decoder of few operations against the model's own forward pass, token by token."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
@@ -10,7 +12,7 @@ from ftmodel.inference.generate import generate
 from ftmodel.kernels import fast_decoder
 from ftmodel.kernels.fast_decoder import FastDecoder, PlainDecoder, decoder
 from ftmodel.model.cache import new_cache
-from ftmodel.model.layers import Block
+from ftmodel.model.layers import Attention, Block
 from ftmodel.model.mapper import pinned_noise
 from tests.support.mutants import rejects
 
@@ -111,7 +113,8 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
             fast.read(tokens, z)
 
 
-@rejects("exact and plain", "exact", "wrapped blocks taken for plain ones")
+@rejects("exact and all(", "exact or all(", "wrapped blocks taken for plain ones")
+@rejects("is Block and type", "is Block or type", "another attention taken for one it knows")
 @rejects(
     "else PlainDecoder(model, cache, padding, codes)",
     "else PlainDecoder(model, cache, padding)",
@@ -134,6 +137,9 @@ def test_generation_is_the_same_by_either(make_model, make_tokens, started, chan
         assert isinstance(decoder(model, started(model)), FastDecoder)
         with torch.autocast("cpu", torch.bfloat16):
             assert isinstance(decoder(model, started(model)), PlainDecoder)
+        other = deepcopy(model)
+        other.blocks[0].attention.__class__ = type("Other", (Attention,), {})
+        assert isinstance(decoder(other, started(other)), PlainDecoder)
     model.double()
     assert torch.equal(continued(), fast)
     apply_activation_checkpointing(model.float(), check_fn=lambda module: isinstance(module, Block))
