@@ -1,9 +1,10 @@
-"""Algorithm 2, against a straight-line reference written from the paper with plain tensor ops."""
+"""Algorithm 2, against examples/free_transformer.py, and other designs of the latent."""
 
 from math import sqrt
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from ftmodel.designs.design import LatentDesign
@@ -11,123 +12,105 @@ from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.initial_weights import draw_weights
+from tests.support.example import example, example_of
 from tests.support.mutants import rejects
 
 
-class Reference:
-    """Algorithm 2 in float64, with the weights of a model but none of its code."""
+class Attention(example.Attention):
+    """Keys and values of one input, kv (B, T, D), or of two, one after the other (B, 2 T, D); and
+    queries and keys with a norm.
+    """
 
-    def __init__(self, model):
-        self.c = model.config
-        self.reader = self.c.latent_block or self.c.n_layers // 2 + 1  # of r
-        if self.c.latent.inject == "embedding":
-            self.reader = 1
-        self.w = {n: w.double().requires_grad_() for n, w in model.state_dict().items()}
-        if self.c.tied:
-            self.w["readout.weight"] = self.w["embedding.weight"]
+    def __init__(self, c, qk_norm):
+        super().__init__(c)
+        self.query_norm, self.key_norm = (
+            example.RMSNorm(c.head_width, c.norm_eps) if qk_norm else nn.Identity()
+            for _ in range(2)
+        )
 
-    def norm(self, x, name):
-        return x / (x.pow(2).mean(-1, keepdim=True) + self.c.norm_eps).sqrt() * self.w[name]
+    def forward(self, q, kv, causal):
+        t, keys, values = q.shape[1], [], []
+        for x in kv.split(t, dim=1):
+            k, v = map(self.heads, self.key_value(x).chunk(2, dim=-1))
+            keys.append(example.rope(self.key_norm(k), self.theta))
+            values.append(v)
+        future = torch.ones(t, t, dtype=torch.bool).triu(1).repeat(1, len(keys))
+        keys, values = torch.cat(keys, dim=2), torch.cat(values, dim=2)
+        keys, values = (x.repeat_interleave(self.group, dim=1) for x in (keys, values))
+        queries = example.rope(self.query_norm(self.heads(self.query(q))), self.theta)
+        scores = queries @ keys.mT / sqrt(self.width)
+        scores = scores.masked_fill(future, -torch.inf) if causal else scores
+        return self.output((scores.softmax(-1) @ values).transpose(1, 2).flatten(2))
 
-    def turn(self, x):
-        """RoPE on x (B, N, T, E): the pair of channels 2j, 2j + 1 turns by t θ^(−2j / E)."""
-        t, e = x.shape[2:]
-        rates = self.c.rope_theta ** (-torch.arange(0, e, 2).double() / e)
-        angle = torch.arange(t).double()[:, None] * rates
-        a, b = x[..., 0::2], x[..., 1::2]
-        turned = (a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos())
-        return torch.stack(turned, dim=-1).flatten(-2)
 
-    def block(self, name, q, kv, causal=True, memory=None):
-        """Residual stream q; queries from norm(q), keys and values from norm(kv) and, if there is
-        one, norm(memory), one after the other.
-        """
-        w, width = self.w, self.c.head_width or self.c.d_model // self.c.n_heads
+class Reference(example.FreeTransformer):
+    """Algorithm 2 with what the paper has not: other designs of the latent, norms as in Qwen 3."""
 
-        def heads(x, norm=None):
-            x = x.unflatten(-1, (-1, width)).transpose(1, 2)
-            if norm and self.c.qk_norm:
-                x = self.norm(x, f"{name}.attention.{norm}.weight")
-            return x
-
-        norm_q = self.norm(q, f"{name}.attention_norm.weight")
-        norm_kvs = [
-            self.norm(x, f"{name}.attention_norm.weight") for x in (kv, memory) if x is not None
-        ]
-        w_key, w_value = w[f"{name}.attention.key_value.weight"].chunk(2)
-        queries = self.turn(heads(norm_q @ w[f"{name}.attention.query.weight"].T, "query_norm"))
-        group = self.c.n_heads // self.c.n_kv_heads
-        keys = torch.cat([self.turn(heads(x @ w_key.T, "key_norm")) for x in norm_kvs], dim=2)
-        values = torch.cat([heads(x @ w_value.T) for x in norm_kvs], dim=2)
-        keys, values = (x.repeat_interleave(group, dim=1) for x in (keys, values))
-        scores = queries @ keys.mT / sqrt(width)
-        if causal:
-            future = torch.ones(2 * [q.shape[1]], dtype=torch.bool).triu(1)
-            future = torch.cat([future for _ in norm_kvs], dim=1)
-            scores = scores.masked_fill(future, -torch.inf)
-        read = (scores.softmax(-1) @ values).transpose(1, 2).flatten(2)
-        x = q + read @ w[f"{name}.attention.output.weight"].T
-        w_gate, w_up = w[f"{name}.ffn.gate_up.weight"].chunk(2)
-        normed = self.norm(x, f"{name}.ffn_norm.weight")
-        hidden = F.silu(normed @ w_gate.T) * (normed @ w_up.T)
-        return x + hidden @ w[f"{name}.ffn.down.weight"].T
+    def __init__(self, c, config):
+        super().__init__(c)
+        self.design, latent = config.latent, self.latent
+        self.half = 0 if self.design.inject == "embedding" else self.half
+        if self.design.encoder == "separate":
+            del latent.zeta, latent.encoder_block
+            count = self.design.encoder_layers
+            latent.encoder_blocks = nn.ModuleList(example.Block(c) for _ in range(count))
+        if self.design.map == "linear":
+            latent.post_sampler = nn.Parameter(torch.empty(c.latent_bits, c.d_model))
+        if self.design.prior == "learned":
+            readout = nn.Linear(c.d_model, c.latent_bits, bias=False)
+            norm = example.RMSNorm(c.d_model, c.norm_eps)
+            latent.prior = nn.ModuleDict({"norm": norm, "readout": readout})
+        for block in [m for m in self.modules() if isinstance(m, example.Block)]:
+            block.attention = Attention(c, config.qk_norm)
 
     def lower(self, tokens):
-        x = self.w["embedding.weight"][tokens]
-        for n in range(1, self.reader):
-            x = self.block(f"blocks.{n - 1}", x, x)
+        x = self.embedding(tokens)
+        for block in self.blocks[: self.half]:
+            x = block(x, x)
         return x
 
-    def encode(self, x):
-        """x are token embeddings for a separate encoder, else what the lower half gives."""
-        if self.c.latent.encoder == "separate":
-            y = x
-            for n in range(self.c.latent.encoder_layers):
-                y = self.block(f"latent.encoder_blocks.{n}", y, y, causal=False)
-        else:
-            zeta = self.w["latent.zeta"].expand_as(x)
-            y = self.block("latent.encoder_block", zeta, x, causal=False)
-        return self.norm(y, "latent.norm.weight") @ self.w["latent.readout.weight"].T
+    def encode(self, tokens):
+        if self.design.encoder == "shared":
+            return self.latent.encode(self.lower(tokens))
+        y = self.embedding(tokens)
+        for block in self.latent.encoder_blocks:
+            y = block(y, y, causal=False)
+        return self.latent.readout(self.latent.norm(y))
 
     def prior_logits(self, tokens):
-        x = self.norm(self.lower(tokens), "latent.prior.norm.weight")
-        return x @ self.w["latent.prior.readout.weight"].T
+        return self.latent.prior["readout"](self.latent.prior["norm"](self.lower(tokens)))
 
-    def map_bits(self, o, noise):
-        """Codes (B, T), and Y + G − detach(G) over all of them (B, T, 2^H); in the controls only
-        that of the sampled code has a gradient, that of Y log G or of Y G.
+    def sample(self, o, noise):
+        """r and z, with Y + G − detach(G) over all codes; in the controls only that of the sampled
+        code has a gradient, that of Y log G or of Y G.
         """
-        p, bits = o.sigmoid(), o.shape[-1]
-        z = sum((noise[..., h] < p[..., h]).long() * 2**h for h in range(bits))
-        u = torch.arange(2**bits)[:, None] // 2 ** torch.arange(bits) % 2  # (2^H, H)
-        g = torch.where(u == 1, p[..., None, :], 1 - p[..., None, :]).prod(-1)
+        bits = o.shape[-1]
+        u, g = example.bits_of_codes(bits), example.code_probabilities(o.sigmoid())
+        z = ((noise < o.sigmoid()) << torch.arange(bits)).sum(-1)
         y = F.one_hot(z, 2**bits)
-        of = {"all_codes": g, "score": y * g.log(), "sampled_code": y * g}[self.c.latent.gradient]
-        return z, y + of - of.detach()
-
-    def post_sampler(self):
-        """r of all codes, (2^H, D)."""
-        w, bits = self.w["latent.post_sampler"], self.c.latent_bits
-        if self.c.latent.map == "table":
-            return w
-        u = torch.arange(2**bits)[:, None] // 2 ** torch.arange(bits) % 2
-        return (2.0 * u.double() - 1) @ w
+        of = {"all_codes": g, "score": y * g.log(), "sampled_code": y * g}[self.design.gradient]
+        w = self.latent.post_sampler
+        w = w if self.design.map == "table" else (2.0 * u - 1).double() @ w
+        return (y + of - of.detach()) @ w, z
 
     def forward(self, tokens, noise):
         """Logits (B, T, V), codes (B, T) and bit logits (B, T, H)."""
-        x = self.lower(tokens)
-        separate = self.c.latent.encoder == "separate"
-        o = self.encode(self.w["embedding.weight"][tokens] if separate else x)
-        z, one_hot = self.map_bits(o, noise)
-        r, inject = one_hot @ self.post_sampler(), self.c.latent.inject
+        x, o, inject = self.lower(tokens), self.encode(tokens), self.design.inject
+        r, z = self.sample(o, noise)
         if inject in ("residual", "embedding"):
             x = x + r
-        kv = x if inject in ("residual", "embedding", "memory") else x + r
-        memory = r if inject == "memory" else None
-        x = self.block(f"blocks.{self.reader - 1}", x, kv, memory=memory)
-        for n in range(self.reader + 1, self.c.n_layers + 1):
-            x = self.block(f"blocks.{n - 1}", x, x + r if inject == "kv_all" else x)
-        return self.norm(x, "norm.weight") @ self.w["readout.weight"].T, z, o
+        kv = {"memory": torch.cat((x, r), dim=1), "kv": x + r, "kv_all": x + r}.get(inject, x)
+        x = self.blocks[self.half](x, kv)
+        for block in self.blocks[self.half + 1 :]:
+            x = block(x, x + r if inject == "kv_all" else x)
+        return self.readout(self.norm(x)), z, o
+
+
+def reference_of(model):
+    """The example, if the model is the paper's and its blocks Llama's."""
+    if model.config.latent == LatentDesign() and not model.config.qk_norm:
+        return example_of(model)
+    return example_of(model, Reference, model.config)
 
 
 DESIGNS = [
@@ -253,8 +236,8 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
     nothing differs in evaluation mode. Gradients are those of every path through the algorithm.
     """
     model, tokens = make_model(**shape), make_tokens(2, 8)
-    inputs, targets, reference = tokens[:, :-1], tokens[:, 1:], Reference(model)
-    logits, codes, bit_logits = reference.forward(inputs, noise)
+    inputs, targets, reference = tokens[:, :-1], tokens[:, 1:], reference_of(model)
+    logits, codes, bit_logits = reference(inputs, noise)
     assert len(codes.unique()) > 2, "with one code everywhere a wrong r could go unseen"
     for training in (False, True):
         out = model.train(training)(inputs, noise)
@@ -264,9 +247,11 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
         torch.testing.assert_close(y, logits.float(), atol=5e-5, rtol=1e-5)
     for each, o in ((y, out.bit_logits), (logits, bit_logits)):
         (F.cross_entropy(each.transpose(1, 2), targets) + 0.1 * o.square().mean()).backward()
+    weights = dict(reference.named_parameters())
     for name, parameter in model.named_parameters():
-        expected = reference.w[name].grad.float()
+        expected = weights.pop(name).grad.float()
         torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
+    assert not weights
 
 
 @rejects(
@@ -279,7 +264,7 @@ def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise)
     """By the activations below the block that reads z; z of the prior is drawn with its bits."""
     model, tokens = make_model(latent={"prior": "learned"}, latent_block=2), make_tokens(2, 7)
     out = model(tokens, noise)
-    expected = Reference(model).prior_logits(tokens)
+    expected = reference_of(model).prior_logits(tokens)
     torch.testing.assert_close(out.prior_logits, expected.float(), atol=5e-5, rtol=1e-5)
     drawn = from_prior(model, tokens, noise)
     codes = sum((noise[..., h] < expected[..., h].sigmoid()).long() << h for h in range(3))

@@ -1,0 +1,137 @@
+"""The library and the example in one file compute the same."""
+
+from math import log
+
+import pytest
+import torch
+
+from ftmodel.inference.generate import generate
+from ftmodel.inference.latent_source import Noise
+from ftmodel.model.mapper import pack_bits
+from ftmodel.model.objective import training_loss
+from ftmodel.synthetic import target_scores, target_task
+from tests.support.example import example, example_config, example_of
+
+SHAPES = [
+    {},
+    {"n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "latent_bits": 4, "tied": False},
+    {"n_kv_heads": 4, "head_width": 6, "rope_theta": 20.0, "norm_eps": 0.1, "latent_bits": 5},
+]
+
+
+def library_loss(model, tokens, noise, kappa):
+    """Loss, cross-entropy and KL."""
+    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, kappa)
+    return loss.total, loss.ce, loss.kl
+
+
+def library_generation(model, prompt, noise, seed, n_new):
+    """With noise (B, P + N, H): z of the prompt is the encoder's, that of new tokens uniform."""
+    rng = torch.Generator().manual_seed(seed)
+    return generate(model, prompt, n_new, generator=rng, z=Noise(noise))
+
+
+@pytest.mark.parametrize(("shape", "kappa"), zip(SHAPES, (0.1, 0.3, 0.8), strict=True), ids=str)
+def test_loss_and_every_gradient_are_those_of_the_example(
+    make_model, make_tokens, rng, shape, kappa
+):
+    """With a hinge that some tokens' KL exceeds and that of others does not."""
+    model, tokens = make_model(**shape), make_tokens(3, 12)
+    noise, twin = torch.rand(3, 11, model.config.latent_bits, generator=rng), example_of(model)
+    ours = library_loss(model, tokens, noise, kappa)
+    total, ce, kl = example.training_loss(twin, tokens, noise, kappa)
+    assert max(0, kl - kappa * log(2)) < total - ce < kl, "all or no tokens above the threshold"
+    expected = tuple(x.float() for x in (total, ce, kl))
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
+    ours[0].backward()
+    total.backward()
+    weights = dict(twin.named_parameters())
+    for name, parameter in model.named_parameters():
+        expected = weights.pop(name).grad.float()
+        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
+    assert not weights
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@torch.no_grad()
+def test_a_generation_is_that_of_the_example(make_model, make_tokens, rng, shape):
+    """With the same noise for z of the prompt, codes of new tokens, and draws of these."""
+    model, prompt = make_model(**shape), make_tokens(4, 3)
+    noise = torch.rand(4, 12, model.config.latent_bits, generator=rng)
+    draws = torch.rand(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).T
+    codes = pack_bits(noise[:, 3:] < 0.5)
+    expected = example.generate(example_of(model), prompt, noise[:, :3], codes, 1 - draws)
+    assert torch.equal(library_generation(model, prompt, noise, 7, 9), expected)
+
+
+@pytest.mark.parametrize("bits", [1, 4, 5])
+def test_the_mapper_of_the_example_is_straight_through_over_all_codes(rng, bits):
+    """(Y + G − detach(G)) W, as the paper writes it, by autograd."""
+    o, w, rho = (
+        torch.randn(*shape, dtype=torch.float64, generator=rng, requires_grad=True)
+        for shape in ((3, 7, bits), (1 << bits, 6), (3, 7, 6))
+    )
+    noise = torch.rand(3, 7, bits, generator=rng)
+    r, z = example.BinaryMapper.apply(o, noise, w)
+    p = o.sigmoid()
+    set_bits = torch.tensor([[d >> h & 1 for h in range(bits)] for d in range(1 << bits)]).bool()
+    g = torch.where(set_bits, p[..., None, :], 1 - p[..., None, :]).prod(-1)  # (3, 7, 2^H)
+    y = (set_bits == (noise < p)[..., None, :]).all(-1).double()
+    dense = (y + g - g.detach()) @ w
+    assert torch.equal(z, y.argmax(-1))
+    torch.testing.assert_close(r, dense, rtol=1e-12, atol=1e-12)
+    for ours, expected in zip(
+        *(torch.autograd.grad(x, (o, w), rho) for x in (r, dense)), strict=True
+    ):
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_initial_weights_are_those_of_the_library(make_model, tied):
+    model = make_model(tied=tied, embedding_std=0.5, latent_std=0.1)
+    twin = example.FreeTransformer(example_config(model))
+    for each in (model, twin):
+        torch.manual_seed(0)
+        each.reset_parameters()
+    weights = twin.state_dict()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, weights[name]), name
+
+
+def test_the_task_of_the_example_is_the_library_s():
+    torch.manual_seed(0)
+    tokens = example.sample_task(2000)
+    assert target_task.ALPHABET == example.ALPHABET
+    log_p = target_task.exact_log_probability(tokens)
+    ours = target_task.sample_sequences(2000, torch.Generator().manual_seed(0))
+    expected = target_task.exact_log_probability(ours)
+    error = (log_p.var() + expected.var()).div(2000).sqrt()
+    assert (log_p.mean() - expected.mean()).abs() < 4 * error
+
+
+def test_the_example_s_measures_are_the_library_s():
+    torch.manual_seed(0)
+    texts = [target_task.decode(row) for row in example.sample_task(5)]
+    group = [texts[0][:2] + text[2:].replace(text[0], texts[0][0]) for text in texts]
+    letter, bodies = group[0][0], [text[2:] for text in group]
+    assert example.spread(group) == pytest.approx(target_scores.spread(bodies, letter))
+    assert example.overlap(group) == pytest.approx(target_scores.noise_overlap(bodies))
+
+
+def test_it_trains_and_prints_groups(monkeypatch, capsys):
+    """Much less than by default: as a user sees it, without a terminal."""
+    monkeypatch.setattr("sys.argv", ["free_transformer.py", "--steps", "2", "--kappa", "0.5"])
+    monkeypatch.setattr(example, "GROUPS", 3)
+    example.main()
+    out = capsys.readouterr().out
+    assert "\033" not in out
+
+
+@pytest.mark.parametrize(
+    "wrong", ["--kappa=-1", "--kappa=nan", "--kappa=inf", "--steps=0", "--seed=-1"]
+)
+def test_wrong_arguments_are_refused_in_one_line(monkeypatch, capsys, wrong):
+    monkeypatch.setattr("sys.argv", ["free_transformer.py", wrong])
+    with pytest.raises(SystemExit) as stopped:
+        example.main()
+    assert stopped.value.code and wrong.partition("=")[0] in str(stopped.value.code)

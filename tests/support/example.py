@@ -1,0 +1,27 @@
+"""examples/free_transformer.py, which is no part of a package, with the weights of our models."""
+
+from dataclasses import fields
+from importlib.util import module_from_spec, spec_from_file_location
+
+from tests import ROOT
+
+spec = spec_from_file_location("free_transformer", ROOT / "examples/free_transformer.py")
+assert spec is not None and spec.loader is not None
+example = module_from_spec(spec)
+spec.loader.exec_module(example)
+
+
+def example_config(model):
+    known = {f.name for f in fields(example.Config)} & vars(model.config).keys()
+    shape = {name: getattr(model.config, name) for name in known - {"head_width"}}
+    width = model.config.head_width or model.config.d_model // model.config.n_heads
+    return example.Config(vocab_size=len(model.embedding.weight), head_width=width, **shape)
+
+
+def example_of(model, kind=example.FreeTransformer, *more):
+    """The example's model, or one derived from it, in float64 and with the weights of ours."""
+    twin = kind(example_config(model), *more).double()
+    if model.config.latent_block:
+        twin.half = model.config.latent_block - 1
+    twin.load_state_dict(model.state_dict())
+    return twin
