@@ -195,7 +195,7 @@ class Latent(nn.Module):
 class FreeTransformer(nn.Module):
     def __init__(self, c: Config) -> None:
         super().__init__()
-        self.c, self.half = c, c.n_layers // 2
+        self.c, self.middle = c, c.n_layers // 2
         self.embedding = nn.Embedding(c.vocab_size, c.d_model)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.latent = Latent(c)
@@ -227,7 +227,7 @@ class FreeTransformer(nn.Module):
         [0, 1). In generation it is given, drawn uniformly, and there is no o.
         """
         x = self.embedding(tokens)  # x = embeddings(tokens): (B, T, D)
-        for block in self.blocks[: self.half]:  # for n in 1 … L/2:
+        for block in self.blocks[: self.middle]:  # for n in 1 … L/2:
             x = block(x, x)  # x = blocks[n](x)
         o = None
         if z is None:  # if train or prefill:
@@ -236,8 +236,8 @@ class FreeTransformer(nn.Module):
             r, z = BinaryMapper.apply(o, noise, self.latent.post_sampler)
         else:  # z = uniform over 0 … 2^H − 1, by the caller
             r = self.latent.post_sampler[z]  # r = post_sampler(z)
-        x = self.blocks[self.half](x, x + r)  # x = blocks[L/2 + 1](q = x, kv = x + r)
-        for block in self.blocks[self.half + 1 :]:  # for n in L/2 + 2 … L: (printed: L/2 + 1)
+        x = self.blocks[self.middle](x, x + r)  # x = blocks[L/2 + 1](q = x, kv = x + r)
+        for block in self.blocks[self.middle + 1 :]:  # for n in L/2 + 2 … L: (printed: L/2 + 1)
             x = block(x, x)  # x = blocks[n](x)
         return self.readout(self.norm(x)), z, o  # logits = readout(RMSNorm(x))
 
@@ -343,13 +343,6 @@ def spread(group: list[str]) -> float:
     return means.std(correction=0).item() if len(means) > 1 else nan
 
 
-def overlap(group: list[str]) -> float:
-    """Mean over pairs of a group of |A ∩ B| / |A ∪ B|, A and B the places of "!" in both."""
-    sets = [{i for i, c in enumerate(text) if c == "!"} for text in group]
-    pairs = [(a, b) for i, a in enumerate(sets) for b in sets[:i] if a | b]
-    return sum(len(a & b) / len(a | b) for a, b in pairs) / len(pairs) if pairs else nan
-
-
 COLOURED = sys.stdout.isatty()
 GROUPS, SIZE = 32, 8  # that are generated, of which a few are shown
 
@@ -371,15 +364,17 @@ def main() -> None:
     torch.manual_seed(given.seed)
     torch.set_num_threads(1)  # matrices are so small that a second one would mostly wait
     model = train(given.steps, given.kappa)
-    table = []
-    for name, pinned in (("fresh", False), ("pinned", True)):
+    spreads = {}
+    for pinned in (False, True):
+        kind = "pinned z, one for each group" if pinned else "fresh z, one for each sequence"
         groups = sample_groups(model, GROUPS, SIZE, pinned)
-        print(f"\nz {name}: {'one for each group' if pinned else 'one for each sequence'}\n")
+        spreads[kind] = torch.tensor([spread(group) for group in groups]).nanmean()
+        print(f"\n{kind}:\n")
         for group in groups[:3]:
             print(*(painted(text, pinned) for text in group[:5]), "", sep="\n")
-        places, noise = (torch.tensor([f(g) for g in groups]).nanmean() for f in (spread, overlap))
-        table.append(f"z {name:6}  {places:4.1f} characters  {noise:.2f}")
-    print("          spread of the target  overlap of '!', within a group", *table, sep="\n")
+    print("spread of the target's position within a group, characters:")
+    for kind, characters in spreads.items():
+        print(f"{characters:5.1f}  {kind}")
 
 
 if __name__ == "__main__":

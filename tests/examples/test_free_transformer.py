@@ -1,5 +1,6 @@
 """The library and the example in one file compute the same."""
 
+import re
 from math import log
 
 import pytest
@@ -103,35 +104,42 @@ def test_the_task_of_the_example_is_the_library_s():
     tokens = example.sample_task(2000)
     assert target_task.ALPHABET == example.ALPHABET
     log_p = target_task.exact_log_probability(tokens)
+    for place in (2, -1):  # the first and the last that a target may have
+        assert (tokens[:, place] == tokens[:, 0]).any()
     ours = target_task.sample_sequences(2000, torch.Generator().manual_seed(0))
     expected = target_task.exact_log_probability(ours)
     error = (log_p.var() + expected.var()).div(2000).sqrt()
     assert (log_p.mean() - expected.mean()).abs() < 4 * error
 
 
-def test_the_example_s_measures_are_the_library_s():
+def test_the_spread_of_the_example_is_the_library_s():
     torch.manual_seed(0)
     texts = [target_task.decode(row) for row in example.sample_task(5)]
     group = [texts[0][:2] + text[2:].replace(text[0], texts[0][0]) for text in texts]
     letter, bodies = group[0][0], [text[2:] for text in group]
     assert example.spread(group) == pytest.approx(target_scores.spread(bodies, letter))
-    assert example.overlap(group) == pytest.approx(target_scores.noise_overlap(bodies))
 
 
-def test_it_trains_and_prints_groups(monkeypatch, capsys):
-    """Much less than by default: as a user sees it, without a terminal."""
+@pytest.mark.parametrize("terminal", [False, True])
+def test_it_trains_and_prints_groups_of_one_prompt(monkeypatch, capsys, terminal):
+    """Much less than by default; in colour on a terminal alone."""
     monkeypatch.setattr("sys.argv", ["free_transformer.py", "--steps", "2", "--kappa", "0.5"])
-    monkeypatch.setattr(example, "GROUPS", 3)
+    for name, value in {"GROUPS": 3, "LENGTH": 16, "BATCH": 4, "COLOURED": terminal}.items():
+        monkeypatch.setattr(example, name, value)
     example.main()
     out = capsys.readouterr().out
-    assert "\033" not in out
+    assert "step 2/2" in out
+    assert [f"\033[{colour}m" in out for colour in (34, 32)] == [terminal, terminal]
+    texts = re.findall(r"^(.)>.{16}$", re.sub(r"\033\[\d+m", "", out), re.MULTILINE)
+    assert len(texts) == 30 and all(len({*texts[i : i + 5]}) == 1 for i in range(0, 30, 5))
 
 
 @pytest.mark.parametrize(
     "wrong", ["--kappa=-1", "--kappa=nan", "--kappa=inf", "--steps=0", "--seed=-1"]
 )
-def test_wrong_arguments_are_refused_in_one_line(monkeypatch, capsys, wrong):
+def test_wrong_arguments_are_refused_in_one_line(monkeypatch, wrong):
     monkeypatch.setattr("sys.argv", ["free_transformer.py", wrong])
     with pytest.raises(SystemExit) as stopped:
         example.main()
-    assert stopped.value.code and wrong.partition("=")[0] in str(stopped.value.code)
+    said = str(stopped.value.code)
+    assert wrong.partition("=")[0] in said and "\n" not in said

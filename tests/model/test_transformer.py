@@ -49,7 +49,7 @@ class Reference(example.FreeTransformer):
     def __init__(self, c, config):
         super().__init__(c)
         self.design, latent = config.latent, self.latent
-        self.half = 0 if self.design.inject == "embedding" else self.half
+        self.middle = 0 if self.design.inject == "embedding" else self.middle
         if self.design.encoder == "separate":
             del latent.zeta, latent.encoder_block
             count = self.design.encoder_layers
@@ -65,7 +65,7 @@ class Reference(example.FreeTransformer):
 
     def lower(self, tokens):
         x = self.embedding(tokens)
-        for block in self.blocks[: self.half]:
+        for block in self.blocks[: self.middle]:
             x = block(x, x)
         return x
 
@@ -100,8 +100,8 @@ class Reference(example.FreeTransformer):
         if inject in ("residual", "embedding"):
             x = x + r
         kv = {"memory": torch.cat((x, r), dim=1), "kv": x + r, "kv_all": x + r}.get(inject, x)
-        x = self.blocks[self.half](x, kv)
-        for block in self.blocks[self.half + 1 :]:
+        x = self.blocks[self.middle](x, kv)
+        for block in self.blocks[self.middle + 1 :]:
             x = block(x, x + r if inject == "kv_all" else x)
         return self.readout(self.norm(x)), z, o
 

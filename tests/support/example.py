@@ -22,6 +22,6 @@ def example_of(model, kind=example.FreeTransformer, *more):
     """The example's model, or one derived from it, in float64 and with the weights of ours."""
     twin = kind(example_config(model), *more).double()
     if model.config.latent_block:
-        twin.half = model.config.latent_block - 1
+        twin.middle = model.config.latent_block - 1
     twin.load_state_dict(model.state_dict())
     return twin
