@@ -135,8 +135,8 @@ def code_probabilities(p: Tensor) -> Tensor:
 class BinaryMapper(torch.autograd.Function):
     """The binary mapper (§ 3.4, equations 6 to 8) and, with it, the post-sampler's table W.
 
-    The paper writes the code d as a one-hot vector Y of length 2^H, gives it the gradient of the
-    probabilities G of all codes, Y + G − detach(G), and multiplies it by W. The product is row d.
+    The paper writes the code z as a one-hot vector Y of length 2^H, gives it the gradient of the
+    probabilities G of all codes, Y + G − detach(G), and multiplies it by W: r is row z.
     """
 
     @staticmethod
@@ -144,27 +144,29 @@ class BinaryMapper(torch.autograd.Function):
         """Bit logits o and noise (…, H), uniform on [0, 1), and W (2^H, D) to r (…, D), z (…)."""
         p = o.sigmoid()  # P(B_h = 1)
         bits = noise < p  # B_h
-        z = (bits << torch.arange(bits.shape[-1])).sum(-1)  # d = Σ_h B_h 2^h
+        z = (bits << torch.arange(bits.shape[-1])).sum(-1)  # z = Σ_h B_h 2^h
         ctx.save_for_backward(p, z, w)
         ctx.mark_non_differentiable(z)
         return w[z], z  # = Y W
 
     @staticmethod
     def backward(ctx: Any, rho: Tensor, _: Tensor) -> tuple[Tensor, None, Tensor]:
-        """From ρ = ∂loss/∂r (…, D), with the gradient g = W ρ of the one-hot vector,
+        """With ρ = ∂loss/∂r (…, D), and g = W ρ, which is the gradient of the one-hot vector,
 
-            ∂loss/∂W = Y ρᵀ,      ∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h).
+            ∂loss/∂W = Y ρᵀ, summed over tokens,    ∂loss/∂o_h = Σ_d g_d G_d (U_h(d) − p_h).
 
-        G is the outer product of the probabilities of a code's lower and upper bits. So the sum
-        over all 2^H codes is two small ones, and G is never stored. (For H = 16 compute g, too, for
-        a few tokens at a time.)
+        G is the outer product of the probabilities of a code's lower bits and of its upper bits. So
+        the sum over all 2^H codes d becomes two small products, and G is never stored. (With H = 16
+        compute g for a few tokens at a time.)
         """
         p, z, w = ctx.saved_tensors
         low = p.shape[-1] // 2
         g_low, g_high = code_probabilities(p[..., :low]), code_probabilities(p[..., low:])
         g = (rho @ w.T).unflatten(-1, (g_high.shape[-1], g_low.shape[-1]))  # (…, high, low)
-        over_high = g_low * (g_high[..., None, :] @ g).squeeze(-2)  # (…, low)
-        over_low = g_high * (g @ g_low[..., None]).squeeze(-1)  # (…, high)
+        over_high = g_low * (g_high[..., None, :] @ g).squeeze(
+            -2
+        )  # Σ g G over upper bits: (…, low)
+        over_low = g_high * (g @ g_low[..., None]).squeeze(-1)  # over lower bits: (…, high)
         u_low, u_high = bits_of_codes(low).type_as(p), bits_of_codes(p.shape[-1] - low).type_as(p)
         grad_o = torch.cat((over_high @ u_low, over_low @ u_high), dim=-1)
         grad_o = grad_o - p * over_low.sum(-1, keepdim=True)
@@ -193,6 +195,8 @@ class Latent(nn.Module):
 
 # --- The model (Algorithm 2) and its loss
 class FreeTransformer(nn.Module):
+    """Parameters have the names that ftmodel gives them: its weights can be loaded."""
+
     def __init__(self, c: Config) -> None:
         super().__init__()
         self.c, self.middle = c, c.n_layers // 2
@@ -279,8 +283,8 @@ def sample_task(n: int) -> Tensor:
 
 
 def train(steps: int, kappa: float) -> FreeTransformer:
-    """AdamW with a cosine schedule. κ rises from 0 over five sixths of the steps, so that the
-    decoder knows the task before it has much of z to read.
+    """AdamW with a cosine schedule. Other than in the paper κ rises from 0, over five sixths of the
+    steps: the decoder knows the task before z tells it much, and stays valid with z of the prior.
     """
     model = FreeTransformer(Config())
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
@@ -298,9 +302,7 @@ def train(steps: int, kappa: float) -> FreeTransformer:
         now, done = time.monotonic(), step + 1
         if now - shown > (0.5 if COLOURED else 15) or done == steps:
             shown, left = now, (now - start) / done * (steps - done)
-            line = (
-                f"step {done}/{steps}  loss {loss:.3f} nats/token  KL {kl / log(2):.3f} bits/token"
-            )
+            line = f"step {done}/{steps}  loss {loss:.3f} nats  KL {kl / log(2):.3f} bits per token"
             end = "\r" if COLOURED and done < steps else "\n"
             print(f"{line}  {left:.0f} s left ", end=end, flush=True)
     return model

@@ -1,7 +1,9 @@
 """The library and the example in one file compute the same."""
 
 import re
+import sys
 from math import log
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from ftmodel.model.mapper import pack_bits
 from ftmodel.model.objective import training_loss
 from ftmodel.synthetic import target_scores, target_task
 from tests.support.example import example, example_config, example_of
+from tests.support.mutants import rejects
 
 SHAPES = [
     {},
@@ -32,6 +35,12 @@ def library_generation(model, prompt, noise, seed, n_new):
     return generate(model, prompt, n_new, generator=rng, z=Noise(noise))
 
 
+@rejects("total = ce + hinge", "total = ce + kl.mean()", "KL without free bits")
+@rejects(
+    "weighted_bits - p * over_low",
+    "weighted_bits - over_low",
+    "gradient of the logits with 1 for p",
+)
 @pytest.mark.parametrize(("shape", "kappa"), zip(SHAPES, (0.1, 0.3, 0.8), strict=True), ids=str)
 def test_loss_and_every_gradient_are_those_of_the_example(
     make_model, make_tokens, rng, shape, kappa
@@ -53,6 +62,11 @@ def test_loss_and_every_gradient_are_those_of_the_example(
     assert not weights
 
 
+@rejects(
+    "noise = settled_noise(model, prompt, noise[:, :p], padding)",
+    "noise = settled_noise(model, prompt, noise[:, 1 : p + 1], padding)",
+    "z of a prompt sampled with the noise of the next token",
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_generation_is_that_of_the_example(make_model, make_tokens, rng, shape):
@@ -118,6 +132,13 @@ def test_the_spread_of_the_example_is_the_library_s():
     group = [texts[0][:2] + text[2:].replace(text[0], texts[0][0]) for text in texts]
     letter, bodies = group[0][0], [text[2:] for text in group]
     assert example.spread(group) == pytest.approx(target_scores.spread(bodies, letter))
+
+
+def test_it_needs_torch_alone():
+    names = re.findall(
+        r"^ *(?:from|import) (\w+)", Path(example.__file__).read_text(), re.MULTILINE
+    )
+    assert {*names} - sys.stdlib_module_names == {"torch"}
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -12,10 +12,11 @@ spec.loader.exec_module(example)
 
 
 def example_config(model):
-    known = {f.name for f in fields(example.Config)} & vars(model.config).keys()
-    shape = {name: getattr(model.config, name) for name in known - {"head_width"}}
-    width = model.config.head_width or model.config.d_model // model.config.n_heads
-    return example.Config(vocab_size=len(model.embedding.weight), head_width=width, **shape)
+    ours, width = vars(model.config), model.config.d_model // model.config.n_heads
+    given = {"vocab_size": len(model.embedding.weight), "head_width": width} | {
+        f.name: ours[f.name] for f in fields(example.Config) if ours.get(f.name) is not None
+    }
+    return example.Config(**given)
 
 
 def example_of(model, kind=example.FreeTransformer, *more):
