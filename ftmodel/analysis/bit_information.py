@@ -53,7 +53,7 @@ class Encoded:
         of_token = self.chunk_of_token
         inside = place < len(self.tokens)
         inside[inside.clone()] = of_token[place[inside]] == self.chunk[inside]
-        return inside.nonzero()[:, 0], self.tokens[place[inside]]
+        return inside.nonzero().flatten(), self.tokens[place[inside]]
 
     @property
     def token_index(self) -> Tensor:
@@ -90,8 +90,8 @@ def information(counts: Tensor) -> Tensor:
     """
     n, ones = counts[..., :1], counts[..., 1:]
     total = n.sum(-2).clamp(min=1)
-    mean = (ones.sum(-2) / total).clamp(0, 1)
-    conditional = (ones / n.clamp(min=1)).clamp(0, 1)
+    mean = (ones.sum(-2) / total).clamp(max=1)
+    conditional = (ones / n.clamp(min=1)).clamp(max=1)
     remaining = (n * entropy(conditional, 1 - conditional)).sum(-2) / total
     return (entropy(mean, 1 - mean) - remaining).clamp(min=0)
 
@@ -119,7 +119,7 @@ def z_of_others(document: Tensor, generator: Generator) -> Tensor:
 def excess(plug_in: Tensor, null: Tensor, left_out: Tensor) -> NetInformation:
     """Of a plug-in estimate (), that of permuted z (P,), and without each group (G,)."""
     mean, sd = null.mean().item(), null.std().item()
-    error = hypot(jackknife(left_out).item(), sd / len(null) ** 0.5)
+    error = hypot(jackknife(left_out), sd / len(null) ** 0.5)
     return NetInformation(plug_in.item() - mean, error, mean, sd)
 
 
@@ -134,7 +134,7 @@ def bit_information(
         return None
     q = encoded.o.double().sigmoid()
     kind = frequent(tokens)
-    kinds = int(kind.max()) + 1
+    kinds = len(kind.bincount())
     _, document = encoded.document.unique(return_inverse=True)
     documents = int(document.max()) + 1
     groups = min(GROUPS, documents)

@@ -24,9 +24,8 @@ def sums_by_document(agreement: Tensor, document: Tensor, same: bool) -> tuple[T
     """
     alike = document[:, None] == document
     chosen = alike.fill_diagonal_(False) if same else ~alike
-    zeros = agreement.new_zeros(int(document.max()) + 1)
     sums, pairs = (agreement * chosen).sum(1), chosen.sum(1).type_as(agreement)
-    return zeros.index_add(0, document, sums), zeros.index_add(0, document, pairs)
+    return document.bincount(sums), document.bincount(pairs)
 
 
 def mean_over_pairs(agreement: Tensor, document: Tensor, same: bool) -> tuple[float, float]:
@@ -37,7 +36,7 @@ def mean_over_pairs(agreement: Tensor, document: Tensor, same: bool) -> tuple[fl
     times = 1 if same else 2
     left_out = (sums.sum() - times * sums) / (pairs.sum() - times * pairs)
     left_out = left_out[left_out.isfinite() & (pairs > 0)]
-    return (sums.sum() / pairs.sum()).item(), jackknife(left_out).item()
+    return (sums.sum() / pairs.sum()).item(), jackknife(left_out)
 
 
 def excess_agreement(agreement: Tensor, document: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import isnan, nan, sqrt
+from operator import mul
 from statistics import fmean, stdev, variance
 
 import numpy as np
@@ -98,11 +99,11 @@ class Difference:
     @property
     def verdict(self) -> str:
         """`lower`, `higher`, `no difference`, or `not known`."""
-        if isnan(self.threshold):
-            return "not known"
-        if not abs(self.mean) > self.threshold:
-            return "no difference"
-        return "lower" if self.mean < 0 else "higher"
+        if self.mean > self.threshold:
+            return "higher"
+        if self.mean < -self.threshold:
+            return "lower"
+        return "not known" if isnan(self.threshold) else "no difference"
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def pool_seeds(samples: Iterable[Sample]) -> Pool:
     freedoms = [len(sample) - 1 for sample in repeated]
     if not repeated:
         return Pool(nan, 0, nan)
-    squares = sum(v * freedom for v, freedom in zip(variances, freedoms, strict=True))
+    squares = sum(map(mul, variances, freedoms))
     return Pool(sqrt(squares / sum(freedoms)), sum(freedoms), equal_spreads(variances, freedoms))
 
 

@@ -50,7 +50,7 @@ def mutual_information(features: Tensor, labels: Tensor) -> Tensor:
     both = x.T @ y / n  # (F, P), the frequency of 1 and 1
     p, q = x.mean(0)[:, None], y.mean(0)[None]
     joint = (both, p - both, q - both, 1 - p - q + both)
-    joint_entropy = entropy(*(probability.clamp(0, 1) for probability in joint))
+    joint_entropy = entropy(*(probability.clamp(min=0) for probability in joint))
     return (entropy(p, 1 - p) + entropy(q, 1 - q) - joint_entropy).clamp(min=0)
 
 
@@ -97,14 +97,11 @@ def label_information(
     single = mutual_information(bits_of_sequences(bits), columns)  # (H, 1 + P)
     features = bits.flatten(1)
     predictions = naive_bayes(features, columns)
-    whole = torch.stack(
-        [
-            mutual_information(predictions[:, i : i + 1], columns[:, i : i + 1])[0, 0]
-            for i in range(columns.shape[1])
-        ]
+    whole = torch.cat(
+        [mutual_information(predictions[:, [i]], columns[:, [i]]) for i in range(columns.shape[1])]
     )
     return LabelInformation(
         best=permutation_test(single.max(0).values),
-        whole=permutation_test(whole),
+        whole=permutation_test(whole.flatten()),
         per_bit=single[:, 0].tolist(),
     )

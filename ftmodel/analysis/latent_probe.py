@@ -7,6 +7,7 @@ Shapes: n sequences, T tokens, H latent bits, S values of the label, K exponents
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import log2
 
 import torch
@@ -46,8 +47,7 @@ def evaluate(probe: Tensor, bits: Tensor, labels: Tensor) -> ProbeResult:
     """Result of a ``probe`` (S, T, H) on bits of z (n, T, H), 0 or 1, of n ≥ 2 sequences that it
     was not fitted to, whose ``labels`` (n,) are drawn uniformly.
     """
-    chunks = zip(bits.split(CHUNK), labels.split(CHUNK), strict=True)
-    posteriors = [log_posteriors(probe, *chunk) for chunk in chunks]
+    posteriors = map(partial(log_posteriors, probe), bits.split(CHUNK), labels.split(CHUNK))
     label, following = (torch.cat(parts, dim=1) for parts in zip(*posteriors, strict=True))
     label_bits = log2(len(probe)) + cross_validated_mean(label) / LN2
     next_bits = bits.shape[-1] + cross_validated_mean(following) / LN2
@@ -65,12 +65,12 @@ def log_posteriors(probe: Tensor, bits: Tensor, labels: Tensor) -> tuple[Tensor,
     zero, one = (-probe).log1p(), probe.log()
     log_q = torch.einsum("nth,sth->nts", bits.double(), one - zero) + zero.sum(-1).T  # of z_t
     total = log_q.cumsum(1)  # log q(z_0 … z_t | S), (n, T, S)
-    index = labels[:, None, None].expand(-1, total.shape[1], 1)
+    sequences = torch.arange(len(labels))
     of_label, of_next = [], []
     for exponent in EXPONENTS:
         posterior = (exponent * total).log_softmax(-1)
         prior = (exponent * (total - log_q)).log_softmax(-1)
-        of_label.append(posterior.gather(2, index)[..., 0])
+        of_label.append(posterior[sequences, :, labels])
         of_next.append((prior + log_q).logsumexp(-1))
     return torch.stack(of_label), torch.stack(of_next)
 
@@ -90,6 +90,5 @@ def mean_by_offset(values: Tensor, origins: Tensor) -> tuple[list[int], list[flo
     """
     offsets = torch.arange(values.shape[1]) - origins[:, None]
     distinct, index, counts = offsets.unique(return_inverse=True, return_counts=True)
-    totals = torch.zeros(len(distinct), dtype=torch.float64)
-    totals.index_add_(0, index.flatten(), values.double().flatten())
+    totals = index.flatten().bincount(values.double().flatten())
     return distinct.tolist(), (totals / counts).tolist(), counts.tolist()

@@ -23,11 +23,11 @@ def mean_and_error(totals: Tensor, sizes: Tensor | None = None) -> dict[str, flo
     return {"mean": mean.item(), "se": error.item()}
 
 
-def jackknife(left_out: Tensor) -> Tensor:
-    """Standard error (…) of a statistic of which ``left_out`` (G, …) are the values without each of
-    G groups (Efron & Tibshirani 1993, An Introduction to the Bootstrap, § 11.5); NaN for G < 2.
+def jackknife(left_out: Tensor) -> float:
+    """Standard error of a statistic of which ``left_out`` (G,) are the values without each of G
+    groups (Efron & Tibshirani 1993, An Introduction to the Bootstrap, § 11.5); NaN for G < 2.
     """
     groups = len(left_out)
     if groups < 2:
-        return left_out.new_full(left_out.shape[1:], nan)
-    return (left_out.var(0, correction=0) * (groups - 1)).sqrt()
+        return nan
+    return (left_out.var(0, correction=0) * (groups - 1)).sqrt().item()

@@ -59,7 +59,10 @@ class Trend:
 
 def grown(exponent: float) -> float:
     """e^x, infinite where it is beyond a float."""
-    return exp(exponent) if exponent < 709 else inf
+    try:
+        return exp(exponent)
+    except OverflowError:
+        return inf
 
 
 def log_linear(sizes: Sequence[float], values: Sequence[float]) -> Trend | None:
@@ -69,7 +72,7 @@ def log_linear(sizes: Sequence[float], values: Sequence[float]) -> Trend | None:
 
 def power_law(sizes: Sequence[float], values: Sequence[float]) -> Trend | None:
     """y = a N^b; None of fewer than three sizes, or where some y is not positive."""
-    if min(values, default=0.0) <= 0:
+    if any(value <= 0 for value in values):
         return None
     return fitted(sizes, [log(value) for value in values], power=True)
 

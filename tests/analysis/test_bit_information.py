@@ -1,6 +1,7 @@
 """Information of bits about tokens: planted codes have that of their function, others none."""
 
 from math import isnan, log2
+from statistics import pvariance
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from ftmodel.analysis.bit_information import (
     frequent,
     information,
     jackknife,
+    most_certain,
     soft_counts,
     z_of_others,
 )
@@ -67,6 +69,14 @@ def test_uncertain_bits_count_with_their_probabilities():
     assert information(counts).item() == pytest.approx(expected, rel=1e-9)
 
 
+def test_information_of_nothing_is_zero_and_none_is_negative(rng):
+    for n, ones in ((0, 0), (1, 1), (2, 2 + 1e-15)):  # rounding may leave a bit above its count
+        assert information(torch.tensor([[n, ones], [0, 0]]).double()).tolist() == [0]
+    q = torch.rand(1, 500, generator=rng).double().expand(60, -1)
+    unrelated = information(soft_counts(q, torch.arange(60) % 7, 7))
+    assert (unrelated >= 0).all() and (unrelated < 1e-12).all()
+
+
 def clustered(rng, chunks=24, length=30):
     """Documents with a bias towards some tokens, and, unrelated, bits drawn once a document."""
     weights = torch.rand(chunks, 8, generator=rng) ** 4
@@ -108,10 +118,20 @@ def test_its_standard_error_is_how_far_samples_differ():
     assert mean == pytest.approx(spread, rel=0.35)
 
 
+def test_its_error_is_of_leaving_out_each_document_and_of_a_null_of_few_permutations(rng):
+    tokens = torch.randint(3, (4, 9), generator=rng)
+    sample = encoded(tokens, torch.randn(4, 8, 1, generator=rng))
+    q, kind = sample.o.double().sigmoid(), tokens[:, 1:].flatten()
+    kept = [sample.document != d for d in range(4)]
+    left_out = [information(soft_counts(q[rest], kind[rest], 3)).item() for rest in kept]
+    total, _ = bit_information(sample, 1, rng, permutations=3)
+    assert total.se**2 == pytest.approx(3 * pvariance(left_out) + total.null_sd**2 / 3)
+
+
 def test_the_error_of_a_mean_is_its_standard_error(rng):
     values = torch.rand(30, generator=rng).double()
     left_out = (values.sum() - values) / 29
-    assert jackknife(left_out).item() == pytest.approx(values.std().item() / 30**0.5, rel=1e-9)
+    assert jackknife(left_out) == pytest.approx(values.std().item() / 30**0.5, rel=1e-9)
 
 
 def test_a_single_document_has_no_error_and_idle_bits_no_information(rng):
@@ -156,12 +176,21 @@ def test_every_document_has_the_z_of_one_other_at_the_same_places(rng, sizes):
         assert torch.equal(place[index], place % lengths)
         donors |= set(taken)
     assert len(donors) == len(sizes) * (len(sizes) - 1)
-    alone = torch.zeros(5, dtype=torch.long)  # a single document is rotated
-    drawn = {tuple(z_of_others(alone, rng).tolist()) for _ in range(100)}
-    assert drawn == {tuple(torch.arange(5).roll(by).tolist()) for by in (1, 2, 3, 4)}
+    for n in (1, 2, 5):  # a single document is rotated
+        alone = torch.zeros(n, dtype=torch.long)
+        drawn = {tuple(z_of_others(alone, rng).tolist()) for _ in range(100)}
+        assert drawn == {tuple(torch.arange(n).roll(by).tolist()) for by in range(1, max(2, n))}
 
 
 def test_rare_tokens_count_as_one():
     tokens = torch.tensor([7, 7, 7, 2, 2, 2, 2, 5, 9])
     assert frequent(tokens, 2).tolist() == [1, 1, 1, 0, 0, 0, 0, 2, 2]
     assert frequent(tokens, 8).unique().tolist() == [0, 1, 2, 3]
+    assert frequent(torch.arange(1000), 8).tolist() == [*range(8), *[8] * 992]  # equally rare
+
+
+def test_the_most_certain_positions_are_one_of_each_document_and_the_first_of_equals():
+    values, document = torch.zeros(1000), torch.arange(1000) // 4
+    values[9:11] = torch.tensor([2.0, 3.0])
+    assert most_certain(values, document, 3) == [10, 0, 4]
+    assert most_certain(values[:6], document[:6], 3) == [0, 4]

@@ -15,6 +15,7 @@ from ftmodel.analysis.differences import (
     SeedError,
     difference,
     document_error,
+    may_pool,
     pool_seeds,
     threshold,
 )
@@ -29,7 +30,8 @@ def test_the_spread_within_models_knows_no_difference_of_their_means():
     assert (alone.spread, alone.freedom) == (pytest.approx(stdev([1, 2, 4])), 2)
     within = pool_seeds([[1.0, 2.0], [50.0, 53.0], [7.0]])
     assert (within.spread, within.freedom) == (pytest.approx(sqrt((0.5 + 4.5) / 2)), 2)
-    assert isnan(pool_seeds([[1.0], [2.0]]).spread)
+    none = pool_seeds([[1.0], [2.0]])
+    assert isnan(none.spread) and none.freedom == 0
 
 
 def verdict_of(mine, others, documents=None):
@@ -58,6 +60,8 @@ def test_a_difference_within_the_spread_of_either_arm_is_none():
     for pair in ((quiet, unquiet), (unquiet, quiet)):
         assert difference(*pair).threshold == pytest.approx(stdev(unquiet))
     assert verdict_of(quiet, [0.46, 0.53] * 15) == "no difference"
+    few = [0.5, 0.7]
+    assert difference(few, [0.5, 0.6] * 15).threshold == pytest.approx(stdev(few))
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -82,7 +86,7 @@ def test_the_spread_is_that_of_all_models_where_the_test_lets_them_be_pooled():
     assert found.is_pooled and found.seeds == found.pooled.error == pytest.approx(s)
     assert found.pooled.freedom == 4
     assert found.threshold == pytest.approx(student.ppf(0.975, 4) * s)
-    assert found.own.error == pytest.approx(sqrt((0.0002 + 0.00045) / 2))  # the other column
+    assert found.other_seeds == found.own.error == pytest.approx(sqrt((0.0002 + 0.00045) / 2))
     # a model of one seed has the spread of the others
     one = difference(pool[3], pool[1], pool=pool_seeds(pool))
     assert one.threshold == pytest.approx(student.ppf(0.975, 4) * s * sqrt(1 + 1 / 2))
@@ -124,7 +128,15 @@ def test_equal_spreads_are_refused_as_often_as_the_level_says(sizes):
 def test_without_two_repeated_models_spreads_are_not_tested():
     assert isnan(pool_seeds([[1.0, 2.0], [3.0]]).equality)
     assert isnan(pool_seeds([[1.0, 1.0], [3.0, 3.0]]).equality)
-    assert difference([0.5, 0.5], [0.4, 0.4]).verdict == "higher"
+    found = difference([0.5, 0.5, 0.5], [0.4, 0.4])
+    assert found.verdict == "higher" and found.own == SeedError(0, 3)
+    assert verdict_of([0.5, 0.5], [0.5, 0.5]) == "no difference"
+
+
+def test_a_p_value_of_the_test_is_at_least_that_of_one_draw_and_refuses_below_its_level():
+    quiet = [1e-9 * seed for seed in range(5)]
+    assert pool_seeds([quiet, [*range(5)]]).equality == pytest.approx(1 / 20_001, rel=1e-9)
+    assert may_pool(REFUSED) and not may_pool(0.999 * REFUSED)
 
 
 def test_errors_over_documents_count_beside_seeds():
@@ -162,6 +174,11 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums():
     mine, others = torch.tensor([[90.0, 41.0]]), torch.tensor([[100.0, 50.0]])
     found = document_error(mine, others, torch.tensor([60.0, 20.0]))
     assert found == DocumentError(pytest.approx(abs(-10 * 20 + 9 * 60) * 2 / 80**2), 1)
+    # two seeds each: differences of documents are 2 and 6, their residuals 1 and 3, less 2 each
+    found = document_error(torch.tensor([[1.0, 3.0], [2.0, 8.0]]), torch.zeros(2, 2))
+    assert found == DocumentError(pytest.approx(2), 1, pytest.approx(1))
+    alone = document_error(torch.ones(2, 1), torch.zeros(2, 1))
+    assert isnan(alone.error) and (alone.freedom, alone.interaction) == (0, 0)
 
 
 @rejects(

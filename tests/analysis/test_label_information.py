@@ -1,5 +1,6 @@
 """Information of z about a label: closed forms, planted and absent dependence, chance."""
 
+from itertools import product
 from math import log2
 
 import pytest
@@ -31,6 +32,14 @@ def test_information_of_two_bits_in_closed_form(counts, expected):
     pairs = [divmod(i, 2) for i, count in enumerate(counts) for _ in range(count)]
     bit, label = torch.tensor(pairs).T[..., None]
     assert mutual_information(bit, label).item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_information_of_independent_bits_is_not_negative():
+    """Rounding could make it so."""
+    for ones, labels in product(range(1, 8), repeat=2):
+        bit, label = (torch.arange(9) < ones)[:, None], (torch.arange(9) < labels)[:, None]
+        found = mutual_information(bit.repeat_interleave(9, 0), label.repeat(9, 1)).item()
+        assert 0 <= found < 1e-12
 
 
 def test_a_sequence_has_the_bits_that_it_shows_more_often_than_the_mean():
@@ -99,6 +108,16 @@ def test_without_a_relation_p_values_are_even(rng):
 def test_features_that_tell_nothing_leave_the_commoner_label():
     labels = torch.tensor([1, 1, 0] * 10)[:, None]
     assert naive_bayes(torch.zeros(30, 2), labels).eq(1).all()
+    assert naive_bayes(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])[:, None]).eq(0).all()  # a tie
+
+
+def test_predictions_are_smoothed_by_laplaces_rule():
+    """Two features, set in both sequences of label 0 and in two of three of label 1: 2 · (3/4)² for
+    label 0 against 3 · (3/5)². Each sequence is in either half.
+    """
+    features = torch.tensor([1, 1, 1, 1, 0]).repeat_interleave(2)[:, None].expand(-1, 2)
+    labels = torch.tensor([0, 0, 1, 1, 1]).repeat_interleave(2)[:, None]
+    assert naive_bayes(features, labels).flatten().tolist() == [0] * 8 + [1] * 2
 
 
 @rejects(

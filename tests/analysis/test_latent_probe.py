@@ -6,7 +6,7 @@ from math import comb, log2
 import pytest
 import torch
 
-from ftmodel.analysis.latent_probe import evaluate, fit
+from ftmodel.analysis.latent_probe import cross_validated_mean, evaluate, fit
 from tests.support.mutants import rejects
 
 N = 8192
@@ -103,6 +103,33 @@ def test_a_channel_that_repeats_itself_is_believed_once(rng):
     result = evaluate(fit(*copies(), 2), *copies())
     assert result.label_bits == pytest.approx([1 - entropy((0.2, 0.8))] * 8, abs=0.02)
     assert 0.2 < result.next_bits[-1] < 1
+
+
+def test_t_copies_of_a_bit_are_believed_as_one_with_exponent_1_over_t():
+    """Exactly, as in either half of the sequences one bit in five errs."""
+    right = torch.tensor([1, 1, 1, 1, 0]).repeat_interleave(2)
+    probe = torch.tensor([0.2, 0.8], dtype=torch.float64)[:, None, None].expand(-1, 33, 1)
+    bits = right[:, None, None].expand(-1, 33, 1)
+    result = evaluate(probe, bits, torch.ones(10, dtype=torch.long))
+    known, powers = 1 - entropy((0.2, 0.8)), {1, 2, 4, 8, 16, 32}
+    for t, found in enumerate(result.label_bits, 1):
+        assert (found == pytest.approx(known, rel=1e-9)) == (t in powers), t
+
+
+def test_a_label_that_misleads_is_not_believed():
+    """The first bit says label 1, whose second bit would be less often set than it is."""
+    rates = [[0.2, 0.9, 0.9], [0.8, 0.6, 0.9]]
+    probe = torch.tensor(rates, dtype=torch.float64)[..., None]
+    bits = torch.tensor([1, 1, 0]).expand(2, -1)[..., None]
+    result = evaluate(probe, bits, torch.zeros(2, dtype=torch.long))
+    assert result.label_bits == pytest.approx([0, 0, 0], abs=1e-12)
+    assert result.next_bits == pytest.approx([0, 1 + log2((0.9 + 0.6) / 2), 0], abs=1e-12)
+
+
+def test_each_half_takes_the_exponent_that_is_best_in_the_other():
+    """Means of the even and the odd sequences: 2 and 7 with the first exponent, 6 and 1 else."""
+    log_q = torch.tensor([[1.0, 5, 3, 9], [4, 2, 8, 0]])[..., None]
+    assert cross_validated_mean(log_q).tolist() == [(2 + 1) / 2]
 
 
 def test_a_label_that_was_never_seen_and_a_bit_that_was_always_set_are_not_impossible():

@@ -49,7 +49,7 @@ def test_many_answers_lose_no_precision():
     [
         ([1], 4, "k = 4 is outside 1 … 3"),
         ([1], 0, "k = 0 is outside 1 … 3"),
-        ([1, 4], 2, "4 right answers are outside 0 … 3"),
+        ([1, 4, 5], 2, "4 right answers are outside 0 … 3"),
         ([-1], 2, "-1 right answers are outside"),
     ],
 )
