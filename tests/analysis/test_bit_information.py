@@ -71,7 +71,8 @@ def test_uncertain_bits_count_with_their_probabilities():
 
 def test_information_of_nothing_is_zero_and_none_is_negative(rng):
     for n, ones in ((0, 0), (1, 1), (2, 2 + 1e-15)):  # rounding may leave a bit above its count
-        assert information(torch.tensor([[n, ones], [0, 0]]).double()).tolist() == [0]
+        counts = torch.tensor([[n, ones], [0, 0]], dtype=torch.float64)
+        assert information(counts).tolist() == [0]
     q = torch.rand(1, 500, generator=rng).double().expand(60, -1)
     unrelated = information(soft_counts(q, torch.arange(60) % 7, 7))
     assert (unrelated >= 0).all() and (unrelated < 1e-12).all()
