@@ -88,7 +88,7 @@ def head_norms(block: Block) -> dict[str, nn.RMSNorm]:
     return {f"self_attn.{x}_norm.weight": norm for x, norm in norms.items() if norm is not None}
 
 
-def block_weights(block: Block, config: ModelConfig, pairs: bool = False) -> dict[str, Tensor]:
+def block_weights(block: Block, config: ModelConfig, pairs: bool) -> dict[str, Tensor]:
     """By Hugging Face's names, without that of the layer."""
     query = block.attention.query.weight
     key, value = block.attention.key_value.weight.chunk(2)
@@ -218,7 +218,8 @@ def load_llama(model: FreeTransformer, weights: Mapping[str, Tensor]) -> None:
         model.readout.weight.copy_(weights["lm_head.weight"])
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block)
-        w = {name: weights[f"model.layers.{i}.{name}"] for name in block_weights(block, config)}
+        layer = f"model.layers.{i}."
+        w = {n.removeprefix(layer): weights[n] for n in expected if n.startswith(layer)}
         query = to_pairs(w["self_attn.q_proj.weight"], config.n_heads)
         key = to_pairs(w["self_attn.k_proj.weight"], config.n_kv_heads)
         block.attention_norm.weight.copy_(w["input_layernorm.weight"])

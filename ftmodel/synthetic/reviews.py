@@ -36,7 +36,7 @@ ROW = 1 + SENTENCES * WORDS
 ID = {word: i for i, word in enumerate(SYMBOLS)}
 EACH = len(ADJECTIVES[0])  # adjectives of a sentiment
 FIRST = {"NOUN": ID[NOUNS[0]], "ADVERB": ID[ADVERBS[0]], "ADJECTIVE": ID[ADJECTIVES[0][0]]}
-COUNT = {"NOUN": len(NOUNS), "ADVERB": len(ADVERBS), "ADJECTIVE": 2 * EACH}
+COUNT = {"NOUN": len(NOUNS), "ADVERB": len(ADVERBS), "ADJECTIVE": len(ADJECTIVES) * EACH}
 
 
 def sample_labelled(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ def sentence_log_probability(sentences: Tensor, label: int) -> Tensor:
             if word in FIRST:
                 index = ids - FIRST[word]
                 fits = (index >= 0) & (index < COUNT[word])
-                log_p += torch.where(fits, table[word][index.clamp(0, COUNT[word] - 1)], impossible)
+                log_p += torch.where(fits, table[word][index % COUNT[word]], impossible)
             else:
                 log_p += torch.where(ids == ID[word], 0.0, impossible)
         shapes.append(log_p)

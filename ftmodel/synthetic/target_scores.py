@@ -55,12 +55,10 @@ class Scores:
 
 def score_groups(groups: list[list[str]]) -> Scores:
     """Score groups of whole sequences ("T>____…"); a group has one prompt."""
-    bodies = [[s[2:] for s in group] for group in groups]
-    letters = [group[0][0] for group in groups]
-    pairs = list(zip(bodies, letters, strict=True))
-    valid = [is_valid(b, letter) for group, letter in pairs for b in group]
-    spreads = [s for group, letter in pairs if (s := spread(group, letter)) == s]
-    noises = [n for group in bodies if (n := noise_overlap(group)) == n]
+    pairs = [([s[2:] for s in group], group[0][0]) for group in groups]
+    valid = [is_valid(b, letter) for bodies, letter in pairs for b in bodies]
+    spreads = [s for bodies, letter in pairs if (s := spread(bodies, letter)) == s]
+    noises = [n for bodies, _ in pairs if (n := noise_overlap(bodies)) == n]
     return Scores(
         valid=fmean(valid),
         spread=fmean(spreads) if spreads else nan,

@@ -40,6 +40,7 @@ def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     entropy = -(probability * probability.log2() + (1 - probability) * (1 - probability).log2())
     assert (1 - entropy).sum(-1).mean().item() == pytest.approx(kappa, rel=1e-3)
     assert readout_scale(o, 4.0) == 1.0, "less than the threshold stays as it is"
+    assert readout_scale(0 * o, 0.0) == 1.0, "and so does what equals it"
 
 
 @rejects(

@@ -181,7 +181,7 @@ def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
         ({UP: torch.zeros(2, 2)}, r"mlp.up_proj.weight: \(2, 2\), expected \(24, 16\)"),
         ({UP: torch.full((24, 16), torch.nan)}, f"{UP}: has values that are not finite"),
         ({"model.layers.0.self_attn.q_proj.bias": torch.zeros(16)}, "q_proj.bias: unknown$"),
-        (dict.fromkeys("abc", torch.zeros(1)), "^a: unknown, and 2 more$"),
+        (dict.fromkeys("ab", torch.zeros(1)), "^a: unknown, and 1 more$"),
         ({"lm_head.weight": torch.zeros(11, 16)}, "lm_head.weight: differs from the embedding"),
     ],
 )

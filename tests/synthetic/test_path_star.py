@@ -36,9 +36,13 @@ def all_draws(degree, arm, labels):
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
-    [((3, 3, 9), "labels: 9 is outside 10"), ((3, 3, 27), "labels: 27"), ((1, 1, 3, 10), "blanks")],
+    [
+        *(((3, 3, 9), "labels: 9 is outside 10 … 26"), ((3, 3, 27), "labels: 27")),
+        *(((1, 1, 3, 0), "blanks: 0 is outside 1 … 9"), ((1, 1, 3, 10), "blanks: 10")),
+    ],
 )
 def test_sizes_without_labels_or_symbols_are_refused(sizes, message):
+    assert PathStar(5, 5, 26, 9).symbols == "abcdefghijklmnopqrstuvwxyz987654321|"
     with pytest.raises(ValueError, match=message):
         PathStar(*sizes)
 

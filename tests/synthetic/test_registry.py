@@ -1,5 +1,7 @@
 """What every registered process promises."""
 
+from math import factorial, log, perm
+
 import pytest
 import torch
 
@@ -25,6 +27,20 @@ def test_sequences_are_rows_of_its_symbols_and_possible(process):
     assert log_p.shape == (50,) and log_p.dtype == torch.float64
     assert ((log_p > -torch.inf) & (log_p < 0)).all()
     assert process.text(rows[0]).count(process.symbols[int(rows[0, 0])]) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "symbols", "sequences"),
+    [
+        ("path_star", "abcdefghijkl654321|", perm(12, 10) * factorial(9) * 3 / factorial(3)),
+        ("path_star_2", "abcdefgh654321|", perm(8, 7) * factorial(6) * 2 / factorial(2)),
+    ],
+)
+def test_path_stars_have_3_or_2_arms_of_3_nodes(name, symbols, sequences):
+    process = PROCESSES[name]
+    assert "".join(process.symbols) == symbols
+    log_p = process.log_probability(process.sample(1, seeded())).item()
+    assert log_p == pytest.approx(-log(sequences), rel=1e-12)
 
 
 def test_the_labels_posterior_is_calibrated(process):

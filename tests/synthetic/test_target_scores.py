@@ -108,6 +108,7 @@ def test_spread_is_a_standard_deviation_in_characters():
     assert spread(at, "T") == 2.0
     assert spread([*at, body()], "T") == 2.0  # a sequence without target has no place
     assert isnan(spread(at[:1], "T"))
+    assert score_groups([["T>" + at[0]]]).valid == 1
 
 
 def test_noise_overlap_is_the_mean_jaccard_index_over_pairs():
