@@ -31,7 +31,7 @@ def sample_labelled(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """n sequences (n, 65) of token ids, and the Z (n,) that each was drawn with."""
     z = torch.randint(2, (n, 1), generator=generator)
     flips = torch.rand(n, FLIPS, generator=generator) < probability_of_one(z)
-    return torch.cat((torch.full_like(z, START), ZERO + flips.long()), dim=1), z[:, 0]
+    return torch.cat((torch.full_like(z, START), ZERO + flips.long()), dim=1), z.flatten()
 
 
 def sample_sequences(n: int, generator: Generator) -> Tensor:

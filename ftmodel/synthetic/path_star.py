@@ -72,7 +72,7 @@ class PathStar:
         """n sequences (n, row) of token ids."""
         labels = torch.rand(n, self.labels, generator=generator).argsort(1)[:, : 1 + self.edges]
         start, arms = labels[:, :1], labels[:, 1:].unflatten(1, (self.degree, self.arm))
-        sources = torch.cat((start[:, None].expand(-1, self.degree, -1), arms[:, :, :-1]), dim=2)
+        sources = torch.cat((start[:, None].expand_as(arms[..., :1]), arms[..., :-1]), dim=2)
         order = torch.rand(n, self.edges, generator=generator).argsort(1)
         bars = torch.full_like(arms, self.labels + self.blanks)
         pairs = torch.stack((sources, arms, bars), dim=-1).flatten(1, 2)

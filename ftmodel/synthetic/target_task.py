@@ -42,7 +42,7 @@ def sample_with_starts(n: int, generator: Generator) -> tuple[Tensor, Tensor]:
     clean = torch.where((offset >= 0) & (offset < TARGET), letter, BLANK)
     noisy = torch.rand(n, LENGTH, generator=generator) < NOISE
     body = torch.where(noisy, BANG, clean)
-    return torch.cat((letter, torch.full_like(letter, ARROW), body), dim=1), start[:, 0]
+    return torch.cat((letter, torch.full_like(letter, ARROW), body), dim=1), start.flatten()
 
 
 def sample_sequences(n: int, generator: Generator) -> Tensor:

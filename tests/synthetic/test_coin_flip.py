@@ -10,7 +10,6 @@ from ftmodel.synthetic.coin_flip import (
     EPSILON,
     FLIPS,
     ONE,
-    ROW,
     SYMBOLS,
     exact_log_probability,
     label_posterior,
@@ -39,7 +38,7 @@ def test_a_flip_mostly_shows_its_hidden_bit():
 
 def test_samples_follow_their_labels(rng):
     rows, z = sample_labelled(4000, rng)
-    assert rows.shape == (4000, ROW)
+    assert rows.shape == (4000, 65)
     assert set(rows[:, 0].tolist()) == {0} and set(rows[:, 1:].unique().tolist()) == {1, 2}
     assert abs(z.double().mean() - 0.5) < 4 * 0.5 / 4000**0.5
     for value, share in ((0, EPSILON), (1, 1 - EPSILON)):

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from ftmodel.synthetic import factors
-from ftmodel.synthetic.factors import PRIMES, ROW, SYMBOLS, exact_log_probability, sample_sequences
+from ftmodel.synthetic.factors import (
+    PRIMES,
+    ROW,
+    SYMBOLS,
+    exact_log_probability,
+    sample_sequences,
+    written,
+)
 from tests.support.mutants import rejects
 
 
@@ -24,8 +31,10 @@ def tiny(monkeypatch):
 
 
 def test_the_primes_are_those_of_three_digits():
-    sieve = [n for n in range(100, 1000) if all(n % d for d in range(2, n))]
-    assert PRIMES.tolist() == sieve and len(sieve) == 143
+    sieve = torch.tensor([n for n in range(100, 1000) if all(n % d for d in range(2, n))])
+    assert len(sieve) == 143
+    squares = exact_log_probability(written(sieve, sieve)).exp()
+    assert squares.tolist() == pytest.approx([1 / 143**2] * 143, rel=1e-9)
 
 
 @rejects(".sort(1).values.", ".", "factors in the order of the draw")
