@@ -103,10 +103,8 @@ class PathStar:
         last = self.labels - 1
         source, target, query, path = (t.clamp(max=last) for t in (source, target, query, path))
         rows = torch.arange(n)
-        links = torch.zeros(
-            n, self.labels, self.labels, dtype=torch.long
-        )  # edges by source, target
-        links.index_put_((rows[:, None], source, target), torch.tensor(1), accumulate=True)
+        links = torch.zeros(n, self.labels, self.labels, dtype=torch.long)
+        links[rows[:, None], source, target] = 1
         start, goal = query.unbind(1)
         inner = links.sum(2).scatter(1, start[:, None], 0)  # edges that leave each other node
         fits &= (inner <= 1).all(1)

@@ -71,7 +71,10 @@ def test_probabilities_of_all_sentences_sum_to_one():
 
 @pytest.mark.parametrize(
     "sentence",
-    ["the dull was very dull .", "what a very plot dull .", "review: the plot was dull ."],
+    [
+        *("the dull was very dull .", "the very was very dull .", "the plot was hero dull ."),
+        *("what a very plot dull .", "review: the plot was dull ."),
+    ],
 )
 def test_what_the_grammar_cannot_say_has_no_probability(sentence):
     for text in (
