@@ -15,8 +15,6 @@ from ftmodel.kernels.cross_entropy import linear_cross_entropy
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import kl_per_bit
 
-HALVINGS = 50  # of the interval that the read-out's scale lies in
-
 
 @dataclass
 class StartLosses:
@@ -46,8 +44,7 @@ def readout_scale(o: Tensor, kl_bits: float) -> float:
     if kl(1.0) <= kl_bits * LN2:
         return 1.0
     low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
+    while low < (middle := (low + high) / 2) < high:  # until no number lies between
         low, high = (middle, high) if kl(middle) <= kl_bits * LN2 else (low, middle)
     return low
 

@@ -40,6 +40,7 @@ def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     entropy = -(probability * probability.log2() + (1 - probability) * (1 - probability).log2())
     assert (1 - entropy).sum(-1).mean().item() == pytest.approx(kappa, rel=1e-3)
     assert readout_scale(o, 4.0) == 1.0, "less than the threshold stays as it is"
+    assert readout_scale(o * scale * 0.999, kappa) == 1.0
     assert readout_scale(0 * o, 0.0) == 1.0, "and so does what equals it"
 
 
@@ -53,12 +54,15 @@ def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     "model.blocks[0].state_dict()",
     "the encoder is a copy of the first block",
 )
-@pytest.mark.parametrize(("share", "encoder"), [(0.1, "shared"), (0.5, "separate")])
+@pytest.mark.parametrize(
+    ("share", "latent"),
+    [(0.1, {}), (0.5, {"encoder": "separate"}), (0.1, {"per": "every", "every": 4})],
+)
 def test_the_post_sampler_has_its_share_and_the_kl_is_within_the_threshold(
-    make_model, rows, noise, share, encoder
+    make_model, rows, noise, share, latent
 ):
-    model = make_model(latent_std=0.5, latent={"encoder": encoder})
-    tokens, copied = rows[:, :-1], encoder == "shared"
+    model = make_model(latent_std=0.5, latent=latent)
+    tokens, copied = rows[:, :-1], "encoder" not in latent
     begin_latent(model, tokens, kappa_bits=0.05, share=share, copy_block=copied)
     x = model.lower(tokens, model.positions(tokens))
     rms = model.latent.post_sampler.square().mean().sqrt()

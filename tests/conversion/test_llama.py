@@ -85,6 +85,9 @@ def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, c
     model = make_model(latent_bits=0, **changes).eval()
     entries = llama_config(model.config, 11)
     model_type = entries.pop("model_type")
+    assert ("mlp_bias" in entries) == (model_type == "llama")
+    plain = entries["rope_parameters"]["rope_type"] == "default"
+    assert plain == ("rope_factor" not in changes)
     config = AutoConfig.for_model(model_type, **entries, attn_implementation="eager")
     theirs = AutoModelForCausalLM.from_config(config)
     missing, unexpected = theirs.load_state_dict(llama_weights(model), strict=False)
@@ -202,6 +205,12 @@ def test_a_qwen_3_that_does_not_say_its_head_width_is_refused():
     del config["head_dim"]
     with pytest.raises(KeyError, match="head_dim"):
         our_config(config)
+
+
+def test_rope_that_a_llama_does_not_describe_is_hugging_faces_default():
+    config = LlamaConfig(**TINY).to_dict()
+    assert our_config(config | {"rope_parameters": None}).rope_theta == 10_000
+    assert config["rope_parameters"]["rope_theta"] == 10_000
 
 
 @pytest.mark.parametrize(
