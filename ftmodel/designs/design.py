@@ -60,10 +60,10 @@ class Gradient(StrEnum):
     """
 
     all_codes = "all_codes"  # straight-through over all codes (the paper)
-    # of the sampled code alone: ρ·r times the gradient of log q(z), which has the expectation of
-    # all_codes if ρ, the gradient at r, does not depend on z; and times that of q(z)
+    # the sampled code alone: ρ·r times the gradient of log q(z), where ρ is the gradient at r; its
+    # expectation is that of all_codes if ρ does not depend on z
     score = "score"
-    sampled_code = "sampled_code"
+    sampled_code = "sampled_code"  # the sampled code alone: ρ·r times the gradient of q(z)
 
 
 class FreeBits(StrEnum):

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 class SharedEncoder:
     """One block that ζ queries, over the lower half's activations (the paper, § 3.3)."""
 
+    reads_embeddings = False
+
     def __init__(self, latent: Any, config: "ModelConfig") -> None:
         latent.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
         latent.encoder_block = Block(config)
 
-    def __call__(self, latent: Any, embedded: Tensor, x: Tensor, at: Positions) -> Tensor:
+    def __call__(self, latent: Any, x: Tensor, at: Positions) -> Tensor:
         return latent.encoder_block(latent.zeta, x, at, causal=False)  # q = ζ, kv = x
 
     def blocks(self, latent: Any) -> list[nn.Module]:
@@ -31,15 +33,16 @@ class SharedEncoder:
 class SeparateEncoder:
     """Blocks of its own over the decoder's token embeddings, which learn from both."""
 
+    reads_embeddings = True
+
     def __init__(self, latent: Any, config: "ModelConfig") -> None:
         layers = range(config.n_encoder_blocks)
         latent.encoder_blocks = nn.ModuleList(Block(config) for _ in layers)
 
-    def __call__(self, latent: Any, embedded: Tensor, x: Tensor, at: Positions) -> Tensor:
-        y = embedded
+    def __call__(self, latent: Any, x: Tensor, at: Positions) -> Tensor:
         for block in latent.encoder_blocks:
-            y = block(y, None, at, causal=False)
-        return y
+            x = block(x, None, at, causal=False)
+        return x
 
     def blocks(self, latent: Any) -> list[nn.Module]:
         return [*latent.encoder_blocks]

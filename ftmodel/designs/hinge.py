@@ -45,8 +45,8 @@ def free_bits(
 
 
 def of_whole_batch(mean: Tensor, over_workers: Reduce | None) -> Tensor:
-    """A mean over a worker's rows as that over all workers' rows, with the gradient of its own:
-    workers average their gradients.
+    """Mean over all workers' rows, given this worker's ``mean``. Only this worker's rows have a
+    gradient, because workers average their gradients.
     """
     own = mean.detach()
     return mean if over_workers is None else mean + (over_workers(own) - own)

@@ -32,7 +32,7 @@ class KeyValueInjection:
 
 
 class AllKeyValues(KeyValueInjection):
-    """Those of every block from there on (Fang et al. 2021)."""
+    """Keys and values of that block and of all later ones come from x + r (Fang et al. 2021)."""
 
     def __call__(self, n: int, x: Tensor, r: Tensor) -> BlockInput:
         return BlockInput(x, x + r)

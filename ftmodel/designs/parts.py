@@ -1,8 +1,8 @@
 """The parts of a Free Transformer that may be exchanged: what each of them must do.
 
-Each of the modules named below has the paper's part first, then its alternatives, and a table of
-them by their name in `LatentDesign`. Parts other than the prior have no parameters: these belong to
-`Latent`, under the names that checkpoints have.
+Each module named below has the paper's part first, then its alternatives. `LatentDesign` selects
+among them. Only a prior owns parameters. Those of the other parts belong to `Latent` or to
+the decoder's blocks, under the names that checkpoints have.
 
 Shapes: B batch, T positions, D model width, H latent bits, … any leading dimensions.
 """
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 class Encoder(Protocol):
     """encoder.py."""
 
+    reads_embeddings: bool
+
     def __init__(self, latent: Any, config: "ModelConfig") -> None:
         """Add its blocks to ``latent``."""
 
-    def __call__(self, latent: Any, embedded: Tensor, x: Tensor, at: Positions) -> Tensor:
-        """Activations y (B, T, D), not causal, of embedded tokens (B, T, D) or the lower half's
-        activations x (B, T, D).
+    def __call__(self, latent: Any, x: Tensor, at: Positions) -> Tensor:
+        """Activations (B, T, D), not causal, of x (B, T, D): the embedded tokens, or the lower
+        half's activations.
         """
 
     def blocks(self, latent: Any) -> list[nn.Module]: ...
@@ -52,9 +54,9 @@ class Prior(Protocol):
     sequential: bool  # whether the prior of z_t depends on earlier z
 
     def __call__(self, x: Tensor, before: Tensor | None) -> Tensor | None:
-        """Logits (…, H) of the bits of z_t, None for the uniform prior, given the lower half's
-        activations x (…, D) and, if it is sequential, the upper half's at the token ``before``
-        (…, D).
+        """Logits (…, H) of the bits of z_t; None if the prior is uniform. Reads the lower half's
+        activations x (…, D). If sequential, also reads ``before`` (…, D), the upper half's
+        activations at the previous token.
         """
 
 

@@ -89,8 +89,8 @@ def noise_at_starts(noise: Tensor, starts: Tensor | None) -> Tensor:
 
 
 def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
-    """``codes`` (B, T); where ``noise`` (B, T, H) is NaN, that of the last token where it is not,
-    or ``last`` (B,), the z of the token before the first.
+    """``codes`` (B, T), but a token whose ``noise`` (B, T, H) is NaN takes the code of the last
+    earlier token with noise. Without such a token it takes ``last`` (B,), the z before the first.
     """
     keeps = noise[..., 0].isnan()
     index = torch.arange(codes.shape[1], device=codes.device) * ~keeps
@@ -99,8 +99,8 @@ def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
 
 
 def mean_over_spans(kl: Tensor, starts: Tensor | None) -> Tensor:
-    """The KL of each z that is read, in equal parts for the tokens that read it: (B, T) of KL_t
-    (B, T), which is 0 but at starts.
+    """Spread the KL of each code equally over the tokens that share it: (B, T) from KL_t (B, T),
+    which is 0 except at starts.
     """
     if starts is None:
         return kl

@@ -48,7 +48,7 @@ class ModelConfig:
     latent_std: float = 0.02  # of the initial encoder block, its readout and the post-sampler
 
     def __post_init__(self) -> None:
-        if isinstance(self.latent, Mapping):  # of a checkpoint's card, or an exported folder
+        if isinstance(self.latent, Mapping):  # from a manifest or an exported folder
             self.latent = LatentDesign(**self.latent)
 
     def validate(self) -> None:

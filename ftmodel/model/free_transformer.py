@@ -20,7 +20,7 @@ from ftmodel.model.positions import Positions
 
 @dataclass
 class Output:
-    """Of a forward pass; a baseline has hidden alone, and only z of the encoder have logits."""
+    """Result of a forward pass. A baseline has only ``hidden``; logits need an encoder pass."""
 
     hidden: Tensor  # (B, T, D), normalised, ready for the read-out
     codes: Tensor | None = None  # z (B, T)
@@ -56,19 +56,21 @@ class FreeTransformer(nn.Module):
         at: Positions | None = None,
         cache: list[LayerCache] | None = None,
     ) -> Output:
-        """Activations after tokens (B, T), which follow those in ``cache``; ``at``, from
-        ``self.positions``, says where documents and padding are.
+        """Read tokens (B, T). ``at``, made by ``self.positions``, locates documents and padding.
+        A baseline may continue the tokens in ``cache``. A Free Transformer needs an empty one, as
+        its encoder reads from the first token on.
 
-        ``noise`` (B, T, H), uniform on [0, 1), samples z from the encoder, as in training and where
-        a prompt is read; a baseline takes none. inference/passes.py has the passes with given codes
-        and with z from the prior. Raises ValueError for arguments that do not fit.
+        ``noise`` (B, T, H), uniform on [0, 1), samples z from the encoder, both in training and for
+        a prompt. Only a baseline takes None. For given codes, and for z from the prior, see
+        inference/passes.py. Raises ValueError for arguments that do not fit.
         """
         past = cached(cache)
         at = at or self.positions(tokens, past)
         check_noise(self.config, tokens, noise, past)
         x = self.lower(tokens, at, cache)
-        if self.latent is None or noise is None:
+        if self.latent is None:
             return Output(self.upper(x, None, at, cache))
+        assert noise is not None
         o = self.encode(tokens, x, at)
         r, z = self.latent.sample(o, noise)
         hidden = self.upper(x, r, at, cache)
@@ -82,17 +84,20 @@ class FreeTransformer(nn.Module):
         return x
 
     def encode(self, tokens: Tensor, x: Tensor, at: Positions) -> Tensor:
-        """Logits o (B, T, H) of the bits of z of tokens (B, T), of which the lower half's
-        activations are x (B, T, D). Every use of the encoder goes through here.
+        """Logits o (B, T, H) of the bits of z, given tokens (B, T) and the lower half's activations
+        x (B, T, D). Every use of the encoder goes through this method.
         """
         assert self.latent is not None, "a baseline has no encoder"
-        return only_starts(self.latent.encode(self.embedding(tokens), x, at), at.span_starts)
+        if self.latent.encoder.reads_embeddings:
+            x = self.embedding(tokens)
+        return only_starts(self.latent.encode(x, at), at.span_starts)
 
     def upper(
         self, x: Tensor, r: Tensor | None, at: Positions, cache: list[LayerCache] | None = None
     ) -> Tensor:
-        """Blocks L/2 + 1 … L, then RMSNorm, of x with the embedding r of z, both (B, T, D); r is
-        None for a baseline. Of a span of tokens that share a code, r is that at its first.
+        """Apply blocks L/2 + 1 … L, then RMSNorm, to x and the embedding r of z, both (B, T, D).
+        With r None the decoder runs without z, as a baseline does. Tokens that share a code use
+        the r of the first of them.
         """
         r = None if r is None else at_starts(r, at.span_starts)
         for n in range(self.config.lower_blocks, self.config.n_layers):
@@ -101,8 +106,8 @@ class FreeTransformer(nn.Module):
         return self.norm(x)
 
     def prior_logits(self, x: Tensor, at: Positions, hidden: Tensor | None = None) -> Tensor | None:
-        """Logits (B, T, H) of z under the prior, None for the uniform one, given the lower half's
-        activations x (B, T, D) and, for a recurrent prior, ``Output.hidden`` (B, T, D).
+        """Prior logits (B, T, H) of the bits of z; None if the prior is uniform. A learned prior
+        reads the lower half's activations x (B, T, D), a recurrent one ``Output.hidden`` too.
         """
         assert self.latent is not None
         before = None

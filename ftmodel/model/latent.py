@@ -34,27 +34,28 @@ class Latent(nn.Module):
         """Of the encoder."""
         return self.encoder.blocks(self)
 
-    def encode(self, embedded: Tensor, x: Tensor, at: Positions) -> Tensor:
-        """Logits o (B, T, H) of the bits of z, from embedded tokens (B, T, D) or from the lower
-        half's activations x (B, T, D). Every position reads all of them, or all of its own
-        document. Float32 from the norm on, under autocast too: no bit's logit is rounded to bf16.
+    def encode(self, x: Tensor, at: Positions) -> Tensor:
+        """Logits o (B, T, H) of the bits of z. The paper's encoder reads the lower half's
+        activations x (B, T, D); a separate encoder reads the embedded tokens (B, T, D). Attention
+        is not causal: a position reads its whole row, or its whole document. Autocast is off for
+        the norm and the readout, so no logit is rounded to bf16.
         """
-        y = self.encoder(self, embedded, x, at)
+        y = self.encoder(self, x, at)
         with torch.autocast(y.device.type, enabled=False):
             return self.readout(self.norm(y)).float()
 
     def sample(self, o: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Embedding r (…, D) of z sampled from logits o (…, H) with ``noise`` (…, H), uniform on
-        [0, 1), and z itself (…). Differentiable in o, as ``LatentDesign.gradient`` says, and in the
-        post-sampler.
+        [0, 1), and z itself (…). Differentiable in the post-sampler and in o; the
+        class ``Gradient`` in designs/design.py describes the gradient in o.
         """
         return self.codebook.sample(o, noise, self.post_sampler)
 
     def draw(self, noise: Tensor, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """z (…) of the prior, given what it reads: bits [noise_h < p_h] of ``noise`` (…, H),
-        uniform on [0, 1); −1 sets a bit and 1 clears it.
+        """Draw z (…) from the prior, which may read x and ``before``. Bit h is [noise_h < p_h];
+        ``noise`` (…, H) is uniform on [0, 1). Noise of −1 sets a bit, noise of 1 clears it.
         """
-        logits = self.prior(x, before)
+        logits = self.prior(x, before)  # None: uniform, p_h = 1/2
         return pack_bits(noise < (0.5 if logits is None else logits.sigmoid()))
 
     def embed(self, codes: Tensor) -> Tensor:

@@ -100,11 +100,11 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm attention and SwiGLU. ``block(q, kv)`` normalises each input by its own pre-norm.
+    """Pre-norm attention and SwiGLU. ``block(q, kv)`` applies the same pre-norm to q and to kv.
 
-    The residual stream is q; kv enters it only through attention. ``kv`` None stands for q, which
-    is then normalised once. (Activation checkpointing copies its arguments: ``kv is q`` would not
-    do.)
+    The residual stream is q; kv enters it only through attention. ``kv`` None means that q serves
+    as kv, and is normalised once. (A test ``kv is q`` would fail here: activation checkpointing
+    copies arguments.)
     """
 
     def __init__(self, config: "ModelConfig", attention: type[Attention] = Attention) -> None:

@@ -16,9 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from ftmodel.kernels.product import onednn_is_faster, product
 
-# elements of the (N, 2^H) product that the backward pass holds at a time, and half of those of
-# (N, 2^{H/2} D): the fastest measured on a
-# CPU, where it stays in cache; not measured on a GPU, which prefers few large kernels
+# Elements of the (N, 2^H) product that the backward pass holds at a time; sums_by_khatri_rao holds
+# twice as many of (N, 2^{H/2} D). CPU_BLOCK stays in cache and was the fastest size measured.
+# GPU_BLOCK has not been measured; a GPU prefers few large kernels.
 CPU_BLOCK, GPU_BLOCK = 1 << 21, 1 << 24
 
 
@@ -58,8 +58,8 @@ def code_probabilities(p: Tensor) -> Tensor:
 def sums_by_codes(
     rho: Tensor, g_low: Tensor, g_high: Tensor, table: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Σ over the high halves of g_d G_high (N, 2^low), and Σ over the low halves of g_d G_low
-    (N, 2^high), of g = W ρ.
+    """Two sums with g = W ρ: Σ g_d G_high over the values of d's high bits, (N, 2^low), and
+    Σ g_d G_low over the values of d's low bits, (N, 2^high).
 
     g is computed and used in blocks of rows of W by tokens; over all blocks W is read once. Memory:
     one block.
@@ -104,8 +104,9 @@ def sums_by_khatri_rao(
 
 
 def khatri_rao_pays(rho: Tensor, bits: int) -> bool:
-    """Whether sums_by_khatri_rao is the faster one for ρ (N, D), as measured on a CPU: the narrower
-    W is, the less a product costs beside the blocks of sums_by_codes. Benchmark `mapper` compares.
+    """Whether sums_by_khatri_rao is faster than sums_by_codes for ρ (N, D), as measured on a CPU.
+    The narrower W is, the cheaper its products are relative to the blocks of sums_by_codes. The
+    benchmark `mapper` compares the two.
     """
     if rho.device.type != "cpu":
         return False

@@ -53,10 +53,10 @@ def training_loss(
     per token. ``documents`` (B, T) as in ``Positions.of``; ``over_workers`` as in
     ``free_bits``. Raises ValueError for shapes that do not fit each other.
 
-    Free bits are for the posterior. A learned prior is fitted to all of the KL, also below κ, where
-    the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on the
-    z before: through it the encoder, too, has a gradient of the KL below κ, towards z from which
-    later z can be predicted.
+    Free bits apply to the encoder. A learned prior is fitted to the whole KL, even below κ, where
+    the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on
+    earlier codes. Through that state the KL gives the encoder a gradient even below κ, towards
+    codes that make later codes predictable.
     """
     check_like("targets", targets, inputs.shape, inputs)
     at = model.positions(inputs, documents=documents)
@@ -78,16 +78,16 @@ def training_loss(
 
 
 def kl_of_use(config: ModelConfig, kappa_bits: float) -> float:
-    """The KL, bits per token, that a latent which is used comes near to: κ, or what a z of several
-    tokens can tell. 0 under a learned prior, whose KL may stay far below κ while z is used.
+    """The KL to expect of a latent in use, bits per token: κ, but at most the latent's capacity.
+    0 under a learned prior, whose KL may stay far below κ even if z is used.
     """
     return min(kappa_bits, config.latent_capacity) if config.latent.uniform_prior else 0.0
 
 
 def collapsed(kl_bits: list[float], kappa_bits: float, of: int) -> bool:
-    """Whether the latent has gone unused for a third of the training: the last ``of`` // 3 values
-    of KL (bits per token, in the order of training) are all below κ / 10, of ``of`` values that a
-    whole training has. Never with fewer values, nor with κ = 0; ``kappa_bits`` as by ``kl_of_use``.
+    """Whether the latent has gone unused for a third of a training run, which has ``of`` KL values
+    (bits per token) in all: the last ``of`` // 3 values so far are all below κ / 10. False if there
+    are fewer values, or if κ = 0. ``kappa_bits`` comes from ``kl_of_use``.
     """
     third = max(1, of // 3)
     return kappa_bits > 0 and len(kl_bits) >= third and max(kl_bits[-third:]) < kappa_bits / 10

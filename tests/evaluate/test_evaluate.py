@@ -188,10 +188,11 @@ class Tells(torch.nn.Module):
 
     def __init__(self, latent):
         super().__init__()
+        self.encoder = latent.encoder
         self.post_sampler, self.embed = latent.post_sampler, latent.embed
         self.prior, self.draw = latent.prior, latent.draw
 
-    def encode(self, embedded, x, at):
+    def encode(self, x, at):
         lead = (2 * (x == coin_flip.ONE).sum((1, 2)) - x.shape[1]).sign()
         o = torch.zeros(*x.shape[:2], 3)
         o[..., 1] = LEAN * lead[:, None]

@@ -57,8 +57,8 @@ def parts(tensor):
     file="designs/injection.py",
 )
 @rejects(
-    "y = block(y, None, at, causal=False)",
-    "y = block(y, None, Positions(at.rope), causal=False)",
+    "x = block(x, None, at, causal=False)",
+    "x = block(x, None, Positions(at.rope), causal=False)",
     "separate encoder over the boundaries of documents",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)

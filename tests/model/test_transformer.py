@@ -198,8 +198,8 @@ def noise(rng):
     "memory not normalised",
 )
 @rejects(
-    "self.latent.encode(self.embedding(tokens), x, at)",
-    "self.latent.encode(self.embedding(tokens).detach(), x, at)",
+    "            x = self.embedding(tokens)",
+    "            x = self.embedding(tokens).detach()",
     "embeddings that do not learn from the separate encoder",
 )
 @rejects(
@@ -213,8 +213,8 @@ def noise(rng):
     "gradient of a linear map as if its bits were 0 and 1",
 )
 @rejects(
-    "if gradient == Gradient.sampled_code:",
-    "if gradient == Gradient.score:",
+    "self.gradient == Gradient.sampled_code:",
+    "self.gradient == Gradient.score:",
     "score weighted by the probability of the sampled code",
 )
 @rejects("latent.zeta, x, at,", "x, x, at,", "encoder queries from x")
@@ -225,7 +225,11 @@ def noise(rng):
     "self.queries(q, at), self.keys_values(kv, at if causal else Positions(at.rope**0))",
     "encoder with RoPE on its queries only",
 )
-@rejects("y = embedded", "y = x", "separate encoder over the lower half's activations")
+@rejects(
+    "reads_embeddings = True",
+    "reads_embeddings = False",
+    "separate encoder over the lower half's activations",
+)
 @rejects("None, at, causal=False", "None, at", "separate encoder causal")
 @rejects(
     "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached", file="model/mapper.py"
