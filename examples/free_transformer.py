@@ -163,10 +163,9 @@ class BinaryMapper(torch.autograd.Function):
         low = p.shape[-1] // 2
         g_low, g_high = code_probabilities(p[..., :low]), code_probabilities(p[..., low:])
         g = (rho @ w.T).unflatten(-1, (g_high.shape[-1], g_low.shape[-1]))  # (…, high, low)
-        over_high = g_low * (g_high[..., None, :] @ g).squeeze(
-            -2
-        )  # Σ g G over upper bits: (…, low)
-        over_low = g_high * (g @ g_low[..., None]).squeeze(-1)  # over lower bits: (…, high)
+        # Σ g G over the upper bits (…, low), and over the lower bits (…, high)
+        over_high = g_low * (g_high[..., None, :] @ g).squeeze(-2)
+        over_low = g_high * (g @ g_low[..., None]).squeeze(-1)
         u_low, u_high = bits_of_codes(low).type_as(p), bits_of_codes(p.shape[-1] - low).type_as(p)
         grad_o = torch.cat((over_high @ u_low, over_low @ u_high), dim=-1)
         grad_o = grad_o - p * over_low.sum(-1, keepdim=True)

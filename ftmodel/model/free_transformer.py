@@ -56,13 +56,11 @@ class FreeTransformer(nn.Module):
         at: Positions | None = None,
         cache: list[LayerCache] | None = None,
     ) -> Output:
-        """Read tokens (B, T). ``at``, made by ``self.positions``, locates documents and padding.
-        A baseline may continue the tokens in ``cache``. A Free Transformer needs an empty one, as
-        its encoder reads from the first token on.
-
-        ``noise`` (B, T, H), uniform on [0, 1), samples z from the encoder, both in training and for
-        a prompt. Only a baseline takes None. For given codes, and for z from the prior, see
-        inference/passes.py. Raises ValueError for arguments that do not fit.
+        """Read tokens (B, T). ``noise`` (B, T, H), uniform on [0, 1), samples z from the encoder,
+        in training and for a prompt; only a baseline takes None. For given codes, and for z from
+        the prior, see inference/passes.py. ``at``, made by ``self.positions``, locates documents
+        and padding. A baseline may continue the tokens in ``cache``; an encoder needs an empty one.
+        Raises ValueError for arguments that do not fit.
         """
         past = cached(cache)
         at = at or self.positions(tokens, past)
