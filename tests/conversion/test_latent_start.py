@@ -32,7 +32,7 @@ def test_a_few_tokens_of_a_huge_norm_do_not_decide_the_rms(rng):
 
 
 @rejects("LN2 else", "1 else", "the first KL held against κ in nats")
-@pytest.mark.parametrize("kappa", [0.01, 0.5, 2.0])
+@pytest.mark.parametrize("kappa", [0.01, 0.5, 1.0, 2.0])
 def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
     o = torch.randn(5, 7, 4, generator=rng) * 4
     scale = readout_scale(o, kappa)
