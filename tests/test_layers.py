@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ftmodel.designs.design import KINDS
 from pipelines.cli import COMMANDS
 from pipelines.common.source_code import CODE, stages
 from tests.support.mutants import rejects
@@ -26,7 +27,16 @@ LAYERS = [  # each may import those before it; rooms of one layer import nothing
     ("fetch", "sweep", "commands"),
 ]
 MAY_MEET = {"fetch", "sweep", "commands"}  # commands may call one another
-FTMODEL = [("model",), ("conversion", "inference", "synthetic"), ("analysis",), ("costs",)]
+FTMODEL = [
+    ("designs", "kernels", "model"),
+    ("inference", "synthetic"),
+    ("analysis", "conversion"),
+    ("costs",),
+]
+# a model is put together from designs, which are made of its layers; both know kernels for products
+# and the loss, and kernels for decoding know the model
+MEET_IN_FTMODEL = {("designs", "model"), ("kernels", "designs"), ("kernels", "model")}
+MEET_IN_FTMODEL |= {("model", "designs"), ("model", "kernels")}
 DECIDES_NO_RESULT = (
     "pipelines/cli.py",
     "pipelines/common/arguments.py",
@@ -131,16 +141,101 @@ def test_an_import_from_below_to_above_is_noticed(tmp_path, module, line):
     assert violations(module, path)
 
 
-def test_the_model_knows_neither_its_uses_nor_a_service():
+def violations_in_ftmodel(module: str, path: Path) -> list[str]:
+    """What a module of ftmodel imports of a package that is not below its own."""
     level = {name: i for i, rooms in enumerate(FTMODEL) for name in rooms}
-    for module, path in modules("ftmodel").items():
-        mine = module.split(".")[1] if "." in module else ""
-        for other in imports(path) - {"ftmodel"}:
-            theirs = other.split(".")[1]
-            assert mine == theirs or level[theirs] < level[mine], f"{module} imports {other}"
+    mine = module.split(".")[1]
+    packages = {name: name.split(".")[1] for name in imports(path) if name.startswith("ftmodel.")}
+    return [
+        f"{module} imports {name}"
+        for name, other in packages.items()
+        if mine != other and (mine, other) not in MEET_IN_FTMODEL
+        if level.get(other, 0) >= level.get(mine, 0)
+    ]
+
+
+def test_the_model_knows_neither_its_uses_nor_a_service():
+    found = {name: path for name, path in modules("ftmodel").items() if path.stem != "__init__"}
+    assert [x for name, path in found.items() for x in violations_in_ftmodel(name, path)] == []
     services = re.compile(r"^\s*(?:from|import) (lightning|ray|mlflow|dvc|omegaconf|hydra)\b", re.M)
     for path in modules("ftmodel").values():
         assert not services.search(path.read_text()), path
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("model.layers", "from ftmodel.inference.passes import with_codes"),
+        ("designs.prior", "from ftmodel.kernels.product import product"),
+        ("kernels.fast_decoder", "from ftmodel.inference import generate"),
+        ("inference.bounds", "from ftmodel.analysis.statistics import jackknife"),
+        ("schedule", "from ftmodel.model.config import ModelConfig"),
+    ],
+)
+def test_an_import_of_a_use_by_what_it_uses_is_noticed(tmp_path, module, line):
+    path = tmp_path / "copy.py"
+    path.write_text(f"{modules('ftmodel')[f'ftmodel.{module}'].read_text()}\n{line}\n")
+    assert len(violations_in_ftmodel(f"ftmodel.{module}", path)) >= 1
+
+
+ENUMS = {kind.__name__ for kind in KINDS.values()}  # of designs of the latent
+WORDS = {word.value for kind in KINDS.values() for word in kind}
+IN_DESIGNS = 25  # questions in all
+OTHER_WORDS = ["pipelines/sweep/plan.py"] * 2  # "uniform" is a distribution there, too
+
+
+def questions(tree: ast.AST) -> list[str]:
+    """Comparisons, cases and checks of a type by which code tells designs of the latent apart."""
+
+    def names_a_design(node: ast.AST) -> bool:
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, str) and node.value in WORDS
+        name = getattr(node, "id", getattr(node, "attr", None))
+        return name in ENUMS
+
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left, _, others):
+                parts = [left, *others]
+            case ast.match_case(pattern):
+                parts = [pattern]
+            case ast.Call(ast.Name("isinstance" | "issubclass"), parts):
+                pass
+            case _:
+                continue
+        if any(names_a_design(each) for part in parts for each in ast.walk(part)):
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_only_the_designs_ask_which_design_a_latent_has():
+    """Another design is then a part of its own and a line in a table, and changes nothing else."""
+    files = [
+        path for top in ("ftmodel", "pipelines", "benchmarks") for path in modules(top).values()
+    ]
+    asked = {path: questions(ast.parse(path.read_text())) for path in files}
+    places = [path.relative_to(ROOT).as_posix() for path, found in asked.items() for _ in found]
+    outside = [place for place in places if not place.startswith("ftmodel/designs/")]
+    assert outside == OTHER_WORDS
+    assert len(places) - len(outside) <= IN_DESIGNS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "design.per == Per.token",
+        "design.prior is not design_module.Prior.uniform",
+        "design.free_bits in (FreeBits.position, FreeBits.batch)",
+        "config.latent.inject == 'memory'",
+        "isinstance(value, Inject)",
+        "match over:\n    case FreeBits.batch: pass",
+        "match over:\n    case 'batch': pass",
+    ],
+)
+def test_a_question_which_design_it_is_is_noticed(line):
+    assert len(questions(ast.parse(line))) == 1
+    assert not questions(ast.parse("INJECTIONS[Inject.memory](config); per: Per = 'token'"))
 
 
 def test_the_top_of_pipelines_holds_commands_alone():

@@ -34,7 +34,7 @@ def in_words(arm: Arm) -> str:
     words = [
         f"{NAMES.get(key, key.removeprefix('latent.'))} {value}"
         for key, value in changes.items()
-        if value != "every"  # the number of tokens says it
+        if key != "latent.per" or "latent.every" not in changes  # which says it
     ]
     return ", ".join(words) or "its model's"
 

@@ -15,9 +15,9 @@ from ftmodel.conversion.llama import (
     our_config,
     rope_parameters,
 )
-from ftmodel.inference.passes import with_codes
 from ftmodel.model.positions import rope_rates
 from tests.support.mutants import rejects
+from tests.support.passes import given_codes
 
 SHAPES = [
     *({}, {"n_kv_heads": 1, "tied": False}, {"n_layers": 3, "norm_eps": 0.3, "rope_theta": 50.0}),
@@ -139,7 +139,7 @@ def test_we_compute_what_hugging_face_does_with_its_weights(tokens, tied, bits, 
     if bits:
         ours.latent.post_sampler.zero_()
         codes = torch.zeros_like(tokens)
-    close_to_std(ours.logits(with_codes(ours, tokens, codes).hidden), theirs(tokens).logits)
+    close_to_std(ours.logits(given_codes(ours, tokens, codes).hidden), theirs(tokens).logits)
 
 
 @pytest.mark.parametrize("changes", [{}, {"head_width": 8}, {"qk_norm": True, "head_width": 6}])
