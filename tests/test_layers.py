@@ -38,6 +38,7 @@ FTMODEL = [
 MEET_IN_FTMODEL = {("designs", "model"), ("kernels", "designs"), ("kernels", "model")}
 MEET_IN_FTMODEL |= {("model", "designs"), ("model", "kernels")}
 DECIDES_NO_RESULT = (
+    "ftmodel/__init__.py",  # names for other programs
     "pipelines/cli.py",
     "pipelines/common/arguments.py",
     "pipelines/common/atomic_files.py",
