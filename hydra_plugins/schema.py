@@ -14,7 +14,6 @@ types, so each file names its own in its defaults list.
 
 from hydra.core.config_store import ConfigStore
 
-import pipelines.config.values  # noqa: F401  only true and false are booleans
 from pipelines.config.data import KINDS, SOURCES
 from pipelines.config.schema import Experiment
 

@@ -8,6 +8,7 @@ params.yaml.
 """
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os.path import realpath
@@ -20,15 +21,19 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ReadonlyConfigError
 
 from pipelines import cli
-from pipelines.common.atomic_files import replace_file
+from pipelines.common.atomic_files import ROOT, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.yaml_files import read_yaml
-from pipelines.config.data import keyed
+from pipelines.config.data import dotted, keyed
 from pipelines.config.load import PARAMS, parse
 
 CONF = Path("conf")
 OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^=']+)")
+FULL_KEY = re.compile(r"full_key: (\S+)")
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
+
+# where Hydra finds hydra_plugins/: were that installed, every Hydra program would import it
+sys.path.append(str(ROOT))
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
@@ -96,6 +101,8 @@ def one_line(error: Exception) -> str:
         # OmegaConf refuses a mapping for one typed entry, not for the entries, and names no parent
         group = override[1].partition(f".{cause.full_key}")[0]
         return f"{override[1]}: an entry is added as +{group}={{{cause.full_key}: {{…}}}}"
+    if isinstance(error, OverflowError) and (key := FULL_KEY.search(str(error))):  # of float()
+        return f"{dotted(key[1])}: too large for a number"
     words = str(error).removeprefix(RESOLVER)
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     return "; ".join(lines) or type(error).__name__

@@ -15,6 +15,7 @@ from pipelines.common.yaml_files import read_yaml
 from pipelines.config.checks import check
 from pipelines.config.data import dotted, keyed, merge_data, structured
 from pipelines.config.schema import Experiment
+from pipelines.config.values import too_large
 
 PARAMS = Path("params.yaml")
 PARAMS_HINT = "`make repro` and `python -m pipelines.compose` write every setting"
@@ -53,6 +54,9 @@ def parse(node: DictConfig, source: str) -> Experiment:
         experiment = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise UserError(f"{source}: {keyed(error)}") from None
+    except OverflowError:  # of float(), to which OmegaConf adds no key
+        words = next(too_large(OmegaConf.to_container(node)))
+        raise UserError(f"{source}: {words}") from None
     assert isinstance(experiment, Experiment)
     experiment.data = data
     try:

@@ -17,9 +17,11 @@ from omegaconf import MISSING
 from ftmodel.designs.design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
 from ftmodel.model.config import ModelConfig
 from pipelines.config import derived
+from pipelines.config.data import TextData
 from pipelines.config.derived import Budget
 from pipelines.config.init_from import InitFrom
 from pipelines.config.suite import Suite
+from pipelines.config.values import keep_booleans_as_written
 
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
@@ -297,3 +299,6 @@ class Experiment:
     def budgets(self, run: Arm) -> list[Budget]:
         """The budgets of a run as they rise, the whole run's last."""
         return derived.budgets(self, run)
+
+
+keep_booleans_as_written(Compute, InitFrom, ModelConfig, Suite, TextData)

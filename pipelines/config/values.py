@@ -1,42 +1,39 @@
-"""What any setting may be: a number finite and exact, a text UTF-8, a boolean true or false.
+"""What any setting may be: a number finite and exact, a text UTF-8, a boolean true or false."""
 
-Hydra converts values before anyone can check them, so what a boolean takes is decided where
-OmegaConf converts: importing this module changes that.
-"""
-
+import sys
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from math import isfinite
 from typing import Any
 
-from omegaconf import BooleanNode, FloatNode
-from omegaconf.errors import ValidationError
-
 LARGEST = 1 << 53  # integers up to it are exact in JSON, in charts and in MLflow, as doubles
+BOOLEAN = (bool, bool | None)
 
 
-def true_or_false(self: BooleanNode, value: Any) -> bool:
-    if not isinstance(value, bool):  # OmegaConf takes any number but 0, and "on", for true
-        raise ValidationError("Value '$VALUE' of type '$VALUE_TYPE' is neither true nor false")
-    return value
+def keep_booleans_as_written(*types: type) -> None:
+    """Hide from OmegaConf which fields of these dataclasses are booleans: it takes "on", and any
+    number but 0, for true. :func:`check_values` still sees it.
+    """
+    for cls in types:
+        hidden = {field.name: Any for field in fields(cls) if field.type in BOOLEAN}
+        cls.__annotations__.update(hidden)
 
 
-def number(self: FloatNode, value: Any) -> float:
-    try:
-        return as_omegaconf_does(self, value)
-    except OverflowError:
-        raise ValidationError(f"'{shortened(str(value))}' is too large for a number") from None
-
-
-as_omegaconf_does = FloatNode._validate_and_convert_impl
-BooleanNode._validate_and_convert_impl = true_or_false  # type: ignore[method-assign]
-FloatNode._validate_and_convert_impl = number  # type: ignore[method-assign]
+def too_large(value: Any, key: str = "") -> Iterator[str]:
+    """What is wrong with each integer that no float can hold, of nested mappings and lists."""
+    if isinstance(value, dict | list):
+        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from too_large(entry, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, int) and abs(value) > sys.float_info.max:
+        yield f"{key}: '{shortened(str(value))}' is too large for a number"
 
 
 def check_values(key: str, value: Any) -> None:
     """Raise ValueError, starting with the dotted key, for a value that no setting may have."""
-    if is_dataclass(value):
-        entries = [(field.name, getattr(value, field.name)) for field in fields(value)]
+    types = {field.name: field.type for field in fields(value)} if is_dataclass(value) else {}
+    if types:
+        entries = [(name, getattr(value, name)) for name in types]
     elif isinstance(value, dict):
         entries = [*value.items()]
     elif isinstance(value, list):
@@ -45,10 +42,21 @@ def check_values(key: str, value: Any) -> None:
         check_value(key, value)
         return
     for name, entry in entries:
-        if isinstance(entry, dict | list) and not is_dataclass(value):
+        below = f"{key}.{name}" if key else name
+        if types.get(name) in BOOLEAN:
+            check_boolean(below, entry, types[name])
+        elif isinstance(entry, dict | list) and not types:
             # OmegaConf lets these through as entries of typed lists and mappings
-            raise ValueError(f"{key}.{name}: {shortened(str(entry))} is not a single value")
-        check_values(f"{key}.{name}" if key else name, entry)
+            raise ValueError(f"{below}: {shortened(str(entry))} is not a single value")
+        check_values(below, entry)
+
+
+def check_boolean(key: str, value: Any, declared: Any) -> None:
+    if not isinstance(value, declared):
+        kind = type(value).__name__
+        raise ValueError(
+            f"{key}: Value '{shortened(str(value))}' of type '{kind}' is neither true nor false"
+        )
 
 
 def check_value(key: str, value: Any) -> None:

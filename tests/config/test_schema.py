@@ -260,9 +260,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@rejects(
-    "isinstance(value, bool", "isinstance(value, int", "a number for true", file="config/values.py"
-)
+@rejects("isinstance(value, declared", "isinstance(value, int", "a number for true")
 @rejects("abs(value) > LARGEST", "False", "integers without a bound")
 @rejects("len(name) > LONGEST_NAME:", "False:", "names as long as one likes")
 @rejects(
@@ -287,6 +285,8 @@ HINT = "missing; entries of data start from /source"
         ("suite=papper", "In 'config'", "Could not find 'suite/papper'"),
         ("data=null", "data", "null is not one of coin"),
         ("kappa", "", "kappa"),
+        ("suite.run_code=yes", "suite.run_code", "neither true nor false"),
+        (f"{OPTIM}.lr={10**400}", f"{OPTIM}.lr", "too large for a number"),
         (f"{RUN}.kapa_bits=1", f"{RUN}.kapa_bits", "not in 'Run'"),
         (f"{RUN}.kappa_bits=high", f"{RUN}.kappa_bits", "could not be converted"),
         ("+runs={Bad-Name: {data: target}}", "runs.Bad-Name", "missing"),
