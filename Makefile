@@ -106,7 +106,7 @@ gpu: # PyTorch for it before what depends on PyTorch
 	"$(PYTHON)" -m venv --clear .venv
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/pip
-	.venv/bin/pip install --quiet --editable .
+	.venv/bin/pip install --quiet --editable '.[lab,cluster,suite,export]'
 	@touch $@
 
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/pip

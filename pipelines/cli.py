@@ -38,6 +38,11 @@ from pipelines.common.errors import UserError
 from pipelines.common.shell_paths import check_compile, check_ray, compiler_path, ray_path
 
 WIDE = {"max_content_width": 100}
+# what not every command needs, by the extra of pyproject.toml that installs it
+EXTRAS = {
+    **{"grpc": "cluster", "ray": "cluster", "lm_eval": "suite"},
+    **{"gguf": "export", "transformers": "export"},
+}
 
 
 BENCHMARKS = listed("benchmarks.__main__", "NAMES")
@@ -292,7 +297,16 @@ class Command(click.Command):
     def work(self, module: str, **given: Any) -> Callable[[], None]:
         def do() -> None:
             refuse_paths(str(self.name))
-            import_module(module).main(**given)
+            try:
+                import_module(module).main(**given)
+            except ModuleNotFoundError as error:
+                extra = EXTRAS.get((error.name or "").partition(".")[0])
+                if extra is None:
+                    raise
+                raise UserError(
+                    f"{error.name} is not installed: `pip install -c constraints.txt -e "
+                    f"'.[{extra}]'`, or `make`, which installs everything"
+                ) from None
 
         return do
 

@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.common.console import aligned
 from pipelines.common.shell_paths import compiler_path, ray_path, special
 
+EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
 GB = 1e9
 LEAST_DISK, ENOUGH_DISK = 1.0, 10.0  # GB
@@ -57,7 +59,9 @@ def text_of(name: str) -> str:
 def packages() -> Finding:
     pinned = dict(re.findall(r"^(\S+)==(\S+)$", text_of("constraints.txt"), re.M))
     project = tomllib.loads(text_of("pyproject.toml")).get("project", {})
-    names = re.findall(r"^[\w-]+", "\n".join(project.get("dependencies", [])), re.M)
+    extras = project.get("optional-dependencies", {})
+    lists = [project.get("dependencies", []), *(extras.get(name, []) for name in EXTRAS)]
+    names = re.findall(r"^[\w-]+", "\n".join(chain(*lists)), re.M)
     missing, others = [], []
     for name in names:
         try:

@@ -39,6 +39,7 @@ MEET_IN_FTMODEL = {("designs", "model"), ("kernels", "designs"), ("kernels", "mo
 MEET_IN_FTMODEL |= {("model", "designs"), ("model", "kernels")}
 DECIDES_NO_RESULT = (
     "ftmodel/__init__.py",  # names for other programs
+    "pipelines/__init__.py",
     "pipelines/cli.py",
     "pipelines/common/arguments.py",
     "pipelines/common/atomic_files.py",

@@ -2,14 +2,11 @@
 
 import json
 import os
-import tomllib
 from hashlib import sha256
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 from pipelines import inputs
 from pipelines.common.distributions import canonical, read_pins
@@ -19,6 +16,7 @@ from pipelines.config.data import Distributions
 from pipelines.config.load import parse
 from pipelines.data.sources import open_source
 from tests.support.mutants import rejects
+from tests.support.requirements import closure, of_make_repro
 
 ROOT = Path(__file__).parents[2]
 KEY = "data.x.parts.p"
@@ -140,28 +138,12 @@ def test_another_machine_has_the_same_files_and_another_version_has_others(
     assert noted(tmp_path)["p"]["fingerprint"] != before["p"]["fingerprint"]
 
 
-def needed():
-    """The distributions that `make repro` installs: what the project depends on without extras."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names, waiting = set(), [(Requirement(each), "") for each in project["dependencies"]]
-    while waiting:
-        requirement, extra = waiting.pop()
-        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
-            continue
-        for wanted in ("", *requirement.extras):
-            key = canonical(requirement.name), wanted
-            if key not in names:
-                names.add(key)
-                requires = distribution(key[0]).requires or []
-                waiting += [(Requirement(each), wanted) for each in requires]
-    return {name for name, _ in names}
-
-
 def test_what_ships_reads_all_that_the_project_needs_but_one_copy_of_lightning(monkeypatch):
     monkeypatch.chdir(ROOT)
     shipped = parse(compose_config(["experiment=ladder"]), "conf/").data["site_packages"]
     part = shipped.parts["site_packages"]
     left = {canonical(name) for name in part.leave_out}
     pinned = {*read_pins("x", ROOT / part.pins)}
-    assert pinned - left == (needed() & pinned) - {"pytorch-lightning"}
+    needed = closure(of_make_repro())
+    assert pinned - left == (needed & pinned) - {"pytorch-lightning"}
     assert len(left) == len(part.leave_out) and "free-transformer" not in str(pinned)

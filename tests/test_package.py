@@ -1,0 +1,223 @@
+"""What is installed: the library alone from a wheel, and by extras what `pipelines` imports."""
+
+import ast
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib.metadata import distribution, packages_distributions
+from math import isfinite
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+from types import SimpleNamespace
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+
+from pipelines import cli
+from pipelines.common.distributions import canonical
+from tests import ROOT
+from tests.support.mutants import rejects
+from tests.support.requirements import EXTRAS, PROJECT, closure
+
+LIBRARY = {"torch", "numpy", "scipy"}
+OURS = {"benchmarks", "ftmodel", "hydra_plugins", "pipelines", "tests"}
+PIPELINE = ("lab", "cluster", "suite", "export", "plots")
+HOMES = {  # files that may need an extra to be imported
+    "cluster": ("cluster/connection.py", "sweep/", "train/distributed.py"),
+    "suite": ("fetch/", "suite/"),
+    "export": ("export/",),
+    "plots": (),
+}
+TOOLS = {  # for development, and imported by nothing
+    *("check-jsonschema", "mypy", "pre-commit", "pytest-xdist", "ruff", "setuptools"),
+    *("setuptools-scm", "types-pyyaml", "types-tqdm"),
+}
+
+
+def declared(requirements):
+    return {canonical(Requirement(each).name) for each in requirements} - {"free-transformer-lab"}
+
+
+def of_extras(*names):
+    return set().union(*(declared(EXTRAS[name]) for name in names))
+
+
+def imported(path, on_import=False):
+    """Names of the packages of others that a file imports, or that importing it imports."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body if on_import else ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module]
+        yield from {name.partition(".")[0] for name in names} - OURS - sys.stdlib_module_names
+
+
+@pytest.fixture(scope="module")
+def distributions():
+    """The distributions, by a name of a package that they install."""
+    return {name: {*map(canonical, found)} for name, found in packages_distributions().items()}
+
+
+@pytest.fixture
+def needs(distributions):
+    """Distributions that the files of folders import."""
+
+    def of(*folders):
+        paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+        names = {name for path in paths for name in imported(path)}
+        return [distributions[name] for name in names]
+
+    return of
+
+
+@rejects(
+    "from scipy.stats import linregress",
+    "from scipy.stats import linregress\nimport pandas",
+    "the library imports pandas",
+)
+def test_the_library_needs_pytorch_numpy_and_scipy(needs):
+    assert declared(PROJECT["dependencies"]) == LIBRARY
+    assert all(found & LIBRARY for found in needs("ftmodel"))
+
+
+def test_what_the_pipeline_imports_is_declared_and_the_rest_is_not(needs):
+    found, extras = needs("pipelines", "hydra_plugins", "tasks"), of_extras(*PIPELINE)
+    assert [names for names in found if not names & (extras | LIBRARY)] == []
+    assert extras - set().union(*found) == {"zstandard"}  # `datasets` does
+    found, extras = needs("tests", "benchmarks"), of_extras("dev")
+    everything = extras | of_extras(*PIPELINE, "bench") | LIBRARY
+    assert [names for names in found if not names & everything] == []
+    assert extras - set().union(*found) == TOOLS
+    (ours,) = (Requirement(each) for each in EXTRAS["dev"] if "free-transformer-lab" in each)
+    assert ours.extras == {*PIPELINE, "s3"}
+
+
+@rejects('"ray": "cluster"', '"ray": "suite"', "another extra named than the one that is missing")
+def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions):
+    named = {}
+    for extra, homes in HOMES.items():
+        for path in (ROOT / "pipelines").rglob("*.py"):
+            for name in imported(path):
+                if distributions[name] & of_extras(extra):
+                    named[name] = extra
+                    home = path.relative_to(ROOT / "pipelines").as_posix().startswith(homes)
+                    assert home or name not in imported(path, on_import=True), path
+    assert {**named, **cli.EXTRAS} == named
+    assert {*named.values()} == {*HOMES} and {*named} - {*cli.EXTRAS} == {"vl_convert"}
+
+
+@rejects("extra is None:", "True:", "a traceback for an extra that is not installed")
+def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.delitem(sys.modules, "pipelines.export.build", raising=False)
+    monkeypatch.delitem(sys.modules, "pipelines.export.llama_cpp", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(cli.UserError, match=r"^gguf is not installed: .*'\.\[export\]'"):
+        cli.perform(cli.Command("export"), "export", ["a", "--to", "gguf"])
+
+
+LOOP = """
+import torch
+
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.objective import training_loss
+from ftmodel.model.transformer import FreeTransformer
+
+STEPS, BATCH, KAPPA = 10, 8, 0.5  # bits per token
+
+with open(__file__, "rb") as file:
+    text = torch.tensor([*file.read()])
+config = ModelConfig(
+    n_layers=2, d_model=32, n_heads=2, n_kv_heads=1, ffn_width=64, context=64, latent_bits=8
+)
+model = FreeTransformer(config, vocab_size=256)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(STEPS):
+    starts = torch.randint(len(text) - config.context, (BATCH, 1))
+    windows = text[starts + torch.arange(config.context + 1)]
+    noise = torch.rand(BATCH, config.context, config.latent_bits)
+    loss = training_loss(model, windows[:, :-1], windows[:, 1:], noise, KAPPA)
+    optimizer.zero_grad()
+    loss.total.backward()  # type: ignore[no-untyped-call]  # PyTorch's
+    optimizer.step()
+    print(step, loss.total.item())
+"""
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory):
+    """An environment with the wheel and what that needs, made without a network; and the loop."""
+    folder = tmp_path_factory.mktemp("user")
+    source, python = folder / "source", folder / "venv/bin/python"
+    copytree(ROOT / "ftmodel", source / "ftmodel", ignore=ignore_patterns("__pycache__"))
+    copytree(ROOT / "pipelines", source / "pipelines", ignore=ignore_patterns("__pycache__"))
+    copytree(ROOT / "hydra_plugins", source / "hydra_plugins")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        copy(ROOT / name, source)
+    venv.create(folder / "venv", with_pip=False)
+    pip = [sys.executable, "-m", "pip", f"--python={python}", "--quiet"]
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+    offline = ["--no-deps", "--no-index"]
+    build = [*pip, "wheel", *offline, "--no-build-isolation", "-w", folder, source]
+    subprocess.run([each for each in build if each != pip[3]], check=True, env=settings)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "install", *offline, wheel], check=True, env=settings)
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder / "venv")}))
+    for name in closure([*LIBRARY]):
+        installed = distribution(name)
+        for top in {path.parts[0] for path in installed.files if path.suffix != ".pth"} - {".."}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(installed.locate_file(top))
+    (folder / "loop.py").write_text(LOOP)
+    return SimpleNamespace(folder=folder, python=python, wheel=wheel)
+
+
+@pytest.mark.slow
+def test_a_wheel_has_the_library_and_what_says_that_the_rest_needs_a_checkout(user):
+    names = [name for name in ZipFile(user.wheel).namelist() if ".dist-info/" not in name]
+    assert {name.partition("/")[0] for name in names} == {"ftmodel", "pipelines"}
+    assert all(name.count("/") == 1 for name in names if name.startswith("pipelines/"))
+    modules = {
+        f"ftmodel/{path.relative_to(ROOT / 'ftmodel')}" for path in ROOT.glob("ftmodel/**/*.py")
+    }
+    assert modules < {*names}
+
+
+@pytest.mark.slow
+def test_the_wheel_trains_in_an_environment_with_nothing_else(user):
+    command = [user.python, "-I", "loop.py"]
+    printed = subprocess.check_output(command, cwd=user.folder, text=True).splitlines()
+    losses = [float(line.split()[1]) for line in printed]
+    assert len({*losses}) == 10 and all(map(isfinite, losses))
+
+
+@pytest.mark.slow
+def test_mypy_strict_sees_the_librarys_types(user):
+    """It passes the loop, and sees a mistake in it: the types are not Any."""
+    wrong = LOOP.replace("vocab_size=256", "vocab_size='256'")
+    (user.folder / "wrong.py").write_text(wrong)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", user.python]
+    done = subprocess.run(
+        [*command, "loop.py", "wrong.py"], cwd=user.folder, capture_output=True, text=True
+    )
+    error, _ = done.stdout.splitlines()  # and how many there are
+    assert error.startswith("wrong.py:") and 'Argument "vocab_size"' in error
+
+
+@rejects('in ("-m", "ftlab")', "in ()", "a traceback where there is no checkout")
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["python", "-m", "pipelines.compose"], ["ftlab", "train"]])
+def test_a_command_outside_a_checkout_is_refused_in_one_line(user, command):
+    program, *arguments = command
+    done = subprocess.run(
+        [user.python.with_name(program), *arguments],
+        cwd=user.folder,
+        capture_output=True,
+        text=True,
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert line.startswith("error: `pipelines` works in a checkout of the project alone: clone it")
