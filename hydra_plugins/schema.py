@@ -1,11 +1,11 @@
 """The types of conf/: composition fills in all their defaults and refuses keys they do not have.
 
-Hydra imports what lies in this folder, in pipelines.compose as in `dvc exp run`. So both write
-the same params.yaml, with every setting in it, and DVC sees a default of the schema change.
-Structured configs are the simplest way to that: defaults are there before overrides, which need
-no `+`; entries of typed dictionaries (`models`, `arms`, `runs`, `suite.tasks`) get theirs from
-Hydra; the dataclasses stay what Python builds. Entries of `data` and parts of texts have several
-types, so each file names its own in its defaults list.
+Hydra imports what lies in this folder, in pipelines.compose as in `dvc exp run`, and in no other
+program: it is not installed. So both write the same params.yaml, with every setting in it, and DVC
+sees a default of the schema change. Structured configs are the simplest way to that: defaults are
+there before overrides, which need no `+`; entries of typed dictionaries (`models`, `arms`, `runs`,
+`suite.tasks`) get theirs from Hydra; the dataclasses stay what Python builds. Entries of `data` and
+parts of texts have several types, so each file names its own in its defaults list.
 
     schema           the whole experiment, from which conf/config.yaml starts
     /source/<name>   an entry of `data` with this source
