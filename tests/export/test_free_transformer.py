@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from scipy.stats import chi2
 from transformers import AutoTokenizer, DynamicCache, StaticCache
 
-import ftmodel.model
+import ftmodel
 from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import Noise, Pinned
 from ftmodel.inference.passes import with_codes
@@ -95,13 +96,18 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
             else:
                 continue
             assert packages <= {"torch", "transformers", *sys.stdlib_module_names}, name
-    copied = {"config.py", "layers.py", "mapper.py", "product.py", "transformer.py"}
-    copied |= {"latent.py", "latent_design.py", "mapper_variants.py", "spans.py"}
+    copied = {
+        *("designs/codebook.py", "designs/design.py", "designs/encoder.py", "designs/injection.py"),
+        *("designs/parts.py", "designs/prior.py", "designs/sharing.py", "inference/passes.py"),
+        *("kernels/attention.py", "kernels/install.py", "kernels/product.py", "model/cache.py"),
+        *("model/checks.py", "model/config.py", "model/free_transformer.py", "model/latent.py"),
+        *("model/initial_weights.py", "model/layers.py", "model/mapper.py", "model/positions.py"),
+    }
     adapter = {"configuration_free_transformer.py", "modeling_free_transformer.py"}
-    assert files.keys() == copied | adapter
+    assert files.keys() == {Path(name).name for name in copied} | adapter
     for name in copied:
-        source = Path(ftmodel.model.__file__).with_name(name).read_text()
-        assert files[name] == source.replace("from ftmodel.model.", "from .")
+        source = (Path(ftmodel.__file__).parent / name).read_text()
+        assert files[Path(name).name] == re.sub(r"from ftmodel\.\w+\.", "from .", source)
     tokens, noise = make_tokens(2, 5), torch.rand(2, 11, 3)
     expected = ours_greedy(ours, tokens, Noise(noise))
     for name in [name for name in sys.modules if name.split(".")[0] in ("ftmodel", "pipelines")]:

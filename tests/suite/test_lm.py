@@ -36,6 +36,7 @@ from tests.support.benchmark_models import (
 from tests.support.corpora import write_shards
 from tests.support.hugging_face import to_hugging_face
 from tests.support.mutants import rejects
+from tests.support.passes import given_codes
 
 
 def some_pairs(n, seed=0):
@@ -362,7 +363,7 @@ def test_greedy_continuations_are_those_of_full_forward_passes(make_lm, latent_b
         made = []
         for _ in range(12):
             z = None if codes is None else codes[:, : tokens.shape[1]]
-            token = lm.model.logits(with_codes(lm.model, tokens, z).hidden[:, -1]).argmax(-1)
+            token = lm.model.logits(given_codes(lm.model, tokens, z).hidden[:, -1]).argmax(-1)
             if token == lm.eot_token_id:
                 break
             made.append(token.item())
