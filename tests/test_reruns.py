@@ -178,6 +178,7 @@ def extended(text):
         ("pipelines/train/core/shuffle.py", ["train"]),  # the order of the batches
         ("ftmodel/model/mapper.py", ["train"]),
         ("ftmodel/inference/generate.py", ["evaluate", "suite"]),
+        ("ftmodel/kernels/fast_decoder.py", ["evaluate", "suite"]),
         ("pipelines/tokenize/encode.py", ["tokenize"]),
         ("pipelines/report/page.py", ["report"]),
         ("pipelines/config/arms.py", ["report"]),  # which runs are an arm

@@ -7,9 +7,10 @@ from math import log2
 import pytest
 
 from ftmodel.analysis import bit_information, differences, label_information, permutation, trend
-from ftmodel.designs.design import ENCODER_LAYERS, MOST_BITS, LatentDesign, Map, Per
-from ftmodel.inference import fast_decoder, interpolation, prompt_spans, sequence_bound
+from ftmodel.designs.design import DEFAULT_ENCODER_LAYERS, MAX_BITS, LatentDesign, Map, Per
+from ftmodel.inference import interpolation, prompt_spans, sequence_bound
 from ftmodel.inference.bounds import NOISE_STEPS
+from ftmodel.kernels import fast_decoder
 from ftmodel.synthetic import factors, target_task
 from pipelines.common import file_listing
 from pipelines.config.init_from import InitFrom
@@ -101,9 +102,9 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
         file_listing.FEW,
     ),
     ("experiments", "on the first (4096) training tokens", parent.SAMPLE),
-    ("experiments", "each of the 2^H codes, H up to (24)", MOST_BITS[Map.table]),
-    ("experiments", "a vector for each bit, H up to (64)", MOST_BITS[Map.linear]),
-    ("experiments", "its number of blocks, (2) if left out", ENCODER_LAYERS),
+    ("experiments", "each of the 2^H codes, H up to (24)", MAX_BITS[Map.table]),
+    ("experiments", "a vector for each bit, H up to (64)", MAX_BITS[Map.linear]),
+    ("experiments", "its number of blocks, (2) if left out", DEFAULT_ENCODER_LAYERS),
     ("experiments", "the last (three) of them", resume.KEPT_ASIDE),
     ("experiments", "a prompt and one of (six) pinned z", generations.PINNED),
     ("performance", "of a model of up to (four) blocks", acceleration.SHALLOW),
