@@ -25,7 +25,6 @@ from transformers import LlamaForCausalLM
 from transformers.utils import logging
 
 from benchmarks.measure import Figure, figure, in_turns, ratio
-from ftmodel.costs import linear_elements
 from ftmodel.inference.generate import generate
 from ftmodel.kernels.install import use_kernels
 from ftmodel.kernels.weights import RoundedWeights, bf16_products, matrix
@@ -193,7 +192,12 @@ def growth(name: str, model: FreeTransformer, rows: int, turns: int) -> list[Fig
         last.append(median(each[-(new // 8) :]))
     c = model.config
     # the latent reads prompts alone, unless its prior is learned
-    weights = linear_elements(model) - linear_elements(model.latent)
+    weights = sum(
+        module.weight.numel()
+        for part in (model.blocks, model.readout)
+        for module in part.modules()
+        if isinstance(module, nn.Linear)
+    )
     early, late = new / 16, new * 15 / 16  # positions half-way through each eighth
     scores = 4 * c.n_layers * c.d_model  # FLOPs for each position read
     cache = rows * 2 * c.n_layers * c.n_kv_heads * c.head_channels  # its elements

@@ -71,6 +71,8 @@ def verdict(bench: Bench, mutant: Mutant) -> tuple[Mutant, float, str]:
 @click.option("--only-recent", is_flag=True, help=recent.__doc__)
 def main(parts: tuple[str, ...], only_recent: bool) -> None:
     chosen = [m for m in declared() if not parts or any(p in f"{m.path} {m.name}" for p in parts)]
+    if not chosen:
+        raise click.UsageError(f"no mutant is called {' or '.join(parts)}")
     chosen = recent(chosen) if only_recent else chosen
     survivors = []
     with bench() as copies, ThreadPoolExecutor(PROCESSES) as pool:

@@ -1,33 +1,56 @@
 """What the filtering bound costs (ftmodel/inference/filtering.py), z proposed by the prior.
 
-Shapes: S chunks of T = ``context`` tokens, K particles, N heads of width E, L blocks, V vocabulary.
+Shapes: S chunks of T = ``context`` tokens, K particles, V vocabulary, H latent bits.
 """
 
-from ftmodel.costs.latent_memory import memory_blocks, memory_projection
-from ftmodel.costs.training import elements, linear_elements, meta_model
-from ftmodel.designs.design import Map, Per
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ftmodel.costs.counting import ProductFlops, sizes, undrawn_model, whole
+from ftmodel.inference.bounds import lower_half
+from ftmodel.model.cache import new_cache
 from ftmodel.model.config import ModelConfig
+
+
+@whole
+def of_a_chunk(config: ModelConfig, vocab_size: int) -> np.ndarray:
+    """FLOPs of a forward pass that all particles share, and of one particle; each as products, and
+    attention over all T positions. Bytes of one particle's keys and values.
+    """
+    counts: list[int] = []
+
+    def counted(work: Callable[[], torch.Tensor | None]) -> torch.Tensor | None:
+        with ProductFlops() as flops:
+            result = work()
+        counts.extend((flops.products["all"], flops.attention["all"]))
+        return result
+
+    with FakeTensorMode(), torch.no_grad():
+        model = undrawn_model(config, vocab_size)
+        latent, cache = model.latent, new_cache(config, config.context)
+        assert latent is not None, "a baseline has nothing to filter"
+        tokens = torch.zeros(1, config.context, dtype=torch.long)
+        x, positions, _ = lower_half(model, tokens, None)
+        counted(lambda: model.lower(tokens, positions))
+        counted(lambda: latent.prior(x, x))
+        counted(lambda: model.logits(model.upper(x, latent.embed(tokens), positions, cache)))
+    lower, prior, upper = np.array(counts).reshape(3, 2)
+    once, each = (lower, upper + prior) if latent.prior.sequential else (lower + prior, upper)
+    return np.array([*once, *each, sum(c.both.nbytes for c in cache if c.length)])
 
 
 def filter_flops(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
     """A forward pass: the lower half once per token, upper half and read-out for each particle.
-    Attention reads (T + 1) / 2 keys on average, 4 N E each. One z per sequence has no filter.
+    Attention reads (T + 1) / 2 positions on average. One z per sequence has no filter.
     """
-    assert config.latent.per != Per.sequence, "one z per sequence leaves nothing to filter"
-    model = meta_model(config, vocab_size)
-    lower, upper = config.lower_blocks, config.n_layers - config.lower_blocks
-    attention = 4 * config.n_heads * config.head_channels * (config.context + 1) / 2
-    once = 2 * linear_elements(model.blocks[:lower]) + lower * attention
-    matrices = linear_elements(model.blocks[lower:]) + linear_elements(model.readout)
-    matrices += memory_projection(config)
-    if config.latent.map == Map.linear:
-        matrices += config.latent_bits * config.d_model
-    if model.latent and model.latent.recurrent:
-        matrices += linear_elements(model.latent.prior)
-    elif model.latent:
-        once += 2 * linear_elements(model.latent.prior)
-    each = 2 * matrices + (upper + memory_blocks(config)) * attention
-    return chunks * config.context * (once + particles * each)
+    assert not config.latent.one_code, "one z per sequence leaves nothing to filter"
+    causal = (config.context + 1) / (2 * config.context)
+    once, attention_once, each, attention_each, _ = of_a_chunk(config, vocab_size)
+    particle = each + causal * attention_each
+    return float(chunks * (once + causal * attention_once + particles * particle))
 
 
 def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: int) -> float:
@@ -36,10 +59,8 @@ def filter_memory(config: ModelConfig, vocab_size: int, chunks: int, particles: 
     all tokens. Not counted: rows that are copied when particles are resampled, at most the keys and
     values of one block.
     """
-    rows, upper = chunks * particles, config.n_layers - config.lower_blocks
-    upper += memory_blocks(config)  # keys and values once more
-    kv = config.head_channels * config.n_kv_heads
-    cache = 4 * 2 * kv * upper * config.context * rows
+    rows = chunks * particles
+    cache = of_a_chunk(config, vocab_size)[-1] * rows
     x = 4 * config.d_model * config.context * chunks
     noise = 4 * config.latent_bits * config.context * rows
-    return 4 * elements(meta_model(config, vocab_size)) + cache + x + 8 * vocab_size * rows + noise
+    return float(4 * sizes(config, vocab_size)[0] + cache + x + 8 * vocab_size * rows + noise)

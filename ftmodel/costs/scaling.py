@@ -23,7 +23,7 @@ Of these transfers a share ``overlap`` can hide behind that computation; the res
 from dataclasses import dataclass
 from math import ceil, log2
 
-from ftmodel.costs.training import elements, meta_model
+from ftmodel.costs.counting import sizes
 from ftmodel.model.config import ModelConfig
 
 BUCKET = 25 << 20  # bytes; torch's DistributedDataParallel
@@ -58,8 +58,7 @@ def traffic(
     config: ModelConfig, vocab_size: int, gpus: int, sharded: bool, accumulate: int
 ) -> Traffic:
     """Of a step of ``accumulate`` micro-batches; the batch does not matter."""
-    model = meta_model(config, vocab_size)
-    total, block = elements(model), elements(model.blocks[0])
+    total, block, _ = map(int, sizes(config, vocab_size))
     blocks = config.n_layers + config.n_encoder_blocks
     if not sharded:
         buckets = ceil(4 * total / BUCKET)

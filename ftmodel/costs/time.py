@@ -2,11 +2,11 @@
 
     seconds = products / rate of products + elementwise / rate of elementwise operators
 
-Products are the FLOPs of training.py as PyTorch's kernels for a CPU carry them out: causal
-attention goes through all T² pairs of a sequence of up to 512 tokens, its block of keys, and the
-backward pass computes the scores again (14 D per pair and block in place of 12 D). Elementwise are
-the bytes that all other operators read and write, each tensor once per operator. They are counted
-as PyTorch calls the operators, on tensors without storage, so they follow the model's code.
+Products are the FLOPs of PyTorch's kernels for a CPU: causal attention goes through all T² pairs
+of a sequence of up to 512 tokens, its block of keys, and the backward pass computes the scores
+again (14 D per pair and block in place of 12 D). Elementwise are the bytes that all other operators
+read and write, each tensor once per operator. Both are counted as PyTorch calls the operators, on
+tensors without storage, so they follow the model's code.
 
 Small models spend most of their time on the second part: bytes grow with D, FLOPs with D².
 """
@@ -20,11 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ftmodel.costs.latent_memory import memory_blocks
-from ftmodel.costs.training import elements, flops_per_token
+from ftmodel.costs.counting import ProductFlops, elements, step_data, step_loss, undrawn_model
 from ftmodel.model.config import ModelConfig
-from ftmodel.model.free_transformer import FreeTransformer
-from ftmodel.model.objective import training_loss
 
 NOT_COUNTED = {"mm", "addmm", "addmm_", "bmm", "_unsafe_view"}  # the last copies nothing
 # of each parameter, float32: AdamW reads four numbers and writes three, clipping reads the
@@ -70,27 +67,16 @@ class ElementwiseBytes(TorchDispatchMode):
         return result
 
 
-def elementwise_bytes(config: ModelConfig, vocab_size: int, batch: int) -> int:
+def step_work(config: ModelConfig, vocab_size: int, batch: int) -> Work:
     """Of a step of ``batch`` sequences in float32, with AdamW and clipping; nothing is computed."""
     with FakeTensorMode():
-        model = FreeTransformer(config, vocab_size)
-        tokens = torch.zeros(batch, config.context + 1, dtype=torch.long)
-        bits = config.latent_bits
-        noise = torch.rand(batch, config.context, bits) if bits else None
-        with ElementwiseBytes() as counted:
-            training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 1.0).total.backward()
-    return counted.total + OPTIMIZER * elements(model)
-
-
-def step_work(config: ModelConfig, vocab_size: int, batch: int) -> Work:
-    flops = flops_per_token(config, vocab_size)
-    queries = config.n_heads * config.head_channels
-    pairs = 14 * queries * config.context  # of a block that reads all positions
-    blocks = config.n_layers + memory_blocks(config)
-    encoder = config.n_encoder_blocks * (pairs - 12 * queries * config.context)
-    token = flops.total - flops.attention + blocks * pairs + encoder
-    products = batch * config.context * token
-    return Work(products, elementwise_bytes(config, vocab_size, batch))
+        model, data = undrawn_model(config, vocab_size), step_data(config, batch)
+        with ElementwiseBytes() as elementwise:
+            step_loss(model, data).backward()
+        with ProductFlops() as flops:
+            step_loss(model, data).backward()
+    products = flops.products["all"] + flops.attention["all"]
+    return Work(products, elementwise.total + OPTIMIZER * elements(model))
 
 
 def fit_rates(works: Sequence[Work], seconds: Sequence[float]) -> Rates:

@@ -12,7 +12,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.arms import group_by_seed
 from pipelines.plan import GIB, Assumptions, plan
 from tests.support.commands import call
-from tests.support.planner import ROOT, composed, models_built_once
+from tests.support.planner import ROOT, composed
 
 H100 = Assumptions(flops=989e12, mfu=0.4, memory=80.0, price=None)
 
@@ -20,8 +20,6 @@ H100 = Assumptions(flops=989e12, mfu=0.4, memory=80.0, price=None)
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):
     monkeypatch.chdir(ROOT)
-    with models_built_once():
-        yield
 
 
 @pytest.fixture

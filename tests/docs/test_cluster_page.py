@@ -10,7 +10,7 @@ from ftmodel.costs import dense_mapper_flops, flops_per_token, utilisation
 from ftmodel.model.config import ModelConfig
 from pipelines import plan
 from tests.support.commands import call
-from tests.support.planner import ROOT, composed, models_built_once
+from tests.support.planner import ROOT, composed
 
 PAGE, OTHER_PAGE = ((ROOT / f"docs/{name}.md").read_text() for name in ("cluster", "performance"))
 SHOWN = r"^\$ python -m pipelines\.plan (.*)\n((?:.*\n)*?)```"
@@ -22,8 +22,6 @@ VOCABULARY = 1 << 17
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):
     monkeypatch.chdir(ROOT)
-    with models_built_once():
-        yield
 
 
 def markdown(*rows: tuple[object, ...]) -> str:

@@ -15,7 +15,6 @@ from pipelines import cli
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from tests.support.commands import call
-from tests.support.planner import models_built_once
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -83,8 +82,7 @@ def test_modules_to_run_exist_and_their_settings_compose(command, monkeypatch):
     if module == "pipelines.compose":
         parse(compose_config([a for a in arguments if "=" in a and a[0] != "-"]), "conf/")
     if module == "pipelines.plan":
-        with models_built_once():
-            call("plan", *arguments)
+        call("plan", *arguments)
 
 
 @of_program("ftlab")

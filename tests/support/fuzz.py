@@ -19,7 +19,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ftmodel import costs, schedule
+from ftmodel import schedule
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.positions import rope_table
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.paths import checkpoint_path, corpus_folder, resume_folder
@@ -33,7 +34,6 @@ from pipelines.config.load import load_experiment, parse
 from pipelines.plan import plan
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core.segments import row_ends, segments, steps_taken
-from tests.support.planner import models_built_once
 
 ROOT = Path(__file__).parents[2]
 PARAMS = Path("params.yaml")
@@ -297,7 +297,8 @@ def make_model(experiment, name, run) -> None:
     table = rope_table(one_head, 0, min(config.context, 64), torch.device("cpu"))
     assert torch.view_as_real(table).isfinite().all()
     if config.n_layers <= 8:
-        model = costs.meta_model(config, 300)
+        with torch.device("meta"):
+            model = FreeTransformer(config, 300)
         betas = (optim.beta1, optim.beta2)
         torch.optim.AdamW(model.parameters(), optim.lr, betas, weight_decay=optim.weight_decay)
 
@@ -329,6 +330,6 @@ def outcomes(number: int, folder: Path) -> Iterator[tuple[str, object, str]]:
     """(kind, input, outcome) of each case, in a folder of its own."""
     shutil.copytree(ROOT / "conf", folder / "conf")
     gc.freeze()  # else half of the time goes into looking through all that was imported
-    with chdir(folder), models_built_once():
+    with chdir(folder):
         for i, (kind, do, given) in enumerate(cases(number)):
             yield kind, given, outcome(do, given, reread=i % 3 == 0)  # the file takes a while

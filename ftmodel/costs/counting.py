@@ -1,0 +1,348 @@
+"""What a training step multiplies and keeps, counted by torch on tensors without storage.
+
+The step is ``training_loss`` and its backward pass, so a new design is counted like any other.
+Counts are affine in the numbers of blocks below and above the injection: two small models decide
+those of a large one (``whole``).
+
+Shapes: B = ``batch`` sequences of T = ``context`` tokens.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import wraps
+from math import gcd, prod
+from typing import Any
+from unittest.mock import patch
+from weakref import finalize
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, register_flop_formula
+
+from ftmodel.designs.design import LatentDesign
+from ftmodel.kernels import cross_entropy
+from ftmodel.kernels.install import use_kernels
+from ftmodel.model import mapper
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.free_transformer import FreeTransformer
+from ftmodel.model.layers import Block
+from ftmodel.model.objective import training_loss
+
+aten = torch.ops.aten
+ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu
+MANY_SEQUENCES = 1 << 16  # so that what a step multiplies once weighs nothing per token
+ONE_BLOCK = 1 << 62  # elements, so that a product is a single block, whatever its shape
+
+Count = Callable[..., np.ndarray]  # of a model, as integers; its first argument is a ModelConfig
+
+
+def elements(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def undrawn_model(config: ModelConfig, vocab_size: int, device: str = "cuda") -> FreeTransformer:
+    """Without initial weights: to draw them takes as long as to count, even without storage."""
+    with patch.object(nn.init, "normal_"), patch.object(nn.init, "kaiming_uniform_"):
+        model = FreeTransformer(config, vocab_size)
+    return use_kernels(model) if device == "cpu" else model
+
+
+def remembered(count: Count) -> Count:
+    known: dict[str, np.ndarray] = {}
+
+    @wraps(count)
+    def look_up(config: ModelConfig, *arguments: Any) -> np.ndarray:
+        if not config.latent_bits:  # a baseline has no design
+            config = replace(config, latent=LatentDesign(), latent_block=None)
+        key = repr((config, arguments))
+        if key not in known:
+            known[key] = count(config, *arguments)
+        return known[key]
+
+    return look_up
+
+
+def whole(count: Count) -> Count:
+    """``count``, affine in the numbers of blocks below and above the injection, from two models:
+    the smallest with blocks of the same kinds, and the next one on the line to the model itself.
+    """
+
+    @wraps(count)
+    def extrapolated(config: ModelConfig, *arguments: Any) -> np.ndarray:
+        lower = config.lower_blocks if config.latent_bits else 0
+        least, upper = min(lower, 1), config.n_layers - lower
+        steps = gcd(lower - least, upper - 1)
+        if steps < 2:
+            return count(config, *arguments)
+
+        def after(n: int) -> np.ndarray:
+            below = least + n * (lower - least) // steps
+            layers = below + 1 + n * (upper - 1) // steps
+            return count(replace(config, n_layers=layers, latent_block=below + 1), *arguments)
+
+        first = after(0)
+        return first + steps * (after(1) - first)
+
+    return remembered(extrapolated)
+
+
+# --- operators, and kernels of a GPU
+
+
+@register_flop_formula(ATTENTION)
+def attention_flops(q: Any, k: Any, *_: Any, **__: Any) -> int:
+    """Of scores and weighted sums, given shapes: queries (B, N, T, E) and keys (B, M, S, E)."""
+    return 4 * q[0] * q[1] * q[2] * q[3] * k[2]
+
+
+@register_flop_formula(aten._scaled_dot_product_flash_attention_for_cpu_backward)
+def attention_backward_flops(_grad: Any, q: Any, k: Any, *_: Any, **__: Any) -> int:
+    """Five products in place of two: the kernel computes the scores again."""
+    return attention_flops(q, k) * 5 // 2
+
+
+@register_flop_formula(aten.addmm_)
+def addmm_flops(_: Any, a: Any, b: Any, **__: Any) -> int:
+    return 2 * a[0] * a[1] * b[1]
+
+
+@register_flop_formula(torch.ops.ftmodel.onednn_product)
+def linear_flops(a: Any, b: Any, **__: Any) -> int:
+    return 2 * prod(a) * b[0]
+
+
+class ProductFlops(TorchDispatchMode):
+    """Adds up the FLOPs of products and, apart, of attention; those of a forward pass in ``parts``
+    apart as well.
+    """
+
+    def __init__(self, **parts: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.products = dict.fromkeys(["all", *parts], 0)
+        self.attention = dict.fromkeys(["all", *parts], 0)
+        self.within = ["all"]
+        for part, modules in parts.items():
+            for module in modules:
+                module.register_forward_pre_hook(lambda *_, part=part: self.within.append(part))
+                module.register_forward_hook(lambda *_: self.leave())
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def leave(self) -> None:
+        self.within.pop()
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        formula = flop_registry.get(operator._overloadpacket)
+        if formula:
+            attends = "attention" in operator._schema.name
+            flops = self.attention if attends else self.products
+            for part in {"all", self.within[-1]}:
+                flops[part] += formula(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+class FusedNorm(torch.autograd.Function):
+    """RMSNorm as a kernel of a GPU has it: input and 1 / rms are kept, no normalised input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, x.new_empty(*x.shape[:-1], 1))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight)
+
+
+def fused_norm(x: Tensor, _shape: object, weight: Tensor, _eps: object) -> Tensor:
+    y: Tensor = FusedNorm.apply(x, weight)
+    return y
+
+
+@contextmanager
+def on_device(device: str, in_blocks: bool) -> Iterator[None]:
+    """Within it, tensors have no storage, and the model's code, which sees those of a CPU, does
+    what it does on ``device``. Unless ``in_blocks``, what it divides into blocks is whole.
+    """
+    chunk_rows = cross_entropy.chunk_rows
+
+    def rows(vocabulary: int, _: str) -> int:
+        return chunk_rows(vocabulary, device) if in_blocks else ONE_BLOCK
+
+    with ExitStack() as within:
+        within.enter_context(FakeTensorMode())
+        within.enter_context(patch.object(mapper, "CPU_BLOCK", ONE_BLOCK))
+        within.enter_context(patch.object(cross_entropy, "chunk_rows", rows))
+        if device != "cpu":
+            within.enter_context(patch.object(F, "rms_norm", fused_norm))
+        yield
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of the storages that operators have made and that are alive, but for the parameters and
+    gradients of ``model``; ``copies`` of parameters, which autocast makes, apart.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        tensors = [t for p in model.parameters() for t in (p, p.grad) if t is not None]
+        self.old = {t.untyped_storage()._cdata for t in tensors}
+        self.live: dict[int, tuple[int, int]] = {}  # number and bytes by storage
+        self.copies: dict[int, tuple[int, int]] = {}
+        self.made = self.most = self.most_copies = 0
+        self.ended = False
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if not isinstance(tensor, Tensor):
+                continue
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key not in self.old and key not in self.live and key not in self.copies:
+                copied = operator is aten._to_copy.default and self.is_old(args[0])
+                held = self.copies if copied else self.live
+                self.made += 1
+                held[key] = self.made, storage.nbytes()
+                finalize(storage, held.pop, key)
+        if not self.ended:
+            # its input is converted first, into a tensor of which no other operator knows
+            converts = operator is aten.log_softmax.int_out and args[0].dtype != result.dtype
+            passing = result.nbytes if converts else 0
+            self.most = max(self.most, self.kept + self.copied + passing)
+            self.most_copies = max(self.most_copies, self.copied)
+        return result
+
+    def is_old(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self.old
+
+    def kept_since(self, made: int) -> int:
+        """Bytes of those that are not among the first ``made``, without copies."""
+        return sum(n for number, n in self.live.values() if number > made)
+
+    @property
+    def kept(self) -> int:
+        return self.kept_since(0)
+
+    @property
+    def copied(self) -> int:
+        return sum(n for _, n in self.copies.values())
+
+    def end(self, *_: object) -> None:
+        """Leave ``most`` as it is from now on."""
+        self.ended = True
+
+
+# --- counts
+
+
+def step_data(config: ModelConfig, batch: int) -> tuple[Tensor | None, ...]:
+    """Inputs, targets, noise and documents of a step."""
+    tokens = torch.zeros(batch, config.context + 1, dtype=torch.long)
+    inputs, targets, documents = tokens[:, :-1], tokens[:, 1:], torch.zeros_like(tokens[:, 1:])
+    noise = torch.zeros(*inputs.shape, config.latent_bits) if config.latent_bits else None
+    return inputs, targets, noise, documents if config.document_mask else None
+
+
+def step_loss(
+    model: FreeTransformer, data: tuple[Tensor | None, ...], half: bool = False
+) -> Tensor:
+    """With bf16 autocast if ``half``; nothing but its graph is kept."""
+    inputs, targets, noise, documents = data
+    assert inputs is not None and targets is not None
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        return training_loss(model, inputs, targets, noise, 0.0, documents).total
+
+
+@whole
+def sizes(config: ModelConfig, vocab_size: int) -> np.ndarray:
+    """Elements of all parameters, of those of a block, and of the post-sampler."""
+    with FakeTensorMode():
+        model = undrawn_model(config, vocab_size)
+    table = model.latent.post_sampler.numel() if model.latent else 0
+    return np.array([elements(model), elements(model.blocks[0]), table])
+
+
+@whole
+def step_flops(config: ModelConfig, vocab_size: int) -> np.ndarray:
+    """Of a step of MANY_SEQUENCES: products in blocks of the decoder; their attention, over all T
+    positions; both in modules of the latent; and all that is in no module: read-out and mapper.
+
+    Products in float32 have two kernels on a CPU, so they are counted under autocast. Attention's
+    scores count once: its backward pass as twice the forward pass.
+    """
+    with on_device("cuda", in_blocks=False):
+        model = undrawn_model(config, vocab_size)
+        latent = model.latent.modules() if model.latent else ()
+        with ProductFlops(decoder=model.blocks, latent=latent) as flops:
+            step_loss(model, step_data(config, MANY_SEQUENCES), half=True).backward()
+    products = {part: 3 * n for part, n in flops.products.items()}
+    attention = {part: 3 * n for part, n in flops.attention.items()}
+    rest = flops.products["all"] - products["decoder"] - products["latent"]
+    encoder = products["latent"] + attention["latent"]
+    return np.array([products["decoder"], attention["decoder"], encoder, rest], dtype=object)
+
+
+@whole
+def step_bytes(
+    config: ModelConfig, vocab_size: int, batch: int, half: bool, checkpointing: bool, device: str
+) -> np.ndarray:
+    """Bytes that are there when the forward pass has ended, and the most copies of parameters that
+    there were during it.
+    """
+    with on_device(device, in_blocks=False):
+        model = undrawn_model(config, vocab_size, device)
+        if checkpointing:
+            recompute_blocks(model)
+        with LiveBytes(model) as live:
+            _loss = step_loss(model, step_data(config, batch), half)
+        return np.array([live.kept, live.most_copies], dtype=object)
+
+
+def recompute_blocks(model: FreeTransformer) -> None:
+    """Have the backward pass compute each block again."""
+    apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
+
+
+@remembered
+def loss_bytes(
+    config: ModelConfig, vocab_size: int, batch: int, half: bool, checkpointing: bool, device: str
+) -> np.ndarray:
+    """Of a model whose last block is ``config``'s: bytes that the loss keeps, and the most that are
+    there beyond what the blocks keep and copies of parameters, while the loss is computed or the
+    backward pass is in the block.
+    """
+    with on_device(device, in_blocks=True):
+        model = undrawn_model(config, vocab_size, device)
+        if checkpointing:
+            recompute_blocks(model)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        made: list[int] = []
+        with LiveBytes(model) as live:
+            model.register_forward_hook(lambda *_: made.append(live.made))
+            model.embedding.register_forward_hook(lambda *a: a[-1].register_hook(live.end) and None)
+            loss = step_loss(model, step_data(config, batch), half)
+            of_loss = live.kept_since(*made)
+            kept = live.kept - of_loss
+            forward = live.most - kept - live.most_copies
+            kept, live.most = kept + live.copied, 0
+            loss.backward()
+        return np.array([of_loss, max(forward, live.most - kept)], dtype=object)
