@@ -1,6 +1,6 @@
 """Cross-entropy of the read-out in chunks of tokens, beside torch's two forms of it.
 
-  ours     ftmodel/model/cross_entropy.py
+  ours     ftmodel/kernels/cross_entropy.py
   plain    F.linear_cross_entropy, all logits at once
   options  the same in chunks of as many tokens as ours; float32 only, since it heeds no autocast
 

@@ -1,6 +1,6 @@
 """Training steps of the quickstart's presets, float32, with products by oneDNN and by PyTorch.
 
-On processors where PyTorch's products are as fast (ftmodel/model/product.py) there is nothing to
+On processors where PyTorch's products are as fast (ftmodel/kernels/product.py) there is nothing to
 compare, and the benchmark is skipped. Arms of a preset have the same batch and the same start.
 """
 
