@@ -18,7 +18,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines import cli
+from pipelines import cli, export
 from pipelines.common.distributions import canonical
 from pipelines.common.errors import UserError
 from tests import ROOT
@@ -115,8 +115,9 @@ def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions)
 @rejects("extra is None:", "True:", "a traceback for an extra that is not installed")
 def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    monkeypatch.delitem(sys.modules, "pipelines.export.build", raising=False)
-    monkeypatch.delitem(sys.modules, "pipelines.export.llama_cpp", raising=False)
+    for module in ("build", "llama_cpp"):  # which another test may have imported
+        monkeypatch.delitem(sys.modules, f"pipelines.export.{module}", raising=False)
+        monkeypatch.delattr(export, module, raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Exception) as caught:
         cli.perform(cli.Command("export"), "export", ["a", "--to", "gguf"])

@@ -37,7 +37,7 @@ def encoded_by(monkeypatch):
     def make(encode, latent_bits=1):
         model = tiny(latent_bits)
         monkeypatch.setattr(model, "lower", lambda tokens, at: tokens)
-        monkeypatch.setattr(model.latent, "encode", lambda _, x, at: encode(x).float())
+        monkeypatch.setattr(model.latent, "encode", lambda x, at: encode(x).float())
         monkeypatch.setattr("pipelines.evaluate.target_latent.reconstruction", lambda *_: BACK)
         return model
 
