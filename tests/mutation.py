@@ -29,9 +29,7 @@ from tests import ROOT
 from tests.support.bench import Bench, bench
 
 PROCESSES = 2
-PACKAGES = (
-    *("analysis", "conversion", "costs", "designs", "inference", "kernels", "model", "synthetic"),
-)
+PACKAGES = tuple("analysis conversion costs designs inference kernels model synthetic".split())
 TESTS = (
     *(f"tests/{package}" for package in PACKAGES if package != "costs"),
     *("tests/evaluate", "tests/test_costs.py", "tests/test_scaling.py"),
@@ -132,7 +130,9 @@ class Covering:
         names, chosen, seconds = {*by_line.get(mistake.line, [])}, list[str](), 0.0
         if names <= {""}:
             names = {name for contexts in by_line.values() for name in contexts}
-            chosen.append(NUMBERS)
+            folder, _, file = mistake.path.replace("ftmodel", "tests").rpartition("/")
+            own = f"{folder}/test_{file}"
+            chosen += [NUMBERS, *([own] if (ROOT / own).exists() else [])]
         for name in sorted(names - {""}, key=lambda name: self.seconds[name]):
             seconds += self.seconds[name]
             if chosen and seconds > MAX_SECONDS:
