@@ -29,7 +29,8 @@ from tests import ROOT
 from tests.support.bench import Bench, bench
 
 PROCESSES = 2
-PACKAGES = tuple("analysis conversion costs designs inference kernels model synthetic".split())
+PACKAGES = ["analysis", "conversion", "costs", "designs", "inference", "kernels", "model"]
+PACKAGES += ["synthetic"]
 TESTS = (
     *(f"tests/{package}" for package in PACKAGES if package != "costs"),
     *("tests/evaluate", "tests/test_costs.py", "tests/test_scaling.py"),
