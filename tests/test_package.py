@@ -34,7 +34,8 @@ HOMES = {  # files that may need an extra to be imported
     "export": ("export/",),
     "plots": (),
 }
-TOOLS = {  # for development, and imported by nothing
+TOOLS = {  # for development, and imported by nothing of ours
+    "accelerate",
     *("check-jsonschema", "mypy", "pre-commit", "pytest-xdist", "ruff", "setuptools"),
     *("setuptools-scm", "types-pyyaml", "types-tqdm"),
 }
