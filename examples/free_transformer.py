@@ -1,8 +1,8 @@
 """The Free Transformer (François Fleuret 2025, arXiv 2510.17558) in one file, on PyTorch alone.
 
 Read it from top to bottom with the paper at hand. `python examples/free_transformer.py` trains a
-small model on the paper's synthetic task (§ 4.1) and prints what it generates, as in Figure 4:
-groups in which every sequence has its own z (fresh), and groups that share one z (pinned).
+small model on the paper's synthetic task (§ 4.1) and prints samples as in Figure 4: groups in
+which every sequence has its own latent codes (fresh), and groups that share them (pinned).
 
 Shapes: B sequences, T tokens, D model width, N heads, M key-value heads, E head width, L blocks,
 V vocabulary, H latent bits per token.
@@ -33,10 +33,10 @@ class Config:
     ffn_width: int = 168
     latent_bits: int = 8  # H; 16 in the paper
     tied: bool = True  # one matrix for embedding and readout
-    rope_theta: float = 100.0  # 65 positions; 10000 suits thousands
+    rope_theta: float = 100.0  # for 65 positions; 10000 suits thousands
     norm_eps: float = 1e-5
-    embedding_std: float = 1.0  # initial, of token embeddings
-    latent_std: float = 0.125  # initial, of the encoder and the post-sampler: 1 / √D
+    embedding_std: float = 1.0  # initial std of the token embeddings
+    latent_std: float = 0.125  # initial std of the encoder and the post-sampler: 1 / √D
 
 
 # --- A Llama-style block, whose queries may come from one input, and keys and values from another
@@ -52,8 +52,8 @@ class RMSNorm(nn.Module):
 
 
 def rope(x: Tensor, theta: float) -> Tensor:
-    """Rotary positions (Su et al. 2021, arXiv 2104.09864) of x (B, N, T, E): at position t channels
-    2j and 2j + 1 turn together, by the angle t θ^(−2j / E).
+    """Apply rotary positions (Su et al. 2021, arXiv 2104.09864) to x (B, N, T, E): at position t,
+    rotate the channel pair (2j, 2j + 1) by the angle t θ^(−2j / E).
     """
     length, width = x.shape[-2:]
     rates = theta ** (-torch.arange(0, width, 2, dtype=x.dtype) / width)
@@ -106,8 +106,8 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """The norm comes before the sub-layer and is applied to each input. The residual stream is q:
-    kv enters through attention alone.
+    """A pre-norm block. The norm before attention is applied to q and to kv. The residual stream
+    is q; kv enters only through attention.
     """
 
     def __init__(self, c: Config) -> None:
@@ -133,15 +133,18 @@ def code_probabilities(p: Tensor) -> Tensor:
 
 
 class BinaryMapper(torch.autograd.Function):
-    """The binary mapper (§ 3.4, equations 6 to 8) and, with it, the post-sampler's table W.
+    """The binary mapper (§ 3.4, equations 6 to 8), fused with the post-sampler's look-up in W.
 
-    The paper writes the code z as a one-hot vector Y of length 2^H, gives it the gradient of the
-    probabilities G of all codes, Y + G − detach(G), and multiplies it by W: r is row z.
+    The paper writes the code z as a one-hot vector Y of length 2^H. Y + G − detach(G) has the
+    value of Y and the gradient of G, the probabilities of all codes. Its product with W is r,
+    row z of W.
     """
 
     @staticmethod
     def forward(ctx: Any, o: Tensor, noise: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Bit logits o and noise (…, H), uniform on [0, 1), and W (2^H, D) to r (…, D), z (…)."""
+        """Map bit logits o (…, H) and W (2^H, D) to r (…, D) and z (…), sampled with noise (…, H),
+        uniform on [0, 1).
+        """
         p = o.sigmoid()  # P(B_h = 1)
         bits = noise < p  # B_h
         z = (bits << torch.arange(bits.shape[-1])).sum(-1)  # z = Σ_h B_h 2^h
@@ -174,7 +177,7 @@ class BinaryMapper(torch.autograd.Function):
 
 
 class Latent(nn.Module):
-    """The encoder (§ 3.3), one non-causal block that the learned constant ζ queries, and W."""
+    """The encoder (§ 3.3), a non-causal block queried by a learned ζ, and the post-sampler W."""
 
     def __init__(self, c: Config) -> None:
         super().__init__()
@@ -185,8 +188,8 @@ class Latent(nn.Module):
         self.post_sampler = nn.Parameter(torch.empty(1 << c.latent_bits, c.d_model))  # W
 
     def encode(self, x: Tensor) -> Tensor:
-        """Activations x (B, T, D) to bit logits o (B, T, H). Every position reads all of x. With
-        the same query at all of them, only RoPE makes their logits differ.
+        """Map activations x (B, T, D) to bit logits o (B, T, H). Every position reads all of x. All
+        positions share the query ζ, so only RoPE makes their logits differ.
         """
         y = self.encoder_block(self.zeta.expand_as(x), x, causal=False)  # q = ζ, kv = x
         return self.readout(self.norm(y))
@@ -194,7 +197,7 @@ class Latent(nn.Module):
 
 # --- The model (Algorithm 2) and its loss
 class FreeTransformer(nn.Module):
-    """Parameters have the names that ftmodel gives them: its weights can be loaded."""
+    """Parameter names match ftmodel's: weights of its default design can be loaded."""
 
     def __init__(self, c: Config) -> None:
         super().__init__()
@@ -226,8 +229,8 @@ class FreeTransformer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Algorithm 2, line by line: tokens (B, T) to logits (B, T, V), z (B, T) and o (B, T, H).
 
-        In training, and of a prompt, z is sampled from the encoder with noise (B, T, H), uniform on
-        [0, 1). In generation it is given, drawn uniformly, and there is no o.
+        In training and for a prompt, z is sampled from the encoder with noise (B, T, H), uniform on
+        [0, 1). In generation the caller draws z uniformly, and o is None.
         """
         x = self.embedding(tokens)  # x = embeddings(tokens): (B, T, D)
         for block in self.blocks[: self.middle]:  # for n in 1 … L/2:
@@ -240,7 +243,9 @@ class FreeTransformer(nn.Module):
         else:  # z = uniform over 0 … 2^H − 1, by the caller
             r = self.latent.post_sampler[z]  # r = post_sampler(z)
         x = self.blocks[self.middle](x, x + r)  # x = blocks[L/2 + 1](q = x, kv = x + r)
-        for block in self.blocks[self.middle + 1 :]:  # for n in L/2 + 2 … L: (printed: L/2 + 1)
+        for block in self.blocks[
+            self.middle + 1 :
+        ]:  # for n in L/2 + 2 … L: (the paper prints L/2 + 1)
             x = block(x, x)  # x = blocks[n](x)
         return self.readout(self.norm(x)), z, o  # logits = readout(RMSNorm(x))
 
@@ -248,11 +253,11 @@ class FreeTransformer(nn.Module):
 def training_loss(
     model: FreeTransformer, tokens: Tensor, noise: Tensor, kappa: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss, cross-entropy and KL, nats per token, of tokens (B, T + 1), with noise (B, T, H), and
-    κ in bits per token.
+    """Compute the loss, cross-entropy and KL, in nats per token, of tokens (B, T + 1), with noise
+    (B, T, H) and κ in bits per token.
 
-    The cross-entropy is no language model's: z comes from an encoder that has read what is
-    predicted.
+    The cross-entropy is not a language-model loss: z comes from an encoder that has read later
+    tokens.
     """
     logits, _, o = model(tokens[:, :-1], noise)
     cross_entropy = F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:])
@@ -271,8 +276,9 @@ LENGTH, TARGET, BATCH = 64, 8, 64
 
 
 def sample_task(n: int) -> Tensor:
-    """n sequences (n, 66): a letter, ">", and 64 "_" with that letter 8 times from a uniform start,
-    of which every character is replaced by "!" with probability 1/16.
+    """Draw n sequences (n, 66): a letter, ">" and 64 characters. These are "_", except for a run
+    of 8 copies of the letter from a uniformly drawn start. Then each of the 64 is replaced by
+    "!" with probability 1/16.
     """
     letter = torch.randint(len(LETTERS), (n, 1))
     offset = torch.arange(LENGTH) - torch.randint(LENGTH - TARGET + 1, (n, 1))
@@ -282,8 +288,9 @@ def sample_task(n: int) -> Tensor:
 
 
 def train(steps: int, kappa: float) -> FreeTransformer:
-    """AdamW with a cosine schedule. Other than in the paper κ rises from 0, over five sixths of the
-    steps: the decoder knows the task before z tells it much, and stays valid with z of the prior.
+    """Train with AdamW, a warm-up and a cosine schedule. Unlike in the paper, κ rises from 0 over
+    the first five sixths of the steps. The decoder then learns the task before z is informative,
+    and its samples stay valid with z from the prior.
     """
     model = FreeTransformer(Config())
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
@@ -312,9 +319,11 @@ def train(steps: int, kappa: float) -> FreeTransformer:
 def generate(
     model: FreeTransformer, prompt: Tensor, noise: Tensor, z: Tensor, draws: Tensor
 ) -> Tensor:
-    """Prompts (B, P) continued by n tokens, (B, P + n). z of the prompt is sampled from the encoder
-    with noise (B, P, H), z of new tokens is given (B, n), and each token is the inverse of the
-    distribution function at its draw, uniform on [0, 1) (B, n). Nothing is cached.
+    """Continue prompts (B, P) by n tokens; return (B, P + n). Nothing is cached.
+
+    The encoder samples z of the prompt with noise (B, P, H). The argument z (B, n) holds the codes
+    of new tokens. The draws (B, n), uniform on [0, 1), select the new tokens through the inverse
+    of their cumulative distribution.
     """
     z = torch.cat((model(prompt, noise)[1], z), dim=1)
     tokens = prompt
@@ -327,7 +336,7 @@ def generate(
 
 
 def sample_groups(model: FreeTransformer, n: int, size: int, pinned: bool) -> list[list[str]]:
-    """n groups of generated texts with one prompt; z is pinned to a group, or each text's own."""
+    """Generate n groups of texts, one prompt per group. If pinned, a group also shares its z."""
     own, bits = n if pinned else n * size, model.c.latent_bits
     noise, z = torch.rand(own, 2, bits), torch.randint(1 << bits, (own, LENGTH))  # z is uniform
     noise, z = (x.repeat_interleave(n * size // own, dim=0) for x in (noise, z))
@@ -345,11 +354,11 @@ def spread(group: list[str]) -> float:
 
 
 COLOURED = sys.stdout.isatty()
-GROUPS, SIZE = 32, 8  # that are generated, of which a few are shown
+GROUPS, SIZE = 32, 8  # groups generated, and texts in each; a few are shown
 
 
 def painted(text: str, pinned: bool) -> str:
-    """The target in blue, or in green if z is pinned, and "!" in red, if this is a terminal."""
+    """Colour the target blue (green if z is pinned) and "!" red, if stdout is a terminal."""
     colours = {text[0]: 32 if pinned else 34, "!": 31} if COLOURED else {}
     return "".join(f"\033[{colours[c]}m{c}\033[0m" if c in colours else c for c in text)
 
@@ -363,7 +372,7 @@ def main() -> None:
     if not (0 <= given.kappa < inf and given.steps > 0 and 0 <= given.seed < 1 << 63):
         sys.exit("error: --kappa must be a number from 0 on, --steps at least 1, --seed from 0 on")
     torch.manual_seed(given.seed)
-    torch.set_num_threads(1)  # matrices are so small that a second one would mostly wait
+    torch.set_num_threads(1)  # the matrices are so small that a second thread would mostly wait
     model = train(given.steps, given.kappa)
     spreads = {}
     for pinned in (False, True):

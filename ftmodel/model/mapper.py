@@ -192,7 +192,7 @@ def binary_mapper(o: Tensor, noise: Tensor, table: Tensor) -> tuple[Tensor, Tens
         table: the post-sampler's embedding W, (2^H, D); row d belongs to d = Σ_h b_h 2^h.
 
     Returns:
-        r (…, D), differentiable in ``o`` (straight-through over all codes, Free Transformer § 3.2)
+        r (…, D), differentiable in ``o`` (straight-through over all codes, Free Transformer § 3.4)
         and in ``table``; codes (…), integers in 0 … 2^H − 1.
 
     Raises:
