@@ -9,11 +9,13 @@ import torch
 
 import ftmodel
 from ftmodel import (
+    encode,
     exact_nll,
     filtering_bound,
     from_prior,
     latent_bounds,
     new_cache,
+    score_answers,
     training_loss,
     with_codes,
 )
@@ -43,6 +45,13 @@ def test_every_public_name_is_there_and_on_its_page():
 
 INPUTS = torch.zeros(2, 5, dtype=torch.long)
 NOISE = torch.zeros(2, 5, 3)
+
+
+def scored(model, draws, lengths=INPUTS[:, 0] + 1):
+    """Two answers of one token to prompts of five."""
+    return score_answers(model, INPUTS, None, INPUTS[:, :1], lengths, INPUTS[:, 0], draws)
+
+
 WRONG = {
     "noise: .*not None": lambda free, _: free(INPUTS),
     r"noise: .*\(1, 5, 3\), not \(2, 5, 3\)": lambda free, _: free(INPUTS, NOISE[:1]),
@@ -71,6 +80,11 @@ WRONG = {
         lambda free, _: filtering_bound(free, INPUTS, INPUTS, 2, lambda: NOISE[:, :1])
     ),
     r"noise: .*\(5, 3\)": lambda free, _: latent_bounds(free, INPUTS, INPUTS, 2, lambda: NOISE[0]),
+    "draws: a baseline": lambda _, baseline: scored(baseline, [NOISE]),
+    "draws: .*not None": lambda free, _: scored(free, None),
+    r"draws: .*\(2, 4, 3\), not \(2, 5, 3\)": lambda free, _: scored(free, [NOISE[:, 1:]]),
+    "lengths: .*not": lambda free, _: scored(free, [NOISE], lengths=INPUTS[0]),
+    "model: a baseline has no enc": lambda _, baseline: encode(baseline, INPUTS, NOISE),
     "model: a baseline": (
         lambda _, baseline: filtering_bound(baseline, INPUTS, INPUTS, 2, lambda: NOISE)
     ),

@@ -21,6 +21,7 @@ from torch import Tensor
 from ftmodel.inference.passes import upper_from_prior
 from ftmodel.inference.prompt_spans import noise_of_new_tokens, settled_noise
 from ftmodel.model.cache import LayerCache, new_cache
+from ftmodel.model.checks import check_like
 from ftmodel.model.free_transformer import FreeTransformer
 
 READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, unless one answer has more
@@ -111,20 +112,27 @@ def score_answers(
             prompt's positions it samples the encoder's bits, at the answer's those of the prior,
             the same noise for all answers to a prompt, so that under the uniform prior they are
             compared under the same z. Noise at padding is not used.
+
+    Raises ValueError for arguments that do not fit each other.
     """
     p, a, device = prompts.shape[1], answers.shape[1], prompts.device
     padding = padding.to(device) if padding is not None and padding.any() else None
     answers, lengths, rows = answers.to(device), lengths.to(device), rows.to(device)
+    for name, x in (("lengths", lengths), ("rows", rows)):
+        check_like(name, x, (len(answers),), prompts)
     lower = LowerHalf(model, prompts, padding, answers, lengths, rows)
     if model.latent is None:
-        assert draws is None, "a baseline has no latent"
+        if draws is not None:
+            raise ValueError("draws: a baseline has no latent and takes None")
         hidden = [lower.predict(None, None)]
     else:
-        assert draws is not None, "z is drawn with noise"
+        if draws is None:
+            raise ValueError("draws: a Free Transformer samples z with noise, not None")
         o = model.encode(prompts, lower.x, lower.at)  # of the prompt alone
         hidden = []
         for draw in draws:
             noise = draw.to(device)
+            check_like("draws", noise, (len(prompts), p + a - 1, o.shape[-1]), prompts)
             of_prompt = settled_noise(model, prompts, noise[:, :p], padding, (lower.x, o))
             r, codes = model.latent.sample(o, of_prompt)
             rest = noise_of_new_tokens(model, noise[:, p : p + a - 1], codes, padding)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ftmodel.model.checks import check_noise
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import kl_per_bit
 
@@ -15,10 +16,13 @@ def encode(
     ``Positions.of``.
 
     A recurrent prior depends on z: it is that after z sampled with ``noise`` (B, T, H), uniform on
-    [0, 1). Without one the upper half does not run.
+    [0, 1). Without one the upper half does not run. Raises ValueError for a baseline and for
+    arguments that do not fit.
     """
     latent, hidden = model.latent, None
-    assert latent is not None, "a baseline has no encoder"
+    if latent is None:
+        raise ValueError("model: a baseline has no encoder")
+    check_noise(model.config, tokens, noise)
     at = model.positions(tokens, documents=documents)
     x = model.lower(tokens, at)
     o = model.encode(tokens, x, at)
