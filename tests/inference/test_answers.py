@@ -210,7 +210,7 @@ def leaking():
 )
 @rejects(
     "hidden.append(lower.predict(r, rest))",
-    "e = model.encode(answers[:, :-1], lower.x_answer, lower.answer_positions); "
+    "e = model.encode(answers[:, :-1], lower.x_answer, lower.after); "
     "model.latent.draw = lambda n, *_, e=e: model.latent.sample(e, n)[1]; "
     "hidden.append(lower.predict(r, rest))",
     "z of an answer from the encoder",
