@@ -24,7 +24,7 @@ from ftmodel.model.cache import LayerCache, new_cache
 from ftmodel.model.checks import check_like
 from ftmodel.model.free_transformer import FreeTransformer
 
-READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, unless one answer has more
+READ_OUT_ELEMENTS = 1 << 25  # of the logits (tokens, V) in memory, but for those of one answer
 
 
 @dataclass
@@ -59,7 +59,7 @@ class LowerHalf:
         cache = new_cache(model.config, p)
         self.x = model.lower(prompts, self.at, cache)  # (B, P, D)
         # (R, A − 1, D): the last token of an answer is predicted and never read
-        self.x_answer = self.x.new_empty(len(rows), a - 1, self.x.shape[-1])
+        self.x_answer: Tensor | None = None
         if a > 1:
             self.x_answer = model.lower(answers[:, :-1], self.after, self.for_answers(cache))
 
@@ -72,15 +72,14 @@ class LowerHalf:
         embeddings of z of the prompts, (B, P, D), and the noise that draws z of the answers from
         the prior, (B, A − 1, H); None for a baseline.
         """
-        p, read = self.lengths
-        cache = new_cache(self.model.config, p)
+        cache = new_cache(self.model.config, self.lengths[0])
         hidden = self.model.upper(self.x, r, self.at, cache)[self.rows, -1:]  # (R, 1, D)
-        if read:
+        if self.x_answer is not None:
             copies = self.for_answers(cache)
             if noise is None:
                 rest = self.model.upper(self.x_answer, None, self.after, copies)
             else:
-                given = self.x_answer, noise[self.rows], self.after, copies, hidden[:, 0]
+                given = self.x_answer, noise[self.rows], self.after, copies, hidden.squeeze(1)
                 rest, _ = upper_from_prior(self.model, *given)
             hidden = torch.cat((hidden, rest), dim=1)
         return hidden[self.mask]
@@ -115,7 +114,7 @@ def score_answers(
 
     Raises ValueError for arguments that do not fit each other.
     """
-    p, a, device = prompts.shape[1], answers.shape[1], prompts.device
+    p, device = prompts.shape[1], prompts.device
     padding = padding.to(device) if padding is not None and padding.any() else None
     answers, lengths, rows = answers.to(device), lengths.to(device), rows.to(device)
     for name, x in (("lengths", lengths), ("rows", rows)):
@@ -135,7 +134,7 @@ def score_answers(
             check_like("draws", noise, (len(prompts), p + a - 1, o.shape[-1]), prompts)
             of_prompt = settled_noise(model, prompts, noise[:, :p], padding, (lower.x, o))
             r, codes = model.latent.sample(o, of_prompt)
-            rest = noise_of_new_tokens(model, noise[:, p : p + a - 1], codes, padding)
+            rest = noise_of_new_tokens(model, noise[:, p:], codes, padding)
             hidden.append(lower.predict(r, rest))
     return read_out(model, hidden, answers[lower.mask], lengths)
 
@@ -160,7 +159,7 @@ def read_out(
         for state in states:
             logits = model.logits(state).float()  # (n, V)
             norm = log_normalizer(logits)  # (n, 1)
-            token = (logits.gather(1, target[:, None]) - norm)[:, 0]
+            token = (logits.gather(1, target[:, None]) - norm).squeeze(1)
             total = token.new_zeros(len(part)).index_add_(0, answer, token)
             sums.append(total)
             if len(states) > 1:  # one sample needs no weights
@@ -169,7 +168,7 @@ def read_out(
                 logits = logits + (earlier[:, None] - norm)
             mixture = logits if mixture is None else torch.logaddexp(mixture, logits)
         assert mixture is not None, "no sample of z"
-        misses = (mixture.argmax(-1) != target).long()
+        misses = (mixture.argmax(1) != target).long()
         log_probs.append(torch.stack(sums))
         greedy.append(torch.zeros_like(part).index_add_(0, answer, misses) == 0)
     return AnswerScores(torch.cat(log_probs, dim=1), torch.cat(greedy))
@@ -182,8 +181,8 @@ def log_normalizer(logits: Tensor) -> Tensor:
     rounded away beside a likely one, and log P comes out too high, by some 10⁻⁵ nats per token at
     V = 49152.
     """
-    top = logits.amax(-1, keepdim=True)
-    rest = (logits - top).exp_().sum(-1, keepdim=True, dtype=torch.float64)
+    top = logits.amax(1, keepdim=True)
+    rest = (logits - top).exp_().sum(1, keepdim=True, dtype=torch.float64)
     return top + rest.log()
 
 

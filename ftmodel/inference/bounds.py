@@ -196,8 +196,8 @@ def latent_bounds(
     log_weights = torch.stack(log_w)
     return Bounds(
         ce=mean_ce,
-        kl=kl_bits.sum(-1),
-        elbo=mean_ce + kl_bits.sum(-1),
+        kl=kl_bits.sum(1),
+        elbo=mean_ce + kl_bits.sum(1),
         iwae=importance_bound(log_weights, samples),
         prior=importance_bound(torch.stack(log_p), samples),
         kl_bits=kl_bits,

@@ -43,11 +43,11 @@ def paths(bits: Tensor, other: Tensor, generator: Generator) -> tuple[Tensor, Te
     changed that are chosen at random.
     """
     differ = bits != other
-    draws = torch.rand(2, *bits.shape, generator=generator)
-    ranks = torch.where(differ, draws[0], 1.0).argsort(1).argsort(1), draws[1].argsort(1).argsort(1)
+    order, any_order = torch.rand(2, *bits.shape, generator=generator)
+    orders = order.masked_fill(~differ, torch.inf), any_order
     shares = torch.tensor(SHARES, dtype=torch.float64)[:, None, None]
     counts = (shares * differ.sum(1, keepdim=True)).round()
-    toward, at_random = (bits ^ (rank < counts) for rank in ranks)
+    toward, at_random = (bits ^ (each.argsort(1).argsort(1) < counts) for each in orders)
     return toward, at_random
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from ftmodel.model.checks import check_codes
 from ftmodel.model.mapper import pinned_noise
 
 Shape = tuple[int, int, int]  # B, T, H
@@ -98,8 +99,7 @@ class Codes(LatentSource):
             raise ValueError(f"codes must be integers (N,) or ({rows}, N), not {tuple(z.shape)}")
         if z.shape[-1] < new - 1:
             raise ValueError(f"{z.shape[-1]} codes cannot pin {new} new tokens")
-        if bits < 64 and z.numel() and not 0 <= int(z.min()) <= int(z.max()) < 1 << bits:
-            raise ValueError(f"a code lies outside 0 … {(1 << bits) - 1}")
+        check_codes(z, bits)
         return pinned_noise(z.expand(rows, -1), bits)
 
 

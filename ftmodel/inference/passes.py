@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ftmodel.designs.sharing import at_starts, kept, noise_at_starts
 from ftmodel.model.cache import LayerCache, cached, new_cache
-from ftmodel.model.checks import check_like, check_noise
+from ftmodel.model.checks import check_codes, check_like, check_noise
 from ftmodel.model.free_transformer import FreeTransformer, Output
 from ftmodel.model.positions import Positions
 
@@ -27,9 +27,7 @@ def with_codes(
     if model.latent is None:
         raise ValueError("codes: a baseline has no latent")
     check_like("codes", codes, tokens.shape, tokens)
-    bits = model.config.latent_bits
-    if bits < 64 and codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < 1 << bits:
-        raise ValueError(f"codes: one lies outside 0 … {(1 << bits) - 1}")
+    check_codes(codes, model.config.latent_bits)
     at = at or model.positions(tokens, cached(cache))
     codes = at_starts(codes, at.span_starts)
     x = model.lower(tokens, at, cache)
@@ -96,6 +94,6 @@ def upper_from_prior(
         if shared and t:
             z = kept(z, noise[:, now], drawn[-1][:, 0])
         drawn.append(z)
-        state = model.upper(x[:, now], latent.embed(drawn[-1]), here, cache)[:, 0]
+        state = model.upper(x[:, now], latent.embed(drawn[-1]), here, cache).squeeze(1)
         states.append(state)
     return torch.stack(states, dim=1), torch.cat(drawn, dim=1)

@@ -104,8 +104,8 @@ def settled_noise(
     # by the noise of the next token, which reads no z of its own; without one, no token weighs the
     # candidates, and z is the first, which is the prior's
     after = (last + 1).clamp(max=prompt.shape[1] - 1)
-    point = torch.where(after > last, noise[rows, after, 0].clamp(0, 1), 0.0).double()
-    chosen = torch.searchsorted(shares, point[:, None], right=True)[:, 0]
+    point = (noise[rows, after, 0] * (after > last)).clamp(min=0).double()
+    chosen = torch.searchsorted(shares, point[:, None], right=True).squeeze(1)
     chosen.clamp_(max=CANDIDATES - 1)
     return noise.index_put((rows, last), torch.stack(candidates)[chosen, rows])
 

@@ -27,14 +27,14 @@ def sample_token(logits: Tensor, temperature: float, draws: Tensor | None) -> Te
     One random number per row; ``torch.multinomial`` draws one for each of V tokens.
     """
     if draws is None:
-        most, token = logits.max(-1)  # the first of equals, as argmax, but faster on a CPU
-        return token.masked_fill_(most.isnan(), logits.shape[-1])
-    probabilities = (logits.float() / temperature).softmax(-1)
-    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+        most, token = logits.max(1)  # the first of equals, as argmax, but faster on a CPU
+        return token.masked_fill_(most.isnan(), logits.shape[1])
+    probabilities = (logits.float() / temperature).softmax(1)
+    cumulative = probabilities.cumsum(1, dtype=torch.float64)
     # 1 − draws is in (0, 1]: the threshold is at most the last cumulative sum, and a token of
     # probability 0 is never the first to reach it, if sums are accumulated in order, as on a CPU
     threshold = (1 - draws)[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, threshold)[:, 0]
+    return torch.searchsorted(cumulative, threshold).squeeze(1)
 
 
 def check_tokens(tokens: Tensor, vocabulary: int) -> None:

@@ -47,7 +47,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             for x, y, grad_x in zip(*chunks, strict=True):
                 x, y = x.to(dtype), y[:, None]
                 logits = product(x, w, None if logits_buffer is None else logits_buffer[: len(x)])
-                p = torch.log_softmax(logits, -1, dtype=loss.dtype, out=p_buffer[: len(x)])
+                p = torch.log_softmax(logits, 1, dtype=loss.dtype, out=p_buffer[: len(x)])
                 loss -= p.gather(1, y).sum()
                 p.exp_().scatter_add_(1, y, p.new_full(y.shape, -1.0))  # softmax − one-hot
                 g = logits.copy_(p) if dtype != p.dtype else p

@@ -66,7 +66,7 @@ class DecodingBlock:
         q, e = attention.query.out_features, attention.head_width  # q: N E
         kv = attention.key_value.out_features // 2
         # keys a position: 2 where r is read as memory; r's are in the last B rows of qkv
-        self.slots = 1 if cache.keys is None else cache.keys.shape[-1] // e
+        self.slots = 2 if isinstance(attention, MemoryAttention) else 1
         self.key_value = matrix(attention.key_value.weight, rows * self.slots, rounded)
         qkv = block.attention_norm.weight.new_zeros(rows * self.slots, q + 2 * kv)
         self.qkv, self.bias = qkv, None

@@ -16,6 +16,12 @@ def check_like(name: str, x: Tensor, shape: tuple[int, ...], other: Tensor) -> N
         raise ValueError(f"{name}: it is on {x.device}, the tokens are on {other.device}")
 
 
+def check_codes(codes: Tensor, bits: int) -> None:
+    """Raise ValueError unless all ``codes`` are in 0 … 2^bits − 1. 64 bits fill any integer."""
+    if bits < 64 and (codes >> bits).any():
+        raise ValueError(f"codes: one lies outside 0 … {(1 << bits) - 1}")
+
+
 def check_noise(config: "ModelConfig", tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
     """Raise ValueError unless ``noise`` (B, T, H) can sample z from the encoder of tokens (B, T),
     before which ``past`` are in a cache; None for a baseline.

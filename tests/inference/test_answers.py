@@ -24,15 +24,17 @@ SHAPES = [
 
 
 class Requests:
-    """Answers to prompts of unlike length, with noise of 3 samples for each prompt's positions."""
+    """Answers to prompts of unlike length, with noise of K samples for each prompt's positions."""
 
-    def __init__(self, model, rng):
+    def __init__(self, model, rng, samples=3):
         self.model, self.bits = model, model.config.latent_bits
         self.prompts = [torch.randint(11, (n,), generator=rng) for n in (5, 1, 8, 3)]
         self.answers = [torch.randint(11, (n,), generator=rng) for n in (4, 1, 2, 6, 1, 3, 1)]
         self.rows = [0, 1, 1, 2, 2, 3, 0]
         # of each prompt's own positions and of 5 more, what the longest answer needs
-        self.noise = [torch.rand(len(x) + 5, 3, self.bits, generator=rng) for x in self.prompts]
+        self.noise = [
+            torch.rand(len(x) + 5, samples, self.bits, generator=rng) for x in self.prompts
+        ]
 
     def scores(self, chosen=range(7), junk=0):
         """Scores of the chosen requests as one batch, padded with ``junk``."""
@@ -64,9 +66,10 @@ class Requests:
         return torch.stack(scores)
 
 
-@pytest.fixture(params=SHAPES, ids=str)
+@pytest.fixture(params=[*((shape, 3) for shape in SHAPES), ({}, 2)], ids=str)
 def requests(request, make_model, rng):
-    return Requests(make_model(**request.param), rng)
+    shape, samples = request.param
+    return Requests(make_model(**shape), rng, samples)
 
 
 @rejects(
@@ -117,6 +120,23 @@ def test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture(req
     for i, answer in enumerate(requests.answers):
         answer[i % len(answer)] = (answer[i % len(answer)] + 1) % 11
     assert not requests.scores().greedy.any()
+
+
+@pytest.mark.parametrize(
+    ("elements", "tokens"),
+    [(5, [4, 1, 2, 6, 1, 3, 1]), (11, [4, 1, 2, 6, 1, 3, 1]), (76, [5, 2, 11]), (1000, [18])],
+)
+def test_how_many_tokens_are_read_out_at_a_time(make_model, rng, monkeypatch, elements, tokens):
+    """Answers that end within the same ⌊elements / V⌋ tokens, and at least one answer."""
+    read = []
+    monkeypatch.setattr(ftmodel.inference.answers, "READ_OUT_ELEMENTS", elements)
+    monkeypatch.setattr(
+        ftmodel.inference.answers,
+        "log_normalizer",
+        lambda logits: read.append(len(logits)) or log_normalizer(logits),
+    )
+    Requests(make_model(latent_bits=0), rng).scores()
+    assert read == tokens
 
 
 @pytest.mark.parametrize("longest", [1, 6])
@@ -257,6 +277,7 @@ def test_an_encoder_that_leaks_the_future_does_not_move_the_score(leaking, rng):
     "a Monte-Carlo error of few samples too small",
 )
 @rejects("sqrt(k)", "1", "a Monte-Carlo error that no sample lowers")
+@pytest.mark.filterwarnings("error")
 def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
     """3000 estimates from 400 samples each, at two scales of probability; and of probabilities 1
     and 3: standard deviation √2, mean 2, error √2 / (√2 · 2).
@@ -264,7 +285,8 @@ def test_the_monte_carlo_error_is_the_spread_of_the_estimate(rng):
     log_probs = torch.randn(400, 3000, generator=rng, dtype=torch.float64) * 0.7 - 900
     estimates, errors = log_mean_exp(log_probs), monte_carlo_error(log_probs)
     assert errors.mean().item() == pytest.approx(estimates.std().item(), rel=0.05)
-    assert monte_carlo_error(log_probs[:1]).isnan().all()
+    of_one = monte_carlo_error(log_probs[:1])
+    assert of_one.shape == (3000,) and of_one.isnan().all()
     assert (monte_carlo_error(log_probs[:1].expand(4, -1)) == 0).all()
     error = monte_carlo_error(torch.tensor([[1.0], [3.0]], dtype=torch.float64).log() - 900)
     assert error.item() == pytest.approx(0.5)

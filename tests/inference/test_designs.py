@@ -20,6 +20,7 @@ from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.inference.prompt_spans import settled_noise
 from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound
 from ftmodel.inference.swap import swapped_ce
+from ftmodel.model.cache import new_cache
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.mapper import pinned_noise
@@ -267,6 +268,22 @@ def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design,
         assert not torch.equal(other[:, EVERY:], out.codes[:, EVERY:])
 
 
+@torch.no_grad()
+def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, rng):
+    """Of padded rows, where the last block alone reads z."""
+    model, tokens = make_model(latent={"prior": "recurrent"}, latent_block=4), make_tokens(3, 8)
+    noise, padding = torch.rand(3, 8, 3, generator=rng), torch.tensor([0, 1, 2])
+    whole = from_prior(model, tokens, noise, model.positions(tokens, padding=padding))
+    cache, before, parts = new_cache(model.config, 8), None, []
+    for part in (slice(0, 5), slice(5, 8)):
+        at = model.positions(tokens[:, part], part.start, padding=padding)
+        parts.append(from_prior(model, tokens[:, part], noise[:, part], at, cache, before))
+        before = parts[-1].hidden[:, -1]
+    assert torch.equal(torch.cat([out.codes for out in parts], dim=1)[:, 2:], whole.codes[:, 2:])
+    hidden = torch.cat([out.hidden for out in parts], dim=1)
+    torch.testing.assert_close(hidden[:, 2:], whole.hidden[:, 2:], **CLOSE)
+
+
 @rejects(
     "noise[self.rows], self.after",
     "2 * (noise[self.rows] >= 0.5) - 1, self.after",
@@ -419,7 +436,8 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
     r = torch.where(bits, 1.0, -1.0) @ model.latent.post_sampler
     torch.testing.assert_close(model.latent.embed(out.codes), r)
     torch.testing.assert_close(with_codes(model, tokens, out.codes).hidden, out.hidden)
-    generate(model, tokens, 2, generator=rng, z=Codes(out.codes[:, :2]))
+    assert (out.codes < 0).any(), "the last bit is the sign of the integer"
+    generate(model, tokens, 8, generator=rng, z=Codes(out.codes))
 
 
 @pytest.mark.parametrize(

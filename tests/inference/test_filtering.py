@@ -11,10 +11,12 @@ from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.designs.prior import UniformPrior
+from ftmodel.inference import filtering
 from ftmodel.inference.bounds import latent_bounds
 from ftmodel.inference.filtering import filtering_bound, propose, systematic
+from ftmodel.kernels import fast_decoder
 from ftmodel.model.cache import LayerCache
-from ftmodel.model.mapper import pack_bits
+from ftmodel.model.mapper import pack_bits, pinned_noise
 from ftmodel.synthetic import coin_flip
 from tests.support.enumeration import Exact, assert_near
 from tests.support.mutants import rejects
@@ -213,6 +215,36 @@ def test_a_model_whose_z_decides_everything_has_its_true_likelihood(noise_of, rn
     assert bound.mean().item() == pytest.approx(1, abs=0.01)
     iwae = latent_bounds(model, inputs, targets, 16, draw).iwae / 64 / LN2
     assert iwae.mean() > 3
+
+
+@pytest.mark.parametrize(("x", "resampled"), [(0.15, True), (0.16, False)])
+def test_particles_are_resampled_below_half_their_effective_number(monkeypatch, x, resampled):
+    """Of four one has weight 1, three have weight x: (1 + 3x)² / (1 + 3x²) is 2 at x = 0.155."""
+    calls = []
+    monkeypatch.setattr(filtering, "systematic", lambda *a: calls.append(a) or systematic(*a))
+
+    def one_and_x(z):
+        p = torch.where(z == 1, 0.9, 0.9 * x)
+        return torch.stack((1 - p, p), dim=-1).log()
+
+    z = torch.tensor([1, 0, 0, 0])
+    draws = iter([*pinned_noise(z, 1).expand(4, 1)[:, None, None], torch.zeros(1, 1, 1)])
+    ones = torch.ones(1, 1, dtype=torch.long)
+    bound = filtering_bound(Planted(2, one_and_x), ones, ones, 4, draws.__next__)
+    assert bound.exp().item() == pytest.approx(4 / (0.9 * (1 + 3 * x)))
+    assert len(calls) == resampled
+
+
+@pytest.mark.parametrize("latent", [{}, {"prior": "recurrent"}, {"per": "every", "every": 3}])
+def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, latent):
+    """Where the last block alone reads z, and has a cache."""
+    model, tokens, bounds = make_model(latent=latent, latent_block=4), make_tokens(5, 9), []
+    for most in (0, 64):
+        monkeypatch.setattr(fast_decoder, "MAX_CPU_ROWS", most)
+        rng = torch.Generator().manual_seed(0)
+        draw = lambda rng=rng: torch.rand(5, 8, 3, generator=rng)  # noqa: E731
+        bounds.append(filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 4, draw))
+    torch.testing.assert_close(*bounds, **FLOAT32)
 
 
 def first_z_is_the_coin(z):

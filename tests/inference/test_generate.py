@@ -87,12 +87,15 @@ def test_cached_generation_equals_the_full_forward_pass(
     "tokens after a cache off by one position",
 )
 @rejects("(past)", "()", "a chunk read after others without their shift in the mask")
-@pytest.mark.parametrize("chunks", [[4, 3, 1, 2], [1, 9]], ids=str)
+@pytest.mark.parametrize(("chunks", "heads"), [([4, 3, 1, 2], 4), ([1, 9], 1)], ids=str)
 @BOTH
 @torch.no_grad()
-def test_reading_in_chunks_equals_reading_at_once(make_model, make_tokens, rng, bits, chunks):
+def test_reading_in_chunks_equals_reading_at_once(
+    make_model, make_tokens, rng, bits, chunks, heads
+):
     """A chunk of several tokens after a filled cache needs a mask of its own."""
-    model, tokens = make_model(latent_bits=bits), make_tokens(2, 10)
+    model = make_model(latent_bits=bits, n_heads=heads, n_kv_heads=1)
+    tokens = make_tokens(2, 10)
     codes = torch.randint(8, (2, 10), generator=rng)
     z = codes.split(chunks, dim=1) if bits else [None] * len(chunks)
     cache = new_cache(model.config, 10)
@@ -170,6 +173,9 @@ def test_a_token_of_probability_0_is_not_drawn_by_the_least_or_greatest_number()
     logits[:, [1, 3]] = torch.tensor([0.0, 1e-7])
     draws = torch.tensor([0, 0.5**53, 1 - 0.5**53], dtype=torch.float64)
     assert sample_token(logits, 1.0, draws).tolist() == [3, 3, 1]
+    logits = torch.arange(50.0).sin()[:, None] * torch.arange(5)
+    assert (logits.softmax(1).double().sum(1) < 1).any(), "a sum of 1 or more tests nothing"
+    assert (sample_token(logits, 1.0, torch.zeros(50).double()) == 4).all()
 
 
 def test_each_row_is_drawn_by_its_own_number(rng):
@@ -226,8 +232,13 @@ REFUSED = {
     "codes, baseline": (BASELINE, {"z": Codes(ZEROS)}, "baseline"),
     "noise, baseline": (BASELINE, {"z": Noise(torch.rand(2, 9, 3))}, "baseline"),
     "too few codes": ({}, {"z": Codes(ZEROS[:3])}, "cannot pin"),
-    "code 8 of 8": ({}, {"z": Codes(ZEROS + 8)}, "outside"),
-    "code -1": ({}, {"z": Codes(ZEROS - 1)}, "outside"),
+    "code 8 of 8": ({}, {"z": Codes(ZEROS + 8)}, "outside 0 … 7$"),
+    "code -1": ({}, {"z": Codes(ZEROS - 1)}, "outside 0 … 7$"),
+    "code -1 of 63 bits": (
+        {"latent_bits": 63, "latent": {"map": "linear"}},
+        {"z": Codes(ZEROS - 1)},
+        "outside",
+    ),
     "3 rows for 2": ({}, {"z": Codes(ZEROS.expand(3, 4))}, "codes must be"),
     "not integers": ({}, {"z": Codes(torch.zeros(4))}, "codes must be integers"),
     "noise too short": ({}, {"z": Noise(torch.rand(2, 7, 3))}, "noise must be"),

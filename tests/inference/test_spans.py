@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from ftmodel.inference import prompt_spans, sequence_bound as sequence_bounds
-from ftmodel.inference.bounds import latent_bounds
-from ftmodel.inference.prompt_spans import settled_noise
-from ftmodel.inference.sequence_bound import enumerated_nll, nll_bound, sequence_bound
-from ftmodel.model.mapper import pinned_noise
+from ftmodel.inference.bounds import latent_bounds, sampled_probability
+from ftmodel.inference.prompt_spans import candidate_noise, is_pinned, settled_noise
+from ftmodel.inference.sequence_bound import enumerable, enumerated_nll, nll_bound, sequence_bound
+from ftmodel.model.config import ModelConfig
+from ftmodel.model.mapper import pack_bits, pinned_noise
 from tests.designs.test_sharing import DESIGNS, EVERY, SEQUENCE
 from tests.inference.test_designs import log_p, log_prior
 from tests.support.enumeration import assert_near
@@ -76,7 +77,9 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
 def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
     make_model, make_tokens, monkeypatch, design, rng
 ):
-    """By enumeration; a prompt of one token says nothing, whatever the encoder makes of it."""
+    """By enumeration; a prompt of one token says nothing, whatever the encoder makes of it. Its z
+    is the prior's own draw.
+    """
     monkeypatch.setattr(prompt_spans, "CANDIDATES", 64)  # its bias goes with their number
     model = make_model(latent_bits=2, n_layers=2, latent=design)
     model.latent.readout.weight.mul_(2)
@@ -116,9 +119,12 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
         torch.rand(20, 7, 3, generator=rng),
     )
     model.latent.post_sampler.mul_(5)
-    padded = settled_noise(model, prompt, noise, torch.full((20,), 2))
-    alone = settled_noise(model, prompt[:, 2:], noise[:, 2:], None)
-    torch.testing.assert_close(padded[:, 2:], alone)
+    padding = torch.arange(20) % 5
+    padded = settled_noise(model, prompt, noise, padding)
+    for n in range(5):
+        rows = padding == n
+        alone = settled_noise(model, prompt[rows, n:], noise[rows, n:], None)
+        torch.testing.assert_close(padded[rows, n:], alone)
 
 
 @rejects(
@@ -148,13 +154,53 @@ def test_bits_that_are_not_pinned_are_drawn_given_those_that_are(
     assert torch.equal(settled_noise(model, prompt, noise, None), noise), "nothing is left open"
 
 
+def test_noise_outside_0_to_1_pins_a_bit():
+    noise = torch.tensor([-1.0, 0.0, 1 - 2.0**-24, 1.0])
+    assert is_pinned(noise).tolist() == [True, False, False, True]
+
+
+@torch.no_grad()
+def test_the_noise_of_the_next_token_chooses_among_the_candidates(make_model, make_tokens, rng):
+    """Without a next token it is the first, the prior's. The least number does not choose one
+    without weight, the greatest chooses the last.
+    """
+    model = make_model(latent=SEQUENCE, tied=False)
+    prompt, noise = make_tokens(1, 2).expand(100, -1), torch.rand(100, 2, 3, generator=rng)
+    of_prior = pack_bits(noise[:, 0] < 0.5)
+    settled = settled_noise(model, prompt[:, :1], noise[:, :1], None)
+    assert torch.equal(settled[:, 0], pinned_noise(of_prior, 3))
+
+    noise[:, 1] = 1
+    q = sampled_probability(model(prompt[:1], noise[:1]).bit_logits[:, 0])
+    last = pack_bits(candidate_noise(noise[:, 0])[-1] < q)
+    assert torch.equal(settled_noise(model, prompt, noise, None)[:, 0], pinned_noise(last, 3))
+
+    model.readout.weight.mul_(1e5)  # of two different z one has no weight
+    noise[:, 1] = -1
+    settled = settled_noise(model, prompt, noise, None)
+    nll = [-log_p(model, prompt[:1], torch.full((1, 2), z)).item() for z in range(8)]
+    codes = pack_bits(settled[:, 0] < 0)
+    better = torch.tensor(nll)[codes] < torch.tensor(nll)[of_prior] - 800
+    assert (better | (codes == of_prior)).all() and better.any()
+
+
+@pytest.mark.parametrize(
+    ("latent", "few"),
+    [(SEQUENCE, [False, True, True, False]), ({}, [False] * 4)],
+    ids=["sequence", "token"],
+)
+def test_which_codes_are_few_enough_to_sum_over(latent, few):
+    configs = (ModelConfig(2, 4, 1, 1, 4, 8, latent_bits=n, latent=latent) for n in (0, 1, 8, 9))
+    assert [enumerable(config) for config in configs] == few
+
+
 @rejects("proposal is None", "False", "spans proposed by the prior alone")
 @pytest.mark.parametrize(("latent", "share"), [({}, 0), (EVERY, 0.25)])
 def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
     make_model, make_tokens, monkeypatch, latent, share
 ):
     proposals = []
-    monkeypatch.setattr(sequence_bounds, "filtering_bound", lambda *a: proposals.append(a[-1]))
+    monkeypatch.setattr(sequence_bounds, "filtering_bound", lambda *a: proposals.append(a[-2:]))
     tokens = make_tokens(2, 7)
     nll_bound(make_model(latent=latent), tokens[:, :-1], tokens[:, 1:], 2, lambda: None)
-    assert proposals == [share]
+    assert proposals == [(0.5, share)]

@@ -1,9 +1,16 @@
 """The precision of attention under autocast."""
 
 import torch
+from torch.nn import functional as F
 
 from ftmodel.kernels.attention import attend
 from tests.support.mutants import rejects
+
+
+def test_without_autocast_attention_keeps_its_precision(rng):
+    q, k, v = (torch.randn(2, 3, 5, 8, generator=rng).double() for _ in range(3))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert torch.equal(attend(q, k, v, is_causal=True), expected)
 
 
 @rejects(

@@ -96,6 +96,17 @@ def test_under_autocast_logits_that_bf16_has_are_not_rounded_again():
     assert computed[0].item() == pytest.approx(exact.item(), rel=1e-6)
 
 
+def test_how_many_tokens_a_chunk_has(monkeypatch):
+    """As many as their logits allow, and at least some, four times as many on a GPU."""
+    least = cross_entropy.LEAST_ROWS
+    assert [cross_entropy.chunk_rows(10, device) for device in ("cpu", "cuda")] == [
+        least,
+        4 * least,
+    ]
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", 10 * 4 * least + 19)
+    assert cross_entropy.chunk_rows(10, "cpu") == 4 * least + 1
+
+
 def test_extreme_logits_stay_finite():
     hidden, weight, targets = case()
     given = hidden.detach().mul(1e4).requires_grad_(), weight, targets

@@ -90,7 +90,7 @@ def test_products_are_written_and_added_where_they_belong(rng, everything_by_one
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)
-    assert not Matrix(torch.ones(512, 512), 1).onednn
+    assert not Matrix(torch.ones(512, 512), 3).onednn
     assert Matrix(torch.ones(512, 512), 4).onednn
     monkeypatch.setattr(product, "ONEDNN", False)
     assert not Matrix(torch.ones(512, 512), 64).onednn
@@ -124,6 +124,16 @@ def test_all_but_small_matrices_are_rounded(make_model, monkeypatch):
     assert rounded.packed and all(p.numel() > readout.numel() for p in rounded.packed)
     assert type(matrix(readout, 3, rounded)) is Matrix
     assert type(matrix(next(iter(rounded.packed)), 3, rounded)) is RoundedMatrix
+
+
+@needs_bf16
+def test_matrices_from_2_to_the_18_elements_on_are_rounded(make_model):
+    """Those of attention, 512 x 512 all; the larger one of SwiGLU has 510 x 512."""
+    model = make_model(n_layers=2, d_model=512, ffn_width=255)
+    rounded = {id(weight) for weight in RoundedWeights(model).packed}
+    names = {name for name, weight in model.named_parameters() if id(weight) in rounded}
+    of = "query", "key_value", "output"
+    assert names == {f"blocks.{n}.attention.{layer}.weight" for n in range(2) for layer in of}
 
 
 @needs_bf16

@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ftmodel.designs.codebook import codebook
+from ftmodel.designs.design import LatentDesign
 from ftmodel.model import mapper
 from ftmodel.model.mapper import binary_mapper
 from tests.support.mutants import rejects
@@ -190,10 +192,12 @@ def test_gradients_under_bfloat16_autocast_are_close_to_float32(rng):
         torch.testing.assert_close(r.norm(), e.norm(), rtol=0.01, atol=0)
 
 
-def test_bfloat16_logits_are_sampled_with_float32_probabilities(rng):
+@pytest.mark.parametrize("gradient", ["all_codes", "score"])
+def test_bfloat16_logits_are_sampled_with_float32_probabilities(rng, gradient):
     """In bfloat16, sigmoid(7) rounds to 1 and the bit could never be 0."""
     o = torch.full((20000, 1), 7.0, dtype=torch.bfloat16, requires_grad=True)
-    r, codes = binary_mapper(o, torch.rand(20000, 1, generator=rng), torch.ones(2, 1))
+    table = codebook(LatentDesign(gradient=gradient))
+    r, codes = table.sample(o, torch.rand(20000, 1, generator=rng), torch.ones(2, 1))
     r.sum().backward()
     assert o.grad.dtype == torch.bfloat16
     assert 0 < (codes == 0).sum() < 40  # 18 expected

@@ -110,7 +110,8 @@ def test_collapse_is_a_last_third_under_a_tenth_of_kappa():
         return collapsed(kl_bits, 0.5, of)
 
     used, unused = [0.4], [0.01]
-    assert has_collapsed(*unused * 9) and not collapsed([0.0] * 9, 0.0, of=9)
+    assert has_collapsed(*unused * 9)
+    assert not collapsed([-1e-9] * 9, 0.0, of=9), "κ = 0, and a KL of 0 but for rounding"
     assert has_collapsed(*used * 6, *unused * 3), "lost on the way"
     assert not has_collapsed(*unused * 6, *used * 3), "late, but used"
     assert not has_collapsed(*unused * 8, 0.06)
