@@ -69,7 +69,10 @@ class Requests:
 @pytest.fixture(params=[*((shape, 3) for shape in SHAPES), ({}, 2)], ids=str)
 def requests(request, make_model, rng):
     shape, samples = request.param
-    return Requests(make_model(**shape), rng, samples)
+    model = make_model(**shape)
+    if model.latent is not None:
+        model.latent.post_sampler.data.mul_(5)  # samples with unlike predictions
+    return Requests(model, rng, samples)
 
 
 @rejects(
