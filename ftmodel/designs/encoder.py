@@ -1,17 +1,15 @@
 """What gives the posterior: activations from which the logits of the bits of z are read."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ftmodel.designs.design import Encoder
 from ftmodel.designs.parts import Encoder as EncoderPart
+from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Block
 from ftmodel.model.positions import Positions
-
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
 
 
 class SharedEncoder:
@@ -19,7 +17,7 @@ class SharedEncoder:
 
     reads_embeddings = False
 
-    def __init__(self, latent: Any, config: "ModelConfig") -> None:
+    def __init__(self, latent: Any, config: ModelConfig) -> None:
         latent.zeta = nn.Parameter(torch.empty(1, 1, config.d_model))
         latent.encoder_block = Block(config)
 
@@ -35,7 +33,7 @@ class SeparateEncoder:
 
     reads_embeddings = True
 
-    def __init__(self, latent: Any, config: "ModelConfig") -> None:
+    def __init__(self, latent: Any, config: ModelConfig) -> None:
         layers = range(config.n_encoder_blocks)
         latent.encoder_blocks = nn.ModuleList(Block(config) for _ in layers)
 

@@ -3,25 +3,21 @@
 Shapes: B batch, T positions, S keys, D model width, M key-value heads, E head width.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from ftmodel.designs.design import Inject
 from ftmodel.designs.parts import BlockInput, Injection
 from ftmodel.model.cache import LayerCache
+from ftmodel.model.config import ModelConfig
 from ftmodel.model.layers import Attention, Block
 from ftmodel.model.positions import Positions
-
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
 
 
 class KeyValueInjection:
     """Keys and values of the first block that reads z come from x + r (the paper)."""
 
-    def __init__(self, config: "ModelConfig") -> None:
+    def __init__(self, config: ModelConfig) -> None:
         self.config, self.first = config, config.lower_blocks
 
     def block(self, n: int) -> nn.Module:

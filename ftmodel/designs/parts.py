@@ -7,14 +7,12 @@ the decoder's blocks, under the names that checkpoints have.
 Shapes: B batch, T positions, D model width, H latent bits, … any leading dimensions.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from ftmodel.model.config import ModelConfig
 from ftmodel.model.positions import Positions
-
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
 
 
 class Encoder(Protocol):
@@ -22,7 +20,7 @@ class Encoder(Protocol):
 
     reads_embeddings: bool
 
-    def __init__(self, latent: Any, config: "ModelConfig") -> None:
+    def __init__(self, latent: Any, config: ModelConfig) -> None:
         """Add its blocks to ``latent``."""
 
     def __call__(self, latent: Any, x: Tensor, at: Positions) -> Tensor:
@@ -70,7 +68,7 @@ class BlockInput(NamedTuple):
 class Injection(Protocol):
     """injection.py."""
 
-    def __init__(self, config: "ModelConfig") -> None: ...
+    def __init__(self, config: ModelConfig) -> None: ...
 
     def __call__(self, n: int, x: Tensor, r: Tensor) -> BlockInput:
         """What block n, counted from 0, reads of x and r (B, T, D)."""

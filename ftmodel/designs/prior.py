@@ -3,15 +3,11 @@
 Shapes: D model width, H latent bits, … any leading dimensions.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from ftmodel.designs.design import Prior
-
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
+from ftmodel.model.config import ModelConfig
 
 
 class UniformPrior(nn.Module):
@@ -19,7 +15,7 @@ class UniformPrior(nn.Module):
 
     sequential = False
 
-    def __init__(self, config: "ModelConfig") -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
 
     def forward(self, x: Tensor, before: Tensor | None) -> None:
@@ -31,7 +27,7 @@ class LearnedPrior(nn.Module):
 
     sequential = False
 
-    def __init__(self, config: "ModelConfig") -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         inputs = (1 + self.sequential) * config.d_model

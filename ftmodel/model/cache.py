@@ -3,12 +3,9 @@
 Shapes: B rows, M key-value heads, T new positions, E head width.
 """
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
+from ftmodel.model.config import ModelConfig
 
 
 class LayerCache:
@@ -63,7 +60,7 @@ class LayerCache:
         self.keys, self.values = self.both[0], self.both[1]
 
 
-def new_cache(config: "ModelConfig", capacity: int) -> list[LayerCache]:
+def new_cache(config: ModelConfig, capacity: int) -> list[LayerCache]:
     """An empty cache of all blocks, for sequences of up to ``capacity`` positions."""
     return [LayerCache(capacity) for _ in range(config.n_layers)]
 

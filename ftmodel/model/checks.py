@@ -1,11 +1,8 @@
 """What the arguments of the library's functions must be like: nothing is silently broadcast."""
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
+from ftmodel.model.config import ModelConfig
 
 
 def check_like(name: str, x: Tensor, shape: tuple[int, ...], other: Tensor) -> None:
@@ -22,7 +19,7 @@ def check_codes(codes: Tensor, bits: int) -> None:
         raise ValueError(f"codes: one lies outside 0 … {(1 << bits) - 1}")
 
 
-def check_noise(config: "ModelConfig", tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
+def check_noise(config: ModelConfig, tokens: Tensor, noise: Tensor | None, past: int = 0) -> None:
     """Raise ValueError unless ``noise`` (B, T, H) can sample z from the encoder of tokens (B, T),
     before which ``past`` are in a cache; None for a baseline.
     """

@@ -3,17 +3,13 @@
 Shapes: B batch, T positions, S keys, D model width, N heads, M key-value heads, E head width.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ftmodel.model.cache import LayerCache
+from ftmodel.model.config import ModelConfig
 from ftmodel.model.positions import Positions, rotate
-
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
 
 
 class Attention(nn.Module):
@@ -21,7 +17,7 @@ class Attention(nn.Module):
 
     attend = staticmethod(F.scaled_dot_product_attention)
 
-    def __init__(self, config: "ModelConfig") -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.head_width = config.head_channels
         self.grouped = config.n_kv_heads != config.n_heads
@@ -89,7 +85,7 @@ class Attention(nn.Module):
 class SwiGLU(nn.Module):
     """Gated feed-forward layer (Shazeer 2020, arXiv 2002.05202, eq. 6), gate and up fused."""
 
-    def __init__(self, config: "ModelConfig") -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.gate_up = nn.Linear(config.d_model, 2 * config.ffn_width, bias=False)
         self.down = nn.Linear(config.ffn_width, config.d_model, bias=False)
@@ -107,7 +103,7 @@ class Block(nn.Module):
     copies arguments.)
     """
 
-    def __init__(self, config: "ModelConfig", attention: type[Attention] = Attention) -> None:
+    def __init__(self, config: ModelConfig, attention: type[Attention] = Attention) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.attention = attention(config)

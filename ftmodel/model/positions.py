@@ -6,19 +6,16 @@ Shapes: B batch, T positions, S keys (cached ones included), N heads, E head wid
 
 from dataclasses import dataclass
 from math import pi
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ftmodel.designs.sharing import span_starts
 from ftmodel.model.checks import check_like
-
-if TYPE_CHECKING:
-    from ftmodel.model.config import ModelConfig
+from ftmodel.model.config import ModelConfig
 
 
-def rope_rates(config: "ModelConfig", device: torch.device) -> Tensor:
+def rope_rates(config: ModelConfig, device: torch.device) -> Tensor:
     """θ_j of RoFormer (Su et al. 2021, arXiv 2104.09864), § 3.2.2, radians per position, (E / 2,).
 
     With a ``rope_factor`` above 1 as in Llama 3.1: a rotation that turns fewer than
@@ -36,7 +33,7 @@ def rope_rates(config: "ModelConfig", device: torch.device) -> Tensor:
     return rates * (high_share + (1 - high_share) / config.rope_factor)
 
 
-def rope_table(config: "ModelConfig", start: int, length: int, device: torch.device) -> Tensor:
+def rope_table(config: ModelConfig, start: int, length: int, device: torch.device) -> Tensor:
     """Rotations e^{i t θ_j}, complex64 (length, E / 2), at positions t = start, start + 1, … They
     turn neighbouring channels together.
     """
@@ -72,7 +69,7 @@ class Positions:
     @classmethod
     def of(
         cls,
-        config: "ModelConfig",
+        config: ModelConfig,
         tokens: Tensor,
         start: int = 0,
         documents: Tensor | None = None,
