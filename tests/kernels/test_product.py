@@ -66,6 +66,12 @@ def test_other_types_and_small_products_are_multiplied_by_pytorch(calls, monkeyp
     assert len(calls) == 1
 
 
+def test_products_from_2_to_the_24_multiply_adds_on_are_by_onednn(monkeypatch):
+    monkeypatch.setattr(products, "ONEDNN", True)
+    a, b = torch.empty(1 << 12, 1 << 6), torch.empty(1 << 6, 1 << 6)
+    assert products.suits(a, b) and not products.suits(a, b[1:])
+
+
 @pytest.mark.parametrize(
     ("name", "avx512", "slow"),
     [("AMD EPYC", True, True), ("AMD EPYC", False, False), ("Intel Xeon", True, False)],
