@@ -1,9 +1,13 @@
 """The precision of attention under autocast."""
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from ftmodel.kernels.attention import attend
+from ftmodel.kernels.install import use_kernels
+from ftmodel.kernels.product import Linear
+from ftmodel.model.layers import Attention
 from tests.support.mutants import rejects
 
 
@@ -11,6 +15,14 @@ def test_without_autocast_attention_keeps_its_precision(rng):
     q, k, v = (torch.randn(2, 3, 5, 8, generator=rng).double() for _ in range(3))
     expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert torch.equal(attend(q, k, v, is_causal=True), expected)
+
+
+def test_every_attention_of_a_model_is_replaced_and_every_linear_layer(make_model):
+    model = use_kernels(make_model(latent={"inject": "memory"}))
+    layers = [m for m in model.modules() if isinstance(m, Attention)]
+    assert len(layers) == 5 and all(layer.attend is attend for layer in layers)
+    assert all(type(m) is Linear for m in model.modules() if isinstance(m, nn.Linear))
+    assert not any(hasattr(block, "attend") for block in model.blocks)
 
 
 @rejects(
