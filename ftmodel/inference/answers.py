@@ -131,7 +131,7 @@ def score_answers(
         hidden = []
         for draw in draws:
             noise = draw.to(device)
-            check_like("draws", noise, (len(prompts), p + a - 1, o.shape[-1]), prompts)
+            check_like("draws", noise, (len(o), p + answers.shape[1] - 1, o.shape[-1]), o)
             of_prompt = settled_noise(model, prompts, noise[:, :p], padding, (lower.x, o))
             r, codes = model.latent.sample(o, of_prompt)
             rest = noise_of_new_tokens(model, noise[:, p:], codes, padding)
