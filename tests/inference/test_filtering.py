@@ -236,14 +236,15 @@ def test_particles_are_resampled_below_half_their_effective_number(monkeypatch, 
 
 
 @pytest.mark.parametrize("latent", [{}, {"prior": "recurrent"}, {"per": "every", "every": 3}])
-def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, latent):
+def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, rng, latent):
     """Where the last block alone reads z, and has a cache."""
     model, tokens, bounds = make_model(latent=latent, latent_block=4), make_tokens(5, 9), []
+    noise = torch.rand(5, 5, 8, 3, generator=rng)
+    noise[4, ..., 1:] = torch.nan  # resampling uses the first of H numbers
     for most in (0, 64):
         monkeypatch.setattr(fast_decoder, "MAX_CPU_ROWS", most)
-        rng = torch.Generator().manual_seed(0)
-        draw = lambda rng=rng: torch.rand(5, 8, 3, generator=rng)  # noqa: E731
-        bounds.append(filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 4, draw))
+        draws = iter(noise)
+        bounds.append(filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 4, draws.__next__))
     torch.testing.assert_close(*bounds, **FLOAT32)
 
 
@@ -301,3 +302,6 @@ def test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prio
     assert torch.equal(codes, pack_bits(bits))
     ratio = torch.where(bits, p / q, (1 - p) / (1 - q)).log().sum(-1)
     torch.testing.assert_close(log_ratio, ratio.double(), check_dtype=False, **FLOAT32)
+    for logits in (None, torch.zeros(2, 3)):  # a draw that equals the probability sets no bit
+        half = propose(make_model().latent, x, before, torch.full((2, 5, 3), 0.5), logits, 1.0)
+        assert not half[0].any()

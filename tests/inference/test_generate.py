@@ -132,7 +132,7 @@ def test_noise_by_its_source():
 
 
 @rejects(".noise[i]", ".noise[max(i - 1, 0)]", "pinned codes off by one")
-@pytest.mark.parametrize("shape", [(6,), (3, 6), (9,)], ids=["(N,)", "(B, N)", "more than needed"])
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (3, 6), (9,)], ids=str)
 def test_given_codes_are_used_in_order(make_model, make_tokens, recorded, rng, shape):
     """As codes, or as noise below and above all probabilities, at the prompt's positions too."""
     model, prompt, z = make_model(), make_tokens(3, 4), torch.randint(8, shape, generator=rng)
@@ -231,7 +231,9 @@ REFUSED = {
     "seed, baseline": (BASELINE, {"z": Pinned(7)}, "baseline"),
     "codes, baseline": (BASELINE, {"z": Codes(ZEROS)}, "baseline"),
     "noise, baseline": (BASELINE, {"z": Noise(torch.rand(2, 9, 3))}, "baseline"),
-    "too few codes": ({}, {"z": Codes(ZEROS[:3])}, "cannot pin"),
+    "too few codes": ({}, {"z": Codes(ZEROS[:3])}, "3 codes cannot pin 5 new tokens"),
+    "too few of a row": ({}, {"z": Codes(ZEROS[:3].expand(2, 3))}, "3 codes cannot pin 5"),
+    "rows of rows": ({}, {"z": Codes(ZEROS.expand(1, 2, 4))}, "codes must be"),
     "code 8 of 8": ({}, {"z": Codes(ZEROS + 8)}, "outside 0 … 7$"),
     "code -1": ({}, {"z": Codes(ZEROS - 1)}, "outside 0 … 7$"),
     "code -1 of 63 bits": (

@@ -35,6 +35,9 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
     def draw():
         return torch.rand(ROWS, 6, 6, generator=rng)
 
+    half = [sequence_bound(model, inputs[:1], targets[:1], 1, lambda n=n: torch.full((1, 6, 6), n))
+            for n in (0.5, 0.75)]  # fmt: skip
+    assert half[0] == half[1], "a draw that equals the probability sets no bit"
     nll = enumerated_nll(model, inputs[:1], targets[:1]).item()
     for k in (1, 7, 8):
         bound = sequence_bound(model, inputs, targets, k, draw)
@@ -165,20 +168,24 @@ def test_the_noise_of_the_next_token_chooses_among_the_candidates(make_model, ma
     without weight, the greatest chooses the last.
     """
     model = make_model(latent=SEQUENCE, tied=False)
-    prompt, noise = make_tokens(1, 2).expand(100, -1), torch.rand(100, 2, 3, generator=rng)
+    prompt, noise = make_tokens(1, 3).expand(100, -1), torch.rand(100, 3, 3, generator=rng)
+    noise[::2, 0, 1] = 0.5  # which sets no bit of probability 1/2
     of_prior = pack_bits(noise[:, 0] < 0.5)
     settled = settled_noise(model, prompt[:, :1], noise[:, :1], None)
     assert torch.equal(settled[:, 0], pinned_noise(of_prior, 3))
 
-    noise[:, 1] = 1
-    q = sampled_probability(model(prompt[:1], noise[:1]).bit_logits[:, 0])
-    last = pack_bits(candidate_noise(noise[:, 0])[-1] < q)
-    assert torch.equal(settled_noise(model, prompt, noise, None)[:, 0], pinned_noise(last, 3))
+    noise[:, 1, 0] = 1
+    for length in (2, 3):
+        read, of_read = prompt[:, :length], noise[:, :length]
+        q = sampled_probability(model(read[:1], of_read[:1]).bit_logits[:, 0])
+        last = pack_bits(candidate_noise(noise[:, 0])[-1] < q)
+        settled = settled_noise(model, read, of_read, None)
+        assert torch.equal(settled[:, 0], pinned_noise(last, 3))
 
     model.readout.weight.mul_(1e5)  # of two different z one has no weight
-    noise[:, 1] = -1
+    noise[:, 1, 0] = -1
     settled = settled_noise(model, prompt, noise, None)
-    nll = [-log_p(model, prompt[:1], torch.full((1, 2), z)).item() for z in range(8)]
+    nll = [-log_p(model, prompt[:1], torch.full((1, 3), z)).sum().item() for z in range(8)]
     codes = pack_bits(settled[:, 0] < 0)
     better = torch.tensor(nll)[codes] < torch.tensor(nll)[of_prior] - 800
     assert (better | (codes == of_prior)).all() and better.any()

@@ -120,6 +120,14 @@ def test_codes_are_drawn_with_their_product_probabilities(rng):
     assert ((counts - expected) ** 2 / expected).sum() < 24.3
 
 
+@pytest.mark.parametrize("gradient", ["all_codes", "score"])
+def test_a_draw_that_equals_the_probability_sets_no_bit(make_model, gradient):
+    latent = make_model(latent={"gradient": gradient}).latent
+    half = torch.full((1, 3), 0.5)
+    assert not latent.sample(torch.zeros(1, 3), half)[1].any()
+    assert not latent.draw(half, torch.zeros(1, 16)).any()
+
+
 def test_memory_kept_for_backward_does_not_grow_with_the_number_of_codes(rng):
     """From 4 to 12 bits it may grow by 8 floats a token, not by 4080; the table is kept anyway."""
 
