@@ -190,7 +190,7 @@ def filtering_bound(
         nll[:n] -= log_p
         log_weights = log_weights - log_p[:, None]
         effective = (2 * log_weights).logsumexp(1).neg().exp()  # sample size
-        poor = (effective < resample_below * particles).nonzero()[:, 0]
+        poor = (effective < resample_below * particles).nonzero().squeeze(1)
         if len(poor):
             ancestors = systematic(log_weights[poor].exp(), uniform[now[poor]])
             cloud.move(poor, ancestors)

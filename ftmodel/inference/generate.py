@@ -99,7 +99,7 @@ def generate(
             if finished.any():
                 index = torch.arange(b, device=prompt.device)[rows.index]
                 tokens[index[finished], p + i + 1 :] = token[finished, None]
-                active = (~finished).nonzero()[:, 0]
+                active = (~finished).nonzero().squeeze(1)
                 if not len(active):
                     return tokens[:, : p + i + 1]
                 rows = rows.select(active, index[active])

@@ -92,7 +92,7 @@ def upper_from_prior(
         now, here = slice(t, t + 1), at.one(t, start + t + 1)
         z = latent.draw(noise[:, now], x[:, now], state[:, None])
         if shared and t:
-            z = kept(z, noise[:, now], drawn[-1][:, 0])
+            z = kept(z, noise[:, now], drawn[-1].squeeze(1))
         drawn.append(z)
         state = model.upper(x[:, now], latent.embed(drawn[-1]), here, cache).squeeze(1)
         states.append(state)

@@ -151,6 +151,9 @@ def test_systematic_resampling(rng):
     torch.testing.assert_close(counts.double().mean(0), expected, atol=1e-3, rtol=0)
     first_without_weight = torch.tensor([[0, 0.5, 0.5]], dtype=torch.float64)
     assert systematic(first_without_weight, torch.zeros(1).double()).tolist() == [[1, 1, 2]]
+    rounded = torch.tensor([[0.5, 0.5 - 1e-9]], dtype=torch.float64)  # sum up to less than 1
+    last = torch.tensor([1 - 1e-12], dtype=torch.float64)
+    assert systematic(rounded, last).tolist() == [[0, 1]]
 
 
 class Planted:
@@ -217,9 +220,13 @@ def test_a_model_whose_z_decides_everything_has_its_true_likelihood(noise_of, rn
     assert iwae.mean() > 3
 
 
-@pytest.mark.parametrize(("x", "resampled"), [(0.15, True), (0.16, False)])
-def test_particles_are_resampled_below_half_their_effective_number(monkeypatch, x, resampled):
-    """Of four one has weight 1, three have weight x: (1 + 3x)² / (1 + 3x²) is 2 at x = 0.155."""
+@pytest.mark.parametrize(
+    ("particles", "x", "resampled"), [(4, 0.15, True), (4, 0.16, False), (2, 1e-30, False)]
+)
+def test_particles_are_resampled_below_half_their_effective_number(
+    monkeypatch, particles, x, resampled
+):
+    """One has weight 1, the others x. Of four (1 + 3x)² / (1 + 3x²) is 2 at x = 0.155."""
     calls = []
     monkeypatch.setattr(filtering, "systematic", lambda *a: calls.append(a) or systematic(*a))
 
@@ -227,11 +234,11 @@ def test_particles_are_resampled_below_half_their_effective_number(monkeypatch, 
         p = torch.where(z == 1, 0.9, 0.9 * x)
         return torch.stack((1 - p, p), dim=-1).log()
 
-    z = torch.tensor([1, 0, 0, 0])
-    draws = iter([*pinned_noise(z, 1).expand(4, 1)[:, None, None], torch.zeros(1, 1, 1)])
+    z = (torch.arange(particles) == 0).long()
+    draws = iter([*pinned_noise(z, 1)[:, None, None], torch.zeros(1, 1, 1)])
     ones = torch.ones(1, 1, dtype=torch.long)
-    bound = filtering_bound(Planted(2, one_and_x), ones, ones, 4, draws.__next__)
-    assert bound.exp().item() == pytest.approx(4 / (0.9 * (1 + 3 * x)))
+    bound = filtering_bound(Planted(2, one_and_x), ones, ones, particles, draws.__next__)
+    assert bound.exp().item() == pytest.approx(particles / (0.9 * (1 + (particles - 1) * x)))
     assert len(calls) == resampled
 
 
@@ -240,11 +247,12 @@ def test_it_is_the_same_by_either_decoder(make_model, make_tokens, monkeypatch, 
     """Where the last block alone reads z, and has a cache."""
     model, tokens, bounds = make_model(latent=latent, latent_block=4), make_tokens(5, 9), []
     noise = torch.rand(5, 5, 8, 3, generator=rng)
-    noise[4, ..., 1:] = torch.nan  # resampling uses the first of H numbers
     for most in (0, 64):
+        noise[4, ..., 1:] = most / 100  # resampling uses the first of H numbers
         monkeypatch.setattr(fast_decoder, "MAX_CPU_ROWS", most)
         draws = iter(noise)
-        bounds.append(filtering_bound(model, tokens[:, :-1], tokens[:, 1:], 4, draws.__next__))
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        bounds.append(filtering_bound(model, inputs, targets, 4, draws.__next__, None, 1.1))
     torch.testing.assert_close(*bounds, **FLOAT32)
 
 

@@ -56,6 +56,10 @@ def test_where_the_codes_of_each_source_come_from(rng, width):
     assert torch.equal(permuted.sort(1).values, own.sort(1).values)
     assert ((permuted != own).double().mean(1) > 0.7).all()
     assert set(by_source.prior.flatten().tolist()) == set(range(16))
+    state = rng.get_state()
+    q = torch.rand(certain.shape, generator=rng)  # a draw that equals q sets no bit
+    rng.set_state(state)
+    assert not codes_by_source(q, starts, lambda noise: noise, DONOR, rng).own.any()
 
 
 @rejects(
@@ -68,5 +72,6 @@ def test_a_donor_is_of_another_document_and_each_of_them_may_be_one(rng):
     for text, own in enumerate(document.tolist()):
         others = {i for i, d in enumerate(document.tolist()) if d != own}
         assert set(donors[:, text].tolist()) == others
+    assert another_document(torch.tensor([7, 5]), rng).tolist() == [1, 0]
     with pytest.raises(ValueError, match="one document"):
         another_document(torch.zeros(3), rng)
