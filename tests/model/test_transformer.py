@@ -435,6 +435,11 @@ def test_shapes_are_possible_up_to_their_limits(field, limit, beyond):
         ModelConfig(**LEAST | {field: beyond}).validate()
 
 
+def test_a_head_of_one_channel_cannot_turn():
+    with pytest.raises(ValueError, match="RoPE needs an even head width, not 1"):
+        ModelConfig(**LEAST | {"head_width": 1}).validate()
+
+
 def test_defaults_are_those_of_llama_3_and_gpt_2():
     config = ModelConfig(**LEAST)
     rope = config.rope_theta, config.rope_factor, config.rope_low_freq, config.rope_high_freq
