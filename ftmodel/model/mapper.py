@@ -136,7 +136,7 @@ def logit_gradient(rho: Tensor, p: Tensor, table: Tensor, dtype: torch.dtype) ->
     over_high *= g_low
     u_low, u_high = (bit_table(k, p.device).to(p.dtype) for k in (low, bits - low))
     weighted_bits = torch.cat((over_high @ u_low, over_low @ u_high), dim=-1)
-    return weighted_bits - p * over_low.sum(-1, keepdim=True)
+    return weighted_bits - p * over_low.sum(1, keepdim=True)
 
 
 class BinaryMapper(torch.autograd.Function):

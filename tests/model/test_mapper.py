@@ -171,6 +171,15 @@ def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half, widt
     assert 0 < largest.elements <= most
 
 
+@pytest.mark.parametrize(
+    ("onednn", "bits", "widest"), [(True, 14, 64), (True, 13, 32), (False, 14, 32)], ids=str
+)
+def test_how_wide_a_table_is_for_khatri_rao_products(monkeypatch, onednn, bits, widest):
+    monkeypatch.setattr(mapper, "onednn_is_faster", lambda _: onednn)
+    pays = [mapper.khatri_rao_pays(torch.ones(2, width), bits) for width in (widest, widest + 1)]
+    assert pays == [True, False]
+
+
 @rejects(" == dtype", "", "Khatri-Rao products of bf16 factors")
 def test_the_form_depends_on_the_shape(monkeypatch):
     """A bf16 product, which rounds W ρ alone, is always by codes, as a wide one is."""
@@ -181,7 +190,6 @@ def test_the_form_depends_on_the_shape(monkeypatch):
         return sums(*inputs)
 
     monkeypatch.setattr(mapper, "sums_by_khatri_rao", record)
-    assert not mapper.khatri_rao_pays(torch.ones(2, 96), 16)
     narrow, p, table = torch.ones(2, 32), torch.full((2, 4), 0.5), torch.ones(16, 32)
     mapper.logit_gradient(narrow, p, table, torch.bfloat16)
     assert not calls
