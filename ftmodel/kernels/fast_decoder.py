@@ -231,7 +231,7 @@ class PlainDecoder:
         self.model, self.cache, self.padding, self.codes = model, cache, padding, codes
 
     def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
-        x = self.model.lower(tokens[:, None], self.at(tokens), self.cache)[:, 0]
+        x = self.model.lower(tokens[:, None], self.at(tokens), self.cache).squeeze(1)
         self.codes = next_codes(self.model, noise, x, before, self.codes)
         return self.upper(x, self.codes)
 
@@ -245,7 +245,7 @@ class PlainDecoder:
         if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
             r = self.model.latent.embed(codes[:, None])
-        return self.model.upper(x[:, None], r, self.at(x[:, 0]), self.cache)[:, 0]
+        return self.model.upper(x[:, None], r, self.at(x[:, 0]), self.cache).squeeze(1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden)
@@ -266,7 +266,7 @@ def next_codes(
     drawn = model.latent.draw(noise, x, before)
     if not model.config.latent.shared_codes:
         return drawn
-    return kept(drawn[:, None], noise[:, None], codes)[:, 0]
+    return kept(drawn[:, None], noise[:, None], codes).squeeze(1)
 
 
 def readable(block: nn.Module) -> bool:

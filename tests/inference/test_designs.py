@@ -316,7 +316,7 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
     file="designs/injection.py",
 )
 @rejects(
-    "return kept(drawn[:, None], noise[:, None], codes)[:, 0]",
+    "return kept(drawn[:, None], noise[:, None], codes).squeeze(1)",
     "return drawn",
     "new tokens of a span that do not keep its z",
     case="separate kv every table recurrent 3-padded",

@@ -113,6 +113,14 @@ def test_every_token_up_to_the_last_is_read_as_the_model_reads_it(
             fast.read(tokens, z)
 
 
+def test_from_how_many_heads_on_attention_is_by_bmm(make_model, started, monkeypatch):
+    """Keys of 3 rows with 2 heads each."""
+    for least, by_bmm in ((6, True), (7, False)):
+        monkeypatch.setattr(fast_decoder, "BMM_HEADS", least)
+        fast = FastDecoder(make_model(), started(make_model()))
+        assert all(block.by_bmm == by_bmm for block in (*fast.lower, *fast.upper_blocks))
+
+
 @rejects("> MAX_CPU_ROWS", "> MAX_CPU_ROWS + 1", "one more row decoded fast")
 @rejects("exact and all(", "exact or all(", "wrapped blocks taken for plain ones")
 @rejects("is Block and type", "is Block or type", "another attention taken for one it knows")
