@@ -2,13 +2,20 @@
 
 from itertools import product
 from math import exp, log
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 import ftmodel.inference.answers
-from ftmodel.inference.answers import log_mean_exp, log_normalizer, monte_carlo_error, score_answers
+from ftmodel.inference.answers import (
+    log_mean_exp,
+    log_normalizer,
+    monte_carlo_error,
+    read_out,
+    score_answers,
+)
 from ftmodel.inference.passes import with_codes
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
@@ -123,6 +130,17 @@ def test_greedy_answers_are_those_of_the_most_probable_tokens_of_the_mixture(req
     for i, answer in enumerate(requests.answers):
         answer[i % len(answer)] = (answer[i % len(answer)] + 1) % 11
     assert not requests.scores().greedy.any()
+
+
+def test_a_token_does_not_weigh_the_samples_that_predict_it():
+    """Two samples with two tokens. Of the first token they give (0.33, 0.68) on average, of the
+    second, after a first 1, (0.72, 0.28), after a first 0 (0.35, 0.65).
+    """
+    model = SimpleNamespace(logits=lambda p: p.log(), readout=SimpleNamespace(out_features=2))
+    samples = [[[0.6, 0.4], [0.3, 0.7]], [[0.05, 0.95], [0.9, 0.1]]]
+    hidden = [torch.tensor(sample).repeat(3, 1) for sample in samples]
+    targets, lengths = torch.tensor([1, 0, 1, 1, 0, 1]), torch.tensor([2, 2, 2])
+    assert read_out(model, hidden, targets, lengths).greedy.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
