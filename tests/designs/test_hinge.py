@@ -35,3 +35,13 @@ def test_what_the_kl_is_averaged_over_before_the_hinge():
     for kappa in (0.0, 0.125, 3.0):
         loss = free_bits(torch.tensor([5 * LN2]), kappa)
         assert loss.item() == pytest.approx((5 - kappa) * LN2)
+
+
+def test_the_hinge_of_a_whole_batch_is_the_same_on_every_worker():
+    """Two workers with a row each; only a worker's own row has a gradient."""
+    kl = torch.tensor([[0.0, 1.0, 5.0], [0.0, 3.0, 0.0]], requires_grad=True)
+    whole = free_bits(kl, 1.0, FreeBits.position)
+    worker = free_bits(kl[:1], 1.0, FreeBits.position, over_workers=lambda _: kl.detach().mean(0))
+    assert worker.item() == pytest.approx(whole.item())
+    (gradient,) = torch.autograd.grad(worker, kl)
+    assert gradient[0].any() and not gradient[1].any()
