@@ -17,6 +17,9 @@ from ftmodel.model.mapper import binary_mapper, check_shapes, pack_bits, signs
 class TableCodebook:
     """r is row z of a table W (2^H, D), with a gradient over all codes (the paper)."""
 
+    def rows(self, bits: int) -> int:
+        return 1 << bits
+
     def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         return binary_mapper(o, noise, weight)
 
@@ -37,9 +40,6 @@ class SampledTable(TableCodebook):
         check_shapes(o, noise, weight, self.rows(o.shape[-1]))
         r, codes = Mapper.apply(o, noise, weight, self)
         return r, codes
-
-    def rows(self, bits: int) -> int:
-        return 1 << bits
 
     def weight_gradient(self, rho: Tensor, z: Tensor, weight: Tensor) -> Tensor:
         """∂loss/∂W of ρ = ∂loss/∂r (N, D) at codes z (N,)."""

@@ -153,10 +153,6 @@ class LatentDesign:
         """The number of vectors that r is the sum of."""
         return bits if self.map == Map.linear else 1
 
-    def table_rows(self, bits: int) -> int:
-        """Rows of the post-sampler."""
-        return bits if self.map == Map.linear else 1 << bits
-
     @property
     def n_encoder_blocks(self) -> int:
         return self.encoder_layers or 1

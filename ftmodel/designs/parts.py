@@ -34,6 +34,9 @@ class Encoder(Protocol):
 class Codebook(Protocol):
     """codebook.py: what the rows of the post-sampler's W mean."""
 
+    def rows(self, bits: int) -> int:
+        """Rows of W for H = ``bits``."""
+
     def sample(self, o: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """r (…, D) and z (…) with bits [noise_h < sigmoid(o_h)], o and noise (…, H);
         differentiable in o and W.

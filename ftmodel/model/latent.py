@@ -26,7 +26,7 @@ class Latent(nn.Module):
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.readout = nn.Linear(config.d_model, bits, bias=False)
         self.codebook = codebook(design)
-        self.post_sampler = nn.Parameter(torch.empty(design.table_rows(bits), config.d_model))
+        self.post_sampler = nn.Parameter(torch.empty(self.codebook.rows(bits), config.d_model))
         self.prior = PRIORS[design.prior](config)
 
     @property
