@@ -231,21 +231,22 @@ class PlainDecoder:
         self.model, self.cache, self.padding, self.codes = model, cache, padding, codes
 
     def read(self, tokens: Tensor, noise: Tensor | None, before: Tensor | None = None) -> Tensor:
-        x = self.model.lower(tokens[:, None], self.at(tokens), self.cache).squeeze(1)
+        at = self.at(tokens)
+        x = self.model.lower(tokens[:, None], at, self.cache).squeeze(1)
         self.codes = next_codes(self.model, noise, x, before, self.codes)
-        return self.upper(x, self.codes)
+        return self.upper(x, self.codes, at)
 
     def at(self, tokens: Tensor) -> Positions:
         """Of the next tokens (B,), of which only number and device matter."""
         start = self.cache[-1].length
         return self.model.positions(tokens[:, None], start, padding=self.padding)
 
-    def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
-        r = None
+    def upper(self, x: Tensor, codes: Tensor | None, at: Positions | None = None) -> Tensor:
+        at, r = at or self.at(x[:, 0]), None
         if self.model.latent is not None:
             assert codes is not None, "z of new tokens comes as codes"
             r = self.model.latent.embed(codes[:, None])
-        return self.model.upper(x[:, None], r, self.at(x[:, 0]), self.cache).squeeze(1)
+        return self.model.upper(x[:, None], r, at, self.cache).squeeze(1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.model.logits(hidden)
