@@ -14,7 +14,12 @@ from ftmodel.model.initial_weights import draw_weights
 from ftmodel.model.mapper import pack_bits
 from ftmodel.model.objective import training_loss
 from ftmodel.synthetic import target_scores, target_task
-from tests.support.example import example, example_config, example_of
+from tests.support.example import (
+    assert_same_gradients,
+    example,
+    example_config,
+    example_of,
+)
 from tests.support.mutants import rejects
 
 SHAPES = [
@@ -56,11 +61,7 @@ def test_loss_and_every_gradient_are_those_of_the_example(
     torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
     ours[0].backward()
     total.backward()
-    weights = dict(twin.named_parameters())
-    for name, parameter in model.named_parameters():
-        expected = weights.pop(name).grad.float()
-        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
-    assert not weights
+    assert_same_gradients(model, twin)
 
 
 @rejects(

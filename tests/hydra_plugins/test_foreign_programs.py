@@ -4,11 +4,10 @@ import os
 import subprocess
 import sys
 import sysconfig
-from pathlib import Path
 
+from tests import ROOT
 from tests.support.mutants import rejects
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 sys.path += sys.argv[1:]

@@ -13,7 +13,7 @@ from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.initial_weights import draw_weights
-from tests.support.example import example, example_of
+from tests.support.example import assert_same_gradients, example, example_of
 from tests.support.mutants import rejects
 
 
@@ -252,11 +252,7 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
         torch.testing.assert_close(y, logits.float(), atol=5e-5, rtol=1e-5)
     for each, o in ((y, out.bit_logits), (logits, bit_logits)):
         (F.cross_entropy(each.transpose(1, 2), targets) + 0.1 * o.square().mean()).backward()
-    weights = dict(reference.named_parameters())
-    for name, parameter in model.named_parameters():
-        expected = weights.pop(name).grad.float()
-        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
-    assert not weights
+    assert_same_gradients(model, reference)
 
 
 @rejects(

@@ -3,6 +3,8 @@
 from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 
+import torch
+
 from tests import ROOT
 
 spec = spec_from_file_location("free_transformer", ROOT / "examples/free_transformer.py")
@@ -26,3 +28,12 @@ def example_of(model, kind=example.FreeTransformer, *more):
         twin.middle = model.config.latent_block - 1
     twin.load_state_dict(model.state_dict())
     return twin
+
+
+def assert_same_gradients(model, twin):
+    """Of every parameter of either, by name."""
+    weights = dict(twin.named_parameters())
+    for name, parameter in model.named_parameters():
+        expected = weights.pop(name).grad.float()
+        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4, msg=name)
+    assert not weights
