@@ -115,8 +115,13 @@ def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name(opened, small):
     table = page.get_by_role("region", name="target: bits per token, scrolls sideways")
     assert table.get_attribute("tabindex") == "0"  # other browsers than this one need it
     table.focus()
+    # Not wait_for_function: it evaluates a string again and again, which the page's CSP forbids.
+    scrolled = table.evaluate_handle(
+        "e => ({it: new Promise(done => { e.onscroll = done; setTimeout(done, 10000); })})"
+    )
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    scrolled.evaluate("scrolled => scrolled.it.then(() => true)")
+    assert table.evaluate("table => table.scrollLeft") > 0
     page.set_viewport_size({"width": 3000, "height": 900})
     expect(page.get_by_role("region")).to_have_count(0)
 
