@@ -26,8 +26,8 @@ MUTANTS ?=
 MODULES ?=
 TESTS := pytest -n 2 --dist worksteal
 # packages whose tests train nothing and compose little
-QUICK := analysis artifacts common conversion data designs docs evaluate hydra_plugins inference kernels \
-	model parallel synthetic tokenize examples test_layers.py test_library.py test_mutants.py test_scaling.py
+QUICK := analysis artifacts common compare conversion data designs docs evaluate hydra_plugins inference \
+	kernels model parallel synthetic tokenize examples test_layers.py test_library.py test_mutants.py test_scaling.py
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # relative, as pip takes a space for the end of a path
 export PIP_CONSTRAINT := constraints.txt

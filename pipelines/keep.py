@@ -29,11 +29,11 @@ from pipelines.artifacts.paths import checkpoint_path, report_folder
 from pipelines.artifacts.results import UNITS, Training
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.errors import UserError
+from pipelines.compare.arms import Arm, families, group_by_seed
+from pipelines.compare.comparison import contrast_bounds
 from pipelines.compose import compose_config
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
-from pipelines.report.arms import Arm, families, group_by_seed
-from pipelines.report.comparison import contrast_bounds
 from pipelines.tracking.registry import register_model
 
 FILES = ("figure4.csv", "figures/figure4.png")  # of a report, and plots of z

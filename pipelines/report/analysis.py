@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.arms import Arm, by_data, families
+from pipelines.compare.budgets import BudgetTable, budget_table
+from pipelines.compare.comparison import Comparison, compare, contrast_bounds
+from pipelines.compare.designs import Designs, designs
 from pipelines.config.schema import Evaluation, Expectation
-from pipelines.report.arms import Arm, by_data, families
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
-from pipelines.report.budgets import BudgetTable, budget_table
-from pipelines.report.comparison import Comparison, compare, contrast_bounds
-from pipelines.report.designs import Designs, designs
 from pipelines.report.style import Style, styles
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import Expectation
 from pipelines.report.analysis import Analysis
-from pipelines.report.comparison import Comparison
 from pipelines.report.wording import paragraphs
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from pipelines.artifacts.results import Generations
 from pipelines.common.printable import printable
+from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
 from pipelines.report.wording import count
 
 

@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from pipelines.artifacts.results import UNITS
+from pipelines.compare.arms import Arm, baselines
+from pipelines.compare.comparison import Comparison
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm, baselines
-from pipelines.report.comparison import Comparison
 from pipelines.report.style import COLOURS, GREY, below, plain
 from pipelines.report.verdicts import find, gain_of
 from pipelines.report.wording import listed, signed

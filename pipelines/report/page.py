@@ -22,11 +22,11 @@ from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.atomic_files import replace_folder
 from pipelines.common.printable import printable
+from pipelines.compare.arms import group_by_seed
 from pipelines.config.frozen import freeze
 from pipelines.config.schema import Experiment
 from pipelines.report import expectation, headline, tables, wording
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import group_by_seed
 from pipelines.report.benchmarks.text import magnitude
 from pipelines.report.explorer import explorer_families
 from pipelines.report.glossary import NOTES

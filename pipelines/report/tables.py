@@ -12,9 +12,9 @@ from pipelines.artifacts.result_files import flat
 from pipelines.artifacts.results import UNITS, Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.common.console import aligned
+from pipelines.compare.arms import Arm, over_seeds
 from pipelines.config.arms import recipe
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm, over_seeds
 from pipelines.report.benchmarks.table import of_family
 from pipelines.report.benchmarks.terminal import summary_lines
 from pipelines.report.sections.figure4 import our_panel

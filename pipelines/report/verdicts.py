@@ -4,11 +4,11 @@ from collections import defaultdict
 from itertools import pairwise
 
 from pipelines.artifacts.results import UNITS
+from pipelines.compare.arms import Arm, families
+from pipelines.compare.comparison import Comparison
+from pipelines.compare.use_of_z import required, uses_of_z
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm, families
 from pipelines.report.benchmarks.table import Benchmarks
-from pipelines.report.comparison import Comparison
-from pipelines.report.use_of_z import required, uses_of_z
 from pipelines.report.wording import count, in_words, listed, million
 
 VERDICTS = {

@@ -13,8 +13,8 @@ from typing import Any
 from ftmodel.analysis.differences import DocumentError, pool_seeds
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.run_results import RunResults, fraction
-from pipelines.report.arms import Arm, OverSeeds
-from pipelines.report.comparison import Comparison, contrast, contrast_bounds, poolable
+from pipelines.compare.arms import Arm, OverSeeds
+from pipelines.compare.comparison import Comparison, contrast, contrast_bounds, poolable
 from pipelines.sweep.plan import LATENT, Plan, Settings
 from pipelines.sweep.result import DONE, Result
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.common.atomic_files import replace_folder
 from pipelines.common.console import aligned
-from pipelines.report.arms import Arm
+from pipelines.compare.arms import Arm
 from pipelines.report.glossary import NOTES
 from pipelines.report.page import save_figures, templates
 from pipelines.report.tables import run_row, write_table

@@ -13,13 +13,13 @@ from ftmodel.inference.bounds import NOISE_STEPS
 from ftmodel.kernels import fast_decoder
 from ftmodel.synthetic import factors, target_task
 from pipelines.common import file_listing
+from pipelines.compare import use_of_z
 from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import Compute, Evaluation
 from pipelines.config.suite import PassAtK, Suite
 from pipelines.data import resume
 from pipelines.evaluate import bit_information as shown_bits, generations, swap
 from pipelines.fetch import published
-from pipelines.report import use_of_z
 from pipelines.report.sections import ladder as ladder_section
 from pipelines.tracking import system_metrics
 from pipelines.train.core import acceleration, parent

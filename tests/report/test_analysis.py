@@ -1,6 +1,7 @@
 """What a report is made from is computed once."""
 
-from pipelines.report import analysis, budgets, comparison
+from pipelines.compare import budgets, comparison
+from pipelines.report import analysis
 from pipelines.report.benchmarks import table
 from pipelines.report.headline import answers, picture
 from pipelines.report.sections.all_sections import all_sections

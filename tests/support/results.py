@@ -15,13 +15,13 @@ import yaml
 from omegaconf import OmegaConf
 
 from pipelines.artifacts.run_results import read_runs
+from pipelines.compare.arms import Arm, group_by_seed
 from pipelines.config.data import KINDS, SOURCES
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Evaluation, Experiment
 from pipelines.report import page
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm, group_by_seed
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT / "docs/paper"

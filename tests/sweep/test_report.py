@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
-from pipelines.report.comparison import compare
+from pipelines.compare.comparison import compare
 from pipelines.report.style import scale
 from pipelines.sweep.plots import draw
 from pipelines.sweep.ranking import SweepAnalysis

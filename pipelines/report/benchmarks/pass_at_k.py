@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pipelines.artifacts.run_results import RunResults
 from pipelines.artifacts.suite_results import SampledScore, Sampling, Varied, sampled_key
-from pipelines.report.arms import Arm
+from pipelines.compare.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Score, Task, scores, suite_of
 
 

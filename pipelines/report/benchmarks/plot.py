@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from pipelines.report.arms import Arm
+from pipelines.compare.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Task, suite_of
 from pipelines.report.style import GREY, Style, below, plain, scale
 

@@ -17,9 +17,9 @@ import torch
 from ftmodel.analysis.differences import DocumentError, document_error, pool_seeds
 from pipelines.artifacts.results import Estimate, SuiteBudget, SuiteResults, TaskScore
 from pipelines.artifacts.run_results import RunResults
-from pipelines.report.arms import Arm, OverSeeds, families, over_seeds
+from pipelines.compare.arms import Arm, OverSeeds, families, over_seeds
+from pipelines.compare.comparison import Comparison, contrast, controls
 from pipelines.report.benchmarks.paper_tables import paper_name
-from pipelines.report.comparison import Comparison, contrast, controls
 
 # where scores may be compared
 ALIKE = ("task", "metric", "shots", "version", "documents", "sources", "notes")

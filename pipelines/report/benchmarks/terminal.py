@@ -1,7 +1,7 @@
 """Benchmarks for a terminal: a benchmark a line, the arms side by side as far as they fit."""
 
 from pipelines.common.console import aligned
-from pipelines.report.arms import Arm
+from pipelines.compare.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Task, suite_of
 from pipelines.report.benchmarks.text import skipped
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import fmean
 
 from pipelines.artifacts.run_results import RunResults, fraction
-from pipelines.report.arms import Arm
+from pipelines.compare.arms import Arm
 from pipelines.report.benchmarks.paper_tables import PaperScores, PaperTable, nearest, paper_name
 from pipelines.report.benchmarks.pass_at_k import SampledTask, sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, Task, alike, suite_of

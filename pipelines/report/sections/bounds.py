@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.artifacts.results import UNITS, Estimate, Figures
+from pipelines.compare.arms import Arm
+from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import Evaluation
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
-from pipelines.report.comparison import Comparison
 from pipelines.report.sections.section import Section
 
 

@@ -7,8 +7,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from pipelines.artifacts.results import UNITS
+from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
 from pipelines.report.sections.section import Section
 from pipelines.report.style import GREY, Style, below, plain, scale
 

@@ -11,14 +11,14 @@ from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.results import UNITS
 from pipelines.artifacts.tokens.shards import read_metadata
+from pipelines.compare.arms import Arm
+from pipelines.compare.comparison import Comparison
+from pipelines.compare.designs import Designs, in_words
+from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
-from pipelines.report.comparison import Comparison
-from pipelines.report.designs import Designs, in_words
 from pipelines.report.sections.figure4 import figures_by_seed, mean_figures
 from pipelines.report.sections.section import Section
 from pipelines.report.style import COLOURS, GREY, plain
-from pipelines.report.use_of_z import UseOfZ, uses_of_z
 from pipelines.report.wording import count, number, signed
 
 DIFFERENCES = ("− its model's design", "− baseline", "− larger baseline")

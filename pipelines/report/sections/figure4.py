@@ -18,8 +18,8 @@ from ftmodel.synthetic.target_scores import Scores, score_groups
 from ftmodel.synthetic.target_task import PROMPT
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
 from pipelines.report.sections.section import Section
 from pipelines.report.sections.target_latent import latent_columns
 from pipelines.report.style import GREY

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
 from pipelines.report.sections.section import Section
 from pipelines.report.style import Style, below, plain
 

@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 
 from pipelines.artifacts.results import UNITS, Estimate, Figures
 from pipelines.artifacts.run_results import RunResults, fraction
+from pipelines.compare.arms import Arm, baselines
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm, baselines
 from pipelines.report.sections.section import Section
 from pipelines.report.style import COLOURS, GREY, Scale, below, plain, scale
 

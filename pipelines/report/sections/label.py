@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from ftmodel.analysis.differences import LEVEL
 from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.results import LabelFigures
+from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
 from pipelines.report.sections.section import Section
 from pipelines.report.style import COLOURS, below, plain
 

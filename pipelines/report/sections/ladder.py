@@ -11,8 +11,8 @@ from matplotlib.ticker import NullLocator
 
 from ftmodel.analysis.trend import Interval, Trend, log_linear, power_law
 from pipelines.artifacts.run_results import fraction
+from pipelines.compare.ladder import Ladder, Metric, Rung, ladders
 from pipelines.report.analysis import Analysis
-from pipelines.report.ladder import Ladder, Metric, Rung, ladders
 from pipelines.report.sections.section import Section, Table
 from pipelines.report.style import COLOURS, GREY, below, plain
 from pipelines.report.wording import signed
@@ -26,7 +26,7 @@ AGAINST = {False: "the baseline", True: "the larger baseline"}
 
 
 def section(analysis: Analysis) -> Section | None:
-    by_data = ladders(analysis)
+    by_data = ladders(analysis.arms)
     if not by_data:
         return None
     rows = [row for ladder in by_data for row in rows_of(ladder)]

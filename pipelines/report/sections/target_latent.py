@@ -13,8 +13,8 @@ from ftmodel.designs.design import LatentDesign
 from ftmodel.synthetic.target_task import STARTS, TARGET
 from pipelines.artifacts.results import LatentDetails, LatentFigures
 from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
 from pipelines.report.sections.section import Section
 from pipelines.report.style import GREY, Style, below, plain
 

@@ -6,9 +6,9 @@ from statistics import fmean, stdev
 
 from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.results import Estimate
+from pipelines.compare.arms import Arm
+from pipelines.compare.comparison import Comparison, contrast
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
-from pipelines.report.comparison import Comparison, contrast
 from pipelines.report.sections.section import Section, Table
 from pipelines.report.sections.target_latent import explained, over
 from pipelines.report.wording import in_words, listed

@@ -2,10 +2,10 @@
 
 from math import isnan
 
+from pipelines.compare.arms import OverSeeds
+from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import OverSeeds
 from pipelines.report.sections.section import Section
-from pipelines.report.use_of_z import UseOfZ, uses_of_z
 
 HEAD = ["arm", "data", "κ", "KL", "use of z", "waste", "recovery"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ftmodel.costs import flops_per_token
-from pipelines.report.designs import in_words
+from pipelines.compare.designs import in_words
 from pipelines.report.sections.designs import HEAD, drawn, section
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects

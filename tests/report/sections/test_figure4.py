@@ -10,8 +10,8 @@ from matplotlib.patches import FancyBboxPatch
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.results import Details, Evaluation, Figures
 from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.arms import Arm
 from pipelines.config.schema import Run
-from pipelines.report.arms import Arm
 from pipelines.report.sections.figure4 import (
     FRESH,
     PINNED,

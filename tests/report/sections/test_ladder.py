@@ -9,7 +9,7 @@ import pytest
 
 from ftmodel.analysis.differences import margin
 from ftmodel.analysis.trend import Trend
-from pipelines.report.ladder import ladders
+from pipelines.compare.ladder import ladders
 from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, section, trend
 from tests.support.mutants import rejects
 from tests.support.pages import rendered
@@ -51,7 +51,7 @@ def without(analysis, *names):
 @rejects(") * LN2 for", ") for", "a tax in bits beside a published one in nats")
 @rejects("if use.arm.preset_design:", "if use:", "a ladder of other designs")
 def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
-    (ladder,) = ladders(analysis)
+    (ladder,) = ladders(analysis.arms)
     assert [rung.parameters for rung in ladder.rungs] == [300_000, 1_000_000, 3_000_000]
     assert ladder.kappas == [0.0, 1.0]
     taxes = [rung.taxes(1.0, larger=False) for rung in ladder.rungs]
@@ -63,7 +63,7 @@ def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
 
 
 def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
-    (ladder,) = ladders(analysis)
+    (ladder,) = ladders(analysis.arms)
     figure = draw(ladder)
     tax, larger, use, recovery = figure.axes
     for axes in (tax, larger):
@@ -113,5 +113,5 @@ def test_sizes_of_other_tokens_per_parameter_are_no_ladder(analysis):
 def test_two_sizes_or_three_with_two_baselines_are_no_ladder(analysis):
     assert section(without(analysis, "_c")) is None
     assert section(without(analysis, "base_c")) is None
-    (ladder,) = ladders(without(analysis, "plus_c"))
+    (ladder,) = ladders(without(analysis, "plus_c").arms)
     assert trend(ladder, 1.0, larger=True) is None and trend(ladder, 1.0, larger=False)

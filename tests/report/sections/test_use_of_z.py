@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pipelines.artifacts.results import Estimate
+from pipelines.compare.use_of_z import uses_of_z
 from pipelines.report.sections.use_of_z import section
-from pipelines.report.use_of_z import uses_of_z
 from tests.support.mutants import rejects
 from tests.support.results import CONTROLLED, arms_of, run, seeded, write_experiment
 

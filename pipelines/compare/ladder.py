@@ -7,9 +7,8 @@ from statistics import fmean
 
 from ftmodel.analysis.trend import MIN_POINTS
 from ftmodel.designs.hinge import LN2
-from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm, baselines
-from pipelines.report.use_of_z import UseOfZ, uses_of_z
+from pipelines.compare.arms import Arm, baselines, by_data, families
+from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 
 ALIKE = 1.1  # tokens per parameter are constant if they differ by no more than this factor
 
@@ -74,14 +73,13 @@ class Ladder:
         return [(rung.parameters, figure) for rung in self.rungs if (figure := metric(rung))]
 
 
-def ladders(analysis: Analysis) -> list[Ladder]:
+def ladders(arms: list[Arm]) -> list[Ladder]:
     """Of each data set with three sizes or more at constant tokens per parameter."""
-    return [each for data in analysis.by_data if (each := ladder(data, analysis))]
+    return [each for data, alike in by_data(arms).items() if (each := ladder(data, alike))]
 
 
-def ladder(data: str, analysis: Analysis) -> Ladder | None:
-    families = [family for family in analysis.families if family[0].run.data == data]
-    rungs = [made for family in families if (made := rung(family))]
+def ladder(data: str, arms: list[Arm]) -> Ladder | None:
+    rungs = [made for family in families(arms) if (made := rung(family))]
     rungs.sort(key=lambda each: each.parameters)
     sizes = {each.parameters for each in rungs}
     if not len(sizes) == len(rungs) >= MIN_POINTS:

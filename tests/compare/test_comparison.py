@@ -6,7 +6,7 @@ from statistics import stdev
 import pytest
 
 from ftmodel.analysis.differences import Difference, SeedError
-from pipelines.report.comparison import compare, contrast_bounds, over_documents
+from pipelines.compare.comparison import compare, contrast_bounds, over_documents
 from pipelines.report.wording import other_error
 from tests.support.mutants import rejects
 from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
@@ -16,7 +16,7 @@ from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
     "for run in each.runs]",
     "for run in each.runs[:1]]",
     "the error over documents of the first seed alone",
-    file="report/comparison.py",
+    file="compare/comparison.py",
 )
 def test_the_error_is_of_a_ratio_of_sums_paired_by_document(tmp_path):
     """Closed form for two documents, means over seeds: |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ftmodel.analysis.differences import pool_seeds
 from pipelines.artifacts.results import Estimate
-from pipelines.report.arms import Arm, OverSeeds, over_seeds
-from pipelines.report.comparison import Comparison, contrast, controls, poolable
+from pipelines.compare.arms import Arm, OverSeeds, over_seeds
+from pipelines.compare.comparison import Comparison, contrast, controls, poolable
 
 
 @dataclass(frozen=True)

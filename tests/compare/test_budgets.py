@@ -5,10 +5,10 @@ from math import sqrt
 import pytest
 
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastThird
+from pipelines.compare.arms import Arm
+from pipelines.compare.budgets import budget_table
+from pipelines.compare.comparison import compare
 from pipelines.report.analysis import Analysis
-from pipelines.report.arms import Arm
-from pipelines.report.budgets import budget_table
-from pipelines.report.comparison import compare
 from pipelines.report.page import caveat
 from tests.support.mutants import rejects
 from tests.support.results import PAIR, seeded

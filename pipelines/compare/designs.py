@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.report.arms import Arm, families
-from pipelines.report.comparison import Comparison, contrast_bounds
+from pipelines.compare.arms import Arm, families
+from pipelines.compare.comparison import Comparison, contrast_bounds
 
 NAMES = {
     "latent_bits": "H",

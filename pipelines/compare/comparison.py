@@ -15,7 +15,7 @@ from ftmodel.analysis.differences import (
     document_error,
     pool_seeds,
 )
-from pipelines.report.arms import Arm, baselines, by_data, families
+from pipelines.compare.arms import Arm, baselines, by_data, families
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
 from pipelines.artifacts.run_results import RunResults
+from pipelines.compare.arms import Arm, families
 from pipelines.config.schema import Run
-from pipelines.report.arms import Arm, families
 from tests.support.mutants import rejects
 from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
 

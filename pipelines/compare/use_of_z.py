@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.results import Figures
 from pipelines.artifacts.run_results import RunResults
-from pipelines.report.arms import Arm, OverSeeds, baselines, families
+from pipelines.compare.arms import Arm, OverSeeds, baselines, families
 
 NEGLIGIBLE = 0.05  # share of the KL
 NO_KL = 0.005  # bits per token, for a κ of 1 and more
