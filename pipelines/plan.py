@@ -19,6 +19,7 @@ from ftmodel.costs.scaling import Interconnect, Step, step, traffic
 from ftmodel.model.config import ModelConfig
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines import cli
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps
@@ -26,7 +27,7 @@ from pipelines.compose import compose_config
 from pipelines.config.arms import group_by_seed
 from pipelines.config.data import ProcessData
 from pipelines.config.load import parse
-from pipelines.config.schema import Compute, Experiment, Precision, Run, Strategy
+from pipelines.config.schema import Compute, Precision, Strategy
 from pipelines.train.core.segments import segments, steps_taken
 
 GIB = 1 << 30
@@ -63,38 +64,37 @@ class Plan:
     fits: bool
 
 
-def vocab_size(experiment: Experiment, run: Run) -> int:
+def vocab_size(spec: RunSpec) -> int:
     """Of a run's data; text too short for so many merges may end with fewer tokens."""
-    data = experiment.data[run.data]
+    data = spec.data
     if isinstance(data, ProcessData):
         return len(PROCESSES[data.source].symbols)
     if data.vocab_size is not None:
         return data.vocab_size
+    assert data.tokenizer is not None, "checked with the configuration"
     try:
         return Tokenizer.from_file(data.tokenizer).get_vocab_size()
     except Exception as error:  # tokenizers raises nothing more special
         raise UserError(
-            f"data.{run.data}.tokenizer: {data.tokenizer}: {error}; `python -m "
+            f"data.{spec.run.data}.tokenizer: {data.tokenizer}: {error}; `python -m "
             "pipelines.pretrained` fetches those of pretrained models"
         ) from None
 
 
-def plan(experiment: Experiment, name: str, options: Assumptions) -> Plan:
-    run, compute = experiment.runs[name], experiment.compute
-    optim, config = experiment.models[run.model].optim, experiment.model_config(run)
-    vocabulary = vocab_size(experiment, run)
+def plan(spec: RunSpec, options: Assumptions) -> Plan:
+    compute, config, vocabulary = spec.experiment.compute, spec.config, vocab_size(spec)
     baseline = ModelConfig(**{**vars(config), "latent_bits": 0, "latent_block": None})
     size, flops = parameters(config, vocabulary), flops_per_token(config, vocabulary).total
-    tokens = steps_taken(segments(experiment, run)) * optim.batch_size * config.context
+    tokens = steps_taken(segments(spec)) * spec.batch_tokens
     gpu = compute.gpus_per_worker or 1  # a worker's share of one
     gpus = compute.workers * gpu
     speed = options.flops * options.mfu / flops
     days = tokens / (speed * gpus) / 86_400
-    micro_batch = optim.batch_size // (compute.workers * compute.accumulate)
+    micro_batch = spec.optim.batch_size // (compute.workers * compute.accumulate)
     bytes_ = worker_memory(compute, config, vocabulary, micro_batch, compute.workers)
     return Plan(
-        run=name,
-        kappa_bits=run.kappa_bits,
+        run=spec.name,
+        kappa_bits=spec.run.kappa_bits,
         parameters=size.total,
         table_parameters=size.table,
         tokens=tokens,
@@ -200,13 +200,10 @@ class Scaled:
     tokens_per_second: float  # all together
 
 
-def weak_scaling(
-    experiment: Experiment, name: str, options: Assumptions, joined: Interconnect
-) -> list[Scaled]:
-    run, compute = experiment.runs[name], experiment.compute
-    config, vocabulary = experiment.model_config(run), vocab_size(experiment, run)
+def weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect) -> list[Scaled]:
+    compute, config, vocabulary = spec.experiment.compute, spec.config, vocab_size(spec)
     sharded = compute.strategy is Strategy.fsdp
-    here = plan(experiment, name, options)
+    here = plan(spec, options)
     sequences = here.micro_batch * compute.accumulate
     tokens = sequences * config.context
     rows = []
@@ -236,16 +233,14 @@ def scaling_row(row: Scaled, limit: float) -> dict[str, str]:
     }
 
 
-def show_weak_scaling(
-    experiment: Experiment, name: str, options: Assumptions, joined: Interconnect
-) -> None:
-    if name not in experiment.runs:
-        raise UserError(f"--weak-scaling: no run {name!r}; there are {', '.join(experiment.runs)}")
-    compute = experiment.compute
-    rows = weak_scaling(experiment, name, options, joined)
+def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect) -> None:
+    compute, known = spec.experiment.compute, spec.experiment.runs
+    if spec.name not in known:
+        raise UserError(f"--weak-scaling: no run {spec.name!r}; there are {', '.join(known)}")
+    rows = weak_scaling(spec, options, joined)
     print(table([scaling_row(row, options.memory) for row in rows]))
     print(
-        f"computed, not measured: {name}, {compute.strategy.value}, {compute.accumulate} "
+        f"computed, not measured: {spec.name}, {compute.strategy.value}, {compute.accumulate} "
         f"micro-batches of {rows[0].sequences // compute.accumulate} sequences on each GPU;\n"
         f"{options.mfu:.0%} of {options.flops:.3g} FLOP/s while it computes; nodes of "
         f"{joined.per_node} GPUs; a GPU sends {joined.nvlink / 1e9:g} GB/s\nwithin its node, "
@@ -272,9 +267,9 @@ def main(
     experiment = parse(compose_config(overrides), "conf/")
     if weak_scaling is not None:
         joined = Interconnect(nvlink * 1e9, network * 1e9, per_node, latency * 1e-6, overlap)
-        show_weak_scaling(experiment, weak_scaling, options, joined)
+        show_weak_scaling(RunSpec(experiment, weak_scaling), options, joined)
         return
-    plans = [plan(experiment, name, options) for name in experiment.runs]
+    plans = [plan(RunSpec(experiment, name), options) for name in experiment.runs]
     if as_json:
         print(dumps([asdict(p) for p in plans], indent=2))
         return

@@ -19,6 +19,7 @@ from dvc.exceptions import DvcException
 
 from pipelines import cli
 from pipelines.artifacts.paths import report_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.dvc_repair import repair
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
@@ -68,7 +69,7 @@ def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
 
 
 def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> None:
-    plans = [plan(experiment, name, ANY_GPU) for name in experiment.runs]
+    plans = [plan(RunSpec(experiment, name), ANY_GPU) for name in experiment.runs]
     if jobs == "ray" or os.environ.get("RAY_ADDRESS"):
         slots = cluster_slots(experiment, None if jobs == "ray" else jobs)
     else:

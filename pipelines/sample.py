@@ -16,7 +16,7 @@ from ftmodel.synthetic.target_task import PROMPT
 from pipelines import cli
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import check_vocabulary, load_model
-from pipelines.artifacts.paths import checkpoint_path, tokens_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import colours
 from pipelines.common.errors import UserError
@@ -50,14 +50,12 @@ def main(
     temperature: float,
     seed: int,
 ) -> None:
-    experiment = load_stage("runs", run)
-    path = checkpoint_path(experiment.name, run)
+    spec = RunSpec(load_stage("runs", run), run)
+    path, shards = spec.checkpoint(), spec.shards()
     model, manifest = load_model(path)
-    check_card(path, manifest, experiment, run)
-    shards = Shards(tokens_folder(manifest.run["data"]))
+    check_card(path, manifest, spec)
     check_vocabulary(path, manifest, shards)
-    source = experiment.data[experiment.runs[run].data].source
-    is_target, is_process = source == "target", shards.metadata.row_length is not None
+    is_target, is_process = spec.data.source == "target", shards.metadata.row_length is not None
     if model.latent is None and z == "pinned":
         raise UserError(f"{run} is a baseline: it has no z to pin")
 

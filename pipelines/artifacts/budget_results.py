@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
-from pipelines.config.schema import Experiment, Run
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class BudgetResult:
     annealed: bool
 
     @classmethod
-    def of(cls, experiment: Experiment, run: Run, budget: Budget, **results: Any) -> Self:
-        tokens = budget.steps * experiment.batch_tokens(run)
+    def of(cls, spec: RunSpec, budget: Budget, **results: Any) -> Self:
+        tokens = budget.steps * spec.batch_tokens
         return cls(tokens=tokens, listed=budget.listed, annealed=budget.annealed, **results)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from pipelines.artifacts import result_files
 from pipelines.artifacts.checkpoint import peek, resume_checkpoints
 from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
-from pipelines.config.schema import Expectation, Experiment
+from pipelines.config.schema import Expectation
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ def final_path(experiment: str, run: str) -> Path:
     return checkpoint_path(experiment, run).with_name("preregistration.json")
 
 
-def record(experiment: Experiment, run: str, spec_hash: str) -> None:
+def record(spec: RunSpec, spec_hash: str) -> None:
     """Write it down before training, unless a checkpoint says that this has begun already.
 
     Raises UserError if the disk does not take it.
     """
-    if has_begun(experiment.name, run, spec_hash):
+    experiment = spec.experiment
+    if has_begun(experiment.name, spec.name, spec_hash):
         return
-    path = waiting_path(experiment.name, run, spec_hash)
+    path = waiting_path(experiment.name, spec.name, spec_hash)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         result_files.write(path, Preregistration(experiment.question, experiment.expectation))

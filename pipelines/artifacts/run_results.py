@@ -12,10 +12,9 @@ from ftmodel.model.config import ModelConfig
 from pipelines.artifacts import results
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.curve import Curve, read_curve
-from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures, SuiteResults
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
-from pipelines.config.derived import design_changes
 from pipelines.config.frozen import first_difference
 from pipelines.config.schema import Experiment, Run
 
@@ -36,26 +35,19 @@ class RunResults:
 
     @classmethod
     def of(
-        cls,
-        experiment: Experiment,
-        name: str,
-        evaluation: Evaluation,
-        details: Details,
-        curve: Curve,
+        cls, spec: RunSpec, evaluation: Evaluation, details: Details, curve: Curve
     ) -> "RunResults":
-        """Of the run ``name`` of an experiment, no suite."""
-        run = experiment.runs[name]
-        config = experiment.model_config(run)
+        """Without a suite."""
         return cls(
-            name=name,
-            run=run,
-            latent_bits=config.latent_bits,
-            source=experiment.data[run.data].source,
+            name=spec.name,
+            run=spec.run,
+            latent_bits=spec.config.latent_bits,
+            source=spec.data.source,
             evaluation=evaluation,
             details=details,
             curve=curve,
-            config=config,
-            design_changes=design_changes(experiment, run),
+            config=spec.config,
+            design_changes=spec.design_changes,
         )
 
     @property
@@ -99,36 +91,34 @@ def fraction(kappa_bits: float) -> str:
 
 def read_runs(experiment: Experiment) -> list[RunResults]:
     """The runs of params.yaml, in its order; raises UserError if a result is missing."""
-    return [read_run(experiment, name) for name in experiment.runs]
+    return [read_run(RunSpec(experiment, name)) for name in experiment.runs]
 
 
-def read_run(experiment: Experiment, name: str) -> RunResults:
-    folder = results_folder(experiment.name, name)
+def read_run(spec: RunSpec) -> RunResults:
+    folder = spec.results
     evaluation = results.read(folder / "evaluation.json", Evaluation, "evaluate")
     details = results.read(folder / "details.json", Details, "evaluate")
     curve = read_curve(folder / "curve.csv")
-    result = RunResults.of(experiment, name, evaluation, details, curve)
-    check_made(folder / "details.json", result.details, experiment, name, "evaluate")
-    if name in experiment.suite_runs:  # files of a suite may be left of an earlier one
+    result = RunResults.of(spec, evaluation, details, curve)
+    check_made(folder / "details.json", result.details, spec, "evaluate")
+    if spec.name in spec.experiment.suite_runs:  # files of a suite may be left of an earlier one
         result.suite = results.read(folder / "suite.json", SuiteResults, "suite")
-        check_made(folder / "suite.json", result.suite, experiment, name, "suite")
+        check_made(folder / "suite.json", result.suite, spec, "suite")
         scores = dict[str, list[float]]
         result.suite_scores = results.read(folder / "suite_scores.json", scores, "suite")
     return result
 
 
-def check_made(
-    path: Path, made: Details | SuiteResults, experiment: Experiment, name: str, stage: str
-) -> None:
+def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: str) -> None:
     """Raise UserError if results are of another model, or were measured with other settings, than
-    params.yaml says; of files of earlier versions that is not known.
+    params.yaml says.
     """
     if made.manifest:
-        check_card(path, made.manifest, experiment, name)
+        check_card(path, made.manifest, spec)
     group = "suite" if stage == "suite" else "evaluation"
-    wanted = results.plain(asdict(getattr(experiment, group)))
+    wanted = results.plain(asdict(getattr(spec.experiment, group)))
     if made.settings and (words := first_difference({group: made.settings}, {group: wanted})):
         raise UserError(
             f"{path}: not measured as params.yaml says: {words}; "
-            f"`dvc repro --force --single-item {stage}@{name}` measures it"
+            f"`dvc repro --force --single-item {stage}@{spec.name}` measures it"
         )

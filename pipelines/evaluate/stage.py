@@ -22,11 +22,6 @@ from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
-from pipelines.artifacts.paths import (
-    checkpoint_path,
-    results_folder,
-    tokens_folder,
-)
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
@@ -35,6 +30,7 @@ from pipelines.artifacts.results import (
     LastThird,
     Training,
 )
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.allocator import keep_freed_memory
@@ -43,7 +39,7 @@ from pipelines.common.gpu_memory import full_memory
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
-from pipelines.config.schema import Evaluation as Settings, Experiment, Run
+from pipelines.config.schema import Evaluation as Settings
 from pipelines.evaluate import (
     bit_information,
     coin,
@@ -89,28 +85,23 @@ def evaluate(
 
 
 def at_budget(
-    experiment: Experiment, run: Run, budget: Budget, measured: DocumentScores | Evaluation
+    spec: RunSpec, budget: Budget, measured: DocumentScores | Evaluation
 ) -> BudgetFigures:
     per_token, per_byte = measured.bits_per_token, measured.bits_per_byte
-    return BudgetFigures.of(
-        experiment, run, budget, bits_per_token=per_token, bits_per_byte=per_byte
-    )
+    return BudgetFigures.of(spec, budget, bits_per_token=per_token, bits_per_byte=per_byte)
 
 
-def smaller_budgets(
-    experiment: Experiment, name: str, shards: Shards, device: torch.device
-) -> list[BudgetFigures]:
+def smaller_budgets(spec: RunSpec, shards: Shards, device: torch.device) -> list[BudgetFigures]:
     """The bounds of the run's models at its smaller budgets."""
-    run = experiment.runs[name]
     measured = []
-    for budget in experiment.budgets(run)[:-1]:
-        path = checkpoint_path(experiment.name, name, budget.listed)
+    for budget in spec.budgets[:-1]:
+        path = spec.checkpoint(budget.listed)
         model, manifest = load_model(path)
-        check_card(path, manifest, experiment, name)
+        check_card(path, manifest, spec)
         check_vocabulary(path, manifest, shards)
-        settings = with_proposal(experiment.evaluation, run, model.config.latent)
-        scores = score(model.to(device), shards, experiment.data[run.data], settings, device)
-        measured.append(at_budget(experiment, run, budget, scores))
+        settings = with_proposal(spec.experiment.evaluation, spec.run, model.config.latent)
+        scores = score(model.to(device), shards, spec.data, settings, device)
+        measured.append(at_budget(spec, budget, scores))
     return measured
 
 
@@ -147,22 +138,21 @@ def headline(evaluation: Evaluation) -> Headline:
 
 
 def measure_all(
-    experiment: Experiment, name: str, model: FreeTransformer, manifest: Manifest, curve: Curve
+    spec: RunSpec, model: FreeTransformer, manifest: Manifest, curve: Curve
 ) -> tuple[Evaluation, Details]:
     """All figures of a trained run."""
-    run = experiment.runs[name]
-    data, shards = experiment.data[run.data], Shards(tokens_folder(run.data))
-    check_vocabulary(checkpoint_path(experiment.name, name), manifest, shards)
+    run, shards = spec.run, spec.shards()
+    check_vocabulary(spec.checkpoint(), manifest, shards)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    settings = with_proposal(experiment.evaluation, run, model.config.latent)
-    evaluation, details = evaluate(model.to(device), shards, data, settings, device)
+    settings = with_proposal(spec.experiment.evaluation, run, model.config.latent)
+    evaluation, details = evaluate(model.to(device), shards, spec.data, settings, device)
     if run.budgets:
-        final = at_budget(experiment, run, experiment.budgets(run)[-1], evaluation)
-        evaluation.budgets = [*smaller_budgets(experiment, name, shards, device), final]
+        final = at_budget(spec, spec.budgets[-1], evaluation)
+        evaluation.budgets = [*smaller_budgets(spec, shards, device), final]
         evaluation.last_third = last_third(evaluation.budgets)
-    statement = preregistration.read(experiment.name, name)
+    statement = preregistration.read(spec.experiment.name, spec.name)
     details.training = Training(manifest.git_revision, manifest.device, statement)
-    details.manifest, details.settings = manifest, asdict(experiment.evaluation)
+    details.manifest, details.settings = manifest, asdict(spec.experiment.evaluation)
     evaluation.trained_tokens = curve[-1].tokens
     evaluation.parameters = sum(p.numel() for p in model.parameters())
     if run.kappa_bits is not None:
@@ -172,24 +162,20 @@ def measure_all(
     return evaluation, details
 
 
-def measure(
-    experiment: Experiment, name: str, frozen: Frozen | None = None, clean_up: bool = True
-) -> None:
+def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) -> None:
     """Evaluate a trained run: its files in results/ and its MLflow run. Raises UserError, also if
     its stage was ``frozen`` and params.yaml says something else in the end.
 
     ``clean_up`` deletes what the training could be resumed from.
     """
     keep_freed_memory()
-    path, folder = checkpoint_path(experiment.name, name), results_folder(experiment.name, name)
+    path, folder, name = spec.checkpoint(), spec.results, spec.name
     model, manifest = load_model(path)
-    check_card(path, manifest, experiment, name)
+    check_card(path, manifest, spec)
     curve = read_curve(folder / "curve.csv")
-    unrecorded = Unrecorded(experiment, name, manifest)
+    unrecorded = Unrecorded(spec, manifest)
     with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
-        evaluation, details = unrecorded.read() or measure_all(
-            experiment, name, model, manifest, curve
-        )
+        evaluation, details = unrecorded.read() or measure_all(spec, model, manifest, curve)
     if frozen:
         try:
             frozen.check(f"its figures are kept in {unrecorded.folder} for when that is undone")
@@ -201,26 +187,26 @@ def measure(
     results.write(folder / "details.json", details)
     results.write(folder / "metrics.json", headline(evaluation))
     if clean_up:
-        preregistration.remove_waiting(experiment.name, name, manifest.spec_hash)
-        remove_finished(experiment.name, name, manifest.spec_hash)
-    track(experiment, name, manifest, evaluation)
+        preregistration.remove_waiting(spec.experiment.name, name, manifest.spec_hash)
+        remove_finished(spec.experiment.name, name, manifest.spec_hash)
+    track(spec, manifest, evaluation)
     unrecorded.remove()
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
 
 
-def track(experiment: Experiment, name: str, manifest: Manifest, evaluation: Evaluation) -> None:
+def track(spec: RunSpec, manifest: Manifest, evaluation: Evaluation) -> None:
     """Add the figures to the MLflow run of the training."""
-    tracking = Tracking(experiment.name)
-    tracking.start(manifest, experiment, go_on=True)
+    tracking = Tracking(spec.experiment.name)
+    tracking.start(manifest, spec.experiment, go_on=True)
     log_evaluation(tracking, manifest, evaluation)
-    tracking.log_artifact(results_folder(experiment.name, name) / "details.json")
+    tracking.log_artifact(spec.results / "details.json")
     tracking.finish()
 
 
 def main(name: str) -> None:
     frozen = freeze("evaluate", name)
-    experiment = frozen.experiment
+    spec = RunSpec(frozen.experiment, name)
     # of a run that was trained by hand DVC does not have the checkpoint yet, and trains it again
     by_dvc = "DVC_STAGE" in os.environ
-    here_or_on_a_worker(experiment, partial(measure, experiment, name, frozen, clean_up=by_dvc))
+    here_or_on_a_worker(frozen.experiment, partial(measure, spec, frozen, clean_up=by_dvc))

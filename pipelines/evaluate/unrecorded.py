@@ -11,22 +11,20 @@ import torch
 from pipelines.artifacts import results
 from pipelines.artifacts.card import hash_of
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.paths import resume_folder
 from pipelines.artifacts.results import Details, Evaluation
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.source_code import code_version
-from pipelines.config.schema import Experiment
 
 
 class Unrecorded:
     """Those of a checkpoint that would be measured again as they are."""
 
-    def __init__(self, experiment: Experiment, name: str, manifest: Manifest) -> None:
+    def __init__(self, spec: RunSpec, manifest: Manifest) -> None:
         decisive = (
-            *(asdict(experiment.evaluation), manifest.spec_hash, manifest.data_hash),
+            *(asdict(spec.experiment.evaluation), manifest.spec_hash, manifest.data_hash),
             *(code_version("evaluate"), str(torch.__version__)),
         )
-        # beside the run's own folder, which ends with its checkpoints; no run has a dot in its name
-        self.folder = resume_folder(experiment.name, f"{name}.evaluate") / hash_of(decisive)[:16]
+        self.folder = spec.beside_resume("evaluate") / hash_of(decisive)[:16]
 
     def read(self) -> tuple[Evaluation, Details] | None:
         if not self.folder.exists():

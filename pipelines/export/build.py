@@ -23,7 +23,7 @@ from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
-from pipelines.artifacts.paths import checkpoint_path, tokens_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_stage
@@ -37,26 +37,26 @@ READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 def main(
     run: str, to: str, tokens: int | None = None, out: str | None = None, mlflow: bool = False
 ) -> None:
-    experiment = load_stage("runs", run)
-    arm = experiment.runs[run]
-    listed = [budget.listed for budget in experiment.budgets(arm)]
+    spec = RunSpec(load_stage("runs", run), run)
+    experiment, whole = spec.experiment, spec.run.tokens
+    listed = [budget.listed for budget in spec.budgets]
     if tokens is not None and tokens not in listed:
         known = ", ".join(f"{each:,}" for each in listed)
         raise UserError(f"--tokens: {run} has no checkpoint at {tokens:,} tokens, but at {known}")
-    smaller = None if tokens in (None, arm.tokens) else tokens
+    smaller = None if tokens in (None, whole) else tokens
     name = run if smaller is None else f"{run}-{smaller}"
     suffix = ".gguf" if to == "gguf" else ""
     target = Path(out) if out else Path("exports") / experiment.name / f"{name}{suffix}"
     if target.exists():
         raise UserError(f"--out: {target} is there already")
-    path = checkpoint_path(experiment.name, run, smaller)
+    path = spec.checkpoint(smaller)
     model, manifest = load_model(path)
-    check_card(path, manifest, experiment, run)
-    shards = Shards(tokens_folder(arm.data))
+    check_card(path, manifest, spec)
+    shards = spec.shards()
     check_vocabulary(path, manifest, shards)
     entry = Entry(manifest, smaller) if mlflow else None
     try:
-        write = writer(to, experiment, manifest, smaller or arm.tokens, model, shards)
+        write = writer(to, experiment, manifest, smaller or whole, model, shards)
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -23,12 +23,7 @@ from pipelines.artifacts import result_files
 from pipelines.artifacts.budget_results import in_last_third
 from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
-from pipelines.artifacts.paths import (
-    checkpoint_path,
-    results_folder,
-    resume_folder,
-    tokens_folder,
-)
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
     SuiteBudget,
     SuiteLastThird,
@@ -37,7 +32,6 @@ from pipelines.artifacts.suite_results import (
     TaskScore,
     sampled_key,
 )
-from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.gpu_memory import full_memory
@@ -46,7 +40,6 @@ from pipelines.common.source_code import code_version
 from pipelines.common.strict_json import dumps
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import Frozen, freeze
-from pipelines.config.schema import Experiment
 from pipelines.config.suite import Suite
 from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
@@ -105,14 +98,14 @@ def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
     return f"{manifest.spec_hash} {budget} {settings} {code} {harness_version()} {data}"
 
 
-def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: Path) -> Scored:
+def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
     """Score the model that a run has left at a budget; ``folder`` is for progress."""
-    run, suite = experiment.runs[name], experiment.suite
-    whole = budget.listed == run.tokens
-    path = checkpoint_path(experiment.name, name, None if whole else budget.listed)
+    name, suite = spec.name, spec.experiment.suite
+    whole = budget.listed == spec.run.tokens
+    path = spec.checkpoint(None if whole else budget.listed)
     model, manifest = load_model(path)
-    check_card(path, manifest, experiment, name)
-    shards = Shards(tokens_folder(run.data))
+    check_card(path, manifest, spec)
+    shards = spec.shards()
     check_vocabulary(path, manifest, shards)
     lm = FreeTransformerLM(
         model,
@@ -126,12 +119,12 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
     )
     progress = Progress(folder, decisive(suite, manifest, budget))
     scored = Scored(budget, manifest, lm.samples, {}, {}, {}, progress)
-    at = f" at {budget.listed:,} tokens" if run.budgets else ""
-    for task, spec in suite.tasks.items():
+    at = f" at {budget.listed:,} tokens" if spec.run.budgets else ""
+    for task, settings in suite.tasks.items():
         try:
-            make = partial(run_task, lm, task, spec, suite)
+            make = partial(run_task, lm, task, settings, suite)
             with full_memory(f"{name}: {task}", "suite.batch_tokens or suite.samples"):
-                outcome = progress.outcome(task, spec, Outcome, make)
+                outcome = progress.outcome(task, settings, Outcome, make)
         except Skipped as reason:
             scored.skipped[task] = str(reason)
             if whole:
@@ -140,7 +133,7 @@ def score_checkpoint(experiment: Experiment, name: str, budget: Budget, folder: 
         scored.outcomes[task] = outcome
         value, se = outcome.result.value, outcome.result.se
         error = "" if se is None else f" ± {se:.4f}"
-        print(f"{name}{at}: {task} {value:.4f}{error} ({spec.label})", flush=True)
+        print(f"{name}{at}: {task} {value:.4f}{error} ({settings.label})", flush=True)
         if whole and suite.pass_at_k.samples and task in suite.pass_at_k.tasks:
             scored.sampled[task] = sample_answers(lm, name, task, suite, progress)
     return scored
@@ -170,9 +163,9 @@ def last_third(budgets: list[SuiteBudget]) -> SuiteLastThird:
     return SuiteLastThird(n=len(late), tasks=means)
 
 
-def suite_results(experiment: Experiment, name: str, series: list[Scored]) -> SuiteResults:
+def suite_results(spec: RunSpec, series: list[Scored]) -> SuiteResults:
     """Of a run's checkpoints in the order of their budgets."""
-    run, suite, final = experiment.runs[name], experiment.suite, series[-1]
+    suite, final = spec.experiment.suite, series[-1]
     results = SuiteResults(
         suite=suite.name,
         harness=harness_version(),
@@ -185,10 +178,10 @@ def suite_results(experiment: Experiment, name: str, series: list[Scored]) -> Su
         manifest=final.manifest,
         settings=asdict(suite),
     )
-    if run.budgets:
+    if spec.run.budgets:
         for scored in series:
             tasks = {k: TaskScore(task.value, task.se) for k, task in scored.results().items()}
-            results.budgets.append(SuiteBudget.of(experiment, run, scored.budget, tasks=tasks))
+            results.budgets.append(SuiteBudget.of(spec, scored.budget, tasks=tasks))
         results.last_third = last_third(results.budgets)
     return results
 
@@ -205,39 +198,36 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
     result_files.write(folder / "suite.json", results)
 
 
-def track(experiment: Experiment, name: str, results: SuiteResults, final: Scored) -> None:
+def track(spec: RunSpec, results: SuiteResults, final: Scored) -> None:
     """Add the figures to the MLflow run of the training."""
-    tracking = Tracking(experiment.name)
-    tracking.start(final.manifest, experiment, go_on=True)
-    tokens = final.budget.steps * experiment.batch_tokens(experiment.runs[name])
-    log_suite(tracking, final.manifest, results, tokens)
-    folder = results_folder(experiment.name, name)
-    for file in (folder / "suite.json", *sorted((folder / SAMPLES).iterdir())):
+    tracking = Tracking(spec.experiment.name)
+    tracking.start(final.manifest, spec.experiment, go_on=True)
+    log_suite(tracking, final.manifest, results, final.budget.steps * spec.batch_tokens)
+    for file in (spec.results / "suite.json", *sorted((spec.results / SAMPLES).iterdir())):
         tracking.log_artifact(file)
     tracking.finish()
 
 
-def score_run(experiment: Experiment, name: str, frozen: Frozen | None = None) -> None:
+def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
     """Score a trained run: its files in results/ and its MLflow run. Raises UserError, also if its
     stage was ``frozen`` and params.yaml says something else in the end.
     """
-    # beside the run's own folder, which stage `evaluate` deletes; no run has a dot in its name
-    progress = resume_folder(experiment.name, f"{name}.suite")
+    progress = spec.beside_resume("suite")
     with alone(progress):
         series: list[Scored] = []
         # the whole run first: its figures matter most if the stage is cut short
-        for budget in reversed(experiment.budgets(experiment.runs[name])):
-            series.insert(0, score_checkpoint(experiment, name, budget, progress))
-        results = suite_results(experiment, name, series)
+        for budget in reversed(spec.budgets):
+            series.insert(0, score_checkpoint(spec, budget, progress))
+        results = suite_results(spec, series)
         if frozen:
             frozen.check(f"its scores are kept in {progress} for when that is undone")
-        write_files(results_folder(experiment.name, name), results, series[-1])
-        track(experiment, name, results, series[-1])
+        write_files(spec.results, results, series[-1])
+        track(spec, results, series[-1])
         for scored in series:
             scored.progress.remove()
 
 
 def main(name: str) -> None:
     frozen = freeze("suite", name)
-    experiment = frozen.experiment
-    here_or_on_a_worker(experiment, partial(score_run, experiment, name, frozen))
+    spec = RunSpec(frozen.experiment, name)
+    here_or_on_a_worker(frozen.experiment, partial(score_run, spec, frozen))

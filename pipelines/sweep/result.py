@@ -15,6 +15,7 @@ from pipelines.artifacts.curve import Curve, CurveRow, row_of
 from pipelines.artifacts.result_files import validate
 from pipelines.artifacts.results import Details, Evaluation
 from pipelines.artifacts.run_results import RunResults
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.strict_json import dumps
 from pipelines.config.schema import Experiment
 
@@ -37,7 +38,8 @@ class Result:
     def run_results(self, experiment: Experiment) -> RunResults:
         """The trial as a run of a comparison; it must be done."""
         assert self.evaluation and self.details, f"{self.trial}: {self.status}"
-        return RunResults.of(experiment, self.trial, self.evaluation, self.details, self.curve)
+        spec = RunSpec(experiment, self.trial)
+        return RunResults.of(spec, self.evaluation, self.details, self.curve)
 
 
 def of_documents(details: Details) -> Details:

@@ -15,9 +15,9 @@ from ray.tune.integration.ray_train import TuneReportCallback
 
 from pipelines.artifacts.checkpoint import Manifest, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of
-from pipelines.artifacts.paths import checkpoint_path, resume_folder, tokens_folder
+from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.artifacts.run_results import read_run
-from pipelines.artifacts.tokens.shards import Shards
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import on_a_worker
 from pipelines.common.atomic_files import alone
 from pipelines.common.errors import UserError, no_command
@@ -30,7 +30,7 @@ from pipelines.tracking.location import store_uri
 from pipelines.tracking.run import Tracking, find_record
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
-from pipelines.train.core.trainer import Process, fit
+from pipelines.train.core.trainer import fit
 from pipelines.train.distributed import fit_on_ray
 
 FRACTION, BOUND = "fraction", "training_bound_bits"  # what is reported to Tune
@@ -38,7 +38,8 @@ SWEPT = "sweep_"  # the names of experiments of trials begin so (see Plan.experi
 
 
 def manifest_of(experiment: Experiment, name: str) -> Manifest:
-    return make_manifest(experiment, name, Shards(tokens_folder(experiment.runs[name].data)))
+    spec = RunSpec(experiment, name)
+    return make_manifest(spec, spec.shards())
 
 
 def trial_hash(experiment: Experiment, name: str) -> str:
@@ -88,7 +89,7 @@ def run_trial(
         redirect_stdout(log),
         redirect_stderr(log),
     ):
-        manifest = manifest_of(experiment, name)
+        manifest, spec = manifest_of(experiment, name), RunSpec(experiment, name)
         hash = trial_hash(experiment, name)
         steps = experiment.steps(experiment.runs[name])
 
@@ -105,15 +106,15 @@ def run_trial(
                     for row in folder.read_rows(hash):  # of an earlier attempt
                         report(row.step / steps, row.bound_bits)
                     if experiment.compute.workers > 1:
-                        fit_on_ray(experiment, name, [Rows(folder, hash, steps)])
+                        fit_on_ray(spec, manifest, [Rows(folder, hash, steps)])
                     else:
-                        fit(experiment, name, Process(), watch=watch)
-                    publish(experiment, name)
+                        fit(spec, manifest, watch=watch)
+                    publish(spec, manifest)
                 if experiment.compute.workers > 1:
-                    on_a_worker(experiment, partial(measure, experiment, name))
+                    on_a_worker(experiment, partial(measure, spec))
                 else:
-                    measure(experiment, name)
-            run = read_run(experiment, name)
+                    measure(spec)
+            run = read_run(spec)
             documents = of_documents(run.details)
             result = Result(name, hash, DONE, "", "", run.evaluation, documents, run.curve)
         except Exception as error:

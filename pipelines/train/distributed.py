@@ -26,7 +26,8 @@ from ray.train import (
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from pipelines.artifacts.paths import resume_folder
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import (
     PATIENCE,
     Worker,
@@ -37,7 +38,7 @@ from pipelines.cluster.connection import (
 )
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
-from pipelines.config.schema import Experiment, Strategy
+from pipelines.config.schema import Strategy
 from pipelines.tracking.run import Tracking
 from pipelines.train.core.fsdp import ShardedStrategy
 from pipelines.train.core.segments import Start, find_start
@@ -53,8 +54,7 @@ class Job:
     """What every worker needs to know."""
 
     root: Path
-    experiment: Experiment
-    name: str
+    spec: RunSpec
     start: Start
     report: bool
 
@@ -66,7 +66,7 @@ def work(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
     device = ray.train.torch.get_device()
-    sharded = job.experiment.compute.strategy is Strategy.fsdp
+    sharded = job.spec.experiment.compute.strategy is Strategy.fsdp
     process = Process(
         rank,
         world_size,
@@ -78,26 +78,26 @@ def work(config: dict[str, Any]) -> None:
         plugins=[RayLightningEnvironment()],
     )
     watch = ray.train.report if job.report else None
-    fit_segment(job.experiment, job.name, process, job.start, watch)
+    fit_segment(job.spec, process, job.start, watch)
 
 
-def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = None) -> None:
+def fit_on_ray(spec: RunSpec, manifest: Manifest, callbacks: list[Any] | None = None) -> None:
     """Train a run on ``compute.workers`` workers, through the loss of some of them.
 
     ``callbacks`` hear of every row of the training curve. Raises UserError as fit() does, and if
     the cluster cannot hold the workers or loses more of them than ``compute.max_failures``.
     """
     connect()
-    compute = experiment.compute
+    name, compute = spec.name, spec.experiment.compute
     worker = worker_of(compute)
     await_nodes(worker, compute.workers, PATIENCE)
     check_shared(Path.cwd())
     say(f"{name}: on Ray, {compute.workers} workers of {worker}")
     losses, ended = 0, False
     while not ended:
-        start = find_start(experiment, name)
+        start = find_start(spec, manifest)
         try:
-            launch(Job(Path.cwd(), experiment, name, start, bool(callbacks)), worker, callbacks)
+            launch(Job(Path.cwd(), spec, start, bool(callbacks)), worker, callbacks)
             ended = start.segment.last
         except TrainingFailedError as error:
             lost = explain(error)
@@ -115,8 +115,8 @@ def fit_on_ray(experiment: Experiment, name: str, callbacks: list[Any] | None = 
 
 def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
     """One attempt; raises TrainingFailedError, and ends the MLflow run that rank 0 has begun."""
-    compute = job.experiment.compute
-    storage = (resume_folder(job.experiment.name, job.name) / "ray").resolve()
+    spec, compute = job.spec, job.spec.experiment.compute
+    storage = (spec.resume / "ray").resolve()
     shutil.rmtree(storage, ignore_errors=True)
     trainer = TorchTrainer(
         work,
@@ -128,7 +128,7 @@ def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
             resources_per_worker=worker.resources(),
         ),
         run_config=RunConfig(
-            name=job.name,
+            name=spec.name,
             storage_path=str(storage),
             callbacks=callbacks,
             # losses are counted in fit_on_ray, which looks for the newest checkpoint each time
@@ -139,8 +139,8 @@ def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
         trainer.fit()
     except BaseException as error:
         with suppress(UserError):  # a full disk, say: ``error`` says more
-            tracking = Tracking(job.experiment.name)
-            tracking.start(job.start.manifest, job.experiment, go_on=True)
+            tracking = Tracking(spec.experiment.name)
+            tracking.start(job.start.manifest, spec.experiment, go_on=True)
             tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
     finally:

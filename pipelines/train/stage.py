@@ -11,15 +11,14 @@ resume/ until the run is evaluated.
 import os
 
 from pipelines.artifacts import preregistration
-from pipelines.artifacts.paths import resume_folder, tokens_folder
-from pipelines.artifacts.tokens.shards import Shards
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import alone
 from pipelines.common.shell_paths import check_compile, check_ray
 from pipelines.common.threads import set_threads
 from pipelines.config.frozen import freeze
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
-from pipelines.train.core.trainer import Process, fit
+from pipelines.train.core.trainer import fit
 
 
 def main(name: str) -> None:
@@ -29,17 +28,17 @@ def main(name: str) -> None:
     if on_ray:
         check_ray()
     check_compile(experiment.compute.compile)
-    with alone(resume_folder(experiment.name, name)):
-        shards = Shards(tokens_folder(experiment.runs[name].data))
-        spec_hash = make_manifest(experiment, name, shards).spec_hash
-        preregistration.record(experiment, name, spec_hash)
+    spec = RunSpec(experiment, name)
+    with alone(spec.resume):
+        manifest = make_manifest(spec, spec.shards())
+        preregistration.record(spec, manifest.spec_hash)
         if on_ray:
             from pipelines.train.distributed import fit_on_ray
 
-            fit_on_ray(experiment, name)
+            fit_on_ray(spec, manifest)
         else:
             set_threads(experiment.compute.threads)
-            fit(experiment, name, Process())
+            fit(spec, manifest)
         frozen.check("its checkpoints stay in resume/ for when that is undone")
-        publish(experiment, name)
-        preregistration.publish(experiment.name, name, spec_hash)
+        publish(spec, manifest)
+        preregistration.publish(experiment.name, name, manifest.spec_hash)

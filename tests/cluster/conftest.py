@@ -2,11 +2,11 @@
 
 import pytest
 
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
-from pipelines.train.core.publish import publish
 from pipelines.train.distributed import fit_on_ray
 from tests.cluster.forks import replace_ray
-from tests.support.training import RUN, outcome, train_run
+from tests.support.training import RUN, outcome, train, train_run
 from tests.support.workspace import enter
 
 
@@ -14,8 +14,7 @@ def train_on_ray(name=RUN, **compute):
     experiment = load_experiment()
     for key, value in compute.items():
         setattr(experiment.compute, key, value)
-    fit_on_ray(experiment, name)
-    publish(experiment, name)
+    train(RunSpec(experiment, name), fit_on_ray)
     return outcome(name)
 
 

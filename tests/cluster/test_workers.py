@@ -19,9 +19,9 @@ from pipelines.train.core import module
 from pipelines.train.core.batches import StepBatches
 from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.trainer import Shards
-from pipelines.train.distributed import explain, find_start
+from pipelines.train.distributed import explain
 from tests.cluster.conftest import train_on_ray
-from tests.support.training import RUN, check_close, tracked_runs, train_run
+from tests.support.training import RUN, check_close, find, tracked_runs, train_run
 from tests.train.test_budgets import change, published
 
 STOPPED = "stopped here"
@@ -115,10 +115,10 @@ def test_a_checkpoint_in_parts_that_is_damaged_or_not_whole_is_passed_over(
     damaged = stop_at(monkeypatch, 10, train_on_ray, **FSDP)
     part = sorted(damaged.iterdir())[1]
     part.write_bytes(part.read_bytes()[:1000])
-    assert int(find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    assert int(find().checkpoint.stem) == 5
     damaged.with_suffix(".unreadable").rename(damaged)
     part.unlink()
-    assert int(find_start(load_experiment(), RUN).checkpoint.stem) == 5
+    assert int(find().checkpoint.stem) == 5
     assert "trying the one before it" in capsys.readouterr().out
     check_close(train_run()[1], one[1])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ftmodel.costs import flops_per_token, memory
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.arms import group_by_seed
 from pipelines.plan import GIB, Assumptions, plan
@@ -34,7 +35,7 @@ def printed(capsys):
 
 
 def planned(name, *overrides, **options):
-    return plan(composed(*overrides), name, replace(H100, **options))
+    return plan(RunSpec(composed(*overrides), name), replace(H100, **options))
 
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "conf/experiment").glob("*.yaml")))

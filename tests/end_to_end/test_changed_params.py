@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from pipelines.artifacts.card import settings_hash
 from pipelines.artifacts.checkpoint import Manifest, peek
 from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.data import build as data
@@ -237,8 +239,10 @@ def write_cards():
     with in_folder(Path()):
         experiment = load_experiment()
     for name, arm in experiment.runs.items():
-        architecture = asdict(experiment.model_config(arm))
-        card = Manifest("tiny", name, asdict(arm), architecture, 11, "data", "hash")
+        spec = RunSpec(experiment, name)
+        parts = {"settings": settings_hash(spec, 11)}
+        made = asdict(arm), asdict(spec.config)
+        card = Manifest("tiny", name, *made, 11, "data", "hash", parts=parts)
         for file, settings in (
             ("details.json", experiment.evaluation),
             ("suite.json", experiment.suite),

@@ -23,6 +23,7 @@ from pipelines.artifacts.checkpoint import Manifest, check_vocabulary
 from pipelines.artifacts.curve import read_curve
 from pipelines.artifacts.packing import held_out
 from pipelines.artifacts.results import BudgetFigures, Estimate, Figures, LastThird, plain
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import device_name
@@ -342,7 +343,7 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
 
     monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", spy)
     monkeypatch.setenv("GIT_REVISION", "another")
-    measure(experiment, RUN)
+    measure(RunSpec(experiment, RUN))
     assert set(proposals) == {0.125}
     details = json.loads((Path("results/smoke") / RUN / "details.json").read_text())
     assert details["training"] == {"git_revision": "abc123", "device": device_name()}
@@ -378,15 +379,15 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     words = r"lower evaluation\.batch_tokens or .* \(CUDA out"
     with monkeypatch.context() as patch, pytest.raises(UserError, match=words):
         patch.setattr(stage, "evaluate", Mock(side_effect=oom))
-        measure(experiment, RUN)
+        measure(RunSpec(experiment, RUN))
     full = OSError(ENOSPC, "No space left on device")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
         patch.setattr(stage.results, "write", Mock(side_effect=full))
-        measure(experiment, RUN)
+        measure(RunSpec(experiment, RUN))
     assert all(path.exists() for path in kept)
-    measure(experiment, RUN, clean_up=False)
+    measure(RunSpec(experiment, RUN), clean_up=False)
     assert all(path.exists() for path in kept)
-    measure(experiment, RUN)
+    measure(RunSpec(experiment, RUN))
     assert not any(path.exists() for path in kept)
 
 
@@ -411,12 +412,12 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
     """A z of a whole sequence is used with 5 bits in 65 tokens, all that it can tell."""
     monkeypatch.setattr(stage, "evaluate", lambda *_: (SimpleNamespace(), SimpleNamespace()))
     monkeypatch.setattr(stage, "check_vocabulary", lambda *_: None)
-    monkeypatch.setattr(stage, "Shards", lambda *_: None)
+    monkeypatch.setattr(RunSpec, "shards", lambda _: None)
     experiment = parse(compose_config(["experiment=smoke"]), "conf")
     experiment.runs[RUN].kappa_bits = kappa
     curve = [SimpleNamespace(tokens=520, kl_bits=bits) for bits in kl_bits]
     model = tiny(5, latent={"per": per})
-    evaluation, _ = stage.measure_all(experiment, RUN, model, MANIFEST, curve)
+    evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, MANIFEST, curve)
     assert evaluation.collapsed is expected
 
 

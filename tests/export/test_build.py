@@ -14,6 +14,7 @@ from ftmodel.inference.passes import with_codes
 from ftmodel.model.mapper import pack_bits
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
@@ -30,7 +31,7 @@ TEXT_RUN = "text_free_k1_2"
 def evaluate(name):
     experiment = load_experiment()
     experiment.evaluation.tokens = 520
-    measure(experiment, name)
+    measure(RunSpec(experiment, name))
 
 
 @torch.no_grad()

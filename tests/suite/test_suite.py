@@ -12,6 +12,7 @@ import yaml
 from pipelines import inputs
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteLastThird, TaskResult, TaskScore
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
@@ -73,10 +74,10 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     train_run(RUN)
     calls.killed_at = "words"
     with pytest.raises(KeyboardInterrupt):
-        score_run(load_experiment(), RUN)
+        score_run(RunSpec(load_experiment(), RUN))
     assert calls == ["snippets", "snippets_char"]
     calls.killed_at = None
-    score_run(load_experiment(), RUN)
+    score_run(RunSpec(load_experiment(), RUN))
     assert [name for name in calls if name.startswith("snippets")] == ["snippets", "snippets_char"]
     assert not list(workspace.glob("resume/smoke/*.suite"))
 
@@ -130,7 +131,7 @@ def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch
     train_run(RUN, budgets=budgets)
     experiment = answering_several_times("passages", "idioms")
     experiment.runs[RUN].budgets = budgets
-    score_run(experiment, RUN)
+    score_run(RunSpec(experiment, RUN))
     assert [name for name in calls if name in WAYS] == WAYS
     found = read("suite.json")
     series = found["budgets"]
@@ -157,9 +158,9 @@ def test_every_way_of_answering_is_in_files_and_mlflow_after_a_kill(workspace, c
     experiment = answering_several_times("idioms", "functions")
     calls.killed_at = "tokens_0.5"
     with pytest.raises(KeyboardInterrupt):
-        score_run(experiment, RUN)
+        score_run(RunSpec(experiment, RUN))
     calls.killed_at = None
-    score_run(experiment, RUN)
+    score_run(RunSpec(experiment, RUN))
     assert calls == ["idioms", *WAYS, "functions"]
     said = capsys.readouterr().out
     assert all(f"{RUN}: idioms, {name}: pass_at_1 " in said for name in WAYS)

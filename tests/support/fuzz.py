@@ -24,6 +24,7 @@ from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.positions import rope_table
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.paths import checkpoint_path, corpus_folder, resume_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import Folder
 from pipelines.compose import compose_config, write_params
@@ -272,7 +273,7 @@ def start_stages(experiment) -> None:
 def start_training(experiment, name, run) -> None:
     checkpoint_path(experiment.name, name).exists()  # raises if a name is too long
     resume_folder(experiment.name, f"{name}.suite").exists()
-    optim, training = experiment.models[run.model].optim, segments(experiment, run)
+    optim, training = experiment.models[run.model].optim, segments(RunSpec(experiment, name))
     assert steps_taken(training) > 0 and row_ends(training[-1], training)
     steps = training[-1].steps
     for step in (0, steps // 2, steps - 1):
@@ -292,7 +293,7 @@ def make_model(experiment, name, run) -> None:
     data, config = experiment.data[run.data], experiment.model_config(run)
     optim = experiment.models[run.model].optim
     if config.n_layers <= 8 and (not isinstance(data, TextData) or data.tokenizer is None):
-        assert isfinite(plan(experiment, name, COMPUTE).flops)
+        assert isfinite(plan(RunSpec(experiment, name), COMPUTE).flops)
     one_head = replace(config, head_width=min(config.head_channels, 64))
     table = rope_table(one_head, 0, min(config.context, 64), torch.device("cpu"))
     assert torch.view_as_real(table).isfinite().all()

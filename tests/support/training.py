@@ -9,9 +9,12 @@ from mlflow import MlflowClient
 
 from pipelines.artifacts.checkpoint import read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
+from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
-from pipelines.train.core.trainer import Process, fit
+from pipelines.train.core.segments import find_start
+from pipelines.train.core.trainer import fit
 
 RUN = "free_k1_8"
 
@@ -23,9 +26,21 @@ def train_run(name=RUN, compute=None, **changes):
         setattr(experiment.runs[name], key, value)
     for key, value in (compute or {}).items():
         setattr(experiment.compute, key, value)
-    fit(experiment, name, Process())
-    publish(experiment, name)
+    train(RunSpec(experiment, name))
     return outcome(name)
+
+
+def train(spec, fit=fit):
+    """To the end, here or by another ``fit``; publishes what came of it."""
+    manifest = make_manifest(spec, spec.shards())
+    fit(spec, manifest)
+    publish(spec, manifest)
+
+
+def find(name=RUN):
+    """What a run of the current folder goes on from."""
+    spec = RunSpec(load_experiment(), name)
+    return find_start(spec, make_manifest(spec, spec.shards()))
 
 
 def outcome(name=RUN):

@@ -12,6 +12,7 @@ from mlflow.tracking._tracking_service import utils
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import peek
 from pipelines.artifacts.paths import checkpoint_path, results_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
@@ -144,7 +145,7 @@ def original(tokenized, tmp_path_factory) -> Path:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
         train_run(RUN, budgets=[BUDGET])
-        measure(settings(), RUN)
+        measure(RunSpec(settings(), RUN))
         score()
     return folder
 

@@ -12,19 +12,20 @@ import yaml
 
 from pipelines.artifacts.checkpoint import load_model, read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
 from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
 from pipelines.train.core.checkpoint_callback import Checkpoints
+from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.segments import (
     budget_path,
-    find_start,
     segments,
     steps_taken as planned_steps,
 )
 from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import RUN, losses, same, tracked_runs, train_run
+from tests.support.training import RUN, find, losses, same, tracked_runs, train_run
 from tests.support.workspace import enter
 
 BATCH = 520  # tokens
@@ -112,8 +113,8 @@ def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
     def listed(schedule, budgets=BUDGETS):
         change(schedule, budgets=budgets)
         experiment = load_experiment()
-        run = experiment.runs[RUN]
-        return experiment.budgets(run), segments(experiment, run)
+        spec = RunSpec(experiment, RUN)
+        return spec.budgets, segments(spec)
 
     for schedule, annealed in (("wsd", True), ("cosine", False)):
         assert listed(schedule)[0] == [
@@ -129,7 +130,7 @@ def test_budgets_and_segments_are_listed_in_order_with_whole_batches(workspace):
 
 @rejects(
     "            self.segment.steps,\n            end_of_text",
-    "            self.experiment.steps(run),\n            end_of_text",
+    "            spec.steps,\n            end_of_text",
     "every decay on the schedule of the whole run",
 )
 @rejects(
@@ -145,7 +146,7 @@ def test_budgets_off_a_trunk_are_runs_of_their_own_bit_for_bit_at_the_cost_of_th
     assert same_everywhere(published(), alone.weights)
     trunk = STEPS - DECAYS[-1]
     experiment = load_experiment()
-    planned = planned_steps(segments(experiment, experiment.runs[RUN]))
+    planned = planned_steps(segments(RunSpec(experiment, RUN)))
     assert len(steps_taken) == planned == trunk + sum(DECAYS)
     assert steps_taken == [*range(1, 11), *range(9, 16), *range(13, 21)]
 
@@ -204,7 +205,9 @@ def test_no_row_of_the_curve_is_of_the_trunk_and_of_a_decay(workspace, monkeypat
     monkeypatch.setattr(fit_module, "ROWS", 3)  # of 7 steps, were there no decays
     change()
     watched = []
-    fit_module.fit(load_experiment(), RUN, fit_module.Process(), watch=watched.append)
+    spec = RunSpec(load_experiment(), RUN)
+    manifest = make_manifest(spec, spec.shards())
+    fit_module.fit(spec, manifest, watch=watched.append)
     assert [row["step"] for row in watched] == [7, 8, 12, 14, 20]
     _, rows = train_run()
     assert [int(row["step"]) for row in rows] == [7, 8, 12, 14, 20]
@@ -238,7 +241,7 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
     with killed(step, segment=segment):
         train_run()
     damaged.write_bytes(b"no checkpoint")
-    found = find_start(load_experiment(), RUN)
+    found = find()
     assert found.segment.steps == (10 if segment == 15 else 15)
     assert found.checkpoint == ROOT / f"{start:08d}.ckpt"
     steps_taken.clear()

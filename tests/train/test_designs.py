@@ -8,6 +8,7 @@ from ftmodel.designs.design import LatentDesign, Per
 from ftmodel.inference.passes import from_prior
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
@@ -41,7 +42,7 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
 
     experiment = load_experiment()
     experiment.evaluation.tokens = 520
-    measure(experiment, RUN)
+    measure(RunSpec(experiment, RUN))
     _, (tracked,) = tracked_runs()
     said = {key: tracked.data.params[f"architecture.latent.{key}"] for key in words}
     assert said == {key: str(value) for key, value in words.items()}

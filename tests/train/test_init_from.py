@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import load_model
 from pipelines.artifacts.llama_files import INDEX, WEIGHTS
-from pipelines.artifacts.paths import checkpoint_path, tokens_folder
-from pipelines.artifacts.tokens.shards import Shards
+from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
@@ -20,9 +20,8 @@ from pipelines.export import model_card
 from pipelines.export.build import main as export
 from pipelines.train.core.manifest import differences, make_manifest
 from pipelines.train.core.parent import start_from_parent
-from pipelines.train.core.trainer import Process, fit
 from tests.support.mutants import rejects
-from tests.support.training import RUN, same, tracked_runs, train_run
+from tests.support.training import RUN, same, tracked_runs, train, train_run
 from tests.support.workspace import enter
 
 
@@ -98,12 +97,12 @@ def test_the_card_of_a_child_names_the_base_model_on_the_hub(workspace):
 def fresh_start(init_from, name=RUN):
     """The weights with which a run begins."""
     experiment = load_experiment()
-    run = experiment.runs[name]
-    run.init_from = init_from
-    shards = Shards(tokens_folder(run.data))
+    experiment.runs[name].init_from = init_from
+    spec = RunSpec(experiment, name)
+    shards = spec.shards()
     torch.manual_seed(0)
-    model = FreeTransformer(experiment.model_config(run), shards.metadata.vocab_size)
-    start_from_parent(model, experiment, run, shards)
+    model = FreeTransformer(spec.config, shards.metadata.vocab_size)
+    start_from_parent(model, spec, shards)
     return model.state_dict()
 
 
@@ -123,14 +122,13 @@ def test_the_latent_of_a_parent_is_taken_over(trained, monkeypatch):
 @rejects('parts["parent"] =', "_ =", "another parent, the same run")
 def test_another_parent_is_another_run(parent):
     experiment = load_experiment()
-    run = experiment.runs[RUN]
-    shards = Shards(tokens_folder(run.data))
-    run.init_from = InitFrom(hf="llama")
-    before = make_manifest(experiment, RUN, shards)
+    experiment.runs[RUN].init_from = InitFrom(hf="llama")
+    spec = RunSpec(experiment, RUN)
+    before = make_manifest(spec, spec.shards())
     weights = load_file(Path("llama", WEIGHTS))
     weights["model.norm.weight"] += 1
     save_file(weights, Path("llama", WEIGHTS))
-    after = make_manifest(experiment, RUN, shards)
+    after = make_manifest(spec, spec.shards())
     assert after.spec_hash != before.spec_hash
     assert differences(before, after) == ["parent"]
 
@@ -187,7 +185,7 @@ def test_a_parent_that_does_not_fit_is_one_line(parent, damage, words):
     experiment = load_experiment()
     experiment.runs[RUN].init_from = InitFrom(hf="llama")
     with pytest.raises(UserError, match=words) as caught:
-        fit(experiment, RUN, Process())
+        train(RunSpec(experiment, RUN))
     assert "\n" not in str(caught.value)
     assert not list(Path("checkpoints").glob(f"*/{RUN}"))
 
@@ -196,7 +194,7 @@ def test_a_run_whose_parent_is_not_trained_says_which(workspace):
     experiment = load_experiment()
     experiment.runs[RUN].init_from = InitFrom(run="baseline")
     with pytest.raises(UserError, match="`dvc repro train@baseline` trains the parent"):
-        fit(experiment, RUN, Process())
+        train(RunSpec(experiment, RUN))
 
 
 def test_weights_in_several_files_are_read(parent):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Precision, Strategy
@@ -16,7 +17,7 @@ def spec_hash(change=lambda experiment, run: None, vocab_size=11, data="data"):
     name = next(name for name, run in experiment.runs.items() if run.kappa_bits)
     change(experiment, experiment.runs[name])
     shards = SimpleNamespace(metadata=SimpleNamespace(vocab_size=vocab_size, hash=data))
-    return make_manifest(experiment, name, shards).spec_hash
+    return make_manifest(RunSpec(experiment, name), shards).spec_hash
 
 
 def of_run(**changes):
@@ -32,11 +33,11 @@ def of_compute(**changes):
 
 
 @rejects(
-    "asdict(experiment.models[run.model].optim),",
+    "asdict(spec.optim),",
     "",
     "checkpoints of another optimizer gone on from",
 )
-@rejects("experiment.compute.precision.value,", "", "checkpoints of another precision gone on from")
+@rejects("spec.experiment.compute.precision.value,", "", "checkpoints of another precision")
 @pytest.mark.parametrize(
     "change",
     [

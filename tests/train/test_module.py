@@ -13,6 +13,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
 from pipelines.artifacts.paths import tokens_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Optim, Schedule
@@ -21,7 +22,7 @@ from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
 from tests.support.mutants import rejects
-from tests.support.training import RUN, same, train_run
+from tests.support.training import RUN, same, train, train_run
 
 OPTIM = Optim(batch_size=2, lr=0.3, weight_decay=0.07, beta1=0.6, beta2=0.8, clip=0.5)
 
@@ -92,7 +93,7 @@ def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, mo
 
     monkeypatch.setattr(trainer, "TrainingModule", Noting)
     experiment.compute.accumulate = 2
-    trainer.fit(experiment, RUN, Process())
+    train(RunSpec(experiment, RUN))
     factors = {
         Schedule.wsd: [schedule.wsd(step, 2, 0.3, 20) for step in range(20)],
         Schedule.cosine: [schedule.cosine(step, 2, 20) for step in range(20)],
@@ -168,9 +169,10 @@ def built(name=RUN, data="target", masked=False, **changes):
     run = experiment.runs[name]
     experiment.models[run.model].architecture.document_mask = masked
     vars(run).update(changes)
-    (segment,) = segments(experiment, run)
+    spec = RunSpec(experiment, name)
+    (segment,) = segments(spec)
     start = SimpleNamespace(segment=segment, checkpoint=None)
-    training = SegmentTraining(experiment, name, Process(), start, None)
+    training = SegmentTraining(spec, Process(), start, None)
     shards = Shards(tokens_folder(data))
     return training.build_module(shards)[0], training.build_batches(shards).batches, shards
 

@@ -11,6 +11,7 @@ from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model
 from pipelines.artifacts.paths import checkpoint_path, results_folder, resume_folder
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.results import Details, read
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Bound, Expectation
 from pipelines.evaluate import stage as evaluate_stage
@@ -85,17 +86,17 @@ def test_long_texts_are_cut_to_what_mlflow_takes_and_nothing_stated_is_no_tag(wo
 def test_a_training_has_begun_where_a_checkpoint_says_so(stages, path, spec_hash, begun):
     """Before that, what is stated may change; after it, what was stated then is kept."""
     experiment = load_experiment()
-    preregistration.record(experiment, RUN, "mine")
+    preregistration.record(RunSpec(experiment, RUN), "mine")
     (FOLDER / path).parent.mkdir(parents=True, exist_ok=True)
     manifest = Manifest("smoke", RUN, {}, {}, 1, "", spec_hash)
     torch.save({ENTRY: vars(manifest)}, FOLDER / path)
     experiment.question = "What?"
-    preregistration.record(experiment, RUN, "mine")
+    preregistration.record(RunSpec(experiment, RUN), "mine")
     checkpoint_path("smoke", RUN).parent.mkdir(parents=True)
     preregistration.publish("smoke", RUN, "mine")
     stated = kept()
     assert stated and stated.question == ("Why?" if begun else "What?")
     path = preregistration.waiting_path("smoke", RUN, "mine")
     path.unlink()  # as of a training that was begun without the stage
-    preregistration.record(experiment, RUN, "mine")
+    preregistration.record(RunSpec(experiment, RUN), "mine")
     assert path.exists() != begun

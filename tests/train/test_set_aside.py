@@ -10,12 +10,10 @@ from pipelines.artifacts.checkpoint import peek, read_checkpoint, remove_finishe
 from pipelines.artifacts.paths import resume_folder
 from pipelines.common import source_code
 from pipelines.common.atomic_files import ROOT
-from pipelines.config.load import load_experiment
 from pipelines.evaluate import stage as evaluate_stage
 from pipelines.train.core import manifest
-from pipelines.train.core.segments import find_start
 from tests.support.kills import killed
-from tests.support.training import RUN, losses, same, train_run
+from tests.support.training import RUN, find, losses, same, train_run
 
 FOLDER = resume_folder("smoke", RUN)
 KILLED_AT = 7
@@ -38,7 +36,7 @@ def change(**settings):
 
 def start():
     """The step that the run goes on from, if it does."""
-    checkpoint = find_start(load_experiment(), RUN).checkpoint
+    checkpoint = find().checkpoint
     return int(checkpoint.stem) if checkpoint else None
 
 

@@ -6,33 +6,31 @@ import torch
 
 from pipelines.artifacts.card import hash_of, settings_hash
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.provenance import device_name, git_revision
 from pipelines.common.source_code import code_version
-from pipelines.config.schema import Experiment
 from pipelines.train.core.parent import parent_identity
 
 
-def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest:
-    """The manifest of a run about to be trained."""
-    run = experiment.runs[name]
-    architecture = asdict(experiment.model_config(run))
+def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
+    """The manifest of a run about to be trained. Raises UserError if its parent is missing."""
     vocab_size = shards.metadata.vocab_size
     parts = {
         "code": code_version("train"),
-        "settings": settings_hash(experiment, name, vocab_size),
+        "settings": settings_hash(spec, vocab_size),
         "data": shards.metadata.hash,
         "torch": str(torch.__version__),
     }
-    parent = parent_identity(experiment, run)
+    parent = parent_identity(spec)
     if parent:
         parts["parent"] = parent["sha256"]
-    workers = experiment.compute.workers
+    workers = spec.experiment.compute.workers
     return Manifest(
-        experiment=experiment.name,
-        run_name=name,
-        run=asdict(run),
-        architecture=architecture,
+        experiment=spec.experiment.name,
+        run_name=spec.name,
+        run=asdict(spec.run),
+        architecture=asdict(spec.config),
         vocab_size=vocab_size,
         data_hash=shards.metadata.hash,
         spec_hash=hash_of(parts)[:16],
@@ -45,8 +43,6 @@ def make_manifest(experiment: Experiment, name: str, shards: Shards) -> Manifest
 
 def differences(theirs: Manifest, ours: Manifest) -> list[str]:
     """In words, which parts of two specifications of a run differ."""
-    if not theirs.parts:  # an early one, by earlier code
-        return ["code"]
     words = []
     for part in ours.parts:
         if theirs.parts.get(part) == ours.parts[part]:

@@ -14,31 +14,35 @@ from ftmodel.conversion.llama import load_llama, our_config
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts import llama_files
 from pipelines.artifacts.checkpoint import files_of, load_model
-from pipelines.artifacts.paths import checkpoint_path
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.schema import Experiment, Run
 
 SAMPLE = 4096  # tokens that a new latent is scaled on, and the first losses are measured on
 LATENT = "latent."  # of the names of its parameters
 
 
-def parent_identity(experiment: Experiment, run: Run) -> dict[str, str]:
+def parent_identity(spec: RunSpec) -> dict[str, str]:
     """Of a run's parent: its name and the hash of its weights; {} without one. Raises UserError."""
-    start = run.init_from
+    start = spec.run.init_from
     if not start:
         return {}
     if start.hf is not None:
         return {"hf": start.hf, "sha256": hash_of(llama_files.model_files(Path(start.hf)))}
     assert start.run is not None
-    path = checkpoint_path(experiment.name, start.run)
+    path = parent_checkpoint(spec)
     try:
         return {"run": start.run, "sha256": hash_of(files_of(path))}
     except FileNotFoundError:
         raise UserError(
             f"{path}: no checkpoint here; `dvc repro train@{start.run}` trains the parent"
         ) from None
+
+
+def parent_checkpoint(spec: RunSpec) -> Path:
+    assert spec.run.init_from.run is not None
+    return RunSpec(spec.experiment, spec.run.init_from.run).checkpoint()
 
 
 def hash_of(files: list[Path]) -> str:
@@ -55,13 +59,13 @@ def hash_of(files: list[Path]) -> str:
     return total.hexdigest()
 
 
-def copy_parent(model: FreeTransformer, experiment: Experiment, run: Run, shards: Shards) -> bool:
+def copy_parent(model: FreeTransformer, spec: RunSpec, shards: Shards) -> bool:
     """Copy the weights of a run's parent into ``model``; returns whether its latent is still to
     begin. Raises UserError for a parent that does not fit.
     """
-    start = run.init_from
+    start = spec.run.init_from
     if start.run is not None:
-        parent, _ = load_model(checkpoint_path(experiment.name, start.run))
+        parent, _ = load_model(parent_checkpoint(spec))
         weights = parent.state_dict()
         if model.latent is None or parent.latent is None:
             weights = {k: v for k, v in weights.items() if not k.startswith(LATENT)}
@@ -109,14 +113,12 @@ def spelling(tokenizer: Tokenizer) -> tuple[dict[str, int], Any]:
     return tokenizer.get_vocab(), merges
 
 
-def start_from_parent(
-    model: FreeTransformer, experiment: Experiment, run: Run, shards: Shards
-) -> StartLosses:
+def start_from_parent(model: FreeTransformer, spec: RunSpec, shards: Shards) -> StartLosses:
     """Give ``model`` the weights of the run's parent, and a latent that it lacks a quiet beginning;
     returns what that costs, measured on the first windows of the training data. Raises UserError.
     """
-    start, config = run.init_from, model.config
-    latent_begins = copy_parent(model, experiment, run, shards)
+    run, config = spec.run, model.config
+    latent_begins = copy_parent(model, spec, shards)
     windows = shards.windows("train", config.context)
     count = min(len(windows), max(1, SAMPLE // config.context))
     rows = windows.batch(torch.arange(count))
@@ -130,8 +132,8 @@ def start_from_parent(
             model,
             rows[:, :-1],
             run.kappa_bits,
-            start.latent_rms,
-            start.copy_encoder,
+            run.init_from.latent_rms,
+            run.init_from.copy_encoder,
             documents,
         )
     noise: Tensor | None = None
@@ -141,13 +143,13 @@ def start_from_parent(
     return start_losses(model, rows, noise, documents)
 
 
-def copied(model: FreeTransformer, experiment: Experiment, run: Run) -> set[str]:
+def copied(model: FreeTransformer, spec: RunSpec) -> set[str]:
     """Names of the parameters that come from the run's parent."""
-    start = run.init_from
+    start = spec.run.init_from
     if not start:
         return set()
     names = {name for name, _ in model.named_parameters()}
-    parent = experiment.runs.get(start.run or "")
+    parent = spec.experiment.runs.get(start.run or "")
     if parent is None or parent.kappa_bits is None:
         names = {name for name in names if not name.startswith(LATENT)}
     return names

@@ -9,34 +9,31 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import ENTRY, HISTORY, read_checkpoint, whole
+from pipelines.artifacts.checkpoint import ENTRY, HISTORY, Manifest, read_checkpoint, whole
 from pipelines.artifacts.curve import row_of, write_curve
-from pipelines.artifacts.paths import checkpoint_path, results_folder, resume_folder, tokens_folder
-from pipelines.artifacts.tokens.shards import Shards
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import replace_folder
-from pipelines.config.schema import Experiment
-from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.segments import budget_path, newest_checkpoint
 
 
-def publish(experiment: Experiment, name: str) -> None:
+def publish(spec: RunSpec, manifest: Manifest) -> None:
     """Put a trained run's checkpoints, configuration and curve where DVC expects them."""
-    run, root = experiment.runs[name], resume_folder(experiment.name, name)
-    manifest = make_manifest(experiment, name, Shards(tokens_folder(run.data)))
+    run, root = spec.run, spec.resume
     newest = newest_checkpoint(root, manifest)
     assert newest is not None, "training left no checkpoint"
     last, content = newest
-    assert int(last.stem) == experiment.steps(run), f"{last} is not the end"
-    target = checkpoint_path(experiment.name, name)
+    assert int(last.stem) == spec.steps, f"{last} is not the end"
+    target = spec.checkpoint()
     with replace_folder(target.parent) as folder:
         put(last, content, folder / target.name)
         for tokens in run.budgets:
             source = budget_path(root, tokens)
             put(source, read_checkpoint(source, mmap=True)[0], folder / f"{tokens}.ckpt")
+        experiment = spec.experiment
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
         OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
-    curve = results_folder(experiment.name, name) / "curve.csv"
+    curve = spec.results / "curve.csv"
     curve.parent.mkdir(parents=True, exist_ok=True)
     write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])
 

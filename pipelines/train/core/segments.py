@@ -19,12 +19,10 @@ from typing import Any
 
 from ftmodel.schedule import decay_start
 from pipelines.artifacts.checkpoint import Manifest, numbered, read_checkpoint, remove
-from pipelines.artifacts.paths import resume_folder, tokens_folder
-from pipelines.artifacts.tokens.shards import Shards
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.derived import Budget
-from pipelines.config.schema import Experiment, Run, Schedule
-from pipelines.train.core.manifest import make_manifest
+from pipelines.config.schema import Schedule
 from pipelines.train.core.set_aside import sort_out
 
 
@@ -54,9 +52,9 @@ def budget_path(root: Path, tokens: int) -> Path:
     return root / "budgets" / f"{tokens}.ckpt"
 
 
-def segments(experiment: Experiment, run: Run) -> list[Segment]:
-    *smaller, final = experiment.budgets(run)
-    optim = experiment.models[run.model].optim
+def segments(spec: RunSpec) -> list[Segment]:
+    *smaller, final = spec.budgets
+    optim = spec.optim
     if optim.schedule is Schedule.cosine:
         return [Segment(final, final.steps, {budget.steps: budget.listed for budget in smaller})]
     decays = [
@@ -79,21 +77,19 @@ def steps_taken(training: list[Segment]) -> int:
 
 @dataclass
 class Start:
-    """What a run goes on from: its manifest, its first segment that has not ended (or else its
+    """What a run goes on from: its first segment that has not ended (or else its
     last), and the newest checkpoint of that segment or of the trunk before it, if there is one.
     """
 
-    manifest: Manifest
+    manifest: Manifest  # of the run
     segment: Segment
     checkpoint: Path | None
 
 
-def find_start(experiment: Experiment, name: str) -> Start:
-    """Raises UserError if there are no tokens to train on."""
-    run, root = experiment.runs[name], resume_folder(experiment.name, name)
-    manifest = make_manifest(experiment, name, Shards(tokens_folder(run.data)))
+def find_start(spec: RunSpec, manifest: Manifest) -> Start:
+    root = spec.resume
     sort_out(root, manifest)
-    for segment in segments(experiment, run):
+    for segment in segments(spec):
         missing = [
             step
             for step, tokens in segment.keep.items()

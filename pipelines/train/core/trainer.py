@@ -16,14 +16,14 @@ from ftmodel.conversion.latent_start import StartLosses
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import kl_of_use
-from pipelines.artifacts.checkpoint import numbered
-from pipelines.artifacts.paths import resume_folder, tokens_folder
+from pipelines.artifacts.checkpoint import Manifest, numbered
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.allocator import keep_freed_memory
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, stream_seed
-from pipelines.config.schema import Experiment, Precision, Run
+from pipelines.config.schema import Precision
 from pipelines.tracking.lightning_logger import TrackingLogger
 from pipelines.tracking.run import Tracking
 from pipelines.train.core.acceleration import Compiled, speed_up
@@ -54,62 +54,54 @@ class Process:
 class SegmentTraining:
     """All that one process needs to train a segment of a run."""
 
-    experiment: Experiment
-    name: str  # of the run
+    spec: RunSpec
     process: Process
     start: Start
     watch: Watch | None
     tracking: Tracking | None = None  # of rank 0 alone
 
     @property
-    def run(self) -> Run:
-        return self.experiment.runs[self.name]
-
-    @property
     def segment(self) -> Segment:
         return self.start.segment
 
     @property
-    def folder(self) -> Path:
-        return resume_folder(self.experiment.name, self.name)
-
-    @property
     def title(self) -> str:
-        several = len(segments(self.experiment, self.run)) > 1
-        return f"{self.name} to {self.segment.budget.listed:,} tokens" if several else self.name
+        name = self.spec.name
+        several = len(segments(self.spec)) > 1
+        return f"{name} to {self.segment.budget.listed:,} tokens" if several else name
 
     def start_tracking(self) -> None:
-        check_writable(self.folder)
-        self.tracking = Tracking(self.experiment.name)
+        check_writable(self.spec.resume)
+        self.tracking = Tracking(self.spec.experiment.name)
         checkpoint = self.start.checkpoint
-        self.tracking.start(self.start.manifest, self.experiment, go_on=checkpoint is not None)
+        self.tracking.start(self.start.manifest, self.spec.experiment, go_on=checkpoint is not None)
         if checkpoint:
             say(f"{self.title}: going on from step {int(checkpoint.stem)}")
 
     def build_module(self, shards: Shards) -> tuple[TrainingModule, Compiled]:
         """The module, with weights drawn from the run's seed, and what of it is compiled."""
-        run, config = self.run, self.experiment.model_config(self.run)
+        spec, run, config = self.spec, self.spec.run, self.spec.config
         torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
         model = use_kernels(FreeTransformer(config, shards.metadata.vocab_size))
         if run.init_from and not self.start.checkpoint:
-            self.report_start(start_from_parent(model, self.experiment, run, shards))
+            self.report_start(start_from_parent(model, spec, shards))
         elements = run.tokens * config.d_model * config.n_layers
         workers = self.process.world_size
         compiled = speed_up(
             model,
-            self.experiment.compute,
+            spec.experiment.compute,
             elements / workers,
             alone=workers == 1 and not run.kappa_warmup_steps,  # a new κ is compiled anew
         )
         module = TrainingModule(
             model,
-            self.experiment.models[run.model].optim,
+            spec.optim,
             run.kappa_bits,
             self.segment.steps,
             end_of_text=shards.metadata.end_of_text,
             kappa_warmup=run.kappa_warmup_steps,
             compile_loss=compiled is Compiled.loss,
-            copied=copied(model, self.experiment, run),
+            copied=copied(model, spec),
             copied_lr=run.init_from.copied_lr,
         )
         return module, compiled
@@ -129,39 +121,38 @@ class SegmentTraining:
         say(f"{self.title}: {words}")
 
     def build_batches(self, shards: Shards) -> BatchModule:
-        config, process = self.experiment.model_config(self.run), self.process
+        spec, process = self.spec, self.process
         batches = StepBatches(
-            shards.windows("train", config.context),
-            self.experiment.models[self.run.model].optim.batch_size,
-            self.experiment.steps(self.run),
-            self.run.seed,
-            config.latent_bits,
-            Share(process.rank, process.world_size, self.experiment.compute.accumulate),
+            shards.windows("train", spec.config.context),
+            spec.optim.batch_size,
+            spec.steps,
+            spec.run.seed,
+            spec.config.latent_bits,
+            Share(process.rank, process.world_size, spec.experiment.compute.accumulate),
         )
         return BatchModule(batches)
 
     def build_callbacks(self, compiled: Compiled) -> list[L.Callback]:
-        run, steps = self.run, self.experiment.steps(self.run)
-        every = max(1, -(-steps // ROWS))
-        ends = row_ends(self.segment, segments(self.experiment, run))
-        batch_tokens = self.experiment.batch_tokens(run)
-        curve = CurveCallback(self.segment, every, ends, batch_tokens, self.watch)
+        spec, kappa_bits = self.spec, self.spec.run.kappa_bits
+        every = max(1, -(-spec.steps // ROWS))
+        ends = row_ends(self.segment, segments(spec))
+        curve = CurveCallback(self.segment, every, ends, spec.batch_tokens, self.watch)
         callbacks: list[L.Callback] = [curve]
         if self.tracking:
-            if run.kappa_bits is not None:
-                rows = -(-steps // every)
-                kappa = kl_of_use(self.experiment.model_config(run), run.kappa_bits)
+            if kappa_bits is not None:
+                rows = -(-spec.steps // every)
+                kappa = kl_of_use(spec.config, kappa_bits)
                 callbacks.append(CollapseWarning(self.tracking, curve, kappa, rows))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
             if compiled:
                 callbacks.append(CompileTime(self.tracking, self.title, compiled))
         checkpoints = Checkpoints(
-            self.folder, CHECKPOINT_SECONDS, self.segment, self.start.manifest
+            self.spec.resume, CHECKPOINT_SECONDS, self.segment, self.start.manifest
         )
         return [*callbacks, checkpoints]
 
     def build_trainer(self, callbacks: list[L.Callback]) -> L.Trainer:
-        compute = self.experiment.compute
+        compute = self.spec.experiment.compute
         return L.Trainer(
             **self.process.trainer,
             plugins=[WholeFiles(), *self.process.plugins],
@@ -176,11 +167,11 @@ class SegmentTraining:
             enable_progress_bar=self.tracking is not None,
             enable_checkpointing=False,
             enable_model_summary=False,
-            default_root_dir=self.folder,
+            default_root_dir=self.spec.resume,
         )
 
     def train(self) -> None:
-        shards = Shards(tokens_folder(self.run.data))
+        shards = self.spec.shards()
         module, compiled = self.build_module(shards)
         batches = self.build_batches(shards)
         trainer = self.build_trainer(self.build_callbacks(compiled))
@@ -201,19 +192,19 @@ class SegmentTraining:
         """In one line, what a user can mend; "" for a bug."""
         if isinstance(error, NonFinite):
             return (
-                f"{self.name}: the gradient is not finite at step {error.step}, whose batch has "
-                f"the windows {error.windows} of the training data; "
-                f"{last_good(self.folder, self.segment)}"
+                f"{self.spec.name}: the gradient is not finite at step {error.step}, whose batch "
+                f"has the windows {error.windows} of the training data; "
+                f"{last_good(self.spec.resume, self.segment)}"
             )
         if isinstance(error, torch.OutOfMemoryError):
             return (
-                f"{self.name}: the GPU's memory is full; raise compute.accumulate, turn on "
+                f"{self.spec.name}: the GPU's memory is full; raise compute.accumulate, turn on "
                 "compute.activation_checkpointing, or shard the model with compute.strategy: "
                 f"fsdp ({str(error).partition('. ')[0]})"
             )
         if isinstance(error, OSError):
             reason = error.strerror or error
-            return f"{self.folder}: {reason}; {last_good(self.folder, self.segment)}"
+            return f"{self.spec.resume}: {reason}; {last_good(self.spec.resume, self.segment)}"
         return ""
 
 
@@ -224,18 +215,18 @@ def lightning_precision(wanted: Precision) -> str:
     return "bf16-mixed" if bf16 else "32-true"
 
 
-def fit(experiment: Experiment, name: str, process: Process, watch: Watch | None = None) -> None:
+def fit(
+    spec: RunSpec, manifest: Manifest, process: Process | None = None, watch: Watch | None = None
+) -> None:
     """Train a run to its end, segment by segment, in this process; see fit_segment."""
     ended = False
     while not ended:
-        start = find_start(experiment, name)
-        fit_segment(experiment, name, process, start, watch)
+        start = find_start(spec, manifest)
+        fit_segment(spec, process or Process(), start, watch)
         ended = start.segment.last
 
 
-def fit_segment(
-    experiment: Experiment, name: str, process: Process, start: Start, watch: Watch | None = None
-) -> None:
+def fit_segment(spec: RunSpec, process: Process, start: Start, watch: Watch | None = None) -> None:
     """Train a segment of a run to its end; its final checkpoint, or weights, lie in resume/.
 
     Rank 0 alone shows progress and keeps the MLflow record. Each process calls ``watch`` with every
@@ -244,7 +235,7 @@ def fit_segment(
     """
     quiet()
     keep_freed_memory()
-    training = SegmentTraining(experiment, name, process, start, watch)
+    training = SegmentTraining(spec, process, start, watch)
     if process.rank == 0:
         training.start_tracking()
     training.train()

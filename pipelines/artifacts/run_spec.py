@@ -1,0 +1,81 @@
+"""A run of an experiment, as every stage is given it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ftmodel.model.config import ModelConfig
+from pipelines.artifacts import paths
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.config import derived
+from pipelines.config.data import Data
+from pipelines.config.derived import Budget
+from pipelines.config.schema import Experiment, Optim, Run
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run's settings, what follows from them, and where its files lie."""
+
+    experiment: Experiment
+    name: str
+
+    @property
+    def run(self) -> Run:
+        return self.experiment.runs[self.name]
+
+    @property
+    def optim(self) -> Optim:
+        return self.experiment.models[self.run.model].optim
+
+    @property
+    def data(self) -> Data:
+        entry: Data = self.experiment.data[self.run.data]
+        return entry
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The architecture: its preset's, without the latent for a baseline."""
+        return self.experiment.model_config(self.run)
+
+    @cached_property
+    def design_changes(self) -> dict[str, Any]:
+        """The settings in which its latent differs from its preset's."""
+        return derived.design_changes(self.experiment, self.run)
+
+    @cached_property
+    def budgets(self) -> list[Budget]:
+        """As they rise, the whole run's last."""
+        return self.experiment.budgets(self.run)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that the token budget pays for."""
+        return self.budgets[-1].steps
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens that an optimizer step predicts."""
+        return self.experiment.batch_tokens(self.run)
+
+    def shards(self) -> Shards:
+        """The tokens of its data; raises UserError if there are none."""
+        return Shards(paths.tokens_folder(self.run.data))
+
+    def checkpoint(self, tokens: int | None = None) -> Path:
+        return paths.checkpoint_path(self.experiment.name, self.name, tokens)
+
+    @property
+    def results(self) -> Path:
+        return paths.results_folder(self.experiment.name, self.name)
+
+    @property
+    def resume(self) -> Path:
+        return paths.resume_folder(self.experiment.name, self.name)
+
+    def beside_resume(self, stage: str) -> Path:
+        """For unfinished work of another stage than `train`, which outlives the folder ``resume``;
+        no run has a dot in its name.
+        """
+        return self.resume.with_name(f"{self.name}.{stage}")
