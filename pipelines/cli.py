@@ -119,7 +119,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
                 type=not_negative_share,
                 default=0.8,
                 metavar="SHARE",
-                help="Of transfers, what can hide behind computation.",
+                help="Fraction of communication that overlaps with computation.",
             ),
         ],
     ),

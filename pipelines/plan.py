@@ -245,7 +245,7 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
         f"{options.mfu:.0%} of {options.flops:.3g} FLOP/s while it computes; nodes of "
         f"{joined.per_node} GPUs; a GPU sends {joined.nvlink / 1e9:g} GB/s\nwithin its node, "
         f"{joined.network / 1e9:g} GB/s to others, {joined.latency * 1e6:g} µs a hop; "
-        f"{joined.overlap:.0%} of it can hide behind computation"
+        f"{joined.overlap:.0%} of it overlaps with computation"
     )
 
 

@@ -17,7 +17,7 @@ from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[1]
 STAGES = tuple(name for name in stages() if (ROOT / "pipelines" / name).is_dir())
-LAYERS = [  # each may import those before it; rooms of one layer import nothing of each other
+LAYERS = [  # each may import those before it; packages of one layer do not import each other
     ("ftmodel", "common"),
     ("config",),
     ("artifacts",),
@@ -92,7 +92,7 @@ def imports(path: Path) -> set[str]:
     return {name for name in every if module_path(name)}
 
 
-def room(module: str) -> str:
+def package_of(module: str) -> str:
     package, *rest = module.split(".")
     if package == "ftmodel" or not rest:
         return "ftmodel"
@@ -107,19 +107,19 @@ def modules(package: str) -> dict[str, Path]:
 
 
 def violations(module: str, path: Path) -> list[str]:
-    """What a module imports of a room that is not below its own."""
-    level = {name: i for i, rooms in enumerate(LAYERS) for name in rooms}
-    mine = room(module)
+    """What a module imports of a package that is not below its own."""
+    level = {name: i for i, packages in enumerate(LAYERS) for name in packages}
+    mine = package_of(module)
     wrong = []
     for name in imports(path) - {"pipelines"}:
-        other = room(name)
+        other = package_of(name)
         meet = {mine, other} <= MAY_MEET
         if other != mine and not meet and level[other] >= level[mine]:
             wrong.append(f"{module} imports {name}")
     return wrong
 
 
-def test_no_room_imports_one_of_its_own_layer_or_above():
+def test_no_package_imports_one_of_its_own_layer_or_above():
     found = {**modules("ftmodel"), **modules("pipelines")}
     assert len(found) > 100
     assert [line for name, path in found.items() for line in violations(name, path)] == []
@@ -145,7 +145,7 @@ def test_an_import_from_below_to_above_is_noticed(tmp_path, module, line):
 
 def violations_in_ftmodel(module: str, path: Path) -> list[str]:
     """What a module of ftmodel imports of a package that is not below its own."""
-    level = {name: i for i, rooms in enumerate(FTMODEL) for name in rooms}
+    level = {name: i for i, packages in enumerate(FTMODEL) for name in packages}
     mine = module.split(".")[1]
     packages = {name: name.split(".")[1] for name in imports(path) if name.startswith("ftmodel.")}
     return [
@@ -266,7 +266,7 @@ def closure(stage: str) -> set[Path]:
         seen.add(name)
         path = module_path(name)
         assert path, name
-        if room(name) == stage or not within(path, DECIDES_NO_RESULT):
+        if package_of(name) == stage or not within(path, DECIDES_NO_RESULT):
             waiting |= imports(path) - seen
     paths = {path for name in seen if (path := module_path(name))}
     return {path for path in paths if path.stat().st_size}  # not the empty __init__.py

@@ -17,7 +17,7 @@ P parameters of 4 bytes; sharding follows Rajbhandari et al. 2020 (ZeRO, arXiv 1
     FSDP   for each micro-batch an all-gather of every block forwards and another backwards, one of
            what belongs to no block, and a reduce-scatter of all gradients, behind all computation
 
-Of these transfers a share ``overlap`` can hide behind that computation; the rest is waited for.
+A fraction ``overlap`` of the transfers overlaps with that computation; a GPU waits for the rest.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,9 @@
-"""The z of a span that a prompt begins and new tokens go on with: where several tokens read one z.
+"""The latent code of a span that a prompt begins and new tokens continue, where tokens share codes.
 
-In the paper's design the z of a prompt is the encoder's and that of new tokens the prior's. Tokens
-after a prompt that read a z of the prompt would read one that an encoder has chosen which has seen
-only the beginning of its span, and which training has never shown such beginnings: what it says of
-them may be anything. So the z of a prompt's last span is drawn, approximately, from the model's own
-posterior,
+In the paper's design the encoder gives the codes of a prompt, and the prior those of new tokens. If
+new tokens reused the prompt's last latent code, they would depend on an encoder that saw only part
+of the span, which never happens in training. So the code of a prompt's last span is drawn,
+approximately, from the model's own posterior,
 
     p(z | prompt) ∝ p(z) Π p(x_{t+1} | x_≤t, z) over the prompt's tokens in that span,
 

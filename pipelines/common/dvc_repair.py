@@ -1,4 +1,4 @@
-"""Files that DVC does not write at once, and a kill may have cut short."""
+"""Repairs DVC files truncated by a kill."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 """Paths that other programs put into a command line without quotes: Ray those of its workers,
-PyTorch those of its C++ compiler. One with a space ends in an endless wait or in a thousand lines.
+PyTorch those of its C++ compiler. A space in such a path makes Ray hang and the compiler fail.
 """
 
 import os

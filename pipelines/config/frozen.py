@@ -18,6 +18,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import PARAMS, check_listed, parse, read_params
 from pipelines.config.schema import Experiment
 
+REUSED = " and are reused if you revert the change"
 Check = Callable[[], None]  # raises UserError if a result may not be handed on
 
 
@@ -34,14 +35,14 @@ class Frozen:
     params: dict[str, Any]  # by the dotted keys that dvc.yaml lists for the stage
 
     def check(self, kept: str) -> None:
-        """Raise UserError if params.yaml says something else by now; ``kept`` is what becomes of
+        """Raise UserError if params.yaml says something else by now; ``kept`` says what becomes of
         the work.
         """
         words = first_difference(self.params, select(read_params(), self.params))
         if words:
             raise UserError(
-                f"{PARAMS} has changed since {self.stage} began: {words}; nothing of it is "
-                f"recorded, {kept}"
+                f"{PARAMS} changed while {self.stage} was running ({words}). The result was "
+                f"discarded; {kept}"
             )
 
 

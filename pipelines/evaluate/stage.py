@@ -38,7 +38,7 @@ from pipelines.common.errors import UserError
 from pipelines.common.gpu_memory import full_memory
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
-from pipelines.config.frozen import Frozen, freeze
+from pipelines.config.frozen import REUSED, Frozen, freeze
 from pipelines.config.schema import Evaluation as Settings
 from pipelines.evaluate import (
     bit_information,
@@ -178,7 +178,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
         evaluation, details = unrecorded.read() or measure_all(spec, model, manifest, curve)
     if frozen:
         try:
-            frozen.check(f"its figures are kept in {unrecorded.folder} for when that is undone")
+            frozen.check(f"its figures stay in {unrecorded.folder}{REUSED}")
         except UserError:
             unrecorded.write(evaluation, details)
             raise

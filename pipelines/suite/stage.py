@@ -39,7 +39,7 @@ from pipelines.common.printable import printable
 from pipelines.common.source_code import code_version
 from pipelines.common.strict_json import dumps
 from pipelines.config.derived import Budget
-from pipelines.config.frozen import Frozen, freeze
+from pipelines.config.frozen import REUSED, Frozen, freeze
 from pipelines.config.suite import Suite
 from pipelines.suite.benchmark_data import fetched
 from pipelines.suite.lm import FreeTransformerLM
@@ -220,7 +220,7 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
             series.insert(0, score_checkpoint(spec, budget, progress))
         results = suite_results(spec, series)
         if frozen:
-            frozen.check(f"its scores are kept in {progress} for when that is undone")
+            frozen.check(f"its scores stay in {progress}{REUSED}")
         write_files(spec.results, results, series[-1])
         track(spec, results, series[-1])
         for scored in series:

@@ -15,7 +15,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import alone
 from pipelines.common.shell_paths import check_compile, check_ray
 from pipelines.common.threads import set_threads
-from pipelines.config.frozen import freeze
+from pipelines.config.frozen import REUSED, freeze
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import fit
@@ -39,6 +39,6 @@ def main(name: str) -> None:
         else:
             set_threads(experiment.compute.threads)
             fit(spec, manifest)
-        frozen.check("its checkpoints stay in resume/ for when that is undone")
+        frozen.check(f"its checkpoints stay in resume/{REUSED}")
         publish(spec, manifest)
         preregistration.publish(experiment.name, name, manifest.spec_hash)

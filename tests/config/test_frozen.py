@@ -52,7 +52,7 @@ def test_every_setting_that_dvc_records_for_a_stage_is_compared(stage):
     frozen.check("kept")
     for key in keys.split():
         change(key)
-        words = rf"since {stage}(@{name})? began: {key} was .* is 977 now"
+        words = rf"while {stage}(@{name})? was running \({key} was .* is 977 now\)"
         with pytest.raises(UserError, match=words):
             frozen.check("kept")
         Path("params.yaml").write_text(before)

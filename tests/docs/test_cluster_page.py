@@ -9,6 +9,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ftmodel.costs import dense_mapper_flops, flops_per_token, utilisation
 from ftmodel.model.config import ModelConfig
 from pipelines import plan
+from pipelines.artifacts.run_spec import RunSpec
 from tests.support.commands import call
 from tests.support.planner import ROOT, composed
 
@@ -72,7 +73,7 @@ def test_other_numbers_of_gpus():
             f"compute.strategy={strategy}",
             f"compute.accumulate={accumulate}",
         )
-        p = plan.plan(experiment, "free_k1", H100S)
+        p = plan.plan(RunSpec(experiment, "free_k1"), H100S)
         rows.append(
             (name, workers, strategy, accumulate, p.micro_batch, f"{p.memory_total / plan.GIB:.0f}",
              f"{p.tokens_per_second * workers:,.0f}", f"{p.days:.1f}")

@@ -69,7 +69,9 @@ def test_a_training_is_not_handed_on_and_its_checkpoints_wait(workspace, monkeyp
     """Even through a training with the other value."""
     with monkeypatch.context() as patch:
         back = meanwhile(patch, train, "fit", key, value)
-        with pytest.raises(UserError, match=rf"since train@{RUN} began: {re.escape(key)} was "):
+        with pytest.raises(
+            UserError, match=rf"while train@{RUN} was running \({re.escape(key)} was "
+        ):
             train.main(RUN)
     assert not Path("checkpoints").exists() and not Path("results").exists()
     (first,) = Path("resume/smoke", RUN).glob("00000020.ckpt")
@@ -115,7 +117,9 @@ def project(trained, tmp_path, monkeypatch):
 def test_figures_wait_for_their_settings_and_are_not_measured_again(project, monkeypatch):
     results = Path("results/smoke") / RUN
     back = meanwhile(monkeypatch, evaluate, "measure_all", "evaluation.seed", 22)
-    with pytest.raises(UserError, match=f"since evaluate@{RUN} began: evaluation.seed was 0 and"):
+    with pytest.raises(
+        UserError, match=rf"while evaluate@{RUN} was running \(evaluation.seed was 0 and"
+    ):
         evaluate.main(RUN)
     assert {path.name for path in results.iterdir()} == {"curve.csv"}
     with pytest.raises(AssertionError, match="ran again"):
@@ -131,7 +135,7 @@ def test_figures_wait_for_their_settings_and_are_not_measured_again(project, mon
 def test_scores_of_benchmarks_wait(project, monkeypatch):
     results = Path("results/smoke") / TEXT_RUN
     back = meanwhile(monkeypatch, suite, "run_task", "suite.seed", 22)
-    words = f"since suite@{TEXT_RUN} began: suite.seed was 0 and is 22"
+    words = rf"while suite@{TEXT_RUN} was running \(suite.seed was 0 and is 22"
     with pytest.raises(UserError, match=words):
         suite.main(TEXT_RUN)
     assert {path.name for path in results.iterdir()} == {"curve.csv"}
@@ -158,7 +162,7 @@ def test_texts_and_tokens_are_not_handed_on(
         shutil.copytree(tokenized.folder / "data/corpus", "data/corpus")
     with monkeypatch.context() as patch:
         back = meanwhile(patch, stage, work, key, 300)
-        words = rf"since {stage.__name__.split('.')[1]}@{name} began: {re.escape(key)} was"
+        words = rf"while {stage.__name__.split('.')[1]}@{name} was running \({re.escape(key)} was"
         with pytest.raises(UserError, match=words):
             stage.main(name)
     assert not made.exists()
@@ -171,7 +175,9 @@ def test_a_report_is_not_handed_on(tmp_path, monkeypatch):
     write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(report, "write_report", lambda *_: change("evaluation.seed", 22))
-    with pytest.raises(UserError, match=r"since report began: evaluation\.seed was 0 and is 22"):
+    with pytest.raises(
+        UserError, match=r"while report was running \(evaluation\.seed was 0 and is 22"
+    ):
         report.main()
     assert not Path("report/tiny").exists()
 
