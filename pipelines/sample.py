@@ -14,8 +14,8 @@ from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
 from ftmodel.synthetic.target_task import PROMPT
 from pipelines import cli
-from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import check_vocabulary, load_model
+from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import colours
@@ -53,7 +53,7 @@ def main(
     spec = RunSpec(load_stage("runs", run), run)
     path, shards = spec.checkpoint(), spec.shards()
     model, manifest = load_model(path)
-    check_card(path, manifest, spec)
+    check_manifest(path, manifest, spec)
     check_vocabulary(path, manifest, shards)
     is_target, is_process = spec.data.source == "target", shards.metadata.row_length is not None
     if model.latent is None and z == "pinned":

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 # multiply-adds from which on oneDNN is used: it saves 0.2 ms there, and a new shape costs 0.5 once
-LEAST = 1 << 24
+MIN_MULTIPLICATIONS = 1 << 24
 
 
 def slow_mkl() -> bool:
@@ -35,7 +35,7 @@ def suits(a: Tensor, b: Tensor) -> bool:
     """Whether oneDNN computes a bᵀ (…, O) of a (…, I) and b (O, I) faster."""
     if not onednn_is_faster(a) or b.dtype != a.dtype or torch.is_autocast_enabled("cpu"):
         return False
-    return a.numel() * len(b) >= LEAST
+    return a.numel() * len(b) >= MIN_MULTIPLICATIONS
 
 
 if not hasattr(torch.ops.ftmodel, "onednn_product"):  # of this process: files may have copies

@@ -14,7 +14,7 @@ from ftmodel.kernels.product import onednn_is_faster
 from ftmodel.model.free_transformer import FreeTransformer
 
 # multiply-adds of a product from which on oneDNN is used: a call of it costs 10 µs, of MKL 1
-LEAST = 1 << 20
+MIN_MULTIPLICATIONS = 1 << 20
 LEAST_ROUNDED = 1 << 18  # elements of a matrix that is worth rounding
 
 
@@ -23,7 +23,7 @@ class Matrix:
 
     def __init__(self, weight: Tensor, rows: int) -> None:
         self.weight, self.transposed = weight, weight.t()
-        self.onednn = onednn_is_faster(weight) and rows * weight.numel() >= LEAST
+        self.onednn = onednn_is_faster(weight) and rows * weight.numel() >= MIN_MULTIPLICATIONS
 
     def times(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         """x Wᵀ (B, O) of x (B, I), written into ``out`` if there is one."""

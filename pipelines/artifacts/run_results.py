@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ftmodel.model.config import ModelConfig
 from pipelines.artifacts import results
-from pipelines.artifacts.card import check_card
 from pipelines.artifacts.curve import Curve, read_curve
+from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures, SuiteResults
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
@@ -114,7 +114,7 @@ def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: s
     params.yaml says.
     """
     if made.manifest:
-        check_card(path, made.manifest, spec)
+        check_manifest(path, made.manifest, spec)
     group = "suite" if stage == "suite" else "evaluation"
     wanted = results.plain(asdict(getattr(spec.experiment, group)))
     if made.settings and (words := first_difference({group: made.settings}, {group: wanted})):

@@ -10,7 +10,7 @@ from ftmodel.designs.hinge import LN2
 from pipelines.compare.arms import Arm, baselines, by_data, families
 from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 
-ALIKE = 1.1  # tokens per parameter are constant if they differ by no more than this factor
+MAX_RATIO_SPREAD = 1.1  # largest ÷ smallest tokens per parameter that count as constant
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def ladder(data: str, arms: list[Arm]) -> Ladder | None:
         return None
     ratios = [each.tokens_per_parameter for each in rungs]
     whole = Ladder(data, rungs)
-    return whole if max(ratios) <= ALIKE * min(ratios) and whole.kappas else None
+    return whole if max(ratios) <= MAX_RATIO_SPREAD * min(ratios) and whole.kappas else None
 
 
 def rung(family: list[Arm]) -> Rung | None:

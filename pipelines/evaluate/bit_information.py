@@ -28,7 +28,7 @@ from pipelines.evaluate.measurement import Context
 LAGS = range(33)
 SUMMED_UP = (0, 1, 2, 4, 8, 16, 32)  # lags of evaluation.json; details.json has all
 BITS = 4  # that are shown with contexts
-LEAST = 1e-3  # bits per token that has a z of its own: a bit with less KL is idle
+MIN_KL_BITS = 1e-3  # bits per token that has a z of its own: a bit with less KL is idle
 CONTEXTS = 5  # in which a bit is set, and in which not
 BEFORE, AFTER = 12, 8  # tokens of a context
 # indices of the streams of BITS: a lag's own, and this one for single bits
@@ -50,7 +50,8 @@ def measure(context: Context) -> None:
     context.details.persistence = curve
     context.evaluation.persistence = {lag: curve[lag] for lag in SUMMED_UP if lag < len(curve)}
     config = model.config
-    least = LEAST * config.latent_capacity / config.latent_bits  # the KL is its tokens' in parts
+    # the KL of a code that tokens share is spread over them
+    least = MIN_KL_BITS * config.latent_capacity / config.latent_bits
     context.details.bits = informative_bits(encoded, chunks, context.shards, settings.seed, least)
 
 

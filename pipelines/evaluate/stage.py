@@ -19,9 +19,9 @@ from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import preregistration, results
 from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
+from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
@@ -97,7 +97,7 @@ def smaller_budgets(spec: RunSpec, shards: Shards, device: torch.device) -> list
     for budget in spec.budgets[:-1]:
         path = spec.checkpoint(budget.listed)
         model, manifest = load_model(path)
-        check_card(path, manifest, spec)
+        check_manifest(path, manifest, spec)
         check_vocabulary(path, manifest, shards)
         settings = with_proposal(spec.experiment.evaluation, spec.run, model.config.latent)
         scores = score(model.to(device), shards, spec.data, settings, device)
@@ -171,7 +171,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     keep_freed_memory()
     path, folder, name = spec.checkpoint(), spec.results, spec.name
     model, manifest = load_model(path)
-    check_card(path, manifest, spec)
+    check_manifest(path, manifest, spec)
     curve = read_curve(folder / "curve.csv")
     unrecorded = Unrecorded(spec, manifest)
     with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):

@@ -9,8 +9,8 @@ from dataclasses import asdict
 import torch
 
 from pipelines.artifacts import results
-from pipelines.artifacts.card import hash_of
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.manifest import hash_of
 from pipelines.artifacts.results import Details, Evaluation
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.source_code import code_version

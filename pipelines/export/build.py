@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
+from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -51,7 +51,7 @@ def main(
         raise UserError(f"--out: {target} is there already")
     path = spec.checkpoint(smaller)
     model, manifest = load_model(path)
-    check_card(path, manifest, spec)
+    check_manifest(path, manifest, spec)
     shards = spec.shards()
     check_vocabulary(path, manifest, shards)
     entry = Entry(manifest, smaller) if mlflow else None

@@ -21,8 +21,8 @@ import torch
 
 from pipelines.artifacts import result_files
 from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.card import check_card
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
+from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
     SuiteBudget,
@@ -104,7 +104,7 @@ def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
     whole = budget.listed == spec.run.tokens
     path = spec.checkpoint(None if whole else budget.listed)
     model, manifest = load_model(path)
-    check_card(path, manifest, spec)
+    check_manifest(path, manifest, spec)
     shards = spec.shards()
     check_vocabulary(path, manifest, shards)
     lm = FreeTransformerLM(

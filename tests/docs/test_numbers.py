@@ -59,7 +59,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ("measurement", "The same estimate is made (20) times", bit_information.PERMUTATIONS),
     ("measurement", "in at most (32) groups", bit_information.GROUPS),
     ("measurement", "The (four) bits of the largest KL", shown_bits.BITS),
-    ("measurement", "bits under (0.001) bits of KL are left out", shown_bits.LEAST),
+    ("measurement", "bits under (0.001) bits of KL are left out", shown_bits.MIN_KL_BITS),
     ("measurement", "the (five) places where the encoder is most certain", shown_bits.CONTEXTS),
     ("measurement", "Each is the mean over (two) draws of z", swap.SAMPLES),
     (

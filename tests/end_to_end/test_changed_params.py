@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.card import settings_hash
 from pipelines.artifacts.checkpoint import Manifest, peek
+from pipelines.artifacts.manifest import settings_hash
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
@@ -183,9 +183,9 @@ def test_a_report_is_not_handed_on(tmp_path, monkeypatch):
 
 
 @rejects(
-    'if not words and card.parts["settings"] !=',
-    'if words and card.parts["settings"] !=',
-    "a card without the optimizer's settings",
+    'if not words and manifest.parts["settings"] !=',
+    'if words and manifest.parts["settings"] !=',
+    "a manifest checked without the optimizer's settings",
 )
 @pytest.mark.parametrize(
     ("key", "value", "words"),
@@ -219,7 +219,7 @@ def test_commands_refuse_a_checkpoint_that_was_trained_otherwise(project, comman
 
 
 @rejects(
-    "    if made.manifest:", "    if made.manifest is None:", "a report that believes any card"
+    "    if made.manifest:", "    if made.manifest is None:", "a report that believes any manifest"
 )
 @pytest.mark.parametrize(
     ("key", "value", "named"),
@@ -233,14 +233,14 @@ def test_the_report_refuses_results_of_other_settings(tmp_path, monkeypatch, key
     write_experiment(tmp_path, {"base": run(), "free": run(kappa=1.0)}, {})
     write_suite(tmp_path, "free", {"facts": task(0.3)})
     monkeypatch.chdir(tmp_path)
-    write_cards()
+    write_manifests()
     arms_of(tmp_path)
     change(key, value)
     with pytest.raises(UserError, match=rf"{re.escape(key)} was .* and is {value} now.*{named}"):
         arms_of(tmp_path)
 
 
-def write_cards():
+def write_manifests():
     """Have all results of the current folder say what they were made with: params.yaml."""
     with in_folder(Path()):
         experiment = load_experiment()
@@ -248,7 +248,7 @@ def write_cards():
         spec = RunSpec(experiment, name)
         parts = {"settings": settings_hash(spec, 11)}
         made = asdict(arm), asdict(spec.config)
-        card = Manifest("tiny", name, *made, 11, "data", "hash", parts=parts)
+        manifest = Manifest("tiny", name, *made, 11, "data", "hash", parts=parts)
         for file, settings in (
             ("details.json", experiment.evaluation),
             ("suite.json", experiment.suite),
@@ -256,5 +256,5 @@ def write_cards():
             path = Path("results/tiny") / name / file
             if path.exists():
                 content = json.loads(path.read_text())
-                made = {"manifest": asdict(card), "settings": asdict(settings)}
+                made = {"manifest": asdict(manifest), "settings": asdict(settings)}
                 path.write_text(json.dumps(content | made))

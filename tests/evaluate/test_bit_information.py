@@ -116,8 +116,8 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, mea
 
 
 @rejects(
-    "least = LEAST * config.latent_capacity / config.latent_bits",
-    "least = LEAST",
+    "least = MIN_KL_BITS * config.latent_capacity / config.latent_bits",
+    "least = MIN_KL_BITS",
     "bits of a shared z idle by the measure of one per token",
 )
 def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
@@ -125,7 +125,7 @@ def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(
 ):
     """A z for 16 tokens may tell as much as sixteen of one token each, a 16th of it a token."""
     for least, per, shown in ((0.2, "token", 3), (0.2, "sequence", 3), (10.0, "sequence", 0)):
-        monkeypatch.setattr(bit_information, "LEAST", least)
+        monkeypatch.setattr(bit_information, "MIN_KL_BITS", least)
         model = make_model(latent={"per": per}, context=16).eval()
         with torch.no_grad():
             model.latent.readout.weight.mul_(100)

@@ -367,7 +367,7 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
     ]
 
 
-@rejects("if clean_up:", "if experiment:", "a run by hand that cannot be resumed")
+@rejects("if clean_up:", "if spec:", "a run by hand that cannot be resumed")
 def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch):
     """A run that was evaluated by hand is one that DVC trains again. A full GPU is one line."""
     train_run()

@@ -19,7 +19,7 @@ def calls(monkeypatch):
     if not torch.backends.mkldnn.is_available():
         pytest.skip("a PyTorch without oneDNN")
     monkeypatch.setattr(products, "ONEDNN", True)
-    monkeypatch.setattr(products, "LEAST", 0)
+    monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 0)
     shapes, multiply = [], torch.ops.mkldnn._linear_pointwise
 
     def record(a, b, *rest):
@@ -59,7 +59,7 @@ def test_other_types_and_small_products_are_multiplied_by_pytorch(calls, monkeyp
     product(a.bfloat16(), a.bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
         assert Linear(3, 2)(a).dtype == torch.bfloat16
-    monkeypatch.setattr(products, "LEAST", 24)
+    monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 24)
     product(a, torch.ones(3, 3))
     assert not calls
     product(a, torch.ones(4, 3))
@@ -114,7 +114,7 @@ def products_in(model):
 def test_compiled_blocks_multiply_by_onednn_too(monkeypatch):
     """Traced as for inductor, but run at once."""
     monkeypatch.setattr(products, "ONEDNN", torch.backends.mkldnn.is_available())
-    monkeypatch.setattr(products, "LEAST", 0)
+    monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 0)
     compiled = model()
     compiled.blocks[0].ffn.compile(backend="aot_eager")
     gradients(compiled)

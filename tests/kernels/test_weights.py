@@ -23,7 +23,7 @@ def everything_by_onednn(monkeypatch):
     if not torch.backends.mkldnn.is_available():
         pytest.skip("PyTorch without oneDNN")
     monkeypatch.setattr(product, "ONEDNN", True)
-    monkeypatch.setattr(weights, "LEAST", 0)
+    monkeypatch.setattr(weights, "MIN_MULTIPLICATIONS", 0)
 
 
 @pytest.fixture
@@ -86,7 +86,12 @@ def test_products_are_written_and_added_where_they_belong(rng, everything_by_one
     torch.testing.assert_close(out, 2 * expected, **close)
 
 
-@rejects("and rows *", "and LEAST + rows *", "small products by oneDNN", file="kernels/weights.py")
+@rejects(
+    "and rows *",
+    "and MIN_MULTIPLICATIONS + rows *",
+    "small products by oneDNN",
+    file="kernels/weights.py",
+)
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)

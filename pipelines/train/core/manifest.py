@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import torch
 
-from pipelines.artifacts.card import hash_of, settings_hash
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.manifest import hash_of, settings_hash
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.provenance import device_name, git_revision

@@ -102,7 +102,7 @@ def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path):
     assert topic.sentences[1].startswith("z is ignored by 3 of 3 arms with κ above 0:")
 
 
-@rejects("ALIKE * min", "9 * min", "sizes of other tokens per parameter on one line")
+@rejects("MAX_RATIO_SPREAD * min", "9 * min", "sizes of other tokens per parameter on one line")
 def test_sizes_of_other_tokens_per_parameter_are_no_ladder(analysis):
     longer = deepcopy(analysis.arms)
     for arm in longer:

@@ -1,4 +1,4 @@
-"""A checkpoint's card, its manifest: what it was trained with, held against params.yaml."""
+"""What a checkpoint's manifest says it was trained with, held against params.yaml."""
 
 from dataclasses import asdict
 from hashlib import sha256
@@ -27,7 +27,7 @@ def hash_of(content: Any) -> str:
     return sha256(dumps(content).encode()).hexdigest()
 
 
-def check_card(path: object, card: Manifest, spec: RunSpec) -> None:
+def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:
     """Raise UserError if the model of ``path`` was trained with other settings than those of a run
     in params.yaml.
     """
@@ -37,11 +37,11 @@ def check_card(path: object, card: Manifest, spec: RunSpec) -> None:
         "models": {run.model: {"architecture": asdict(spec.config)}},
     }
     said = {
-        "runs": {card.run_name: card.run},
-        "models": {run.model: {"architecture": card.architecture}},
+        "runs": {manifest.run_name: manifest.run},
+        "models": {run.model: {"architecture": manifest.architecture}},
     }
     words = first_difference(said, wanted)
-    if not words and card.parts["settings"] != settings_hash(spec, card.vocab_size):
+    if not words and manifest.parts["settings"] != settings_hash(spec, manifest.vocab_size):
         words = f"name, models.{run.model}.optim or compute.precision was another"
     if words:
         raise UserError(
