@@ -208,15 +208,12 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             option("--tokens", type=COUNT, help="Of a smaller budget; by default the whole run."),
             option("--out", type=click.Path(), metavar="PATH", help="It must not exist yet."),
             option(
-                "--mlflow", is_flag=True, help="Copy it into MLflow's entry of the checkpoint, too."
+                "--mlflow", is_flag=True, help="Add it to MLflow's entry of the checkpoint, too."
             ),
         ],
     ),
     "plots": ("pipelines.plots", []),
-    "tracking": (
-        "pipelines.tracking.__main__",
-        [option("--rebuild", is_flag=True, help="Bring back what the store has lost.")],
-    ),
+    "tracking": ("pipelines.tracking.__main__", []),
     "ui": (
         "pipelines.ui",
         [option("--port", type=click.IntRange(1, 65535), default=5000, help="On this machine.")],

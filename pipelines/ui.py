@@ -20,8 +20,7 @@ from urllib3 import Retry
 from pipelines import cli
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.tracking.location import store_uri
-from pipelines.tracking.store import Store
+from pipelines.tracking.store import Store, store_uri
 
 RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-model applications
 
@@ -76,10 +75,9 @@ def end(*_: object) -> None:
 
 def main(port: int = 5000) -> None:
     signal.signal(signal.SIGTERM, end)
-    uri = store_uri()
-    store = Store(uri)  # makes the store if it is not there, and sets its places right
-    if uri.startswith("http"):
-        show(address(store, uri.rstrip("/")))
+    store = Store()  # makes the store if it is not there
+    if store.uri.startswith("http"):
+        show(address(store, store.uri.rstrip("/")))
         return
     base = f"http://127.0.0.1:{port}"
     with serve(port) as server:

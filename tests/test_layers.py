@@ -130,7 +130,7 @@ def test_no_package_imports_one_of_its_own_layer_or_above():
     [
         ("pipelines.evaluate.stage", "from pipelines.report.style import Style"),
         ("pipelines.config.schema", "def f():\n    from pipelines.artifacts import results"),
-        ("pipelines.tracking.run", "from pipelines.cluster.connection import connect"),
+        ("pipelines.tracking.sync", "from pipelines.cluster.connection import connect"),
         ("ftmodel.model.layers", "import pipelines.common.errors"),
         ("pipelines.train.core.trainer", "from pipelines import compose"),
     ],

@@ -20,7 +20,7 @@ from torch import Tensor
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.paths import resume_folder
+from pipelines.artifacts.paths import live_journal, resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
@@ -43,7 +43,7 @@ class Manifest:
     vocab_size: int
     data_hash: str
     spec_hash: str  # of all that decides the weights
-    mlflow_run_id: str | None = None
+    tracking_key: str = ""  # tells apart two trainings of one specification
     git_revision: str = ""  # of the process that wrote the checkpoint; "" in early ones
     device: str = ""  # that it ran on
     parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of; {} in early ones
@@ -70,13 +70,16 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def remove_finished(experiment: str, run: str, spec_hash: str) -> None:
-    """Delete the resume checkpoints of a finished run; those of other versions of it stay."""
-    root = resume_folder(experiment, run)
+    """Delete the resume checkpoints and the live journal of a finished run; those of other versions
+    of it stay.
+    """
+    root, journal = resume_folder(experiment, run), live_journal(experiment, run, spec_hash)
+    journal.unlink(missing_ok=True)
     for path in resume_checkpoints(root):
         manifest = peek(path)
         if manifest and manifest.spec_hash == spec_hash:
             remove(path)
-    for folder in (*root.glob("decay-*"), root / "budgets", root):
+    for folder in (*root.glob("decay-*"), root / "budgets", root, journal.parent):
         with suppress(OSError):  # not empty, or not there
             folder.rmdir()
 

@@ -30,6 +30,18 @@ def resume_folder(experiment: str, run: str) -> Path:
     return Path("resume") / experiment / run
 
 
+def live_journal(experiment: str, run: str, spec_hash: str) -> Path:
+    """What is tracked of a run while it is trained: beside the run's own folder, which ends with
+    its checkpoints; no run has a dot in its name.
+    """
+    return resume_folder(experiment, f"{run}.tracking") / f"{spec_hash}.jsonl"
+
+
+def published_journal(experiment: str, run: str) -> Path:
+    """The same of a trained run."""
+    return checkpoint_path(experiment, run).with_name("tracking.jsonl")
+
+
 def results_folder(experiment: str, run: str) -> Path:
     """The training curve of a run, and the figures of its evaluation and its suite."""
     return Path("results") / experiment / run

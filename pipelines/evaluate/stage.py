@@ -54,8 +54,7 @@ from pipelines.evaluate import (
 from pipelines.evaluate.bounds import DocumentScores, results_of, score, with_proposal
 from pipelines.evaluate.measurement import Context, Measurement
 from pipelines.evaluate.unrecorded import Unrecorded
-from pipelines.tracking.figures import log_evaluation
-from pipelines.tracking.run import Tracking
+from pipelines.tracking.sync import sync_stage
 
 # besides the bounds, which every model has on any data
 MEASUREMENTS: list[Measurement] = [
@@ -176,6 +175,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     unrecorded = Unrecorded(spec, manifest)
     with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
         evaluation, details = unrecorded.read() or measure_all(spec, model, manifest, curve)
+    details.manifest = manifest  # figures that were kept may be of an equal training before
     if frozen:
         try:
             frozen.check(f"its figures stay in {unrecorded.folder}{REUSED}")
@@ -189,19 +189,10 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     if clean_up:
         preregistration.remove_waiting(spec.experiment.name, name, manifest.spec_hash)
         remove_finished(spec.experiment.name, name, manifest.spec_hash)
-    track(spec, manifest, evaluation)
+    sync_stage(spec.experiment, name)
     unrecorded.remove()
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
-
-
-def track(spec: RunSpec, manifest: Manifest, evaluation: Evaluation) -> None:
-    """Add the figures to the MLflow run of the training."""
-    tracking = Tracking(spec.experiment.name)
-    tracking.start(manifest, spec.experiment, go_on=True)
-    log_evaluation(tracking, manifest, evaluation)
-    tracking.log_artifact(spec.results / "details.json")
-    tracking.finish()
 
 
 def main(name: str) -> None:

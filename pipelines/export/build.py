@@ -11,7 +11,7 @@ model.safetensors, generation_config.json, tokenizer and model card; that of a F
 the model's code as well and needs `trust_remote_code`. By default it is exports/<experiment>/<run>,
 with the tokens of a smaller budget behind a dash. gguf makes a file of float32 weights for
 llama.cpp, of the same name with .gguf behind it. With --mlflow it is copied into MLflow's entry
-of the checkpoint among *Models*, too.
+of the checkpoint among *Models*, too; in a store of this machine the entry names it.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.export import free_card, free_transformer, hugging_face, llama_cpp, model_card
-from pipelines.tracking.exported import Entry
+from pipelines.tracking.registry import Entry
 
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
@@ -67,8 +67,7 @@ def main(
     code = "" if model.latent is None else ", with trust_remote_code"
     print(f"{target}: {run}, for {READER[to]}{code}")
     if entry:
-        entry.hold(target)
-        print(f"models:/{entry.id}: the same, in MLflow")
+        print(entry.hold(target))
 
 
 def writer(

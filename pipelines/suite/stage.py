@@ -48,8 +48,7 @@ from pipelines.suite.progress import Progress
 from pipelines.suite.task_figures import LoggedSample
 from pipelines.suite.task_index import harness_version, version_of_ours
 from pipelines.suite.tasks import Outcome, Skipped, run_task
-from pipelines.tracking.figures import log_suite
-from pipelines.tracking.run import Tracking
+from pipelines.tracking.sync import sync_stage
 
 SAMPLES = "suite_samples"
 
@@ -198,16 +197,6 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
     result_files.write(folder / "suite.json", results)
 
 
-def track(spec: RunSpec, results: SuiteResults, final: Scored) -> None:
-    """Add the figures to the MLflow run of the training."""
-    tracking = Tracking(spec.experiment.name)
-    tracking.start(final.manifest, spec.experiment, go_on=True)
-    log_suite(tracking, final.manifest, results, final.budget.steps * spec.batch_tokens)
-    for file in (spec.results / "suite.json", *sorted((spec.results / SAMPLES).iterdir())):
-        tracking.log_artifact(file)
-    tracking.finish()
-
-
 def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
     """Score a trained run: its files in results/ and its MLflow run. Raises UserError, also if its
     stage was ``frozen`` and params.yaml says something else in the end.
@@ -222,7 +211,7 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
         if frozen:
             frozen.check(f"its scores stay in {progress}{REUSED}")
         write_files(spec.results, results, series[-1])
-        track(spec, results, series[-1])
+        sync_stage(spec.experiment, spec.name)
         for scored in series:
             scored.progress.remove()
 

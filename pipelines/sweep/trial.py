@@ -3,19 +3,18 @@
 import json
 import traceback
 from collections.abc import Callable
-from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from pipelines.artifacts.checkpoint import Manifest, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of
-from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.artifacts.paths import checkpoint_path, published_journal, resume_folder
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import on_a_worker
@@ -25,9 +24,8 @@ from pipelines.common.source_code import code_version
 from pipelines.config.schema import Experiment
 from pipelines.evaluate.stage import measure
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result, of_documents
-from pipelines.tracking.describe import run_tags
-from pipelines.tracking.location import store_uri
-from pipelines.tracking.run import Tracking, find_record
+from pipelines.tracking.journal import Journal, open_journal
+from pipelines.tracking.live import Tracking
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import fit
@@ -78,7 +76,7 @@ def run_trial(
 ) -> Result:
     """Train and evaluate a trial, from its last checkpoint on, and write its result.
 
-    ``parent`` is the key of the sweep's MLflow record. ``report`` is called during training with
+    ``parent`` is the key of the sweep's MLflow run. ``report`` is called during training with
     the fraction of the budget and the training bound in bits per token, and may end the process.
     An exception becomes a result too, with the traceback in log.txt.
     """
@@ -138,35 +136,31 @@ def is_trained(manifest: Manifest) -> bool:
 
 def nest(parent: str, manifest: Manifest, experiment: Experiment) -> None:
     """Nest the MLflow run that training will begin or continue in ``parent``'s."""
-    begun = any(resume_folder(manifest.experiment, manifest.run_name).glob("*.ckpt")) or is_trained(
-        manifest
-    )
-    folder = find_record(store_uri(), manifest, experiment, go_on=begun).folder
-    with FileLock(folder / "lock") if folder.exists() else nullcontext():
-        record = find_record(store_uri(), manifest, experiment, go_on=begun)
-        ends = {key: "" for key in ("failure", "stopped_early") if record.tags.get(key)}
-        if record.parent != parent or ends:
-            record.parent = parent
-            command = f"python -m pipelines.sweep sweep={experiment.name.removeprefix(SWEPT)}"
-            # ``ends``: of an earlier attempt
-            record.tags = {**record.tags, **run_tags(manifest, command), **ends}
-            record.save()
+    begun = any(resume_folder(manifest.experiment, manifest.run_name).glob("*.ckpt"))
+    journal = journal_of(manifest, experiment, begun)
+    ends = {key: "" for key in ("failure", "stopped_early") if journal.run.tags.get(key)}
+    if journal.run.parent != parent or ends:  # of an earlier attempt
+        journal.append(parent=parent, tags=ends)
+
+
+def journal_of(manifest: Manifest, experiment: Experiment, go_on: bool) -> Journal:
+    """That of a trial which has been trained, or is trained; see open_journal."""
+    path = published_journal(manifest.experiment, manifest.run_name)
+    if is_trained(manifest):
+        return Journal(path)
+    command = f"python -m pipelines.sweep sweep={experiment.name.removeprefix(SWEPT)}"
+    return open_journal(manifest, experiment, go_on, command)
 
 
 def mark(
     experiment: Experiment, manifest: Manifest, status: str, tags: dict[str, str], rows: Curve
 ) -> None:
     """End the MLflow run of an unfinished trial, with the reason in its tags."""
-    tracking = Tracking(experiment.name)
-    known = find_record(store_uri(), manifest, experiment, go_on=True)
-    if known.folder.exists():
-        with FileLock(known.folder / "lock"):  # a process that is being stopped may still write it
-            pass
-    tracking.start(manifest, experiment, go_on=True)
-    tracking.log_rows([row.figures() for row in rows])
-    for key, value in tags.items():
-        tracking.tag(key, value)
-    tracking.finish(status)
+    journal = journal_of(manifest, experiment, go_on=True)
+    for row in rows:
+        journal.add_row(row.figures())
+    journal.append(tags=tags)
+    Tracking(journal).finish(status)
 
 
 def settle(

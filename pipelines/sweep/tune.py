@@ -212,7 +212,7 @@ def sweep_once(plan: Plan) -> None:
     note_specification(plan, folder, len(ended))
     parent = open_parent(plan)
     try:
-        lost, key = {}, parent.record.key
+        lost, key = {}, parent.journal.run.key
         if len(ended) < len(plan.trials):
             lost = run_trials(plan, ended, key)
         results = {

@@ -1,23 +1,22 @@
-"""Send to MLflow what still waits on disk: what was logged while its server was away.
+"""Bring MLflow up to date with all runs of this project.
 
-    python -m pipelines.tracking               send what still waits
-    python -m pipelines.tracking --rebuild     bring back what the store has lost
+    python -m pipelines.tracking
 
-Each run is kept in tracking/ until the store (MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml)
-has it whole. The next stage sends it, too. A store that has lost runs, as with a deleted mlflow.db,
-gets them back from tracking/, checkpoints/ and results/ (docs/tracking.md).
+Sends what the store (MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml) lacks of the runs in
+checkpoints/, resume/, results/ and sweeps/: what was trained while its server was away, or
+everything, if mlflow.db was deleted or moved (docs/tracking.md).
 """
 
 from pipelines import cli
+from pipelines.tracking.store import Store
+from pipelines.tracking.sync import sync_all
 
 
-def main(rebuild: bool = False) -> None:
-    if rebuild:
-        from pipelines.tracking.rebuild import main
-    else:
-        from pipelines.tracking.run import main
-
-    main()
+def main() -> None:
+    store = Store()
+    with store.answering():
+        runs = sync_all(store)
+    print(f"{runs} runs are up to date at {store.uri}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import getpass
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from mlflow.utils.mlflow_tags import (
@@ -16,7 +17,7 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
 from pipelines.config.arms import group_by_seed
-from pipelines.config.schema import Expectation, Experiment
+from pipelines.config.schema import Experiment
 
 COMPARED = (
     "Arms are compared by `bound/bits_per_token` and `bound/bits_per_byte` alone (the exact NLL of "
@@ -28,11 +29,9 @@ COMPARED = (
 NESTED = ("init_from", "latent")  # settings of a run that have a form of their own
 
 
-def run_params(
-    manifest: Manifest, optim: dict[str, Any], steps: int, **more: Any
-) -> dict[str, str]:
+def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
     """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
-    parent = manifest.parent
+    parent, optim = manifest.parent, experiment.models[manifest.run["model"]].optim
     architecture = dict(manifest.architecture)
     design = architecture.pop("latent", {})
     if architecture["latent_bits"]:
@@ -42,14 +41,14 @@ def run_params(
         **({f"init_from.{k}": v for k, v in manifest.run["init_from"].items()} if parent else {}),
         **{f"parent.{key}": value for key, value in parent.items()},
         **{f"architecture.{key}": value for key, value in architecture.items()},
-        **{f"optim.{key}": value for key, value in optim.items()},
+        **{f"optim.{key}": value for key, value in asdict(optim).items()},
         "device": manifest.device,
         "vocab_size": manifest.vocab_size,
-        "steps": steps,
+        "steps": experiment.steps(experiment.runs[manifest.run_name]),
+        "precision": experiment.compute.precision.value,
         "git_revision": manifest.git_revision,
         "data_hash": manifest.data_hash,
         "config_hash": manifest.spec_hash,
-        **more,
     }
     kappa = manifest.run["kappa_bits"]
     settings["kappa_axis"] = -1 if kappa is None else kappa  # a chart leaves out who has no value
@@ -133,8 +132,8 @@ def experiment_note(experiment: Experiment) -> str:
     return "\n\n".join(part for part in parts if part)[:MAX_TAG]
 
 
-def statement(question: str | None, expectation: list[Expectation]) -> dict[str, str]:
+def statement(experiment: Experiment) -> dict[str, str]:
     """What the experiment asks and expects, as tags."""
-    expected = "\n".join(map(str, expectation))
-    tags = {"question": question or "", "expectation": expected}
+    expected = "\n".join(map(str, experiment.expectation))
+    tags = {"question": experiment.question or "", "expectation": expected}
     return {key: text[:MAX_TAG] for key, text in tags.items() if text}

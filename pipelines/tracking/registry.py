@@ -1,21 +1,66 @@
-"""MLflow's model registry: the best arm of an experiment under an alias."""
+"""MLflow's registry of models, and what it holds of them: the best arm, exported models."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+from mlflow.utils.uri import is_local_uri
 
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.paths import published_journal
 from pipelines.common.errors import UserError
-from pipelines.tracking.location import in_project, store_uri
-from pipelines.tracking.models import model_name
-from pipelines.tracking.outbox import records
-from pipelines.tracking.store import AWAY, Store, send_waiting
+from pipelines.tracking.known import models_of
+from pipelines.tracking.measured import read_run
+from pipelines.tracking.store import AWAY, Store
+from pipelines.tracking.sync import Sync
+from pipelines.tracking.tracked import model_name
+
+
+class Entry:
+    """MLflow's logged model of a checkpoint."""
+
+    def __init__(self, manifest: Manifest, listed: int | None = None) -> None:
+        """``listed``: the smaller budget that it is of, if it is. Raises UserError if the store is
+        away or has no such model: evaluation makes it.
+        """
+        self.store, name = Store(), model_name(manifest.run_name, listed)
+        self.client = self.store.client
+        run = read_run(published_journal(manifest.experiment, manifest.run_name))
+        with self.store.answering():
+            Sync(self.store)(run)
+            experiment_id = self.store.experiment_id(run.experiment)
+            there = self.store.find(experiment_id, manifest.tracking_key)
+            models = models_of(self.client, experiment_id, there.info.run_id) if there else {}
+        if name not in models:
+            raise UserError(
+                f"MLflow at {self.store.uri} has no model {name}: "
+                f"`dvc repro evaluate@{manifest.run_name}` makes it"
+            )
+        self.id, self.place = models[name].model_id, models[name].artifact_location
+
+    def hold(self, path: Path) -> str:
+        """Add a file, or what a folder holds, in place of files of the same names; returns in words
+        where they are then.
+
+        In a store of this machine a tag names the path: its own place is absolute, and a moved or
+        copied project would not find it, or write into another's.
+        """
+        try:
+            if is_local_uri(self.place):
+                self.client.set_logged_model_tags(self.id, {"exported": str(path)})
+                return f"models:/{self.id}: in MLflow, the tag `exported` names it"
+            client = self.client
+            log = client.log_model_artifacts if path.is_dir() else client.log_model_artifact
+            log(self.id, str(path))
+        except AWAY as error:
+            raise UserError(
+                f"{path} is written; MLflow at {self.store.uri} did not take it: {error}"
+            ) from None
+        return f"models:/{self.id}: the same, in MLflow"
 
 
 def register_model(manifest: Manifest, alias: str, description: str) -> str:
@@ -24,40 +69,14 @@ def register_model(manifest: Manifest, alias: str, description: str) -> str:
 
     Raises UserError if the store is away or has no logged model of the run.
     """
-    store = Store(store_uri())
-    mlflow.set_tracking_uri(store.uri)  # MLflow looks the model up there, whatever client asks
-    with answering(store):
-        send_waiting(store)
-        model = model_id(store, manifest)
-        version = version_of(store.client, manifest.experiment, model)
-        link(store.client, model, version)
-        store.client.update_model_version(manifest.experiment, version.version, description)
-        store.client.set_registered_model_alias(manifest.experiment, alias, version.version)
+    entry = Entry(manifest)
+    mlflow.set_tracking_uri(entry.store.uri)  # where MLflow looks the model up
+    with entry.store.answering():
+        version = version_of(entry.client, manifest.experiment, entry.id)
+        link(entry.client, entry.id, version)
+        entry.client.update_model_version(manifest.experiment, version.version, description)
+        entry.client.set_registered_model_alias(manifest.experiment, alias, version.version)
     return str(version.version)
-
-
-@contextmanager
-def answering(store: Store) -> Iterator[None]:
-    """Raises UserError if the store does not answer."""
-    try:
-        yield
-    except AWAY as error:
-        raise UserError(f"MLflow at {store.uri} does not answer: {error}") from None
-
-
-def model_id(store: Store, manifest: Manifest, listed: int | None = None) -> str:
-    """MLflow's id of the logged model of a run's last checkpoint, or of that of a smaller budget;
-    raises UserError if there is none: evaluation makes it.
-    """
-    name = model_name(manifest.run_name, listed)
-    for record in reversed(list(records(manifest.experiment, manifest.run_name))):
-        same = record.spec_hash == manifest.spec_hash and record.uri == in_project(store.uri)
-        if same and store.stage_of(record.run_id) == "active" and name in record.model_ids:
-            return record.model_ids[name]
-    raise UserError(
-        f"MLflow at {store.uri} has no model {name}: `dvc repro evaluate@{manifest.run_name}` "
-        "makes it, and `python -m pipelines.tracking --rebuild` brings back a lost one"
-    )
 
 
 def version_of(client: MlflowClient, experiment: str, model_id: str) -> ModelVersion:

@@ -39,7 +39,8 @@ from pipelines.cluster.connection import (
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Strategy
-from pipelines.tracking.run import Tracking
+from pipelines.tracking.journal import open_journal
+from pipelines.tracking.live import Tracking
 from pipelines.train.core.fsdp import ShardedStrategy
 from pipelines.train.core.segments import Start, find_start
 from pipelines.train.core.trainer import Process, fit_segment
@@ -139,9 +140,8 @@ def launch(job: Job, worker: Worker, callbacks: list[Any] | None) -> None:
         trainer.fit()
     except BaseException as error:
         with suppress(UserError):  # a full disk, say: ``error`` says more
-            tracking = Tracking(spec.experiment.name)
-            tracking.start(job.start.manifest, spec.experiment, go_on=True)
-            tracking.finish("FAILED" if isinstance(error, Exception) else "KILLED")
+            journal = open_journal(job.start.manifest, spec.experiment, go_on=True)
+            Tracking(journal).finish("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
     finally:
         shutil.rmtree(storage, ignore_errors=True)

@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from ftmodel.model.objective import collapsed
 from pipelines.artifacts.curve import CurveRow
 from pipelines.common.console import FORMAT, Bar, say
-from pipelines.tracking.run import Tracking
+from pipelines.tracking.live import Tracking
 from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.step_callback import StepCallback
 
@@ -79,7 +79,7 @@ class CompileTime(StepCallback):
         self.began = 0.0
         if len(self.times) == 2:
             seconds = max(0.0, self.times[0] - self.times[1])
-            self.tracking.tag("compile_seconds", f"{seconds:.1f}")
+            self.tracking.tag(compile_seconds=f"{seconds:.1f}")
             say(f"{self.name}: {self.compiled} compiled in {seconds:.1f} s (compute.compile)")
 
 
@@ -98,8 +98,9 @@ class CollapseWarning(StepCallback):
         kl = [row.kl_bits or 0.0 for row in rows]
         if collapsed(kl, self.kappa, of=self.of):
             self.warned = True
-            self.tracking.tag("collapsed", "yes")
+            self.tracking.tag(collapsed="yes")
+            name = self.tracking.journal.run.run_name
             say(
-                f"{self.tracking.record.run_name}: the latent has collapsed: for a third of the "
+                f"{name}: the latent has collapsed: for a third of the "
                 f"training, KL was under a tenth of κ = {self.kappa:g} bits (now {kl[-1]:.4f})"
             )

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -12,10 +13,12 @@ from mlflow import MlflowClient
 
 from pipelines import keep
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.paths import published_journal
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.tracking import rebuild
-from pipelines.tracking.location import store_uri
+from pipelines.tracking import registry
+from pipelines.tracking.journal import Journal, read_journal
+from pipelines.tracking.store import store_uri
 from tests.support.project_copy import Project
 from tests.support.results import run, write_experiment
 
@@ -30,31 +33,45 @@ RUNS = {
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenized: Project) -> Iterator[Path]:
     """Results of four runs, and checkpoints without weights."""
-    write_experiment(tmp_path, RUNS, {})
     shutil.copy(tokenized.folder / "mlflow.db", tmp_path)
     monkeypatch.chdir(tmp_path)
+    measure(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
-    def peek(path: Path) -> Manifest | None:
-        if not path.exists():
-            return None
-        experiment, name = path.parts[-3:-1]
-        run = asdict(load_experiment().runs[name])
-        return Manifest(experiment, name, run, {"latent_bits": 8}, 11, "data", f"hash of {name}")
-
-    for module in (keep, rebuild):
-        monkeypatch.setattr(module, "peek", peek)
+    monkeypatch.setattr(keep, "peek", lambda path: manifest(path.parts[-2]))
     for name in RUNS:
-        path = Path("checkpoints/tiny") / name / "last.ckpt"
-        path.parent.mkdir(parents=True)
-        path.touch()
+        journal = Journal(
+            published_journal("tiny", name),
+            key=f"key of {name}",
+            experiment="tiny",
+            run_name=name,
+            params={"data": "target", "data_hash": "data"},
+        )
+        journal.add_row({"step": 1, "tokens": 6500})
+        journal.set_status("FINISHED")
     yield tmp_path
     mlflow.set_tracking_uri(None)  # as it was before register_model
 
 
-def bounds_are(folder: Path, **bounds: float) -> None:
-    shutil.rmtree(folder / "results")
-    write_experiment(folder, RUNS, bounds, se=0.0001)
+def manifest(name: str) -> Manifest:
+    """That of a run's checkpoint."""
+    experiment = load_experiment()
+    run = experiment.runs[name]
+    return Manifest(
+        "tiny", name, asdict(run), asdict(experiment.model_config(run)), 11, "data", "hash",
+        tracking_key=f"key of {name}",
+    )  # fmt: skip
+
+
+def measure(folder: Path, runs: dict[str, dict[str, Any]] = RUNS, **bounds: float) -> None:
+    """Write results of the runs with these bounds."""
+    shutil.rmtree(folder / "results", ignore_errors=True)
+    write_experiment(folder, runs, bounds, se=0.0001)
+    for name in runs:
+        path = folder / "results/tiny" / name / "details.json"
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"manifest": asdict(manifest(name))})
+        )
 
 
 def aliases() -> dict[str, tuple[str, str]]:
@@ -72,8 +89,7 @@ def aliases() -> dict[str, tuple[str, str]]:
 def test_the_arm_with_the_lowest_bound_gets_the_alias_until_another_is_lower(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bounds_are(project, base_s0=0.5, base_s1=0.5001, free_s0=0.3001, free_s1=0.3)
-    rebuild.main()
+    measure(project, base_s0=0.5, base_s1=0.5001, free_s0=0.3001, free_s1=0.3)
     for _ in range(2):
         keep.main(register=True)
         assert aliases() == {"best": ("1", "free_s1")}
@@ -87,21 +103,19 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_until_another_is_lower(
     model = client.get_logged_model(version.source.removeprefix("models:/"))
     assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "tiny", "version": 1}]
 
-    bounds_are(project, base_s0=0.1, base_s1=0.2, free_s0=0.3, free_s1=0.4)
+    measure(project, base_s0=0.1, base_s1=0.2, free_s0=0.3, free_s1=0.4)
     keep.main(register=True)
     assert aliases() == {"best": ("2", "base_s0")}
 
-    bounds_are(project, base_s0=0.5, base_s1=0.3, free_s0=0.31, free_s1=0.48)
+    measure(project, base_s0=0.5, base_s1=0.3, free_s0=0.31, free_s1=0.48)
     keep.main(register=True)
     said = capsys.readouterr().out.splitlines()[-1]
     assert "free has the lowest bound" in said and "no difference was measured from base" in said
 
 
 def test_arms_that_may_not_be_compared_have_an_alias_each(project: Path) -> None:
-    shutil.rmtree(project / "results")
     runs = {**RUNS, "base_s1": run("text"), "free_s1": run("text", kappa=0.125)}
-    write_experiment(project, runs, {"base_s0": 0.1, "free_s1": 0.2})
-    rebuild.main()
+    measure(project, runs, base_s0=0.1, free_s1=0.2)
     keep.main(register=True)
     assert {alias: name for alias, (_, name) in aliases().items()} == {
         "best-target-small-6500": "base_s0",
@@ -109,8 +123,12 @@ def test_arms_that_may_not_be_compared_have_an_alias_each(project: Path) -> None
     }
 
 
-def test_a_store_without_the_model_says_what_brings_it(project: Path) -> None:
+def test_a_store_without_the_model_says_what_brings_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a run that was trained again after it was evaluated."""
+    monkeypatch.setattr(registry, "read_run", read_journal)
     with pytest.raises(
-        UserError, match=r"has no model .*and `python -m pipelines.tracking --rebuild` brings back"
+        UserError, match=r"has no model base_s0: `dvc repro evaluate@base_s0` makes"
     ):
         keep.main(register=True)

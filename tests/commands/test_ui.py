@@ -13,14 +13,13 @@ from mlflow import MlflowClient
 from pipelines import ui
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
-from pipelines.tracking.location import store_uri
-from pipelines.tracking.store import Store
+from pipelines.tracking.store import Store, store_uri
 
 OTHER = "127.0.0.2"  # this machine too, but where a server on 127.0.0.1 does not listen
 
 
 def test_the_address_is_that_of_the_runs_of_the_experiment_at_hand(workspace):
-    store = Store(store_uri())
+    store = Store()
     assert ui.address(store, "http://x") == "http://x/#/experiments?workflowType=machine_learning"
     key = MlflowClient(store_uri()).create_experiment("smoke")
     assert ui.address(store, "http://x") == (

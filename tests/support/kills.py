@@ -10,14 +10,13 @@ from pipelines.train.core.checkpoint_callback import Checkpoints
 @contextmanager
 def killed(step, checkpoint=None, segment=None):
     """What trains inside writes a checkpoint every step, the last at ``checkpoint`` (or ``step``),
-    and dies once MLflow has heard of ``step``, in the segment of so many steps if one is named.
+    and dies once its journal has ``step``, in the segment of so many steps if one is named.
     """
     inherited = Checkpoints.on_step
 
     def on_step(self, trainer):
         inherited(self, trainer)
         if self.step == step and segment in (None, trainer.max_steps):
-            trainer.logger.save()
             raise RuntimeError("killed")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="killed"):

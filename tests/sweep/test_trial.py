@@ -1,9 +1,9 @@
 """A trial of a sweep: its result, how it goes on, and its MLflow run."""
 
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from mlflow import MlflowClient
 
 from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import Details
@@ -11,12 +11,12 @@ from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
 from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
 from pipelines.sweep.trial import manifest_of, nest, settle, trial_hash
-from pipelines.tracking.location import in_project, store_uri
-from pipelines.tracking.outbox import Record, records
-from pipelines.tracking.run import Tracking, find_record, new_record
-from pipelines.tracking.store import Store, send_waiting
+from pipelines.tracking.journal import Journal, journals, read_journal
+from pipelines.tracking.live import Tracking
+from pipelines.tracking.store import Store
+from pipelines.tracking.sync import sync_all
 from pipelines.train.core import manifest
-from tests.support.training import train_run
+from tests.support.training import tracked_runs, train_run
 
 NAME = "free_k1_8"
 
@@ -78,6 +78,12 @@ def test_rows_of_two_attempts_are_there_once(in_folder):
     assert [(r.step, r.ce_nats) for r in folder.read_rows("h")] == [(1, 3.0), (2, 2.5)]
 
 
+def tracked_trials():
+    """The trial's run as it is tracked: once, wherever its journal lies."""
+    found = {run.key: run for run in map(read_journal, reversed([*journals("smoke")]))}
+    return list(found.values())
+
+
 def run_smoke_trial(experiment, share=1.0):
     """The result, and what was reported; it is stopped at this share of its budget."""
     heard = []
@@ -107,11 +113,11 @@ def test_a_trial_reports_its_bound_but_not_when_it_is_trained_and_is_not_trained
     again, heard = run_smoke_trial(smoke)
     assert again.status == DONE and heard == []
 
-    key = manifest_of(smoke, NAME)
-    (record,) = records("smoke", NAME)
-    assert (record.parent, record.status) == ("key", "FINISHED")
-    assert find_record(store_uri(), key, smoke, go_on=True).key == record.key
-    assert new_record(store_uri(), key, smoke).key != record.key
+    (tracked,) = tracked_trials()
+    assert (tracked.parent, tracked.status) == ("key", "FINISHED")
+    assert "`python -m pipelines.sweep sweep=smoke`" in tracked.tags["mlflow.note.content"]
+    nest("another", manifest_of(smoke, NAME), smoke)
+    assert [(t.key, t.parent) for t in tracked_trials()] == [(tracked.key, "another")]
 
 
 def test_a_trial_that_fails_is_a_result_and_tagged(smoke):
@@ -119,10 +125,10 @@ def test_a_trial_that_fails_is_a_result_and_tagged(smoke):
     result, _ = run_smoke_trial(smoke)
     assert result.status == FAILED
     assert "the gradient is not finite at step 2" in result.error
-    (record,) = records("smoke", NAME)
-    assert (record.status, record.parent) == ("FAILED", "key")
-    assert record.tags["failure"] == result.error
-    assert record.trained_steps == 1
+    (tracked,) = tracked_trials()
+    assert (tracked.status, tracked.parent) == ("FAILED", "key")
+    assert tracked.tags["failure"] == result.error
+    assert tracked.step == 1
 
 
 def test_a_bug_is_a_result_too_and_its_traceback_in_the_log(smoke, monkeypatch):
@@ -132,8 +138,8 @@ def test_a_bug_is_a_result_too_and_its_traceback_in_the_log(smoke, monkeypatch):
     assert "Traceback" in Folder("s", NAME).log.read_text()
 
 
-def steps(record):
-    return [step for key, _, _, step, *_ in record.metrics if key == "train/ce_nats"]
+def steps(tracked):
+    return [point.step for point in tracked.points if point.key == "train/ce_nats"]
 
 
 def test_a_trial_that_was_stopped_is_no_failure_and_goes_on_with_its_earlier_rows(smoke):
@@ -141,16 +147,15 @@ def test_a_trial_that_was_stopped_is_no_failure_and_goes_on_with_its_earlier_row
         run_smoke_trial(smoke, 0.3)
     result = settle(smoke, NAME, "s", "key", "rule", "")
     assert (result.status, result.stopper, len(result.curve)) == (STOPPED, "rule", 6)
-    (record,) = records("smoke", NAME)
-    assert (record.status, record.tags["stopped_early"]) == ("KILLED", "yes")
-    assert record.trained_steps == 6
-    assert steps(record) == [1, 2, 3, 4, 5, 6]
+    (tracked,) = tracked_trials()
+    assert (tracked.status, tracked.tags["stopped_early"]) == ("KILLED", "yes")
+    assert steps(tracked) == [1, 2, 3, 4, 5, 6]
     result, heard = run_smoke_trial(smoke)
     assert result.status == DONE
     assert heard[:6] == heard[6:12]  # no checkpoint yet: trained anew, to the same figures
-    (record,) = records("smoke", NAME)
-    assert steps(record) == list(range(1, 21))
-    assert (record.status, record.tags["stopped_early"]) == ("FINISHED", "")
+    (tracked,) = tracked_trials()
+    assert steps(tracked) == list(range(1, 21))
+    assert (tracked.status, tracked.tags["stopped_early"]) == ("FINISHED", "")
 
 
 def test_a_trial_whose_process_was_lost_has_failed(smoke):
@@ -160,19 +165,13 @@ def test_a_trial_whose_process_was_lost_has_failed(smoke):
 
 def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
     experiment = load_experiment()
-    parent = Record(in_project(store_uri()), "smoke", "sweep", "", started=1)
-    parent.tags = {"record": parent.key}
-    nest(parent.key, manifest_of(experiment, NAME), experiment)
+    parent = Journal(Path("sweeps/s/tracking.jsonl"), experiment="smoke", run_name="sweep")
+    nest(parent.run.key, manifest_of(experiment, NAME), experiment)
     train_run()
-    (child,) = records("smoke", NAME)
-    assert child.parent == parent.key
-    assert child.pending()
-    tracking = Tracking("smoke")
-    tracking.open(parent)
-    tracking.finish()
-    send_waiting(Store(store_uri()))
-    (child,) = records("smoke", NAME)
-    assert not child.pending()
-    (parent,) = records("smoke", "sweep")
-    run = MlflowClient(store_uri()).get_run(child.run_id)
-    assert run.data.tags["mlflow.parentRunId"] == parent.run_id
+    _, (child,) = tracked_runs()
+    assert "mlflow.parentRunId" not in child.data.tags
+    Tracking(parent).finish()
+    sync_all(Store(), "smoke")
+    runs = {run.info.run_name: run for run in tracked_runs()[1]}
+    assert len(runs) == 2
+    assert runs[NAME].data.tags["mlflow.parentRunId"] == runs["sweep"].info.run_id

@@ -2,30 +2,30 @@
 
 import shutil
 from contextlib import chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from mlflow.tracking._tracking_service import utils
 
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import peek
-from pipelines.artifacts.paths import checkpoint_path, results_folder
+from pipelines.artifacts.paths import checkpoint_path, published_journal, results_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
-from pipelines.tracking.figures import log_suite
-from pipelines.tracking.outbox import records
-from pipelines.tracking.run import Tracking
+from pipelines.tracking.measured import read_run
+from pipelines.tracking.store import Store
+from pipelines.tracking.sync import Sync, sync_stage
 from tests.support.training import RUN, tracked_runs, train_run
 
 BATCH = 520  # tokens of a step
 BUDGET, TOKENS = 10 * BATCH, 20 * BATCH
 CALLS = (
     *("create_run", "search_runs", "set_terminated", "log_batch", "log_inputs", "log_outputs"),
-    *("create_logged_model", "finalize_logged_model", "set_experiment_tag", "log_artifact"),
+    *("create_logged_model", "finalize_logged_model", "set_experiment_tag", "set_tag"),
 )
 SUITE = SuiteResults(
     suite="mini",
@@ -64,13 +64,18 @@ def score():
     folder = results_folder("smoke", RUN)
     (folder / "suite_samples").mkdir(exist_ok=True)
     (folder / "suite_samples/words.jsonl.gz").write_bytes(b"samples")
-    results.write(folder / "suite.json", SUITE)
-    tracking = Tracking("smoke")
-    tracking.start(manifest(), settings(), go_on=True)
-    log_suite(tracking, manifest(), SUITE, TOKENS)
-    for path in (folder / "suite.json", folder / "suite_samples/words.jsonl.gz"):
-        tracking.log_artifact(path)
-    tracking.finish()
+    results.write(folder / "suite.json", replace(SUITE, manifest=manifest()))
+    sync_stage(settings(), RUN)
+
+
+def on_disk():
+    """The one run, as its files describe it."""
+    return read_run(published_journal("smoke", RUN))
+
+
+def sync():
+    """What the command and each stage do."""
+    Sync(Store())(on_disk())
 
 
 def everything(but="no metrics"):
@@ -80,13 +85,12 @@ def everything(but="no metrics"):
     return {
         "name": (run.info.run_name, run.info.status),
         "params": run.data.params,
-        "tags": {k: v for k, v in run.data.tags.items() if k not in ("record", "mlflow.user")},
+        "tags": {k: v for k, v in run.data.tags.items() if k != "mlflow.user"},
         "metrics": {
             key: [(p.step, p.value) for p in client.get_metric_history(run.info.run_id, key)]
             for key in run.data.metrics
             if not key.startswith(but)
         },
-        "artifacts": sorted(file.path for file in client.list_artifacts(run.info.run_id)),
         "inputs": sorted((i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs),
         "models": sorted((m.name, str(m.params), len(m.metrics), str(m.status)) for m in models),
         "outputs": sorted(output.step for output in run.outputs.model_outputs),
@@ -96,12 +100,11 @@ def everything(but="no metrics"):
 def check_complete(rows):
     """One MLflow run, finished, with all parameters and tags and each figure of a step once."""
     client, (run,) = tracked_runs()
-    (record,) = records()
-    assert not record.pending()
+    written = on_disk()
     assert run.info.status == "FINISHED"
-    assert run.info.end_time == record.ended
-    assert run.data.params == record.params and len(record.params) > 20
-    assert record.tags.items() <= run.data.tags.items() and run.data.tags["arm"]
+    assert run.info.end_time == written.ended
+    assert run.data.params == written.params and len(written.params) > 20
+    assert written.tags.items() <= run.data.tags.items() and run.data.tags["arm"]
     for axis, x in (("train", "step"), ("train_by_tokens", "tokens")):
         for key in rows[0].keys() - {"step", "tokens"}:
             points = client.get_metric_history(run.info.run_id, f"{axis}/{key}")
@@ -156,7 +159,6 @@ def project(original, tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "copy of project"
     shutil.copytree(original, folder, symlinks=True)
     monkeypatch.chdir(folder)
-    utils._artifact_repos_cache.clear()  # of places, by run: the copy is another process's
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return folder

@@ -1,89 +1,66 @@
-"""A copied or moved project has its artifacts, and its records, where it is now."""
+"""A copied or moved project has its artifacts where it is now."""
 
-import sqlite3
 from pathlib import Path
 
-import pytest
 from mlflow import MlflowClient
 
-from pipelines.tracking.location import bring_places_up_to_date, store_uri
-from pipelines.tracking.outbox import records
-from pipelines.tracking.run import Tracking
-from pipelines.tracking.store import Store
+from pipelines.tracking import registry, sync as tracking_sync
+from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects
-from tests.support.training import tracked_runs
-from tests.tracking.conftest import manifest, settings
+from tests.support.training import RUN, tracked_runs
+from tests.tracking.conftest import manifest, on_disk, sync
 
 
 def content(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def log_again():
-    """What another evaluation does: it sends artifacts."""
-    Path("details.json").write_text("of the copy")
-    tracking = Tracking("smoke")
-    tracking.start(manifest(), settings(), go_on=True)
-    tracking.log_artifact(Path("details.json"))
-    tracking.finish()
-
-
 @rejects(
-    "bring_places_up_to_date(self.database)",
-    "pass",
+    "if not is_local_uri(known.artifacts):",
+    "if True:",
     "artifacts of a copied project written into the original",
 )
-def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(
-    original, project, tmp_path
-):
+def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(original, project):
     before = content(original)
-    (record,) = records()
-    log_again()
+    details = Path("results/smoke", RUN, "details.json")
+    details.write_text(details.read_text() + "\n")  # what another evaluation does
+    _, (earlier,) = tracked_runs()
+    sync()
+    _, (run,) = tracked_runs()
+    tag = run.data.tags["file.details.json"]
+    assert tag != earlier.data.tags["file.details.json"]
+    assert tag.split()[0] == str(details) and not Path(tag).is_absolute()
+    assert run.data.tags["file.suite_samples"].split()[0] == f"results/smoke/{RUN}/suite_samples"
+    export = project / "exports/smoke/model"
+    export.mkdir(parents=True)
+    (export / "config.json").write_text("{}")
+    entry = registry.Entry(manifest())
+    said = entry.hold(export.relative_to(project))
+    assert said == f"models:/{entry.id}: in MLflow, the tag `exported` names it"
+    model = MlflowClient(store_uri()).get_logged_model(entry.id)
+    assert (project / model.tags["exported"] / "config.json").exists()
     assert content(original) == before
-    client, (run,) = tracked_runs()
-    assert run.info.run_id == record.run_id
-    path = Path(client.download_artifacts(run.info.run_id, "details.json", str(tmp_path)))
-    assert path.read_text() == "of the copy"
-    mine = project / "mlartifacts/smoke" / run.info.run_id / "artifacts"
-    assert run.info.artifact_uri == mine.as_uri()
-    assert (mine / "details.json").read_text() == "of the copy"
-    with sqlite3.connect("mlflow.db") as database:
-        assert not [line for line in database.iterdump() if str(original) in line]
-    models = MlflowClient(store_uri()).search_logged_models([run.info.experiment_id])
-    assert models and all(m.artifact_location.startswith(project.as_uri()) for m in models)
+    assert on_disk().key == run.data.tags["record"]
 
 
-def test_a_record_of_a_store_that_is_named_stays_with_it(project, monkeypatch):
-    named = f"sqlite:///{project}/elsewhere/mlflow.db"
-    (project / "elsewhere").mkdir()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", named)
-    log_again()
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert {record.uri for record in records()} == {"sqlite:///mlflow.db", named}
-    assert len(list((project / "elsewhere/mlartifacts/smoke").iterdir())) == 1
-
-
-@pytest.mark.parametrize(
-    ("place", "stays"),
-    [
-        ("s3://bucket/mlartifacts/smoke", True),
-        ("file:///big/disk/of/mine", True),
-        ("file:///old/mlartifacts/other", True),  # no experiment of this name
-        ("file:///old/mlartifacts/smoke", False),
-    ],
-)
-def test_only_places_that_are_beside_a_store_move_with_it(project, place, stays):
-    Store(store_uri())
-    database = project / "mlflow.db"
-
-    def run(*statement):
-        with sqlite3.connect(database) as connection:
-            return connection.execute(*statement).fetchall()
-
-    run("UPDATE experiments SET artifact_location = ? WHERE name = 'smoke'", (place,))
-    run("UPDATE runs SET artifact_uri = ?", (f"{place}/id/artifacts",))
-    bring_places_up_to_date(database)
-    expected = place if stays else (project / "mlartifacts/smoke").as_uri()
-    (found,) = run("SELECT artifact_location FROM experiments WHERE name = 'smoke'")
-    assert found == (expected,)
-    assert run("SELECT artifact_uri FROM runs") == [(f"{expected}/id/artifacts",)]
+def test_a_server_that_takes_files_gets_them_and_each_again_when_it_changes(project, monkeypatch):
+    """Its place for them is not of this machine."""
+    (project / "mlflow.db").unlink()
+    for module in (tracking_sync, registry):
+        monkeypatch.setattr(module, "is_local_uri", lambda place: False)
+    details = Path("results/smoke", RUN, "details.json")
+    for end in ("\n", "\n\n"):
+        details.write_text(details.read_text() + end)
+        sync()
+        client, (run,) = tracked_runs()
+        there = project / "mlartifacts/smoke" / run.info.run_id / "artifacts"
+        assert {path.name for path in there.iterdir()} == {
+            "details.json", "suite.json", "words.jsonl.gz"
+        }  # fmt: skip
+        assert (there / "details.json").read_bytes() == details.read_bytes()
+    export = project / "exported"
+    export.mkdir()
+    (export / "config.json").write_text("{}")
+    entry = registry.Entry(manifest())
+    assert entry.hold(export) == f"models:/{entry.id}: the same, in MLflow"
+    assert [file.path for file in client.list_logged_model_artifacts(entry.id)] == ["config.json"]

@@ -5,18 +5,17 @@ import os
 import shutil
 import socket
 import sqlite3
-from pathlib import Path
 from threading import Thread
 
 from alembic.operations import Operations
 from mlflow import MlflowClient
 
-from pipelines.tracking.location import store_uri
-from pipelines.tracking.outbox import records
-from pipelines.tracking.run import Tracking, main
+from pipelines.tracking.__main__ import main
+from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import Store
-from tests.support.training import RUN, tracked_runs, train_run
-from tests.tracking.conftest import check_complete, everything, lost, manifest, settings
+from pipelines.tracking.sync import Sync
+from tests.support.training import tracked_runs, train_run
+from tests.tracking.conftest import check_complete, everything, lost, on_disk, sync
 
 
 def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeypatch, capsys):
@@ -24,10 +23,9 @@ def test_a_store_that_is_away_gets_everything_when_it_is_back(workspace, monkeyp
         _, rows = train_run()
     said = capsys.readouterr().err
     assert said.count("does not answer (no answer); going on") == 1
-    assert "kept for MLflow in tracking/smoke/free_k1_8-" in said
-    assert [record.pending() for record in records()] == [True]
+    assert "kept for MLflow; the run's next stage sends it" in said
     main()
-    assert "1 runs brought up to date" in capsys.readouterr().out
+    assert "1 runs are up to date" in capsys.readouterr().out
     check_complete(rows)
 
 
@@ -49,9 +47,9 @@ def test_a_server_that_refuses_or_hangs_does_not_stop_training(workspace, monkey
         assert "does not answer" in capsys.readouterr().err
         Thread(target=hanging.close).start()
     _, rows = train_run("baseline")  # now refused
-    assert "does not answer" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "does not answer" in said and "kept for MLflow" in said
     assert len(rows) == 20
-    assert all(record.pending() for record in records())
 
 
 def test_a_finished_run_trained_again_is_another_mlflow_run(workspace):
@@ -61,48 +59,72 @@ def test_a_finished_run_trained_again_is_another_mlflow_run(workspace):
     assert len(tracked_runs()[1]) == 2
 
 
-def test_a_record_that_cannot_be_read_is_passed_over(project, capsys):
-    (path,) = Path("tracking/smoke").glob(f"{RUN}-*/record.json")
-    path.write_text("{")
-    assert list(records()) == []
-    assert "passed over" in capsys.readouterr().out
+def test_a_journal_that_cannot_be_read_is_passed_over(project, capsys):
+    path = project / "checkpoints/smoke/foreign/tracking.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"time": ')
+    main()
+    said = capsys.readouterr()
+    assert "passed over: checkpoints/smoke/foreign/tracking.jsonl: no journal" in said.err
+    assert "1 runs are up to date" in said.out
 
 
-def test_evaluation_adds_to_the_run_of_the_card_or_makes_one_where_the_store_has_none(
-    project, monkeypatch
-):
-    """On another machine, or with another store, the record of the training is not there."""
-    shutil.rmtree("tracking")
-    for uri in (store_uri(), f"sqlite:///{project}/other.db"):
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        evaluation = Tracking("smoke")
-        evaluation.start(manifest(), settings(), go_on=True)
-        evaluation.log_figures("eval", {"bound": 1.5}, step=20)
-        evaluation.finish()
-        client = MlflowClient(uri)
-        found = client.get_experiment_by_name("smoke")
-        (run,) = client.search_runs([found.experiment_id])
-        assert run.data.metrics["eval/bound"] == 1.5
-        assert run.data.params["kappa_bits"] == "0.125"
-        assert run.info.status == "FINISHED"
+def test_a_line_of_a_journal_that_a_kill_cut_short_is_left_out_and_the_next_is_not(tmp_path):
+    journal = Journal(tmp_path / "e/journal.jsonl", experiment="e", run_name="name")
+    journal.add_row({"step": 1, "tokens": 10, "ce_nats": 2.0})
+    whole = journal.path.read_bytes()
+    journal.add_row({"step": 2, "tokens": 20, "ce_nats": 1.0})
+    journal.path.write_bytes(journal.path.read_bytes()[: len(whole) + 30])
+    again = Journal(journal.path)
+    again.add_row({"step": 2, "tokens": 20, "ce_nats": 3.0})
+    points = [(p.key, p.step, p.value) for p in Journal(journal.path).run.points]
+    assert [p for p in points if p[0] == "train/ce_nats"] == [
+        ("train/ce_nats", 1, 2.0), ("train/ce_nats", 2, 3.0)
+    ]  # fmt: skip
+
+
+def test_another_store_gets_the_run_with_everything(project, monkeypatch):
+    """As on another machine, of which a sync knows no more than what lies on disk."""
+    before = everything()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/other.db")
+    sync()
+    client = MlflowClient(f"sqlite:///{project}/other.db")
+    found = client.get_experiment_by_name("smoke")
+    (run,) = client.search_runs([found.experiment_id])
+    assert (run.info.status, run.data.params) == ("FINISHED", before["params"])
+    assert run.data.metrics.keys() == before["metrics"].keys()
 
 
 def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(project):
     before = everything()
     client, (run,) = tracked_runs()
     client.delete_run(run.info.run_id)
-    (record,) = records()
-    Store(store_uri()).send(record)
+    sync()
     # logged models are not deleted with their run, and have the figures of the new one as well
     assert everything() | {"models": before["models"]} == before
     assert tracked_runs()[1][0].info.run_id != run.info.run_id
+
+
+def test_two_processes_at_once_send_everything_once(workspace, monkeypatch):
+    """The thread of a training knows what it has sent; another process, meanwhile, sends more."""
+    _, rows = train_run()
+    store, run = Store(), on_disk()
+    thread = Sync(store)
+    first, rest = run.points[:30], run.points[30:]
+    run.points = first
+    thread(run)
+    run.points = first + rest
+    Sync(store)(run)
+    thread(run)
+    check_complete(rows)
 
 
 def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
     """MLflow makes its tables in many steps, and cannot go on from any but the last. The name may
     have options for SQLite's driver.
     """
-    made, uri = [], f"sqlite:///{tmp_path}/new.db?timeout=30"
+    made = []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/new.db?timeout=30")
 
     def add_column(*arguments, **keywords):
         made.append(arguments)
@@ -113,10 +135,10 @@ def test_a_kill_while_the_store_is_made_leaves_none(tmp_path, monkeypatch):
     plain = Operations.add_column
     with monkeypatch.context() as patch:
         patch.setattr(Operations, "add_column", add_column)
-        process = multiprocessing.get_context("fork").Process(target=Store, args=(uri,))
+        process = multiprocessing.get_context("fork").Process(target=Store)
         process.start()
         process.join()
     assert process.exitcode == 9
     assert not (tmp_path / "new.db").exists() and (tmp_path / "new.db.partial").exists()
-    assert Store(uri).client.get_experiment("0").name == "Default"
+    assert Store().client.get_experiment("0").name == "Default"
     assert (tmp_path / "new.db").exists() and not list(tmp_path.glob("*.partial*"))

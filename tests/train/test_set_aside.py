@@ -63,7 +63,7 @@ def test_what_decides_weights_is_another_specification_and_words_are_not(tmp_pat
     edit("pipelines/train/core/trainer.py", '"""All that one process needs', '"""Everything')
     edit("pipelines/train/progress.py", '"loss": f"{row.loss_nats:.3f} nats"', '"loss": "?"')
     edit("pipelines/train/distributed.py", "socket", "socket|another word")
-    edit("pipelines/tracking/lightning_logger.py", "ROWS = 20", "ROWS = 30")
+    edit("pipelines/tracking/live.py", "SECONDS = 5.0", "SECONDS = 6.0")
     assert version() == before
     edit("pipelines/train/core/module.py", "> 1 else 0.0", "> 1 else 0.1")
     another = version()

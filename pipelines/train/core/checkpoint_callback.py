@@ -27,12 +27,7 @@ class Checkpoints(StepCallback):
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint[ENTRY] = self.entry(trainer)
-
-    def entry(self, trainer: L.Trainer) -> dict[str, Any]:
-        """The manifest, as it is written: with the MLflow run, once the server has given one."""
-        run_id = trainer.logger.version if trainer.logger else None
-        return {**vars(self.manifest), "mlflow_run_id": run_id or None}
+        checkpoint[ENTRY] = vars(self.manifest)
 
     def on_step(self, trainer: L.Trainer) -> None:
         if self.step in self.segment.keep:
@@ -71,6 +66,5 @@ class Checkpoints(StepCallback):
     def keep(self, trainer: L.Trainer, target: Path) -> None:
         """Write weights and manifest."""
         state = trainer.strategy.lightning_module_state_dict()
-        entry = self.entry(trainer)
-        trainer.strategy.save_checkpoint({"state_dict": state, ENTRY: entry}, target)
+        trainer.strategy.save_checkpoint({"state_dict": state, ENTRY: vars(self.manifest)}, target)
         trainer.strategy.barrier()

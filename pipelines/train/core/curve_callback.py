@@ -97,10 +97,6 @@ class CurveCallback(StepCallback):
             for logger in trainer.loggers:
                 logger.log_metrics(row.figures(), step=row.step)
 
-    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        for logger in trainer.loggers:
-            logger.save()
-
 
 def over_workers(trainer: L.Trainer, values: list[Tensor]) -> list[Tensor]:
     """Means of values over all workers, of each on its own."""

@@ -1,4 +1,4 @@
-"""What a trained run hands on: its checkpoints, its configuration and its curve."""
+"""What a trained run hands on: its checkpoints, its configuration, its curve and its journal."""
 
 import os
 import shutil
@@ -11,13 +11,14 @@ from omegaconf import OmegaConf
 
 from pipelines.artifacts.checkpoint import ENTRY, HISTORY, Manifest, read_checkpoint, whole
 from pipelines.artifacts.curve import row_of, write_curve
+from pipelines.artifacts.paths import live_journal, published_journal
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import replace_folder
 from pipelines.train.core.segments import budget_path, newest_checkpoint
 
 
 def publish(spec: RunSpec, manifest: Manifest) -> None:
-    """Put a trained run's checkpoints, configuration and curve where DVC expects them."""
+    """Put a trained run's checkpoints, configuration, journal and curve where DVC expects them."""
     run, root = spec.run, spec.resume
     newest = newest_checkpoint(root, manifest)
     assert newest is not None, "training left no checkpoint"
@@ -33,6 +34,8 @@ def publish(spec: RunSpec, manifest: Manifest) -> None:
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
         OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
+        journal = live_journal(experiment.name, spec.name, manifest.spec_hash)
+        shutil.copyfile(journal, folder / published_journal(experiment.name, spec.name).name)
     curve = spec.results / "curve.csv"
     curve.parent.mkdir(parents=True, exist_ok=True)
     write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])

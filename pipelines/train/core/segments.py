@@ -123,7 +123,7 @@ def newest_checkpoint(
 ) -> tuple[Path, dict[str, Any]] | None:
     """The newest readable checkpoint of this very run up to a step, and its content.
 
-    Fills in the manifest's MLflow run.
+    Fills in the manifest's tracking_key.
     """
     for path in reversed(numbered(folder)):
         if int(path.stem) > until:
@@ -137,7 +137,7 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
     """The content of a checkpoint, if there is one and it is of this very specification.
 
     A damaged one is reported, with what is done ``otherwise``, and renamed. Fills in the manifest's
-    MLflow run.
+    tracking_key.
     """
     if not path.exists():
         return None
@@ -150,7 +150,7 @@ def read_own(path: Path, manifest: Manifest, otherwise: str) -> dict[str, Any] |
         return None
     if theirs.spec_hash != manifest.spec_hash:
         return None
-    manifest.mlflow_run_id = theirs.mlflow_run_id or manifest.mlflow_run_id
+    manifest.tracking_key = theirs.tracking_key or manifest.tracking_key
     return content
 
 

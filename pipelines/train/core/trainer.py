@@ -24,8 +24,9 @@ from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, stream_seed
 from pipelines.config.schema import Precision
-from pipelines.tracking.lightning_logger import TrackingLogger
-from pipelines.tracking.run import Tracking
+from pipelines.tracking.describe import experiment_note
+from pipelines.tracking.journal import open_journal
+from pipelines.tracking.live import Tracking
 from pipelines.train.core.acceleration import Compiled, speed_up
 from pipelines.train.core.batches import BatchModule, Share, StepBatches
 from pipelines.train.core.checkpoint_callback import Checkpoints
@@ -72,9 +73,10 @@ class SegmentTraining:
 
     def start_tracking(self) -> None:
         check_writable(self.spec.resume)
-        self.tracking = Tracking(self.spec.experiment.name)
-        checkpoint = self.start.checkpoint
-        self.tracking.start(self.start.manifest, self.spec.experiment, go_on=checkpoint is not None)
+        checkpoint, experiment = self.start.checkpoint, self.spec.experiment
+        journal = open_journal(self.start.manifest, experiment, go_on=checkpoint is not None)
+        note = "" if journal.run.parent else experiment_note(experiment)
+        self.tracking = Tracking(journal, note)
         if checkpoint:
             say(f"{self.title}: going on from step {int(checkpoint.stem)}")
 
@@ -162,7 +164,7 @@ class SegmentTraining:
             accumulate_grad_batches=compute.accumulate,
             use_distributed_sampler=False,
             callbacks=callbacks,
-            logger=TrackingLogger(self.tracking) if self.tracking else False,
+            logger=self.tracking or False,
             log_every_n_steps=0,  # CurveCallback logs its rows
             enable_progress_bar=self.tracking is not None,
             enable_checkpointing=False,
@@ -229,8 +231,8 @@ def fit(
 def fit_segment(spec: RunSpec, process: Process, start: Start, watch: Watch | None = None) -> None:
     """Train a segment of a run to its end; its final checkpoint, or weights, lie in resume/.
 
-    Rank 0 alone shows progress and keeps the MLflow record. Each process calls ``watch`` with every
-    new row of the training curve (see CurveCallback).
+    Rank 0 alone shows progress and writes the journal for MLflow. Each process calls ``watch`` with
+    every new row of the training curve (see CurveCallback).
     Raises UserError for a loss that is not finite and for a disk that takes no checkpoint.
     """
     quiet()
