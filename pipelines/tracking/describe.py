@@ -32,6 +32,7 @@ NESTED = ("init_from", "latent")  # settings of a run that have a form of their 
 def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
     """Every setting of a run; one that is not set, such as κ of a baseline, is left out."""
     parent, optim = manifest.parent, experiment.models[manifest.run["model"]].optim
+    precision = experiment.compute.precision
     architecture = dict(manifest.architecture)
     design = architecture.pop("latent", {})
     if architecture["latent_bits"]:
@@ -45,7 +46,7 @@ def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
         "device": manifest.device,
         "vocab_size": manifest.vocab_size,
         "steps": experiment.steps(experiment.runs[manifest.run_name]),
-        "precision": experiment.compute.precision.value,
+        "precision": precision.value,
         "git_revision": manifest.git_revision,
         "data_hash": manifest.data_hash,
         "config_hash": manifest.spec_hash,

@@ -29,7 +29,9 @@ class Known:
         info, data = run.info, run.data
         known = cls(info.run_id, info.artifact_uri, (info.status, info.end_time))
         known.params, known.tags = dict(data.params), dict(data.tags)
-        known.models = models_of(client, info.experiment_id, info.run_id)
+        own = f"source_run_id = '{info.run_id}'"
+        models = client.search_logged_models([info.experiment_id], own)
+        known.models = {model.name: model for model in models}
         if run.inputs:
             datasets = [each.dataset for each in run.inputs.dataset_inputs]
             known.inputs = {(each.name, each.digest) for each in datasets}
@@ -61,9 +63,3 @@ class Known:
             *plain, model_id=self.models[model].model_id, dataset_name=name,
             dataset_digest=digest, run_id=self.id,
         )  # fmt: skip
-
-
-def models_of(client: MlflowClient, experiment_id: str, run_id: str) -> dict[str, LoggedModel]:
-    """The logged models of a run, by name."""
-    models = client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
-    return {model.name: model for model in models}

@@ -13,7 +13,6 @@ from mlflow.utils.uri import is_local_uri
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import published_journal
 from pipelines.common.errors import UserError
-from pipelines.tracking.known import models_of
 from pipelines.tracking.measured import read_run
 from pipelines.tracking.store import AWAY, Store
 from pipelines.tracking.sync import Sync
@@ -31,16 +30,14 @@ class Entry:
         self.client = self.store.client
         run = read_run(published_journal(manifest.experiment, manifest.run_name))
         with self.store.answering():
-            Sync(self.store)(run)
-            experiment_id = self.store.experiment_id(run.experiment)
-            there = self.store.find(experiment_id, manifest.tracking_key)
-            models = models_of(self.client, experiment_id, there.info.run_id) if there else {}
-        if name not in models:
+            known = Sync(self.store)(run)
+        if not known or name not in known.models:
             raise UserError(
                 f"MLflow at {self.store.uri} has no model {name}: "
                 f"`dvc repro evaluate@{manifest.run_name}` makes it"
             )
-        self.id, self.place = models[name].model_id, models[name].artifact_location
+        model = known.models[name]
+        self.id, self.place = model.model_id, model.artifact_location
 
     def hold(self, path: Path) -> str:
         """Add a file, or what a folder holds, in place of files of the same names; returns in words

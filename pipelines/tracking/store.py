@@ -92,8 +92,10 @@ class Store:
                     self.client.restore_experiment(experiment.experiment_id)
                     say(f"MLflow experiment {name} was deleted; restored, with the runs it had")
                 return str(experiment.experiment_id)
-            place = self.database.parent / "mlartifacts" / name if self.database else None
-            return self.client.create_experiment(name, place and place.as_uri())
+            place = None  # the server's own
+            if self.database:
+                place = (self.database.parent / "mlartifacts" / name).as_uri()
+            return self.client.create_experiment(name, place)
 
     def describe_experiment(self, experiment_id: str, note: str) -> None:
         """Set the description of an experiment, unless somebody has written another."""

@@ -37,9 +37,10 @@ class Sync:
         self.store, self.client = store, store.client
         self.known: dict[str, Known] = {}  # by the run's key
 
-    def __call__(self, run: Tracked, note: str = "", revive: bool = True) -> None:
-        """Send what the store lacks. ``note`` describes the run's experiment. A run that somebody
-        has deleted in MLflow is made anew if ``revive``. Raises one of AWAY.
+    def __call__(self, run: Tracked, note: str = "", revive: bool = True) -> Known | None:
+        """Send what the store lacks; returns what it has then. ``note`` describes the run's
+        experiment. A run that somebody has deleted in MLflow is made anew if ``revive``, else it
+        is left alone. Raises one of AWAY.
         """
         lock = resume_folder(run.experiment, f"{run.run_name}.tracking.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +53,7 @@ class Sync:
                 found = self.store.find(experiment_id, run.key)
                 deleted = ViewType.DELETED_ONLY
                 if not (found or revive) and self.store.find(experiment_id, run.key, deleted):
-                    return
+                    return None
                 tags = {**run.tags, KEY: run.key}
                 known = Known.of(
                     found or self.client.create_run(experiment_id, run.started, tags, run.run_name),
@@ -65,6 +66,7 @@ class Sync:
             self.send_end(run, known)
             if not run.models:  # whose metrics are asked for
                 self.known[run.key] = known
+        return known
 
     def send_words(self, run: Tracked, known: Known, experiment_id: str) -> None:
         """Parameters, tags, parent and inputs. Tags of MLflow's own, such as the description, may

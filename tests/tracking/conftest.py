@@ -92,7 +92,9 @@ def everything(but="no metrics"):
             if not key.startswith(but)
         },
         "inputs": sorted((i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs),
-        "models": sorted((m.name, str(m.params), len(m.metrics), str(m.status)) for m in models),
+        "models": sorted(
+            (m.name, str(m.params), len(m.metrics or []), str(m.status)) for m in models
+        ),
         "outputs": sorted(output.step for output in run.outputs.model_outputs),
     }
 

@@ -1,7 +1,7 @@
 """What is deleted in MLflow, or with its database, comes back."""
 
 import os
-from contextlib import chdir
+from contextlib import chdir, suppress
 
 import pytest
 from mlflow import MlflowClient
@@ -30,7 +30,8 @@ def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(p
         client.delete_experiment(known.info.experiment_id)
         with pytest.raises(MlflowException):
             sync(run)
-    sync(run)
+    with suppress(MlflowException):  # as the thread of a training does
+        sync(run)
     said = capsys.readouterr().err
     assert said.count("MLflow experiment smoke was deleted; restored, with the runs it had") == 1
     _, (same,) = tracked_runs()
@@ -68,6 +69,11 @@ def test_a_run_deleted_in_mlflow_stays_deleted(project):
     assert tracked_runs()[1] == []
 
 
+@rejects(
+    "if manifest and manifest.tracking_key == run.key:",
+    "if manifest:",
+    "the evaluation of an earlier training shown as that of this one",
+)
 def test_results_of_another_training_are_not_those_of_this_one(project):
     """Stage `train` leaves what was measured before until the next stage replaces it."""
     assert {model["name"] for model in on_disk().models}

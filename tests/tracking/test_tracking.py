@@ -3,10 +3,11 @@
 import multiprocessing
 import os
 import shutil
-import socket
 import sqlite3
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
+import pytest
 from alembic.operations import Operations
 from mlflow import MlflowClient
 
@@ -14,6 +15,7 @@ from pipelines.tracking.__main__ import main
 from pipelines.tracking.journal import Journal
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import Sync
+from tests.support.mutants import rejects
 from tests.support.training import tracked_runs, train_run
 from tests.tracking.conftest import check_complete, everything, lost, on_disk, sync
 
@@ -38,17 +40,31 @@ def test_a_store_whose_database_fails_is_one_line(workspace, capsys):
     assert "Traceback" not in said
 
 
-def test_a_server_that_refuses_or_hangs_does_not_stop_training(workspace, monkeypatch, capsys):
+class Broken(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(500)
+
+    do_POST = do_PATCH = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("way", ["refuses", "hangs", "answers 500"])
+def test_a_server_that_refuses_or_hangs_does_not_stop_training(workspace, monkeypatch, capsys, way):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    with socket.create_server(("127.0.0.1", 0)) as hanging:
-        port = hanging.getsockname()[1]
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        train_run()
-        assert "does not answer" in capsys.readouterr().err
-        Thread(target=hanging.close).start()
-    _, rows = train_run("baseline")  # now refused
+    with HTTPServer(("127.0.0.1", 0), Broken) as server:  # listens, and nobody serves
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+        thread = Thread(target=server.serve_forever)
+        if way == "answers 500":
+            thread.start()
+        elif way == "refuses":
+            server.server_close()
+        _, rows = train_run()
+        if way == "answers 500":
+            server.shutdown()
     said = capsys.readouterr().err
-    assert "does not answer" in said and "kept for MLflow" in said
+    assert said.count("does not answer") == 1 and "kept for MLflow" in said
     assert len(rows) == 20
 
 
@@ -69,6 +85,11 @@ def test_a_journal_that_cannot_be_read_is_passed_over(project, capsys):
     assert "1 runs are up to date" in said.out
 
 
+@rejects(
+    'b"\\n" + json.dumps(line).encode()',
+    'json.dumps(line).encode() + b"\\n"',
+    "a line that a kill cut short spoils the next",
+)
 def test_a_line_of_a_journal_that_a_kill_cut_short_is_left_out_and_the_next_is_not(tmp_path):
     journal = Journal(tmp_path / "e/journal.jsonl", experiment="e", run_name="name")
     journal.add_row({"step": 1, "tokens": 10, "ce_nats": 2.0})
@@ -103,6 +124,16 @@ def test_a_run_deleted_in_mlflow_is_made_anew_with_everything(project):
     # logged models are not deleted with their run, and have the figures of the new one as well
     assert everything() | {"models": before["models"]} == before
     assert tracked_runs()[1][0].info.run_id != run.info.run_id
+
+
+@rejects("return wanted not in {", "return False and {", "a model's figures are not looked for")
+def test_figures_of_a_model_that_a_killed_server_did_not_write_are_sent_again(project):
+    """It writes the run's first, and those of the model in another transaction."""
+    before = everything()
+    with sqlite3.connect("mlflow.db") as database:
+        database.execute("DELETE FROM logged_model_metrics")
+    sync()
+    assert everything() == before
 
 
 def test_two_processes_at_once_send_everything_once(workspace, monkeypatch):

@@ -208,11 +208,12 @@ def test_the_machine_is_sampled_with_rows_and_not_more_often_than_every_few_seco
     }
 
 
+@rejects('if row["step"] > self.run.step:', "if True:", "a step that is repeated written twice")
 def test_the_machine_is_not_measured_twice_for_steps_that_a_resumed_run_repeats(journal):
     for step in (1, 2, 2, 1, 3):  # killed after 2, and resumed from a checkpoint at 0
         journal.add_row({"step": step, "tokens": step}, lambda at=step: {"cpu": float(at)})
     assert [(point.step, point.value) for point in journal.run.points] == [(1, 1), (2, 2), (3, 3)]
-    assert read_journal(journal.path).points == journal.run.points
+    assert journal.path.read_text().count('"row"') == 3
 
 
 def test_a_gpu_is_sampled_and_a_monitor_that_fails_is_left_out(monkeypatch):

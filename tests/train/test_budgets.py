@@ -186,7 +186,12 @@ def test_of_a_smaller_budget_weights_and_manifest_alone_are_kept(
     model, _ = load_model(checkpoint_path("smoke", RUN, BUDGETS[0]))
     assert same({f"model.{k}": v for k, v in model.state_dict().items()}, kept(BUDGETS[0]))
     names = {path.name for path in checkpoint_path("smoke", RUN).parent.iterdir()}
-    assert names == {"config.yaml", "last.ckpt", *(f"{tokens}.ckpt" for tokens in BUDGETS)}
+    assert names == {
+        "config.yaml",
+        "tracking.jsonl",
+        "last.ckpt",
+        *(f"{tokens}.ckpt" for tokens in BUDGETS),
+    }
     left = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
     assert left == {
         *("00000019.ckpt", "00000020.ckpt"),
