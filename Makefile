@@ -11,7 +11,7 @@
 # make ui      MLflow, on this machine only  make format  apply the formatter
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
 # make experiments   dvc exp show: the bounds and settings in which experiments differ
-# make bench   speed and memory beside others: bench/benchmarks.md; BENCHMARKS='mapper decoding'
+# make bench   speed and memory beside others: bench/perf.md; MEASURE='mapper decoding'
 # make gpu     on a machine with a GPU: PyTorch for it, tests, speed targets, a slice of training, in
 #              MINUTES=50 at most: bench/gpu/<date>_<device>.md; called again, it goes on
 EXPERIMENT ?= quickstart
@@ -20,7 +20,7 @@ JOBS ?=
 WAIT ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 5000
-BENCHMARKS ?=
+MEASURE ?=
 MINUTES ?= 50
 MUTANTS ?=
 MODULES ?=
@@ -90,15 +90,15 @@ experiments: .venv/installed
 	@dvc exp show --no-pager --only-changed --drop 'Created|.*:(?!bound)|[^:]*/[^:]*$$'
 
 bench: .venv/installed-bench
-	PYTHONPATH="$(CURDIR)/.venv/peers" python -m benchmarks $(BENCHMARKS)
+	PYTHONPATH="$(CURDIR)/.venv/peers" python -m perf $(MEASURE)
 
 gpu: # PyTorch for it before what depends on PyTorch
 	@nvidia-smi -L 2>&1 | grep -q '^GPU' || { echo "error: no GPU on this machine, by nvidia-smi;" \
-		"\`python -m benchmarks.gpu --rehearse\` goes through it on a CPU" >&2; exit 2; }
+		"\`python -m perf.gpu --rehearse\` goes through it on a CPU" >&2; exit 2; }
 	@$(MAKE) --no-print-directory .venv/bin/pip
-	python -m benchmarks.gpu.wheels
+	python -m perf.gpu.wheels
 	@$(MAKE) --no-print-directory .venv/installed-dev
-	@python -m benchmarks.gpu --minutes $(MINUTES)
+	@python -m perf.gpu --minutes $(MINUTES)
 
 .venv/bin/pip: # the last file that venv makes
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -114,7 +114,7 @@ gpu: # PyTorch for it before what depends on PyTorch
 	@touch $@ .venv/installed
 
 # peers whose own pins contradict ours: without what they depend on, where nothing else sees them
-.venv/installed-bench: benchmarks/peers.txt .venv/installed-dev
+.venv/installed-bench: perf/peers.txt .venv/installed-dev
 	.venv/bin/pip install --quiet --editable '.[dev,bench]'
-	.venv/bin/pip install --quiet --no-deps --upgrade --target .venv/peers -r benchmarks/peers.txt
+	.venv/bin/pip install --quiet --no-deps --upgrade --target .venv/peers -r perf/peers.txt
 	@touch $@

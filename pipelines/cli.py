@@ -45,8 +45,8 @@ EXTRAS = {
 }
 
 
-BENCHMARKS = listed("benchmarks.__main__", "NAMES")
-PARTS = listed("benchmarks.gpu.__main__", "PARTS")
+MEASUREMENTS = listed("perf.__main__", "NAMES")
+PARTS = listed("perf.gpu.__main__", "PARTS")
 RUN = argument("name", "A run of params.yaml.", entries("runs"), metavar="RUN")
 DATASET = argument("name", "An entry of data in params.yaml.", entries("data"))
 COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `main`, what it takes
@@ -225,17 +225,17 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
             argument("command", "After --: what to run there.", nargs=-1, type=click.UNPROCESSED),
         ],
     ),
-    "benchmarks": (
-        "benchmarks.__main__",
+    "perf": (
+        "perf.__main__",
         [
-            argument("names", "Benchmarks; all unless named.", BENCHMARKS, nargs=-1),
+            argument("names", "Measurements; all unless named.", MEASUREMENTS, nargs=-1),
             option("--turns", type=COUNT, default=5, help="A figure is the median of so many."),
             option("--quick", is_flag=True, help="Tiny shapes: does it run?"),
             out_folder("bench"),
         ],
     ),
     "scores": (
-        "benchmarks.scores",
+        "perf.scores",
         [
             argument("names", "Benchmarks of suite paper; all unless named.", nargs=-1),
             option(
@@ -248,7 +248,7 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
         ],
     ),
     "gpu": (
-        "benchmarks.gpu.__main__",
+        "perf.gpu.__main__",
         [
             argument("names", "Parts; all that are left unless named.", PARTS, nargs=-1),
             option(

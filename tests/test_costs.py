@@ -14,7 +14,6 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.measure import peak_bytes
 from ftmodel.costs import flops_per_token, memory
 from ftmodel.costs.counting import elements, sizes, step_bytes, step_flops
 from ftmodel.costs.filtering import filter_flops
@@ -25,6 +24,7 @@ from ftmodel.model import objective
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
+from perf.measure import peak_bytes
 from pipelines.config.schema import Compute
 from pipelines.train.core.acceleration import speed_up
 from tests.support.designs import all_pairs

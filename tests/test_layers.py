@@ -213,9 +213,7 @@ def questions(tree: ast.AST) -> list[str]:
 
 def test_only_the_designs_ask_which_design_a_latent_has():
     """Another design is then a part of its own and a line in a table, and changes nothing else."""
-    files = [
-        path for top in ("ftmodel", "pipelines", "benchmarks") for path in modules(top).values()
-    ]
+    files = [path for top in ("ftmodel", "pipelines", "perf") for path in modules(top).values()]
     asked = {path: questions(ast.parse(path.read_text())) for path in files}
     places = [path.relative_to(ROOT).as_posix() for path, found in asked.items() for _ in found]
     outside = [place for place in places if not place.startswith("ftmodel/designs/")]

@@ -26,7 +26,7 @@ from tests.support.mutants import rejects
 from tests.support.requirements import EXTRAS, PROJECT, closure
 
 LIBRARY = {"torch", "numpy", "scipy"}
-OURS = {"benchmarks", "ftmodel", "hydra_plugins", "pipelines", "tests"}
+OURS = {"ftmodel", "hydra_plugins", "perf", "pipelines", "tests"}
 PIPELINE = ("lab", "cluster", "suite", "export", "plots")
 HOMES = {  # files that may need an extra to be imported
     "cluster": ("cluster/connection.py", "sweep/", "train/distributed.py"),
@@ -91,7 +91,7 @@ def test_what_the_pipeline_imports_is_declared_and_the_rest_is_not(needs):
     found, extras = needs("pipelines", "hydra_plugins", "tasks"), of_extras(*PIPELINE)
     assert [names for names in found if not names & (extras | LIBRARY)] == []
     assert extras - set().union(*found) == {"zstandard"}  # `datasets` does
-    found, extras = needs("tests", "benchmarks"), of_extras("dev")
+    found, extras = needs("tests", "perf"), of_extras("dev")
     everything = extras | of_extras(*PIPELINE, "bench") | LIBRARY
     assert [names for names in found if not names & everything] == []
     assert extras - set().union(*found) == TOOLS

@@ -28,7 +28,7 @@ def ftlab(*arguments, before):
 
 
 def module(name):
-    return name if name == "benchmarks" else f"{COMMANDS[name][0].partition('.')[0]}.{name}"
+    return name if name == "perf" else f"{COMMANDS[name][0].partition('.')[0]}.{name}"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -55,7 +55,7 @@ def test_a_module_that_is_no_command_says_so(monkeypatch, capsys, given):
 
 
 def test_every_module_that_can_be_run_is_a_command_or_says_that_it_is_none():
-    files = [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("benchmarks/*.py")]
+    files = [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("perf/*.py")]
     entries = [path for path in files if '__name__ == "__main__"' in path.read_text()]
     ours = {f'cli.run("{name}")' for name in COMMANDS}
     for path in entries:
@@ -158,7 +158,7 @@ def completed(shell, monkeypatch, *words):
         (["compose", "experiment=small", "x"], []),
         (["sample", "a", "--z", ""], ["fresh", "pinned"]),
         (["sample", "a", "--te"], ["--temperature"]),
-        (["benchmarks", "map"], ["mapper"]),
+        (["perf", "map"], ["mapper"]),
     ],
 )
 def test_the_shell_completes_names(monkeypatch, tmp_path, words, values):

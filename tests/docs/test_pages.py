@@ -145,7 +145,7 @@ def test_links_and_pictures_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_files_exist(page):
     """Of the project's own folders; what has a placeholder, or is made by a stage, need not."""
-    names = re.findall(r"`((?:ftmodel|pipelines|conf|tasks|tests|benchmarks|deploy|docs)/[^`\s]*)`",
+    names = re.findall(r"`((?:ftmodel|pipelines|conf|tasks|tests|perf|deploy|docs)/[^`\s]*)`",
                        page.read_text())  # fmt: skip
     for name in names:
         if not set(name) & set("<>*$…{"):

@@ -10,7 +10,7 @@ from tests import ROOT
 
 Test = TypeVar("Test", bound=Callable)
 PRODUCT = (
-    *(f"{package}/**/*.py" for package in ("benchmarks", "ftmodel", "hydra_plugins", "pipelines")),
+    *(f"{package}/**/*.py" for package in ("ftmodel", "hydra_plugins", "perf", "pipelines")),
     *("pipelines/**/*.jinja", "dvc.yaml", ".dvcignore"),
 )
 

@@ -1,0 +1,205 @@
+"""A slice of kappa_124m: the first minutes of its baseline and of its Free Transformer at κ = 1/2.
+
+By the project's own stages in a folder of its own: `text` composes the experiment and makes its
+tokens, on the CPU; each arm then trains for its half of the slice, and goes on from its checkpoint
+when it is called again. Settings are the experiment's on the way to the smallest of its budgets,
+whose training all budgets begin with. Of text it has less: FineWeb-Edu, or where the hub is not in
+reach the standard library's sources, again and again, on which speed and memory alone mean
+something. The first row of the curve, which has compilation in it, does not count for tokens/s.
+"""
+
+import os
+from contextlib import chdir
+from io import BytesIO
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import lightning as L
+import matplotlib.figure
+import torch
+from omegaconf import DictConfig
+
+from ftmodel.costs import flops_per_token, memory, utilisation
+from perf.gpu.peaks import peak
+from perf.measure import Figure, Missing, Picture, figure
+from pipelines import doctor
+from pipelines.artifacts.checkpoint import HISTORY, read_checkpoint
+from pipelines.artifacts.curve import Curve, row_of, training_seconds
+from pipelines.artifacts.paths import tokens_folder
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.atomic_files import ROOT
+from pipelines.compose import compose_config, write_params
+from pipelines.config.derived import trainings
+from pipelines.config.load import load_experiment, parse
+from pipelines.config.schema import Experiment
+from pipelines.train.core.segments import find_start
+from pipelines.train.core.step_callback import StepCallback
+from pipelines.train.core.trainer import Process, SegmentTraining, quiet
+
+EXPERIMENT, DATA = "kappa_124m", "fineweb_edu"
+ARMS = {"baseline": "baseline_s0", "free": "free_k1_2_s0"}
+MINUTES = 20.0  # of training, half of them each arm's
+LEAST = 30.0  # seconds of training for which it is worth to start
+ENDING = 20.0  # seconds before the end of its time at which an arm stops: for its last checkpoint
+TEXT = ["data.fineweb_edu.max_bytes=200_000_000"]  # 46 M tokens
+SOURCES = [  # of the standard library
+    "+part@data.fineweb_edu.parts.stdlib=files",
+    "~data.fineweb_edu.parts.fineweb_edu",
+    "data.fineweb_edu.parts.stdlib.root=stdlib",
+    "data.fineweb_edu.validation_share=0.01",
+]
+EVERY_FILE = ['data.fineweb_edu.parts.stdlib.pattern="**/*.py"']
+TOY = [
+    "data.fineweb_edu.parts.stdlib.pattern=email/*.py",
+    "data.fineweb_edu.validation_share=0.25",
+    "data.fineweb_edu.vocab_size=384",
+    "models.lm_124m.architecture={n_layers: 2, d_model: 16, n_heads: 2, n_kv_heads: 1}",
+    "models.lm_124m.architecture={ffn_width: 32, context: 64, latent_bits: 8}",
+    "models.lm_124m.optim={batch_size: 4, warmup_steps: 2}",
+    "compute={accumulate: 2, compile: false}",
+]
+TOY_TOKENS = 5120
+
+
+def composed(quick: bool) -> DictConfig:
+    """The experiment with its two arms alone."""
+    own_text = SOURCES + (TOY if quick else EVERY_FILE)
+    online = not quick and doctor.hub().state == doctor.OK
+    chosen = TEXT if online else own_text
+    config = compose_config([f"experiment={EXPERIMENT}", "suite=none", *chosen])
+    config.runs = {name: config.runs[name] for name in ARMS.values()}
+    config.arms, config.seeds, config.expectation, config.suite_runs = {}, [], [], {}
+    for run in config.runs.values():
+        run.tokens, run.budgets = TOY_TOKENS if quick else run.budgets[0], []
+    config.trainings = trainings(config.runs, config.name)
+    parse(config, "the slice")
+    return config
+
+
+def make_text(quick: bool) -> list[Figure | Picture]:
+    """Compose and tokenize."""
+    from pipelines.data import build as data
+    from pipelines.tokenize import build as tokenize
+
+    if not Path("conf").exists():
+        Path("conf").symlink_to(ROOT / "conf")
+    write_params(composed(quick))
+    data.main(DATA)
+    tokenize.main(DATA)
+    shards = Shards(tokens_folder(DATA))
+    return [figure("tokens of text", [shards.metadata.splits["train"].tokens], "tokens")]
+
+
+def saved(experiment: Experiment, name: str) -> dict[str, Any] | None:
+    """The newest checkpoint of a run."""
+    path = find_start(experiment, name).checkpoint
+    return read_checkpoint(path)[0] if path else None
+
+
+def curve(checkpoint: dict[str, Any] | None) -> Curve:
+    return [row_of(row) for row in checkpoint[HISTORY]["rows"]] if checkpoint else []
+
+
+class StopAfter(StepCallback):
+    """Ends training after so many seconds: with a whole step, as Lightning's Timer does not, so
+    that it goes on from there as if it had not stopped.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.until = perf_counter() + seconds
+
+    def on_step(self, trainer: L.Trainer) -> None:
+        trainer.should_stop |= perf_counter() >= self.until
+
+
+class SliceTraining(SegmentTraining):
+    seconds = 0.0
+
+    def build_callbacks(self, compiled: bool) -> list[L.Callback]:
+        return [*super().build_callbacks(compiled), StopAfter(self.seconds)]
+
+
+def train(experiment: Experiment, name: str, seconds: float) -> None:
+    """For so long, or until the arm's half of the slice is over."""
+    left = 60 * MINUTES / len(ARMS) - training_seconds(curve(saved(experiment, name)))
+    if min(left, seconds) < LEAST:
+        return
+    quiet()
+    training = SliceTraining(experiment, name, Process(), find_start(experiment, name), None)
+    training.seconds = min(left, seconds)
+    training.start_tracking()
+    training.train()
+
+
+def figures(experiment: Experiment, arm: str, device: str) -> list[Figure | Picture]:
+    name = ARMS[arm]
+    run = experiment.runs[name]
+    rows = curve(saved(experiment, name))
+    if not rows:
+        raise TimeoutError("no row of the training curve yet; called again, it goes on")
+    config = experiment.model_config(run)
+    vocabulary = Shards(tokens_folder(run.data)).metadata.vocab_size
+    speed = [row.tokens_per_second for row in rows[len(rows) > 1 :]]  # the first has compilation
+    found: list[Figure | Picture] = [
+        figure(f"{arm}: training", [training_seconds(rows) / 60], "min"),
+        figure(f"{arm}: seen", [rows[-1].tokens], "tokens"),
+        figure(f"{arm}: speed", speed, "tokens/s"),
+        figure(f"{arm}: training bound, last row", [rows[-1].bound_bits], "bits/token"),
+    ]
+    if rows[-1].kl_bits is not None:
+        found.append(figure(f"{arm}: KL, last row", [rows[-1].kl_bits], "bits/token"))
+    if device == "cuda":
+        batch = experiment.models[run.model].optim.batch_size // experiment.compute.accumulate
+        planned = memory(config, vocabulary, batch, half=True).total
+        if most := torch.cuda.max_memory_allocated():  # else it has not trained in this call
+            found.append(figure(f"{arm}: memory ÷ planner's", [most / planned], "ratio"))
+        if known := peak(torch.cuda.get_device_name()):
+            flops = flops_per_token(config, vocabulary)
+            share = [utilisation(each, flops, known) for each in speed]
+            found.append(figure(f"{arm}: model-FLOPs utilisation", share, ""))
+    return found
+
+
+def beside(experiment: Experiment) -> list[Figure | Picture]:
+    """Both arms, once both have been trained: at the last tokens that both have a row for."""
+    curves = {arm: curve(saved(experiment, name)) for arm, name in ARMS.items()}
+    bounds = {arm: {r.tokens: r.bound_bits for r in rows} for arm, rows in curves.items()}
+    if not (common := set.intersection(*map(set, bounds.values()))):
+        return []
+    last = max(common)
+    difference = bounds["free"][last] - bounds["baseline"][last]
+    speeds = [
+        median(r.tokens_per_second for r in rows[len(rows) > 1 :]) for rows in curves.values()
+    ]
+    drawing = matplotlib.figure.Figure(figsize=(7, 4), layout="constrained")
+    axes = drawing.subplots()
+    for arm, values in bounds.items():
+        axes.plot(list(values), list(values.values()), label=arm)
+    axes.set(xlabel="tokens", ylabel="training bound, bits/token")
+    axes.legend()
+    drawing.savefig(png := BytesIO(), format="png")
+    return [
+        figure(f"bound at {last:,} tokens, free − baseline", [difference], "bits/token"),
+        figure("speed, free ÷ baseline", [speeds[1] / speeds[0]], "ratio"),
+        Picture("Training bounds", png.getvalue()),
+    ]
+
+
+def measure(
+    turns: int, quick: bool, device: str, project: str, seconds: float, arm: str | None = None
+) -> list[Figure | Picture]:
+    """The text, or an arm, in a project that is kept, for ``seconds`` from now at most."""
+    begun = perf_counter()
+    for elsewhere in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+        os.environ.pop(elsewhere, None)
+    Path(project).mkdir(parents=True, exist_ok=True)
+    with chdir(project):
+        if arm is None:
+            return make_text(quick)
+        if not tokens_folder(DATA).exists():
+            raise Missing("it has no text yet: part `text` makes it")
+        experiment = load_experiment()
+        train(experiment, ARMS[arm], seconds - ENDING - (perf_counter() - begun))
+        return [*figures(experiment, arm, device), *beside(experiment)]

@@ -1,0 +1,130 @@
+"""Training steps of a preset's two arms beside the GPU's peak, beside each other and the planner.
+
+Whole steps in bf16 autocast with float32 weights, blocks compiled, both arms in turns, of as many
+sequences as the preset's experiment gives a GPU, in micro-batches that fit beside the other arm's
+weights. Model FLOPs are the planner's (ftmodel/costs/), the peak is that of the datasheet
+(peaks.py) and, next to it, the fastest of a few large products in the same run. A Free
+Transformer's time ÷ the baseline's has the ratio of FLOPs + 0.015 for its bound. Memory is a step's
+peak beside the planner's.
+"""
+
+from contextlib import chdir
+from dataclasses import replace
+
+import torch
+
+from ftmodel.costs import flops_per_token, memory, utilisation
+from ftmodel.model.config import ModelConfig
+from perf import steps
+from perf.gpu.peaks import peak
+from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
+from pipelines.common.atomic_files import ROOT
+from pipelines.compose import compose_config
+from pipelines.config.load import parse
+from pipelines.plan import vocab_size
+
+# of each the experiment that trains it, sequences a step, and the utilisation to be reached
+PRESETS = {
+    "1.5 B": ("paper_1_5b", 8, 0.40),  # as each of the experiment's 32 workers
+    "124 M": ("kappa_124m", 32, None),  # as one of its micro-batches
+}
+SPARE = 0.9  # of the GPU's memory: what the planner does not count needs the rest
+QUICK_VOCABULARY = 64
+GIB = 1 << 30
+
+
+def shape(preset: str) -> tuple[ModelConfig, int]:
+    """The Free Transformer of a preset, and its vocabulary."""
+    name = PRESETS[preset][0]
+    with chdir(ROOT):
+        experiment = parse(compose_config([f"experiment={name}"]), "conf/")
+    run = next(run for run in experiment.runs.values() if run.kappa_bits is not None)
+    return experiment.model_config(run), vocab_size(experiment, run)
+
+
+def sequences(configs: dict[str, ModelConfig], vocabulary: int, most: int, room: float) -> int:
+    """The largest power of two up to ``most`` for which the planner has both arms' weights and a
+    step of either in ``room`` bytes; at least 1.
+    """
+    batch = most
+    while batch > 1:
+        each = [memory(config, vocabulary, batch, half=True) for config in configs.values()]
+        kept = min(m.parameters + m.optimizer for m in each)
+        if max(m.total for m in each) + kept <= room:
+            break
+        batch //= 2
+    return batch
+
+
+def products(device: str, size: int, turns: int) -> float:
+    """FLOP/s of the fastest of a few bf16 products of two square matrices."""
+    a, b = torch.randn(2, size, size, device=device, dtype=torch.bfloat16)
+    seconds = in_turns({"mm": lambda: [torch.mm(a, b) for _ in range(10)]}, turns)["mm"]
+    return 10 * 2 * size**3 / min(seconds)
+
+
+def measure(turns: int, quick: bool, device: str, preset: str) -> list[Figure]:
+    config, vocabulary = shape(preset)
+    _, batch, _ = PRESETS[preset]
+    if quick:
+        config, vocabulary, batch = replace(steps.QUICK, latent_bits=8), QUICK_VOCABULARY, 2
+    configs = {"baseline": replace(config, latent_bits=0, latent_block=None), "free": config}
+    room = SPARE * torch.cuda.mem_get_info()[1] if device == "cuda" else SPARE * GIB
+    micro = sequences(configs, vocabulary, batch, room)
+    while True:
+        try:
+            return side_by_side(preset, configs, vocabulary, micro, batch // micro, device, turns)
+        except torch.OutOfMemoryError:
+            if micro == 1:
+                raise
+        torch.cuda.empty_cache()
+        micro //= 2
+
+
+def side_by_side(
+    preset: str,
+    configs: dict[str, ModelConfig],
+    vocabulary: int,
+    micro: int,
+    accumulate: int,
+    device: str,
+    turns: int,
+) -> list[Figure]:
+    """Both arms with micro-batches of ``micro`` sequences, ``accumulate`` of them a step."""
+    torch.manual_seed(0)
+    context = configs["free"].context
+    tokens = torch.randint(vocabulary, (micro, context + 1), device=device)
+    with torch.device(device):
+        made = {arm: steps.ours(c, vocabulary, True) for arm, c in configs.items()}
+    work = {arm: steps.step(made[arm], tokens, True, steps.IN_A_ROW, accumulate) for arm in made}
+    seconds = in_turns(work, turns)
+    reached = products(device, 8192 if device == "cuda" else 64, turns)
+    known = peak(torch.cuda.get_device_name()) if device == "cuda" else reached
+    flops = {arm: flops_per_token(c, vocabulary) for arm, c in configs.items()}
+    figures = [
+        figure(f"{preset}: sequences a step", [micro * accumulate], ""),
+        figure(f"{preset}: sequences a micro-batch", [micro], ""),
+        figure(f"{preset}: products", [reached / 1e12], "TFLOP/s"),
+    ]
+    least = PRESETS[preset][2]
+    target = {} if least is None else {"at_least": least}
+    for arm, config in configs.items():
+        read = steps.IN_A_ROW * accumulate * micro * context
+        speed = [read / each for each in seconds[arm]]
+        figures.append(figure(f"{preset}, {arm}", speed, "tokens/s"))
+        if known:
+            share = [utilisation(each, flops[arm], known) for each in speed]
+            figures.append(figure(f"{preset}, {arm}: model-FLOPs utilisation", share, "", **target))
+        share = [utilisation(each, flops[arm], reached) for each in speed]
+        figures.append(figure(f"{preset}, {arm}: share of the products' speed", share, ""))
+        bytes_ = steps.held(made[arm][0]) + peak_bytes(work[arm], device)
+        planned = memory(config, vocabulary, micro, True, device=device).total
+        figures.append(figure(f"{preset}, {arm}: peak memory", [bytes_ / GIB], "GiB"))
+        figures.append(figure(f"{preset}, {arm}: memory ÷ planner's", [bytes_ / planned], "ratio"))
+    bound = flops["free"].total / flops["baseline"].total
+    name, limit = f"{preset}: time, free ÷ baseline", bound + 0.015
+    return [
+        *figures,
+        figure(f"{preset}: FLOPs, free ÷ baseline", [bound], "ratio"),
+        ratio(name, seconds["free"], seconds["baseline"], at_most=limit),
+    ]

@@ -1,0 +1,81 @@
+"""What the latent costs: our Free Transformer beside our baseline, and beside public ones.
+
+A whole training step, same shapes and code paths. Time and memory are ratios to the baseline, whose
+bound is the ratio of FLOPs that the planner counts; memory is the peak with parameters and the
+optimizer's moments, without the table (2^H, D) and its moments, which come apart with its gradient:
+where a step's peak has that too, it counts. The public Free Transformers multiply dense one-hot
+vectors of length 2^H with their table: at H = 16 they are beside ours with as many blocks, heads
+and SwiGLU channels.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from ftmodel.costs import flops_per_token
+from ftmodel.model.config import ModelConfig
+from perf import steps
+from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
+from perf.steps import BATCH, QUICK, SHAPE, VOCABULARY
+
+MIB = 1 << 20
+
+
+def beside_baseline(
+    where: str, config: ModelConfig, compiled: bool, half: bool, turns: int
+) -> list[Figure]:
+    tokens = torch.randint(VOCABULARY, (BATCH, config.context + 1))
+    configs = {"free": config, "baseline": replace(config, latent_bits=0)}
+    made = {arm: steps.ours(c, VOCABULARY, compiled) for arm, c in configs.items()}
+    arms = {arm: steps.step(made[arm], tokens, half, steps.IN_A_ROW) for arm in made}
+    seconds = in_turns(arms, turns)
+    flops = {arm: flops_per_token(c, VOCABULARY).total for arm, c in configs.items()}
+    bound = flops["free"] / flops["baseline"]
+    table = 4 * config.d_model << config.latent_bits
+    most = {arm: steps.held(made[arm][0]) + peak_bytes(arms[arm]) for arm in made}
+    memory = (most["free"] - 3 * table) / most["baseline"]  # its moments too
+    return [
+        figure(f"{where}: FLOPs, Free Transformer ÷ baseline", [bound], "ratio"),
+        ratio(f"{where}: time", seconds["free"], seconds["baseline"], at_most=bound + 0.015),
+        figure(f"{where}: peak memory", [memory], "ratio", at_most=bound + 0.02),
+        figure(f"{where}: table, gradient, moments", [4 * table / MIB], "MiB"),
+        figure(f"{where}: baseline's peak memory", [most["baseline"] / MIB], "MiB"),
+    ]
+
+
+def beside_public(config: ModelConfig, turns: int) -> list[Figure]:
+    tokens = torch.randint(VOCABULARY, (BATCH // 2, config.context + 1))
+    makers = {
+        "ours": steps.ours,
+        "free-transformer": steps.free_transformer,
+        "x-transformers": steps.x_transformers,
+    }
+    arms = {name: steps.step(make(config, VOCABULARY), tokens) for name, make in makers.items()}
+    seconds = in_turns(arms, turns)
+    most = {name: peak_bytes(work) for name, work in arms.items()}
+    bits, found = config.latent_bits, []
+    for name in list(arms)[1:]:
+        where = f"H = {bits}: ours ÷ {name}"
+        found.append(ratio(f"{where}, speed", seconds[name], seconds["ours"], at_least=1.5))
+        found.append(figure(f"{where}, peak of a step", [most["ours"] / most[name]], "ratio"))
+    return found
+
+
+def measure(turns: int, quick: bool) -> list[Figure]:
+    torch.manual_seed(0)
+    public = replace(QUICK, latent_bits=6) if quick else replace(SHAPE, latent_bits=16)
+    found = beside_public(public, min(turns, 3))
+    wide = replace(SHAPE, d_model=512, n_heads=8, n_kv_heads=8, ffn_width=1408)
+    for where, base, bits, compiled, half in (
+        ("D = 256, H = 8, float32", SHAPE, 8, False, False),
+        ("D = 256, H = 8, float32, compiled", SHAPE, 8, True, False),
+        ("D = 256, H = 8, bf16, compiled", SHAPE, 8, True, True),
+        ("D = 512, H = 8, float32", wide, 8, False, False),
+        ("D = 256, H = 16, float32", SHAPE, 16, False, False),
+    ):
+        if quick:
+            where, base, bits = "D = 32, H = 8", QUICK, 8
+        found += beside_baseline(where, replace(base, latent_bits=bits), compiled, half, turns)
+        if quick:
+            break
+    return found

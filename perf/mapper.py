@@ -1,0 +1,110 @@
+"""The binary mapper with its table against the dense straight-through form, forward and backward.
+
+  exact    ftmodel/model/mapper.py: a row look-up; the gradient over all codes in blocks
+  dense    r = (Y + G − detach(G)) W, a one-hot Y and the probabilities G of all 2^H codes
+
+Both take float32 logits, noise and a table, and leave the gradients of logits and table. The dense
+form is the fastest of those tried: G as the outer product of the probabilities of both halves of
+the bits (slower: exp of two products with the table of bits; doubling bit by bit), Y scattered into
+zeros (as fast, but with more memory: one_hot, which counts in int64).
+
+In blocks of codes, or by Khatri-Rao products, the sums over all codes are timed beside each other
+by shape.
+
+Memory is the most that a pass holds beyond its inputs, with r and all gradients. The table's
+gradient, (2^H, D), is as large in any form, and is subtracted in the ratio that has the target.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ftmodel.model import mapper
+from ftmodel.model.mapper import binary_mapper, code_probabilities, pack_bits
+from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
+
+Mapper = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def exact(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
+    return binary_mapper(o, noise, table)[0]
+
+
+def dense(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
+    """Logits and noise (N, H) and a table (2^H, D) give r (N, D)."""
+    p, low = o.sigmoid(), o.shape[1] // 2
+    g_low, g_high = code_probabilities(p[:, :low]), code_probabilities(p[:, low:])
+    g = (g_high[:, :, None] * g_low[:, None, :]).flatten(1)  # (N, 2^H)
+    y = torch.zeros_like(g).scatter_(1, pack_bits(noise < p)[:, None], 1.0)
+    return (y + g - g.detach()) @ table
+
+
+class Arm:
+    """A form of the mapper with inputs of its own, the same for all arms of a shape."""
+
+    def __init__(self, mapper: Mapper, tokens: int, bits: int, width: int) -> None:
+        rng = torch.Generator().manual_seed(0)
+        self.mapper = mapper
+        self.o = torch.randn(tokens, bits, generator=rng).requires_grad_()
+        self.noise = torch.rand(tokens, bits, generator=rng)
+        self.table = (torch.randn(1 << bits, width, generator=rng) * 0.02).requires_grad_()
+        self.rho = torch.randn(tokens, width, generator=rng)
+
+    def clear(self) -> None:
+        self.o.grad = self.table.grad = None
+
+    def __call__(self) -> None:
+        self.clear()
+        self.mapper(self.o, self.noise, self.table).backward(self.rho)
+
+
+def forms(tokens: int, bits: int, width: int, turns: int) -> list[Figure]:
+    """Both forms of the sums over codes; in its name, which of them this shape takes."""
+    inputs = Arm(exact, tokens, bits, width)
+    p, table = inputs.o.detach().sigmoid(), inputs.table.detach()
+    g_low, g_high = (code_probabilities(half) for half in (p[:, : bits // 2], p[:, bits // 2 :]))
+    shared = inputs.rho, g_low, g_high, table
+    arms = {
+        "by codes": partial(mapper.sums_by_codes, *shared, torch.float32),
+        "Khatri-Rao": partial(mapper.sums_by_khatri_rao, *shared),
+    }
+    seconds = in_turns(dict(arms), turns)
+    taken = list(arms)[mapper.khatri_rao_pays(inputs.rho, bits)]
+    name = f"sums, H = {bits}, D = {width}, {tokens} tokens, taken: {taken}; by codes ÷ Khatri-Rao"
+    return [ratio(f"{name}: time", seconds["by codes"], seconds["Khatri-Rao"])]
+
+
+def measure(turns: int, quick: bool) -> list[Figure]:
+    tokens, bits, widths = (32, 8, (16,)) if quick else (1024, 16, (512, 1536))
+    figures = []
+    for width in widths:
+        arms = {f.__name__: Arm(f, tokens, bits, width) for f in (dense, exact)}
+        seconds = in_turns(dict(arms), turns)
+        for arm in arms.values():
+            arm.clear()
+        peaks = {name: peak_bytes(arm) for name, arm in arms.items()}
+        gradient = arms["exact"].table.nbytes
+        beyond = {name: peak - gradient for name, peak in peaks.items()}
+        at = f"mapper, H = {bits}, D = {width}, {tokens} tokens"
+        figures += [
+            *(figure(f"{at}, {name}: time", s, "s") for name, s in seconds.items()),
+            ratio(f"{at}, dense ÷ exact: time", seconds["dense"], seconds["exact"], at_least=3.0),
+            *(
+                figure(f"{at}, {name}: peak memory", [p / 2**20], "MiB")
+                for name, p in peaks.items()
+            ),
+            ratio(f"{at}, dense ÷ exact: peak memory", [peaks["dense"]], [peaks["exact"]]),
+            ratio(
+                f"{at}, dense ÷ exact: peak memory beside the table's gradient",
+                [beyond["dense"]],
+                [beyond["exact"]],
+                at_least=20.0,
+            ),
+        ]
+    shapes = [(8, 16)] if quick else [(8, 64), (12, 32), (12, 64), (16, 16), (16, 32), (16, 64)]
+    shapes += [] if quick else [(16, 128), (16, 512)]
+    for bits, width in shapes:
+        figures += forms(32 if quick else 4160, bits, width, turns)
+    return figures

@@ -1,0 +1,211 @@
+"""A pretrained Llama on the paper's benchmarks, by our harness and by lm_eval's own backend.
+
+    python -m pipelines.pretrained smollm2_135m
+    python -m pipelines.fetch suite=paper                     # or with from=<folder>
+    python -m perf.scores piqa arc_easy
+
+Both run the tasks of conf/suite/paper.yaml on the same weights: ours through FreeTransformerLM,
+lm_eval's HFLM with the model as transformers reads it from the GGUF file. What each task gives is
+written at once to scores.json and scores.md: both figures, the largest difference of a
+log-likelihood, how many generated texts are the same. Programs run in the sandbox.
+
+With `--reference 16` log-likelihoods of so many documents of each are compared with those of the
+same model in float64 instead: rounding.md.
+"""
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from lm_eval.models.huggingface import HFLM
+from omegaconf import OmegaConf
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
+
+from ftmodel.conversion.llama import decoder_of
+from perf import rounding
+from perf.harness import END, backend_of
+from perf.measure import machine
+from pipelines import cli
+from pipelines.artifacts import gguf_file
+from pipelines.common.atomic_files import ROOT, replace_file
+from pipelines.common.errors import UserError
+from pipelines.common.provenance import git_revision
+from pipelines.common.strict_json import dumps
+from pipelines.config.suite import Scoring, Suite, SuiteTask
+from pipelines.suite.lm import FreeTransformerLM
+from pipelines.suite.tasks import Outcome, Skipped, run_task
+from pipelines.tokenize.vocabulary import adopt
+
+MODEL = Path("models/smollm2_135m")
+CONTEXT = 2048
+LIMITS = {  # documents, so that a core needs some minutes for each; of MMLU a subject
+    **dict.fromkeys(("human_eval_plus", "mbpp", "gsm8k"), 16),
+    **dict.fromkeys(("nq", "tqa"), 50),
+    "mmlu": 1,
+    "csqa": 60,
+    "boolq": 100,
+    **dict.fromkeys(("race_high", "race_middle"), 40),
+    "hellaswag": 200,
+    **dict.fromkeys(("arc_easy", "arc_challenge"), 300),
+    **dict.fromkeys(("piqa", "winogrande", "obqa"), 500),
+}
+CHOICES = ("piqa", "winogrande", "hellaswag", "obqa", "arc_challenge", "arc_easy")
+HEAD = (
+    "| benchmark | figure | shots | documents | ours | lm_eval's hf | answers compared "
+    "| s, ours | s, hf |\n|---|---|---|---|---|---|---|---|---|"
+)
+
+
+class Backend(HFLM):  # type: ignore[misc]
+    """lm_eval's own, as our tasks see a model."""
+
+    truncated = 0
+    mc_error: dict[tuple[str, str], float] = {}  # noqa: RUF012
+
+    def start_task(self) -> None:
+        pass
+
+
+def ours() -> FreeTransformerLM:
+    config, weights, _ = gguf_file.read(MODEL / "model.gguf")
+    return FreeTransformerLM(
+        decoder_of(config, weights, context=CONTEXT),
+        adopt(MODEL / "tokenizer.json", END),
+        torch.device("cpu"),
+        scoring=Scoring.marginal,
+        samples=1,
+        batch_tokens=16_384,
+        seed=0,
+    )
+
+
+def backend() -> HFLM:
+    model = AutoModelForCausalLM.from_pretrained(
+        MODEL, gguf_file="model.gguf", dtype=torch.float32
+    ).eval()
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    lm = backend_of(model, tokenizer, 8, CONTEXT, Backend)
+    lm.softmax_dtype = torch.float64  # as ours; docs/benchmarks.md, Against float64
+    return lm
+
+
+def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path) -> None:
+    """How far log-likelihoods of both are from those of the model in float64, and lm_eval's with
+    its softmax in float32, its default, in batches and one request at a time.
+    """
+    mine, theirs = ours(), backend()
+    arms = {"ours": mine, "hf, softmax_dtype=float64": theirs}
+    for arm, rows in (("hf", theirs.batch_size), ("hf, one by one", 1)):
+        arms[arm] = backend_of(theirs.model, mine.tokens.tokenizer, rows, CONTEXT, Backend)
+    exact = rounding.in_float64(deepcopy(theirs.model))
+    suite = Suite(name="paper", limit=documents, run_code=True)
+    lines = [rounding.HEAD]
+    for name in names:
+        outcomes = {
+            arm: run_task(lm, name, SuiteTask(**tasks[name]), suite) for arm, lm in arms.items()
+        }
+        pairs = rounding.answers_of(outcomes["ours"].log)
+        likelihoods = rounding.log_likelihoods(exact, mine.encode_pairs(pairs))
+        values = {
+            arm: [
+                float(answer[0]) for document in outcome.log for answer in flat(document["resps"])
+            ]
+            for arm, outcome in outcomes.items()
+        }
+        lines += rounding.rows(name, values, likelihoods)
+        print("\n".join(lines), flush=True)
+        with replace_file(file) as written:
+            written.write(("\n".join(lines) + "\n").encode())
+
+
+def compared(mine: Outcome, theirs: Outcome) -> str:
+    """How the answers of two models to the same requests differ."""
+    pairs = list(zip(mine.log, theirs.log, strict=True))
+    assert all(a["arguments"] == b["arguments"] for a, b in pairs), "other requests"
+    answers = list(
+        chain.from_iterable(zip(flat(a["resps"]), flat(b["resps"]), strict=True) for a, b in pairs)
+    )
+    if all(isinstance(text, str) for text, _ in answers):
+        return f"{sum(a == b for a, b in answers)} of {len(answers)} texts the same"
+    apart = max(abs(float(a[0]) - float(b[0])) for a, b in answers)
+    return f"{len(answers)} log-likelihoods to {apart:.1e} nats"
+
+
+def flat(responses: Any) -> list[Any]:
+    """Of a document: a text or (log-likelihood, whether greedy) for each request."""
+    if isinstance(responses, str) or not isinstance(responses[0], list | str):
+        return [responses]
+    return list(chain.from_iterable(map(flat, responses)))
+
+
+def score(name: str, spec: SuiteTask, models: Sequence[Any]) -> dict[str, Any]:
+    suite = Suite(name="paper", limit=LIMITS[name], run_code=True)
+    outcomes, seconds = [], []
+    for model in models:
+        start = perf_counter()
+        outcomes.append(run_task(model, name, spec, suite))
+        seconds.append(perf_counter() - start)
+    results = [outcome.result for outcome in outcomes]
+    return {
+        "figure": spec.label,
+        "shots": results[0].shots,
+        "documents": results[0].documents,
+        "values": [[result.value, result.se] for result in results],
+        "answers": compared(*outcomes),
+        "seconds": seconds,
+        "notes": results[0].notes,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": git_revision(),
+        "machine": machine(),
+    }
+
+
+def row(name: str, entry: dict[str, Any]) -> str:
+    mine, theirs = (
+        f"{value:.3f}" + ("" if se is None else f" ± {se:.3f}") for value, se in entry["values"]
+    )
+    seconds = " | ".join(f"{each:.0f}" for each in entry["seconds"])
+    return (
+        f"| {name} | {entry['figure']} | {entry['shots']} | {entry['documents']} | {mine} "
+        f"| {theirs} | {entry['answers']} | {seconds} |"
+    )
+
+
+def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
+    tasks = OmegaConf.load(ROOT / "conf/suite/paper.yaml").tasks
+    if unknown := [name for name in names if name not in tasks]:
+        raise UserError(f"no benchmark {unknown[0]!r}; there are {', '.join(tasks)}")
+    if not (MODEL / "model.gguf").is_file():
+        raise UserError(f"{MODEL}: is missing; `python -m pipelines.pretrained {MODEL.name}`")
+    path = out / "scores.json"
+    out.mkdir(parents=True, exist_ok=True)
+    if reference:
+        return against_float64(names or CHOICES, tasks, reference, out / "rounding.md")
+    entries = json.loads(path.read_bytes()) if path.exists() else {}
+    models = ours(), backend()
+    for name in names or tasks:
+        try:
+            entries[name] = score(name, SuiteTask(**tasks[name]), models)
+        except Skipped as reason:
+            print(f"{name}: skipped: {reason}", flush=True)
+            continue
+        print(row(name, entries[name]), flush=True)
+        rows = [row(name, entries[name]) for name in tasks if name in entries]
+        for file, text in (
+            (path, dumps(entries, indent=1, ensure_ascii=False)),
+            (path.with_suffix(".md"), "\n".join([HEAD, *rows]) + "\n"),
+        ):
+            with replace_file(file) as written:
+                written.write(text.encode())
+    print(path.with_suffix(".md"))
+
+
+if __name__ == "__main__":
+    cli.run("scores")
