@@ -1,11 +1,7 @@
-"""The loader beside training, and its start beside the size of the corpus.
+"""The loader beside training: the smallest preset that the quickstart trains, by `pipelines.train`.
 
-training   pipelines.train on the smallest preset that the quickstart trains, with the time of each
-           part by Lightning's profiler
+training   the trainer of stage train, with the time of each part by Lightning's profiler
 loader     the same batches, through the same DataLoader, with nothing done to them
-start      from opening the data set to the first batch. Token files of the larger corpus have
-           holes in place of zeros, so that no disk is in these times: headers, checksums and the
-           order of the windows are as in any other
 """
 
 from contextlib import chdir
@@ -14,14 +10,12 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from types import SimpleNamespace
-from zlib import crc32
 
 from lightning.pytorch.profilers import SimpleProfiler
 
-from perf.measure import Figure, figure, in_turns, ratio
-from pipelines.artifacts.paths import resume_folder
-from pipelines.artifacts.tokens.shards import Metadata, Shard, Shards, Split, write_metadata
-from pipelines.artifacts.tokens.token_file import BLOCK, CHECK, HEADER, MAGIC, VERSION, Header
+from perf.measure import Figure, figure, ratio
+from pipelines.artifacts.paths import resume_folder, tokens_folder
+from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.train.core.batches import BatchModule, StepBatches
@@ -63,95 +57,41 @@ def trained(experiment: Experiment, run: str) -> tuple[float, float]:
 
 def loaded(experiment: Experiment, run: str, steps: int) -> float:
     """Tokens per second of the loader alone."""
-    preset = experiment.models[MODEL]
+    batch = experiment.models[MODEL].optim.batch_size
     config = experiment.model_config(experiment.runs[run])
-    windows = Shards(Path("data/tokens") / DATA).windows("train", config.context)
-    module = BatchModule(
-        StepBatches(windows, preset.optim.batch_size, steps, 0, config.latent_bits)
-    )
+    windows = Shards(tokens_folder(DATA)).windows("train", config.context)
+    module = BatchModule(StepBatches(windows, batch, steps, 0, config.latent_bits))
     module.trainer = SimpleNamespace(global_step=0)
     start = perf_counter()
     for _ in module.train_dataloader():
         pass
-    return steps * preset.optim.batch_size * config.context / (perf_counter() - start)
-
-
-def beside_training(turns: int, quick: bool, folder: Path) -> list[Figure]:
-    project = Project(folder)
-    project.ok(
-        *("python", "-m", "pipelines.compose", "experiment=quickstart"),
-        *(f"data.{DATA}.train_sequences=8000", f"data.{DATA}.validation_sequences=64"),
-    )
-    for stage in ("data", "tokenize"):
-        project.ok("python", "-m", f"pipelines.{stage}", DATA)
-    figures = []
-    with chdir(folder):
-        for arm, (run, bits, steps) in list(ARMS.items())[: 2 if quick else None]:
-            experiment = experiment_of(run, bits, 2 if quick else steps)
-            rates, shares, loads = [], [], []
-            for turn in range(turns + 1):
-                rate, share = trained(experiment, run)
-                load = loaded(experiment, run, 20 if quick else 500)
-                if turn:
-                    rates, shares, loads = [*rates, rate], [*shares, share], [*loads, load]
-            figures += [
-                figure(f"{MODEL}, {arm}: training", rates, "tokens/s"),
-                figure(f"{MODEL}, {arm}: loader", loads, "tokens/s"),
-                ratio(f"{MODEL}, {arm}: loader ÷ training", loads, rates, at_least=50),
-                figure(
-                    f"{MODEL}, {arm}: share of training that waits for the loader",
-                    [100 * share for share in shares],
-                    "%",
-                    at_most=2,
-                ),
-            ]
-    return figures
-
-
-def zeros(folder: Path, tokens: int) -> Path:
-    """A data set of so many zeros."""
-    folder.mkdir(parents=True)
-    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
-    splits = {}
-    for split, count in {"train": tokens, "validation": BLOCK}.items():
-        whole, left = divmod(count, BLOCK)
-        table = CHECK.pack(crc32(bytes(2 * BLOCK))) * whole
-        table += CHECK.pack(crc32(bytes(2 * left))) * bool(left)
-        header = Header(
-            *(MAGIC, VERSION, 2, count, 1, count, 0, BLOCK),
-            *(bytes(32), bytes(32), crc32(table)),
-        )
-        path = folder / f"{split}-00000.tokens"
-        with open(path, "wb") as file:
-            file.write(header.pack())
-            file.seek(HEADER + 2 * count)
-            file.write(table)
-        splits[split] = Split(count, 1, count, [Shard.of(path, header)])
-    digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # of {}
-    write_metadata(folder, Metadata(1000, "uint16", None, 0, digest, splits))
-    return folder
-
-
-def start_up(turns: int, quick: bool, folder: Path) -> list[Figure]:
-    # million tokens; the second is the most that is checked at once
-    sizes = (1, 2) if quick else (1, 30, 1000, 100_000)
-    folders = {f"{size:,} M tokens": zeros(folder / str(size), size * 10**6) for size in sizes}
-
-    def first(shards: Path) -> None:
-        windows = Shards(shards).windows("train", 64)
-        batch = StepBatches(windows, 64, 10**6, 0, 16)[0]
-        assert batch["tokens"].shape == (64, 65)
-
-    seconds = in_turns({name: lambda f=f: first(f) for name, f in folders.items()}, turns)
-    return [
-        figure(f"start on {name}: first batch", spent, "s", at_most=0.5)
-        for name, spent in seconds.items()
-    ]
+    return steps * batch * config.context / (perf_counter() - start)
 
 
 def measure(turns: int, quick: bool) -> list[Figure]:
-    with TemporaryDirectory() as scratch:
-        return [
-            *beside_training(turns, quick, Path(scratch) / "project"),
-            *start_up(turns, quick, Path(scratch) / "zeros"),
-        ]
+    figures = []
+    with TemporaryDirectory() as folder:
+        project = Project(Path(folder))
+        project.ok(
+            *("python", "-m", "pipelines.compose", "experiment=quickstart"),
+            *(f"data.{DATA}.train_sequences=8000", f"data.{DATA}.validation_sequences=64"),
+        )
+        for stage in ("data", "tokenize"):
+            project.ok("python", "-m", f"pipelines.{stage}", DATA)
+        with chdir(folder):
+            for arm, (run, bits, steps) in list(ARMS.items())[: 2 if quick else None]:
+                experiment = experiment_of(run, bits, 2 if quick else steps)
+                found = [
+                    (*trained(experiment, run), loaded(experiment, run, 20 if quick else 500))
+                    for _ in range(turns + 1)
+                ]
+                rates, shares, loads = zip(*found[1:], strict=True)
+                at, percent = f"{MODEL}, {arm}", [100 * share for share in shares]
+                waits = f"{at}: share of training that waits for the loader"
+                figures += [
+                    figure(f"{at}: training", rates, "tokens/s"),
+                    figure(f"{at}: loader", loads, "tokens/s"),
+                    ratio(f"{at}: loader ÷ training", loads, rates, at_least=50),
+                    figure(waits, percent, "%", at_most=2),
+                ]
+    return figures

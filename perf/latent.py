@@ -19,6 +19,14 @@ from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
 from perf.steps import BATCH, QUICK, SHAPE, VOCABULARY
 
 MIB = 1 << 20
+WIDE = replace(SHAPE, d_model=512, n_heads=8, n_kv_heads=8, ffn_width=1408)
+BESIDE = {  # shape, H, compiled, bf16
+    "D = 256, H = 8, float32": (SHAPE, 8, False, False),
+    "D = 256, H = 8, float32, compiled": (SHAPE, 8, True, False),
+    "D = 256, H = 8, bf16, compiled": (SHAPE, 8, True, True),
+    "D = 512, H = 8, float32": (WIDE, 8, False, False),
+    "D = 256, H = 16, float32": (SHAPE, 16, False, False),
+}
 
 
 def beside_baseline(
@@ -35,9 +43,9 @@ def beside_baseline(
     most = {arm: steps.held(made[arm][0]) + peak_bytes(arms[arm]) for arm in made}
     memory = (most["free"] - 3 * table) / most["baseline"]  # its moments too
     return [
-        figure(f"{where}: FLOPs, Free Transformer ÷ baseline", [bound], "ratio"),
+        figure(f"{where}: FLOPs, Free Transformer ÷ baseline", [bound]),
         ratio(f"{where}: time", seconds["free"], seconds["baseline"], at_most=bound + 0.015),
-        figure(f"{where}: peak memory", [memory], "ratio", at_most=bound + 0.02),
+        figure(f"{where}: peak memory", [memory], at_most=bound + 0.02),
         figure(f"{where}: table, gradient, moments", [4 * table / MIB], "MiB"),
         figure(f"{where}: baseline's peak memory", [most["baseline"] / MIB], "MiB"),
     ]
@@ -45,19 +53,15 @@ def beside_baseline(
 
 def beside_public(config: ModelConfig, turns: int) -> list[Figure]:
     tokens = torch.randint(VOCABULARY, (BATCH // 2, config.context + 1))
-    makers = {
-        "ours": steps.ours,
-        "free-transformer": steps.free_transformer,
-        "x-transformers": steps.x_transformers,
-    }
-    arms = {name: steps.step(make(config, VOCABULARY), tokens) for name, make in makers.items()}
+    made = {"ours": steps.ours, **steps.PUBLIC}
+    arms = {name: steps.step(make(config, VOCABULARY), tokens) for name, make in made.items()}
     seconds = in_turns(arms, turns)
     most = {name: peak_bytes(work) for name, work in arms.items()}
-    bits, found = config.latent_bits, []
-    for name in list(arms)[1:]:
-        where = f"H = {bits}: ours ÷ {name}"
+    found = []
+    for name in steps.PUBLIC:
+        where = f"H = {config.latent_bits}: ours ÷ {name}"
         found.append(ratio(f"{where}, speed", seconds[name], seconds["ours"], at_least=1.5))
-        found.append(figure(f"{where}, peak of a step", [most["ours"] / most[name]], "ratio"))
+        found.append(figure(f"{where}, peak of a step", [most["ours"] / most[name]]))
     return found
 
 
@@ -65,17 +69,8 @@ def measure(turns: int, quick: bool) -> list[Figure]:
     torch.manual_seed(0)
     public = replace(QUICK, latent_bits=6) if quick else replace(SHAPE, latent_bits=16)
     found = beside_public(public, min(turns, 3))
-    wide = replace(SHAPE, d_model=512, n_heads=8, n_kv_heads=8, ffn_width=1408)
-    for where, base, bits, compiled, half in (
-        ("D = 256, H = 8, float32", SHAPE, 8, False, False),
-        ("D = 256, H = 8, float32, compiled", SHAPE, 8, True, False),
-        ("D = 256, H = 8, bf16, compiled", SHAPE, 8, True, True),
-        ("D = 512, H = 8, float32", wide, 8, False, False),
-        ("D = 256, H = 16, float32", SHAPE, 16, False, False),
-    ):
-        if quick:
-            where, base, bits = "D = 32, H = 8", QUICK, 8
-        found += beside_baseline(where, replace(base, latent_bits=bits), compiled, half, turns)
-        if quick:
-            break
+    rows = {"D = 32, H = 8": (QUICK, 8, False, False)} if quick else BESIDE
+    for where, (shape, bits, compiled, half) in rows.items():
+        config = replace(shape, latent_bits=bits)
+        found += beside_baseline(where, config, compiled, half, turns)
     return found

@@ -6,13 +6,11 @@
 Both take float32 logits, noise and a table, and leave the gradients of logits and table. The dense
 form is the fastest of those tried: G as the outer product of the probabilities of both halves of
 the bits (slower: exp of two products with the table of bits; doubling bit by bit), Y scattered into
-zeros (as fast, but with more memory: one_hot, which counts in int64).
+zeros (as fast, but with more memory: one_hot, which counts in int64). Memory is the most that a
+pass holds beyond its inputs and the table's gradient, (2^H, D), which is as large in any form.
 
 In blocks of codes, or by Khatri-Rao products, the sums over all codes are timed beside each other
-by shape.
-
-Memory is the most that a pass holds beyond its inputs, with r and all gradients. The table's
-gradient, (2^H, D), is as large in any form, and is subtracted in the ratio that has the target.
+by shape; a figure's name says which of them a shape takes.
 """
 
 from collections.abc import Callable
@@ -23,9 +21,10 @@ from torch import Tensor
 
 from ftmodel.model import mapper
 from ftmodel.model.mapper import binary_mapper, code_probabilities, pack_bits
-from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
+from perf.measure import Figure, Work, figure, in_turns, peak_bytes, ratio
 
 Mapper = Callable[[Tensor, Tensor, Tensor], Tensor]
+SHAPES = ((8, 64), (12, 32), (12, 64), (16, 16), (16, 32), (16, 64), (16, 128), (16, 512))  # H, D
 
 
 def exact(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
@@ -52,59 +51,45 @@ class Arm:
         self.table = (torch.randn(1 << bits, width, generator=rng) * 0.02).requires_grad_()
         self.rho = torch.randn(tokens, width, generator=rng)
 
-    def clear(self) -> None:
-        self.o.grad = self.table.grad = None
-
     def __call__(self) -> None:
-        self.clear()
+        self.o.grad = self.table.grad = None
         self.mapper(self.o, self.noise, self.table).backward(self.rho)
 
 
-def forms(tokens: int, bits: int, width: int, turns: int) -> list[Figure]:
-    """Both forms of the sums over codes; in its name, which of them this shape takes."""
+def beside_dense(tokens: int, bits: int, width: int, turns: int) -> list[Figure]:
+    arms = {f.__name__: Arm(f, tokens, bits, width) for f in (dense, exact)}
+    seconds = in_turns(dict(arms), turns)
+    most = {}
+    for name, arm in arms.items():
+        arm.o.grad = arm.table.grad = None
+        most[name] = peak_bytes(arm) - arm.table.nbytes
+    at = f"mapper, H = {bits}, D = {width}, {tokens} tokens"
+    memory = f"{at}, dense ÷ exact: peak memory beside the table's gradient"
+    return [
+        *(figure(f"{at}, {name}: time", spent, "s") for name, spent in seconds.items()),
+        ratio(f"{at}, dense ÷ exact: time", seconds["dense"], seconds["exact"], at_least=3.0),
+        figure(memory, [most["dense"] / most["exact"]], at_least=20.0),
+    ]
+
+
+def forms(tokens: int, bits: int, width: int, turns: int) -> Figure:
+    """Both forms of the sums over codes."""
     inputs = Arm(exact, tokens, bits, width)
     p, table = inputs.o.detach().sigmoid(), inputs.table.detach()
     g_low, g_high = (code_probabilities(half) for half in (p[:, : bits // 2], p[:, bits // 2 :]))
     shared = inputs.rho, g_low, g_high, table
-    arms = {
+    arms: dict[str, Work] = {
         "by codes": partial(mapper.sums_by_codes, *shared, torch.float32),
         "Khatri-Rao": partial(mapper.sums_by_khatri_rao, *shared),
     }
-    seconds = in_turns(dict(arms), turns)
+    seconds = in_turns(arms, turns)
     taken = list(arms)[mapper.khatri_rao_pays(inputs.rho, bits)]
     name = f"sums, H = {bits}, D = {width}, {tokens} tokens, taken: {taken}; by codes ÷ Khatri-Rao"
-    return [ratio(f"{name}: time", seconds["by codes"], seconds["Khatri-Rao"])]
+    return ratio(f"{name}: time", seconds["by codes"], seconds["Khatri-Rao"])
 
 
 def measure(turns: int, quick: bool) -> list[Figure]:
     tokens, bits, widths = (32, 8, (16,)) if quick else (1024, 16, (512, 1536))
-    figures = []
-    for width in widths:
-        arms = {f.__name__: Arm(f, tokens, bits, width) for f in (dense, exact)}
-        seconds = in_turns(dict(arms), turns)
-        for arm in arms.values():
-            arm.clear()
-        peaks = {name: peak_bytes(arm) for name, arm in arms.items()}
-        gradient = arms["exact"].table.nbytes
-        beyond = {name: peak - gradient for name, peak in peaks.items()}
-        at = f"mapper, H = {bits}, D = {width}, {tokens} tokens"
-        figures += [
-            *(figure(f"{at}, {name}: time", s, "s") for name, s in seconds.items()),
-            ratio(f"{at}, dense ÷ exact: time", seconds["dense"], seconds["exact"], at_least=3.0),
-            *(
-                figure(f"{at}, {name}: peak memory", [p / 2**20], "MiB")
-                for name, p in peaks.items()
-            ),
-            ratio(f"{at}, dense ÷ exact: peak memory", [peaks["dense"]], [peaks["exact"]]),
-            ratio(
-                f"{at}, dense ÷ exact: peak memory beside the table's gradient",
-                [beyond["dense"]],
-                [beyond["exact"]],
-                at_least=20.0,
-            ),
-        ]
-    shapes = [(8, 16)] if quick else [(8, 64), (12, 32), (12, 64), (16, 16), (16, 32), (16, 64)]
-    shapes += [] if quick else [(16, 128), (16, 512)]
-    for bits, width in shapes:
-        figures += forms(32 if quick else 4160, bits, width, turns)
-    return figures
+    found = [each for width in widths for each in beside_dense(tokens, bits, width, turns)]
+    shapes = [(8, 16)] if quick else SHAPES
+    return [*found, *(forms(32 if quick else 4160, *shape, turns) for shape in shapes)]

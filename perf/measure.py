@@ -1,21 +1,18 @@
 """Side by side: what is compared runs in turns, in one process; a figure is the median of turns."""
 
-import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.benchmark import timer
 
 Work = Callable[[], object]
 
 
 class Missing(Exception):
-    """What a benchmark needs and this machine or its environment lacks; says how to get it."""
+    """What a measurement needs and this machine or its environment lacks; says how to get it."""
 
 
 @dataclass(frozen=True)
@@ -44,36 +41,20 @@ class Figure:
         return None if self.at_most is None else self.median <= self.at_most
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A drawing that a benchmark gives among its figures."""
-
-    title: str
-    png: bytes
-
-
-def figure(name: str, values: Sequence[float], unit: str, **target: float) -> Figure:
+def figure(name: str, values: Sequence[float], unit: str = "ratio", **target: float) -> Figure:
     return Figure(name, median(values), min(values), max(values), unit, **target)
 
 
 def ratio(name: str, over: Sequence[float], under: Sequence[float], **target: float) -> Figure:
     """Of each turn's value to that of the other in the same turn."""
-    values = [a / b for a, b in zip(over, under, strict=True)]
-    return figure(name, values, "ratio", **target)
-
-
-def now() -> float:
-    """Seconds, once a GPU has done what it was given."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return perf_counter()
+    return figure(name, [a / b for a, b in zip(over, under, strict=True)], **target)
 
 
 def in_turns(
-    arms: dict[str, Work], turns: int, clock: Callable[[], float] = now
+    arms: dict[str, Work], turns: int, clock: Callable[[], float] = timer
 ) -> dict[str, list[float]]:
     """Seconds of each arm in each turn; every other turn goes backwards. One turn more, the first,
-    warms up and does not count.
+    warms up and does not count. torch's ``timer`` waits until a GPU has done what it was given.
     """
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(turns + 1):
@@ -101,20 +82,3 @@ def peak_bytes(work: Work, device: str = "cpu") -> int:
             held += event.nbytes()
             most = max(most, held)
     return most
-
-
-def machine() -> dict[str, str | int]:
-    """What the figures depend on and a reader cannot see."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    has = torch.backends.cpu.get_cpu_capability()
-    return {
-        "cpu": f"{names[0] if names else platform.processor()}, {has}",
-        "cores": len(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads(),
-        "load": f"{os.getloadavg()[0]:.1f}",
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }

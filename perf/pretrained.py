@@ -1,17 +1,14 @@
-"""SmolLM2-135M in and out, trained on, and asked: beside transformers and lm_eval's own backend.
+"""Import and export of SmolLM2-135M: time and memory.
 
-Training steps are those of experiment retrofit: bf16, blocks compiled, 2 × 512 tokens, AdamW on all
-weights; the other loop is the same with transformers' Llama. Import reads a parent's files into a
-model, export goes from a checkpoint to a folder or a file, each in a process of its own; peak is
-what it holds at most beyond what importing the packages takes, over the bytes of the weights,
-files that are mapped included. Requests are PIQA's, of which lm_eval's backend reads 8 at once.
+Import reads a parent's files into a model, export goes from a checkpoint to a folder or a file,
+each in a process of its own; peak is what it holds at most beyond what importing the packages
+takes, over the bytes of the weights, files that are mapped included.
 """
 
-import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,18 +19,14 @@ import torch
 
 from ftmodel.conversion.llama import decoder_of, llama_config, load_llama, our_config
 from ftmodel.model.free_transformer import FreeTransformer
-from perf import scores, steps
-from perf.harness import END
-from perf.measure import Figure, Missing, figure, in_turns, ratio
-from perf.scores import MODEL
+from perf.measure import Figure, Missing, figure
+from perf.scores import END, MODEL
 from pipelines.artifacts import checkpoint, gguf_file, llama_files
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.export import hugging_face, llama_cpp
-from pipelines.suite.tasks import Skipped, load
 from pipelines.tokenize.vocabulary import adopt
 from tests.support.gguf_files import shards_of
 
-CONTEXT, BATCH = 512, 2
 FORMATS = ("GGUF", "safetensors")
 
 
@@ -95,7 +88,7 @@ def in_and_out(model: FreeTransformer, turns: int) -> list[Figure]:
                 costs.append(pool.submit(cost, work, *given).result())
         figures.append(figure(f"{name}: time", [seconds for seconds, _ in costs], "s"))
         peaks = [held / weights for _, held in costs]
-        figures.append(figure(f"{name}: peak ÷ weights", peaks, "ratio", at_most=2.0))
+        figures.append(figure(f"{name}: peak ÷ weights", peaks, at_most=2.0))
 
     with TemporaryDirectory() as temporary:
         path = Path(temporary) / "last.ckpt"
@@ -109,53 +102,8 @@ def in_and_out(model: FreeTransformer, turns: int) -> list[Figure]:
     return figures
 
 
-def training(model: FreeTransformer, turns: int) -> list[Figure]:
-    vocabulary = model.embedding.num_embeddings
-    config = replace(model.config, context=CONTEXT)
-    torch.manual_seed(0)
-    tokens = torch.randint(vocabulary, (BATCH, CONTEXT + 1))
-    arms = {
-        "control": steps.ours(config, vocabulary, True),
-        "free": steps.ours(replace(config, latent_bits=8), vocabulary, True),
-        "Llama": steps.llama(config, vocabulary, True),
-    }
-    seconds = in_turns({name: steps.step(made, tokens, True) for name, made in arms.items()}, turns)
-    read = BATCH * CONTEXT
-    return [
-        *(figure(f"{name}: speed", [read / s for s in seconds[name]], "tokens/s") for name in arms),
-        ratio("control ÷ transformers' loop: tokens/s", seconds["Llama"], seconds["control"]),
-        ratio("free ÷ transformers' loop: tokens/s", seconds["Llama"], seconds["free"]),
-    ]
-
-
-def piqa(turns: int, count: int) -> list[Figure]:
-    (task,) = load("piqa")["tasks"].values()
-    task.build_all_requests(limit=count)
-    requests = task.instances
-    models = {"ours": scores.ours(), "backend": scores.backend()}
-    seconds = in_turns(
-        {
-            name: lambda lm=lm: lm.loglikelihood(requests, disable_tqdm=True)  # type: ignore[misc]
-            for name, lm in models.items()
-        },
-        turns,
-    )
-    speed = [len(requests) / each for each in seconds["ours"]]
-    return [
-        figure("PIQA, ours", speed, "requests/s"),
-        ratio("PIQA, ours ÷ backend: requests/s", seconds["backend"], seconds["ours"]),
-    ]
-
-
 def measure(turns: int, quick: bool) -> list[Figure]:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if not (MODEL / "model.gguf").is_file():
         raise Missing(f"no {MODEL}: `python -m pipelines.pretrained {MODEL.name}` fetches it")
     config, weights, _ = gguf_file.read(MODEL / "model.gguf")
-    model = decoder_of(config, weights)
-    figures = in_and_out(model, 1 if quick else min(turns, 3))
-    figures += training(model, 1 if quick else turns)
-    try:
-        return figures + piqa(1 if quick else turns, 4 if quick else 48)
-    except Skipped:  # no data of PIQA here
-        return figures
+    return in_and_out(decoder_of(config, weights), 1 if quick else min(turns, 3))

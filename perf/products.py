@@ -1,11 +1,10 @@
 """Training steps of the quickstart's presets, float32, with products by oneDNN and by PyTorch.
 
 On processors where PyTorch's products are as fast (ftmodel/kernels/product.py) there is nothing to
-compare, and the benchmark is skipped. Arms of a preset have the same batch and the same start.
+compare, and the measurement is skipped. Arms of a preset have the same batch and the same start.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 import yaml
@@ -14,9 +13,9 @@ from ftmodel.kernels import product
 from ftmodel.model.config import ModelConfig
 from perf import steps
 from perf.measure import Figure, Missing, Work, figure, in_turns, ratio
+from pipelines.common.atomic_files import ROOT
 
 PRESETS = {"target_small": 29, "text_small": 2048}  # the quickstart's vocabularies
-FOLDER = Path(__file__).parent.parent / "conf" / "model"
 
 
 def switched(work: Work, onednn: bool) -> Work:
@@ -35,7 +34,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
         raise Missing("a processor on which oneDNN multiplies faster than PyTorch's MKL")
     found = []
     for name, vocabulary in PRESETS.items():
-        preset = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+        preset = yaml.safe_load((ROOT / f"conf/model/{name}.yaml").read_text(encoding="utf-8"))
         free = ModelConfig(**preset["architecture"])
         batch = 2 if quick else preset["optim"]["batch_size"]
         tokens = torch.randint(vocabulary, (batch, free.context + 1))
@@ -49,7 +48,6 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 seconds = in_turns(arms, turns)
                 speed = [3 * tokens[:, 1:].numel() / each for each in seconds["True"]]
                 at = f"{name}, {arm}, {'compiled' if compiled else 'not compiled'}"
-                found.append(figure(f"{at}: by oneDNN", speed, "tokens/s"))
                 over = ratio(f"{at}: oneDNN ÷ PyTorch's, speed", seconds["False"], seconds["True"])
-                found.append(over)
+                found += [figure(f"{at}: by oneDNN", speed, "tokens/s"), over]
     return found

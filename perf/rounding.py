@@ -6,7 +6,6 @@ them in float64, too.
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +18,6 @@ HEAD = (
     "| benchmark | answers | their nats | nats off | largest | mean | mean, signed "
     "| largest, of the answer's nats |\n|---|---|---|---|---|---|---|---|"
 )
-
-
-class Norm(nn.Module):
-    """RMSNorm in float64."""
-
-    def __init__(self, norm: LlamaRMSNorm) -> None:
-        super().__init__()
-        self.weight, self.eps = norm.weight.detach().double(), norm.variance_epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight * x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt()
 
 
 class Rotation(nn.Module):
@@ -52,7 +40,9 @@ def in_float64(llama: LlamaForCausalLM) -> LlamaForCausalLM:
     for parent in list(llama.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, LlamaRMSNorm):
-                setattr(parent, name, Norm(child))
+                norm = nn.RMSNorm(child.weight.shape, child.variance_epsilon, dtype=torch.float64)
+                norm.weight = child.weight
+                setattr(parent, name, norm)
     width = llama.config.hidden_size // llama.config.num_attention_heads
     llama.model.rotary_emb = Rotation(rope["rope_theta"], width)
     return llama.eval()
@@ -74,18 +64,13 @@ def rows(name: str, values: Mapping[str, Sequence[float]], exact: Sequence[float
     """A line for each of ``values``, log-likelihoods of the same answers."""
     nats = fmean(map(abs, exact))
     return [
-        f"| {name} | {len(exact)} | {nats:.0f} | {who} | {figures(each, exact)} |"
+        f"| {name} | {len(exact)} | {nats:.0f} | {who} | {errors(each, exact)} |"
         for who, each in values.items()
     ]
 
 
-def figures(values: Sequence[float], exact: Sequence[float]) -> str:
+def errors(values: Sequence[float], exact: Sequence[float]) -> str:
     off = [value - true for value, true in zip(values, exact, strict=True)]
     largest, mean = max(map(abs, off)), fmean(map(abs, off))
     share = max(abs(error / true) for error, true in zip(off, exact, strict=True))
     return f"{largest:.1e} | {mean:.1e} | {fmean(off):+.1e} | {share:.1e}"
-
-
-def answers_of(log: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(context, continuation) of all requests of a task's documents."""
-    return [(pair[0], pair[1]) for document in log for pair in document["arguments"]]

@@ -1,7 +1,7 @@
 """A pretrained Llama on the paper's benchmarks, by our harness and by lm_eval's own backend.
 
     python -m pipelines.pretrained smollm2_135m
-    python -m pipelines.fetch suite=paper                     # or with from=<folder>
+    python -m pipelines.fetch suite=paper
     python -m perf.scores piqa arc_easy
 
 Both run the tasks of conf/suite/paper.yaml on the same weights: ours through FreeTransformerLM,
@@ -26,23 +26,23 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from omegaconf import OmegaConf
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ftmodel.conversion.llama import decoder_of
 from perf import rounding
-from perf.harness import END, backend_of
-from perf.measure import machine
 from pipelines import cli
 from pipelines.artifacts import gguf_file
 from pipelines.common.atomic_files import ROOT, replace_file
 from pipelines.common.errors import UserError
-from pipelines.common.provenance import git_revision
+from pipelines.common.provenance import git_revision, processor_name
 from pipelines.common.strict_json import dumps
 from pipelines.config.suite import Scoring, Suite, SuiteTask
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tokenize.vocabulary import adopt
 
+END = "<|endoftext|>"
 MODEL = Path("models/smollm2_135m")
 CONTEXT = 2048
 LIMITS = {  # documents, so that a core needs some minutes for each; of MMLU a subject
@@ -87,13 +87,32 @@ def ours() -> FreeTransformerLM:
 
 
 def backend() -> HFLM:
+    """lm_eval's, with the model as transformers reads it, 8 requests at once."""
     model = AutoModelForCausalLM.from_pretrained(
         MODEL, gguf_file="model.gguf", dtype=torch.float32
     ).eval()
-    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    lm = backend_of(model, tokenizer, 8, CONTEXT, Backend)
+    lm = backend_of(model, Tokenizer.from_file(str(MODEL / "tokenizer.json")), 8)
     lm.softmax_dtype = torch.float64  # as ours; docs/benchmarks.md, Against float64
     return lm
+
+
+def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
+    """Every text begins with END."""
+    end = tokenizer.token_to_id(END)
+    llama.generation_config.eos_token_id = end
+    fast = Tokenizer.from_str(tokenizer.to_str())
+    fast.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=[(END, end)])
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=fast, bos_token=END, eos_token=END, pad_token=END
+    )
+    return Backend(
+        llama,
+        tokenizer=wrapped,
+        batch_size=batch_size,
+        device="cpu",
+        add_bos_token=True,
+        max_length=CONTEXT,
+    )
 
 
 def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path) -> None:
@@ -103,7 +122,7 @@ def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path
     mine, theirs = ours(), backend()
     arms = {"ours": mine, "hf, softmax_dtype=float64": theirs}
     for arm, rows in (("hf", theirs.batch_size), ("hf, one by one", 1)):
-        arms[arm] = backend_of(theirs.model, mine.tokens.tokenizer, rows, CONTEXT, Backend)
+        arms[arm] = backend_of(theirs.model, mine.tokens.tokenizer, rows)
     exact = rounding.in_float64(deepcopy(theirs.model))
     suite = Suite(name="paper", limit=documents, run_code=True)
     lines = [rounding.HEAD]
@@ -111,7 +130,8 @@ def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path
         outcomes = {
             arm: run_task(lm, name, SuiteTask(**tasks[name]), suite) for arm, lm in arms.items()
         }
-        pairs = rounding.answers_of(outcomes["ours"].log)
+        log = outcomes["ours"].log
+        pairs = [(pair[0], pair[1]) for document in log for pair in document["arguments"]]
         likelihoods = rounding.log_likelihoods(exact, mine.encode_pairs(pairs))
         values = {
             arm: [
@@ -145,37 +165,21 @@ def flat(responses: Any) -> list[Any]:
     return list(chain.from_iterable(map(flat, responses)))
 
 
-def score(name: str, spec: SuiteTask, models: Sequence[Any]) -> dict[str, Any]:
+def score(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
+    """A row of the table."""
     suite = Suite(name="paper", limit=LIMITS[name], run_code=True)
-    outcomes, seconds = [], []
+    outcomes, values, seconds = [], [], []
     for model in models:
         start = perf_counter()
-        outcomes.append(run_task(model, name, spec, suite))
-        seconds.append(perf_counter() - start)
-    results = [outcome.result for outcome in outcomes]
-    return {
-        "figure": spec.label,
-        "shots": results[0].shots,
-        "documents": results[0].documents,
-        "values": [[result.value, result.se] for result in results],
-        "answers": compared(*outcomes),
-        "seconds": seconds,
-        "notes": results[0].notes,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": git_revision(),
-        "machine": machine(),
-    }
-
-
-def row(name: str, entry: dict[str, Any]) -> str:
-    mine, theirs = (
-        f"{value:.3f}" + ("" if se is None else f" ± {se:.3f}") for value, se in entry["values"]
-    )
-    seconds = " | ".join(f"{each:.0f}" for each in entry["seconds"])
-    return (
-        f"| {name} | {entry['figure']} | {entry['shots']} | {entry['documents']} | {mine} "
-        f"| {theirs} | {entry['answers']} | {seconds} |"
-    )
+        outcome = run_task(model, name, spec, suite)
+        seconds.append(f"{perf_counter() - start:.0f}")
+        outcomes.append(outcome)
+        result = outcome.result
+        se = "" if result.se is None else f" ± {result.se:.3f}"
+        values.append(f"{result.value:.3f}{se}")
+    counts = f"{result.shots} | {result.documents}"
+    cells = (name, spec.label, counts, *values, compared(*outcomes), *seconds)
+    return f"| {' | '.join(cells)} |"
 
 
 def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
@@ -188,20 +192,18 @@ def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if reference:
         return against_float64(names or CHOICES, tasks, reference, out / "rounding.md")
-    entries = json.loads(path.read_bytes()) if path.exists() else {}
+    rows = json.loads(path.read_bytes()) if path.exists() else {}
     models = ours(), backend()
     for name in names or tasks:
         try:
-            entries[name] = score(name, SuiteTask(**tasks[name]), models)
+            rows[name] = score(name, SuiteTask(**tasks[name]), models)
         except Skipped as reason:
             print(f"{name}: skipped: {reason}", flush=True)
             continue
-        print(row(name, entries[name]), flush=True)
-        rows = [row(name, entries[name]) for name in tasks if name in entries]
-        for file, text in (
-            (path, dumps(entries, indent=1, ensure_ascii=False)),
-            (path.with_suffix(".md"), "\n".join([HEAD, *rows]) + "\n"),
-        ):
+        print(rows[name], flush=True)
+        about = f"{datetime.now(UTC):%Y-%m-%d}, commit {git_revision()}, {processor_name()}"
+        table = "\n".join([HEAD, *(rows[name] for name in tasks if name in rows)])
+        for file, text in ((path, dumps(rows)), (path.with_suffix(".md"), f"{about}\n\n{table}\n")):
             with replace_file(file) as written:
                 written.write(text.encode())
     print(path.with_suffix(".md"))

@@ -25,7 +25,7 @@ from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
-from perf.measure import Missing, Work
+from perf.measure import Missing, Work, in_turns
 from pipelines.train.core.acceleration import blocks_of
 
 Loss = Callable[[Tensor], Tensor]  # of tokens (B, T + 1)
@@ -143,6 +143,16 @@ def x_transformers(c: ModelConfig, vocabulary: int) -> tuple[nn.Module, Loss]:
         ff_mult=c.ffn_width / c.d_model,
     )
     return model, model
+
+
+def products(dtype: torch.dtype, size: int, turns: int, device: str = "cpu") -> float:
+    """FLOP/s of the fastest of a few products of two square matrices."""
+    a, b = torch.randn(2, size, size, device=device).to(dtype)
+    seconds = in_turns({"mm": lambda: [torch.mm(a, b) for _ in range(10)]}, turns)["mm"]
+    return 10 * 2 * size**3 / min(seconds)
+
+
+PUBLIC = {"free-transformer": free_transformer, "x-transformers": x_transformers}
 
 
 def held(model: nn.Module) -> int:

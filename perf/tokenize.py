@@ -7,8 +7,7 @@ Both encode the same documents, the standard library's Python files:
   tokenizers  encode_batch_fast over all documents, decoded and in memory, on as many threads;
               ids are not asked for
 
-MB are 10^6 bytes of text. And the speed of the search for overlap with held-out text, the first
-part, in the other parts.
+MB are 10^6 bytes of text.
 """
 
 import os
@@ -21,9 +20,7 @@ from tokenizers import Tokenizer
 from perf.measure import Figure, figure, in_turns, ratio
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches
-from pipelines.artifacts.tokens.token_file import TokenFile
 from pipelines.tokenize.encode import Task, tokenize_parts
-from pipelines.tokenize.overlap import find_overlap
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 
 END = "<|endoftext|>"
@@ -44,13 +41,11 @@ def measure(turns: int, quick: bool) -> list[Figure]:
     library = sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py"))
     files = [path for path in library if "site-packages" not in path.parts]
     vocabulary, part, files = (512, 1 << 17, files[:30]) if quick else (32_768, 4 << 20, files * 2)
-    cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=".") as scratch:
         folder = Path(scratch)
         parts = make_corpus(folder / "corpus", part, files)
         path = folder / "tokenizer.json"
-        trained = train_bpe(training_sample(parts), vocabulary, END)
-        trained.tokenizer.save(str(path))
+        train_bpe(training_sample(parts), vocabulary, END).tokenizer.save(str(path))
         texts = [text for part in parts for _, text in corpus.documents(part)]
         valid = [s for text in texts for s in stretches(text) if isinstance(s, str)]
         size = sum(map(len, texts))
@@ -60,24 +55,15 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 Task(part, folder / f"{part.stem}.tokens", path, END, None, "uint16", bytes(32))
                 for part in parts
             ]
-            written = sum(header.text_bytes for _, header in tokenize_parts(tasks, cores))
-            assert written == size
+            written = tokenize_parts(tasks, len(os.sched_getaffinity(0)))
+            assert sum(header.text_bytes for _, header in written) == size
 
         def alone() -> None:
             ByteTokenizer(Tokenizer.from_file(str(path)), END).tokenizer.encode_batch_fast(valid)
 
-        def search() -> None:
-            end, tokens = trained.end_of_text, trained.vocab_size
-            find_overlap(written[:1], written[1:], end, tokens, threads=cores)
-
-        seconds = in_turns({"stage": stage, "tokenizers": alone}, turns)
-        written = [TokenFile(folder / f"{part.stem}.tokens") for part in parts]
-        tokens = sum(map(len, written[1:]))
-        searched = in_turns({"overlap": search}, turns)["overlap"]
+        seconds = in_turns({"stage tokenize": stage, "tokenizers alone": alone}, turns)
     speeds = {name: [size / 1e6 / each for each in spent] for name, spent in seconds.items()}
     return [
-        figure("stage tokenize", speeds["stage"], "MB/s"),
-        figure("tokenizers alone", speeds["tokenizers"], "MB/s"),
-        ratio("stage ÷ tokenizers: speed", speeds["stage"], speeds["tokenizers"]),
-        figure("search for overlap", [tokens / 1e6 / each for each in searched], "M tokens/s"),
+        *(figure(name, speed, "MB/s") for name, speed in speeds.items()),
+        ratio("stage ÷ tokenizers: speed", *speeds.values()),
     ]

@@ -45,7 +45,7 @@ EXTRAS = {
 }
 
 
-MEASUREMENTS = listed("perf.__main__", "NAMES")
+MEASUREMENTS = listed("perf.__main__", "PARTS")
 PARTS = listed("perf.gpu.__main__", "PARTS")
 RUN = argument("name", "A run of params.yaml.", entries("runs"), metavar="RUN")
 DATASET = argument("name", "An entry of data in params.yaml.", entries("data"))

@@ -28,7 +28,7 @@ RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-m
 def address(store: Store, base: str) -> str:
     """Of the runs of the experiment in params.yaml, with their charts; else of all experiments."""
     experiment = None
-    with suppress(UserError):  # no params.yaml, or one of an earlier version
+    with suppress(UserError):  # no params.yaml, or none that can be read
         experiment = store.client.get_experiment_by_name(load_experiment().name)
     if experiment is None or experiment.lifecycle_stage != "active":
         return f"{base}/#/experiments?{RUNS}"

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ftmodel.costs import flops_per_token, memory
 from ftmodel.costs.counting import elements, sizes, step_bytes, step_flops
-from ftmodel.costs.filtering import filter_flops
+from ftmodel.costs.filtering import filter_flops, filter_memory
 from ftmodel.costs.time import OPTIMIZER, ElementwiseBytes, Rates, Work, fit_rates, step_work
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.kernels.install import use_kernels
@@ -332,3 +332,19 @@ def test_flops_of_the_filter_are_those_that_torch_counts(changes):
     counted = filter_flops(config, 101, B, particles) + more
     assert counted == pytest.approx(counter.get_total_flops(), rel=1e-12)
     assert counted < flops_per_token(config, 101).total * B * t * particles
+
+
+@pytest.mark.parametrize(("particles", "inject"), [(4, "kv"), (64, "kv"), (16, "memory")])
+def test_memory_of_the_filter_is_what_the_allocator_says(particles, inject):
+    """Within 15 %: which rows are resampled, and so copied, is chance."""
+    config = ModelConfig(4, 64, 4, 2, 96, 128, latent_bits=8, latent={"inject": inject})
+    torch.manual_seed(0)
+    model = FreeTransformer(config, 101).eval()
+    tokens = torch.randint(101, (8, config.context + 1))
+
+    def bound():
+        draw = lambda: torch.rand(8, config.context, 8)  # noqa: E731
+        filtering_bound(model, tokens[:, :-1], tokens[:, 1:], particles, draw)
+
+    measured = sum(p.nbytes for p in model.parameters()) + peak_bytes(bound)
+    assert filter_memory(config, 101, 8, particles) == pytest.approx(measured, rel=0.15)

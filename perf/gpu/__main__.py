@@ -12,62 +12,35 @@ toy size on a CPU; those figures mean nothing.
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
-from perf.__main__ import in_a_line
-from perf.alone import alone
-from perf.gpu import record
+import torch
+
+from perf.record import REHEARSAL, Part, is_done, read, record
 from pipelines import cli, doctor
 from pipelines.common.errors import UserError
 
+STEP, DECODING = "perf.gpu.training_step", "perf.decoding"
 SLICE = "perf.gpu.training_slice"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A benchmark, what its ``measure`` is given, and for how many minutes at most it runs."""
-
-    module: str
-    minutes: float
-    target: str
-    given: dict[str, Any] = field(default_factory=dict)
-    turns: int = 5
-    goes_on: bool = False  # called again, it does what is left to do
-
-    @property
-    def is_slice(self) -> bool:
-        return self.module == SLICE
-
-
-def step(preset: str, minutes: float, target: str) -> Part:
-    return Part("perf.gpu.training_step", minutes, target, {"preset": preset})
-
-
-def decode(shape: str) -> Part:
-    target = "ours ÷ Hugging Face ≥ 2, free ÷ ours ≥ 0.97"
-    return Part("perf.decoding", 3, target, {"only": shape}, turns=3)
-
-
-def arm(name: str) -> Part:
-    return Part(SLICE, 11, "its half of the 20 minutes", {"arm": name}, goes_on=True)
-
-
 RATIO = "time, free ÷ baseline ≤ FLOPs, free ÷ baseline + 0.015"
+FASTER = "ours ÷ Hugging Face ≥ 2, free ÷ ours ≥ 0.97"
+HALF = "its half of the 20 minutes"
+MFU = "model-FLOPs utilisation ≥ 0.40 in bf16"
 PARTS = {
-    "tests": Part("perf.gpu.gpu_tests", 3, "all tests marked `gpu` pass"),
-    "step_1_5b": step("1.5 B", 4, f"model-FLOPs utilisation ≥ 0.40 in bf16; {RATIO}"),
-    "step_124m": step("124 M", 3, RATIO),
-    "decode_small": decode("small"),
-    "decode_middle": decode("middle"),
-    "decode_large": decode("large"),
-    "text": Part(SLICE, 9, "text for the slice of kappa_124m"),
-    "slice_baseline": arm("baseline"),
-    "slice_free": arm("free"),
+    "tests": Part("perf.gpu.gpu_tests", "all tests marked `gpu` pass", 3),
+    "step_1_5b": Part(STEP, f"{MFU}; {RATIO}", 4, {"preset": "1.5 B"}),
+    "step_124m": Part(STEP, RATIO, 3, {"preset": "124 M"}),
+    "decode_small": Part(DECODING, FASTER, 3, {"only": "small"}, turns=3),
+    "decode_middle": Part(DECODING, FASTER, 3, {"only": "middle"}, turns=3),
+    "decode_large": Part(DECODING, FASTER, 3, {"only": "large"}, turns=3),
+    "text": Part(SLICE, "text for the slice of kappa_124m", 9),
+    "slice_baseline": Part(SLICE, HALF, 11, {"arm": "baseline"}, goes_on=True),
+    "slice_free": Part(SLICE, HALF, 11, {"arm": "free"}, goes_on=True),
 }
 
 
@@ -82,69 +55,27 @@ def find_gpu() -> None:
         )
 
 
-def limit(names: list[str], left: float) -> float:
-    """Seconds for the first of the parts still to come, of ``left`` for all: what it may take at
-    most; but the parts of the slice have equal shares.
-    """
-    part = PARTS[names[0]]
-    parts = sum(PARTS[name].is_slice for name in names) if part.is_slice else 1
-    return min(60 * part.minutes, left / parts)
-
-
-def measured(entry: dict[str, Any] | None, commit: str | None) -> bool:
-    return entry is not None and "figures" in entry and entry["commit"] == commit
-
-
-def measure(name: str, rehearse: bool, seconds: float, out: Path, stem: str) -> dict[str, Any]:
-    part = PARTS[name]
-    given = {**part.given, "device": "cpu" if rehearse else "cuda"}
-    if part.is_slice:
-        folder = out / ("rehearsed_slice" if rehearse else "slice")
-        given |= {"project": str(folder.resolve()), "seconds": seconds}
-    turns = 1 if rehearse else part.turns
-    return alone(part.module, turns, rehearse, out, limit=seconds, stem=stem, **given)
+def part_on(part: Part, device: str, project: Path) -> Part:
+    given = part.given | {"device": device}
+    return replace(part, given=given | {"project": str(project)} if part.module == SLICE else given)
 
 
 def main(names: Sequence[str], minutes: float, rehearse: bool, out: Path) -> None:
-    begun = perf_counter()
-    if unknown := [name for name in names if name not in PARTS]:
-        raise UserError(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     if rehearse:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of this process and those of the parts
-        print(record.REHEARSAL, file=sys.stderr)
+        print(REHEARSAL, file=sys.stderr)
     else:
         find_gpu()
-    head = record.header(rehearse)
-    path = record.path_of(head, out)
-    done = record.read(path)
-    out.mkdir(parents=True, exist_ok=True)
-    asked = {name: part.target for name, part in PARTS.items()}
-    todo = list(names) or [
-        name
-        for name, part in PARTS.items()
-        if part.goes_on or not measured(done.get(name), head["commit"])
-    ]
-    failed = False
-    while todo:
-        name = todo[0]
-        seconds = limit(todo, 60 * minutes - (perf_counter() - begun))
-        if seconds > 0:
-            entry = measure(name, rehearse, seconds, out, f"{path.name}_{name}")
-            line = f"{in_a_line(entry)}; {entry['seconds']:.0f} s"
-            failed |= "figures" not in entry
-            if "figures" not in entry and measured(done.get(name), head["commit"]):
-                done[name]["later"] = record.why_not(entry)
-            else:
-                done[name] = entry
-        else:
-            line = f"not begun: the {minutes:g} minutes are over"
-            failed = True
-        order = [each for each in PARTS if each in done]
-        record.write(path, head | {"parts": {each: done[each] for each in order}}, asked)
-        print(f"{name}: {line}", file=sys.stderr, flush=True)
-        todo = todo[1:]
-    print(path.with_suffix(".md"))
-    sys.exit(failed)
+    device, name = ("cpu", "Rehearsal") if rehearse else ("cuda", torch.cuda.get_device_name())
+    date = datetime.now(UTC).date().isoformat()
+    file = "rehearsal" if rehearse else re.sub(r"\W+", "_", name).strip("_")
+    path = out / f"{date}_{file}"
+    project = (out / ("rehearsed_slice" if rehearse else "slice")).resolve()
+    parts = {name: part_on(part, device, project) for name, part in PARTS.items()}
+    done = read(path, parts)
+    todo = [each for each in parts if parts[each].goes_on or not is_done(done.get(each))]
+    turns = 1 if rehearse else None
+    record(parts, names or todo, path, f"{name}, {date}", rehearse, turns, minutes)
 
 
 if __name__ == "__main__":

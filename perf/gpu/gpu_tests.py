@@ -29,11 +29,8 @@ class Outcomes:
 def measure(turns: int, quick: bool, device: str) -> list[Figure]:
     os.environ[DEVICE] = device
     outcomes, said = Outcomes(), StringIO()
-    files = [
-        str(p)
-        for p in ROOT.glob("tests/**/test_*.py")
-        if "mark.gpu" in p.read_text(encoding="utf-8")
-    ]
+    tests = ROOT.glob("tests/**/test_*.py")
+    files = [str(p) for p in tests if "mark.gpu" in p.read_text(encoding="utf-8")]
     options = ["-q", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short"]
     with chdir(ROOT), redirect_stdout(said):
         code = pytest.main([*options, *files], plugins=[outcomes])

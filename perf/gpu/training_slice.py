@@ -5,25 +5,25 @@ tokens, on the CPU; each arm then trains for its half of the slice, and goes on 
 when it is called again. Settings are the experiment's on the way to the smallest of its budgets,
 whose training all budgets begin with. Of text it has less: FineWeb-Edu, or where the hub is not in
 reach the standard library's sources, again and again, on which speed and memory alone mean
-something. The first row of the curve, which has compilation in it, does not count for tokens/s.
+something.
 """
 
 import os
+import signal
 from contextlib import chdir
-from io import BytesIO
+from math import inf
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import lightning as L
-import matplotlib.figure
 import torch
 from omegaconf import DictConfig
 
 from ftmodel.costs import flops_per_token, memory, utilisation
 from perf.gpu.peaks import peak
-from perf.measure import Figure, Missing, Picture, figure
+from perf.measure import Figure, Missing, figure
 from pipelines import doctor
 from pipelines.artifacts.checkpoint import HISTORY, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of, training_seconds
@@ -78,7 +78,7 @@ def composed(quick: bool) -> DictConfig:
     return config
 
 
-def make_text(quick: bool) -> list[Figure | Picture]:
+def make_text(quick: bool) -> list[Figure]:
     """Compose and tokenize."""
     from pipelines.data import build as data
     from pipelines.tokenize import build as tokenize
@@ -133,16 +133,15 @@ def train(experiment: Experiment, name: str, seconds: float) -> None:
     training.train()
 
 
-def figures(experiment: Experiment, arm: str, device: str) -> list[Figure | Picture]:
-    name = ARMS[arm]
-    run = experiment.runs[name]
-    rows = curve(saved(experiment, name))
+def figures(experiment: Experiment, arm: str, device: str) -> list[Figure]:
+    run = experiment.runs[ARMS[arm]]
+    rows = curve(saved(experiment, ARMS[arm]))
     if not rows:
         raise TimeoutError("no row of the training curve yet; called again, it goes on")
     config = experiment.model_config(run)
     vocabulary = Shards(tokens_folder(run.data)).metadata.vocab_size
-    speed = [row.tokens_per_second for row in rows[len(rows) > 1 :]]  # the first has compilation
-    found: list[Figure | Picture] = [
+    speed = speeds(rows)
+    found = [
         figure(f"{arm}: training", [training_seconds(rows) / 60], "min"),
         figure(f"{arm}: seen", [rows[-1].tokens], "tokens"),
         figure(f"{arm}: speed", speed, "tokens/s"),
@@ -154,7 +153,7 @@ def figures(experiment: Experiment, arm: str, device: str) -> list[Figure | Pict
         batch = experiment.models[run.model].optim.batch_size // experiment.compute.accumulate
         planned = memory(config, vocabulary, batch, half=True).total
         if most := torch.cuda.max_memory_allocated():  # else it has not trained in this call
-            found.append(figure(f"{arm}: memory ÷ planner's", [most / planned], "ratio"))
+            found.append(figure(f"{arm}: memory ÷ planner's", [most / planned]))
         if known := peak(torch.cuda.get_device_name()):
             flops = flops_per_token(config, vocabulary)
             share = [utilisation(each, flops, known) for each in speed]
@@ -162,35 +161,30 @@ def figures(experiment: Experiment, arm: str, device: str) -> list[Figure | Pict
     return found
 
 
-def beside(experiment: Experiment) -> list[Figure | Picture]:
+def speeds(rows: Curve) -> list[float]:
+    """Tokens per second; the first row has compilation in it."""
+    return [row.tokens_per_second for row in rows[len(rows) > 1 :]]
+
+
+def beside(experiment: Experiment) -> list[Figure]:
     """Both arms, once both have been trained: at the last tokens that both have a row for."""
-    curves = {arm: curve(saved(experiment, name)) for arm, name in ARMS.items()}
-    bounds = {arm: {r.tokens: r.bound_bits for r in rows} for arm, rows in curves.items()}
-    if not (common := set.intersection(*map(set, bounds.values()))):
+    baseline, free = (curve(saved(experiment, name)) for name in ARMS.values())
+    bounds = {row.tokens: row.bound_bits for row in baseline}
+    if not (both := [row for row in free if row.tokens in bounds]):
         return []
-    last = max(common)
-    difference = bounds["free"][last] - bounds["baseline"][last]
-    speeds = [
-        median(r.tokens_per_second for r in rows[len(rows) > 1 :]) for rows in curves.values()
-    ]
-    drawing = matplotlib.figure.Figure(figsize=(7, 4), layout="constrained")
-    axes = drawing.subplots()
-    for arm, values in bounds.items():
-        axes.plot(list(values), list(values.values()), label=arm)
-    axes.set(xlabel="tokens", ylabel="training bound, bits/token")
-    axes.legend()
-    drawing.savefig(png := BytesIO(), format="png")
+    last = both[-1]
+    difference = last.bound_bits - bounds[last.tokens]
     return [
-        figure(f"bound at {last:,} tokens, free − baseline", [difference], "bits/token"),
-        figure("speed, free ÷ baseline", [speeds[1] / speeds[0]], "ratio"),
-        Picture("Training bounds", png.getvalue()),
+        figure(f"bound at {last.tokens:,} tokens, free − baseline", [difference], "bits/token"),
+        figure("speed, free ÷ baseline", [median(speeds(free)) / median(speeds(baseline))]),
     ]
 
 
 def measure(
-    turns: int, quick: bool, device: str, project: str, seconds: float, arm: str | None = None
-) -> list[Figure | Picture]:
-    """The text, or an arm, in a project that is kept, for ``seconds`` from now at most."""
+    turns: int, quick: bool, device: str, project: str, arm: str | None = None
+) -> list[Figure]:
+    """The text, or an arm, in a project that is kept, until this process is to end."""
+    left = signal.getitimer(signal.ITIMER_REAL)[0] or inf
     begun = perf_counter()
     for elsewhere in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
         os.environ.pop(elsewhere, None)
@@ -201,5 +195,5 @@ def measure(
         if not tokens_folder(DATA).exists():
             raise Missing("it has no text yet: part `text` makes it")
         experiment = load_experiment()
-        train(experiment, ARMS[arm], seconds - ENDING - (perf_counter() - begun))
+        train(experiment, ARMS[arm], left - ENDING - (perf_counter() - begun))
         return [*figures(experiment, arm, device), *beside(experiment)]

@@ -1,11 +1,10 @@
-"""Training steps of a preset's two arms beside the GPU's peak, beside each other and the planner.
+"""Training steps of a preset's arms, bf16 autocast, float32 weights, beside peak and planner.
 
-Whole steps in bf16 autocast with float32 weights, blocks compiled, both arms in turns, of as many
-sequences as the preset's experiment gives a GPU, in micro-batches that fit beside the other arm's
-weights. Model FLOPs are the planner's (ftmodel/costs/), the peak is that of the datasheet
-(peaks.py) and, next to it, the fastest of a few large products in the same run. A Free
-Transformer's time ÷ the baseline's has the ratio of FLOPs + 0.015 for its bound. Memory is a step's
-peak beside the planner's.
+Whole steps, blocks compiled, both arms in turns, of as many sequences as the preset's experiment
+gives a GPU, in micro-batches that fit beside the other arm's weights. Model FLOPs are the planner's
+(ftmodel/costs/), the peak is that of the datasheet (peaks.py) and, next to it, the fastest of a few
+large products in the same run. A Free Transformer's time ÷ the baseline's has the ratio of FLOPs +
+0.015 for its bound. Memory is a step's peak beside the planner's.
 """
 
 from contextlib import chdir
@@ -56,13 +55,6 @@ def sequences(configs: dict[str, ModelConfig], vocabulary: int, most: int, room:
     return batch
 
 
-def products(device: str, size: int, turns: int) -> float:
-    """FLOP/s of the fastest of a few bf16 products of two square matrices."""
-    a, b = torch.randn(2, size, size, device=device, dtype=torch.bfloat16)
-    seconds = in_turns({"mm": lambda: [torch.mm(a, b) for _ in range(10)]}, turns)["mm"]
-    return 10 * 2 * size**3 / min(seconds)
-
-
 def measure(turns: int, quick: bool, device: str, preset: str) -> list[Figure]:
     config, vocabulary = shape(preset)
     _, batch, _ = PRESETS[preset]
@@ -98,16 +90,23 @@ def side_by_side(
         made = {arm: steps.ours(c, vocabulary, True) for arm, c in configs.items()}
     work = {arm: steps.step(made[arm], tokens, True, steps.IN_A_ROW, accumulate) for arm in made}
     seconds = in_turns(work, turns)
-    reached = products(device, 8192 if device == "cuda" else 64, turns)
+    reached = steps.products(torch.bfloat16, 8192 if device == "cuda" else 64, turns, device)
     known = peak(torch.cuda.get_device_name()) if device == "cuda" else reached
     flops = {arm: flops_per_token(c, vocabulary) for arm, c in configs.items()}
+    bound = flops["free"].total / flops["baseline"].total
+    least = PRESETS[preset][2]
+    target = {} if least is None else {"at_least": least}
     figures = [
         figure(f"{preset}: sequences a step", [micro * accumulate], ""),
         figure(f"{preset}: sequences a micro-batch", [micro], ""),
         figure(f"{preset}: products", [reached / 1e12], "TFLOP/s"),
+        figure(f"{preset}: FLOPs, free ÷ baseline", [bound]),
+        ratio(
+            f"{preset}: time, free ÷ baseline",
+            *(seconds["free"], seconds["baseline"]),
+            at_most=bound + 0.015,
+        ),
     ]
-    least = PRESETS[preset][2]
-    target = {} if least is None else {"at_least": least}
     for arm, config in configs.items():
         read = steps.IN_A_ROW * accumulate * micro * context
         speed = [read / each for each in seconds[arm]]
@@ -120,11 +119,5 @@ def side_by_side(
         bytes_ = steps.held(made[arm][0]) + peak_bytes(work[arm], device)
         planned = memory(config, vocabulary, micro, True, device=device).total
         figures.append(figure(f"{preset}, {arm}: peak memory", [bytes_ / GIB], "GiB"))
-        figures.append(figure(f"{preset}, {arm}: memory ÷ planner's", [bytes_ / planned], "ratio"))
-    bound = flops["free"].total / flops["baseline"].total
-    name, limit = f"{preset}: time, free ÷ baseline", bound + 0.015
-    return [
-        *figures,
-        figure(f"{preset}: FLOPs, free ÷ baseline", [bound], "ratio"),
-        ratio(name, seconds["free"], seconds["baseline"], at_most=limit),
-    ]
+        figures.append(figure(f"{preset}, {arm}: memory ÷ planner's", [bytes_ / planned]))
+    return figures

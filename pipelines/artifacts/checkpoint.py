@@ -44,9 +44,9 @@ class Manifest:
     data_hash: str
     spec_hash: str  # of all that decides the weights
     tracking_key: str = ""  # tells apart two trainings of one specification
-    git_revision: str = ""  # of the process that wrote the checkpoint; "" in early ones
+    git_revision: str = ""  # of the process that wrote the checkpoint
     device: str = ""  # that it ran on
-    parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of; {} in early ones
+    parts: dict[str, str] = field(default_factory=dict)  # what spec_hash is of
     # the model that training began from: its `hf` or `run`, and `sha256` of its weights
     parent: dict[str, str] = field(default_factory=dict)
 

@@ -111,7 +111,7 @@ def read_run(spec: RunSpec) -> RunResults:
 
 def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: str) -> None:
     """Raise UserError if results are of another model, or were measured with other settings, than
-    params.yaml says.
+    params.yaml says, if that is known.
     """
     if made.manifest:
         check_manifest(path, made.manifest, spec)
