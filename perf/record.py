@@ -221,7 +221,8 @@ def page(entries: Mapping[str, Entry], parts: Mapping[str, Part], title: str) ->
             blocks.append(f"Target: {part.target}")
         if "figures" not in entry:
             blocks += [f"not measured: {in_a_line(entry)}", said(entry)]
-            blocks += [f"```\n{entry['failure'].strip()}\n```"] * ("failure" in entry)
+            if "failure" in entry:
+                blocks.append(f"```\n{entry['failure'].strip()}\n```")
             continue
         here = ". ".join(entry["machine"][key] for key in ("cpu", "cores", "gpu", "software"))
         blocks += [entry["compares"], *[f"{here}."] * (here != known), said(entry)]

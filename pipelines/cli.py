@@ -168,15 +168,8 @@ COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {  # the module with `m
     ),
     "sweep": ("pipelines.sweep.tune", [overrides("sweep")]),
     "fetch": (
-        "pipelines.fetch.build",
-        [
-            argument(
-                "suites",
-                "suite=<name> of conf/suite/, and from=<folder> of files.",
-                choices("suite"),
-                nargs=-1,
-            )
-        ],
+        "pipelines.fetch",
+        [argument("suites", "suite=<name> of conf/suite/.", choices("suite"), nargs=-1)],
     ),
     "keep": (
         "pipelines.keep",

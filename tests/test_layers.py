@@ -24,9 +24,9 @@ LAYERS = [  # each may import those before it; packages of one layer do not impo
     ("cluster", "compare", "tracking"),
     STAGES,
     ("export", "parallel"),
-    ("fetch", "sweep", "commands"),
+    ("sweep", "commands"),
 ]
-MAY_MEET = {"fetch", "sweep", "commands"}  # commands may call one another
+MAY_MEET = {"sweep", "commands"}  # commands may call one another
 FTMODEL = [
     ("designs", "kernels", "model"),
     ("inference", "synthetic"),

@@ -30,7 +30,7 @@ OURS = {"ftmodel", "hydra_plugins", "perf", "pipelines", "tests"}
 PIPELINE = ("lab", "cluster", "suite", "export", "plots")
 HOMES = {  # files that may need an extra to be imported
     "cluster": ("cluster/connection.py", "sweep/", "train/distributed.py"),
-    "suite": ("fetch/", "suite/"),
+    "suite": ("suite/",),
     "export": ("export/",),
     "plots": (),
 }

@@ -1,32 +1,33 @@
-"""Datasets of benchmark tasks: downloaded from a hub once, to a folder that can be copied anywhere.
+"""Datasets of benchmark tasks, downloaded from the hub once, at a commit that is then kept.
 
-pipelines.fetch may fill the folder from files that lie elsewhere, too.
-
-data/benchmarks/<dataset>/<configuration>/ holds the splits as Arrow files, and their origin.
+data/benchmarks/ is a cache of `datasets`; its pins.json has the commit of each dataset, and the
+folder of the cache in which it lies. The whole of it can be copied anywhere: what is there is read
+without a hub, and never at another commit.
 """
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from hashlib import sha256
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from pipelines.artifacts.paths import BENCHMARKS
-from pipelines.common.atomic_files import ROOT, alone, replace_folder
+from pipelines.common.atomic_files import ROOT, alone, replace_file
 from pipelines.common.file_listing import BUILDERS, one_line
 from pipelines.common.hub import NoCommit, dataset_commit
 
 FOLDER = BENCHMARKS
 FETCHED = FOLDER / "fetched.json"  # what pipelines.fetch has brought, by task
-ORIGIN = "origin.json"
 WAIT = 10.0  # seconds for a hub's answer; a name that is not known takes none
 NO_HUB: list[str] = []  # why the hub is out of reach, once a request has failed in this process
 Source = tuple[str, str | None, dict[str, Any]]  # dataset, configuration, arguments of load_dataset
-Fill = Callable[[str, str | None, dict[str, Any], Path], None]  # and the folder to be filled
-OTHER_THAN_THE_HUB: ContextVar[Fill | None] = ContextVar("other than the hub", default=None)
+
+
+class Pin(TypedDict):
+    """Of a dataset of the hub."""
+
+    revision: str
+    folder: str  # within the cache: <dataset>/<configuration>/<version>/<revision>
 
 
 class NotHere(Exception):
@@ -40,32 +41,25 @@ def source(config: Any) -> Source:
     return config.dataset_path, config.dataset_name, kwargs
 
 
-def folder_of(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Path:
-    """The folder of a dataset; each choice of files or revision (``kwargs``) has one of its own."""
-    part = name or "default"
-    if kwargs:
-        part += "-" + sha256(json.dumps(kwargs, sort_keys=True).encode()).hexdigest()[:8]
-    return FOLDER / dataset.replace("/", "--") / part
-
-
 def is_local(dataset: str) -> bool:
     """Whether a task names files of its own rather than a dataset of a hub."""
     return dataset in BUILDERS or Path(dataset).is_dir() or (ROOT / dataset).is_dir()
 
 
-@contextmanager
-def filled_by(fill: Fill) -> Iterator[None]:
-    """Until the block ends, ``fill`` is asked for every dataset, and the hub for none."""
-    token = OTHER_THAN_THE_HUB.set(fill)
-    try:
-        yield
-    finally:
-        OTHER_THAN_THE_HUB.reset(token)
+def pins() -> dict[str, Pin]:
+    """By key_of."""
+    path = FOLDER / "pins.json"
+    return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def key_of(dataset: str, name: str | None, kwargs: dict[str, Any]) -> str:
+    """Each choice of files or revision (``kwargs``) has a pin of its own."""
+    return json.dumps([dataset, name, kwargs], sort_keys=True)
 
 
 def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
-    """All splits, as `datasets.DatasetDict`: from the folder if they are there, else from the hub,
-    which then fills the folder. Raises NotHere.
+    """All splits, as `datasets.DatasetDict`: from the cache if they are there, else from the hub,
+    at the commit that is pinned, if one is. Raises NotHere.
     """
     import datasets  # takes a second to import
 
@@ -73,15 +67,29 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
     datasets.disable_caching()  # of what tasks derive from their documents
     if is_local(dataset):
         return load_local(dataset, name, kwargs)
-    folder = folder_of(dataset, name, kwargs)
-    fill = OTHER_THAN_THE_HUB.get()
-    if fill or not folder.exists():
+    key = key_of(dataset, name, kwargs)
+    if not (pin := pins().get(key)) or not (FOLDER / pin["folder"]).exists():
         with alone(FOLDER / "fetching"):
-            if fill:
-                fill(dataset, name, kwargs, folder)
-            elif not folder.exists():  # another process may have filled it meanwhile
-                fetch(dataset, name, kwargs, folder)
-    return datasets.load_from_disk(str(folder))
+            pin = pins().get(key)  # another process may have fetched it meanwhile
+            if not pin or not (FOLDER / pin["folder"]).exists():
+                pin = fetch(dataset, name, kwargs, pin)
+                with replace_file(FOLDER / "pins.json") as file:
+                    file.write(json.dumps(pins() | {key: pin}, indent=1).encode() + b"\n")
+    return cached(dataset, pin)
+
+
+def cached(dataset: str, pin: Pin) -> Any:
+    from datasets.packaged_modules.cache.cache import Cache
+
+    _, configuration, version, revision = Path(pin["folder"]).parts
+    return Cache(
+        cache_dir=str(FOLDER),
+        repo_id=dataset,
+        dataset_name=dataset.rpartition("/")[2],
+        config_name=configuration,
+        version=version,
+        hash=revision,
+    ).as_dataset()
 
 
 def load_local(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
@@ -103,29 +111,35 @@ def from_root(paths: Any) -> Any:
     return [from_root(path) for path in paths]
 
 
-def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], folder: Path) -> None:
-    """Download a dataset to its folder; raises NotHere."""
+def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], pin: Pin | None) -> Pin:
+    """Download a dataset to the cache; raises NotHere."""
     import datasets
 
-    revision = current_commit(dataset, kwargs.get("revision"))
-    kwargs = {**kwargs, "revision": revision}
-    with tempfile.TemporaryDirectory(dir=FOLDER) as cache:
-        try:
-            splits = datasets.load_dataset(dataset, name, cache_dir=cache, **kwargs)
-        except Exception as error:  # of the hub, its files, or what reads them
-            raise NotHere(f"{dataset}: {one_line(error)}") from error
-        with replace_folder(folder) as partial:
-            splits.save_to_disk(str(partial))
-            origin = {"dataset": dataset, "name": name, "revision": revision}
-            (partial / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+    wanted = pin["revision"] if pin else kwargs.get("revision")
+    revision = current_commit(dataset, wanted)
+    try:
+        kwargs = {**kwargs, "revision": revision}
+        splits = datasets.load_dataset(dataset, name, cache_dir=str(FOLDER), **kwargs)
+    except Exception as error:  # of the hub, its files, or what reads them
+        words = one_line(error)
+        login = "; HF_TOKEN may hold a token that has access" if "gated" in words else ""
+        raise NotHere(f"{dataset}: {words}{login}") from error
+    (file, *_), *_ = splits.cache_files.values()
+    folder = Path(file["filename"]).absolute().parent.relative_to(FOLDER.absolute())
+    if folder.name != revision:  # the library took what is in the cache for a hub that broke off
+        raise NotHere(f"{dataset}: {revision} could not be downloaded")
+    return {"revision": revision, "folder": folder.as_posix()}
 
 
 def current_commit(dataset: str, revision: str | None) -> str:
     """The commit of the hub's dataset. Raises NotHere: at once after a first failure to connect,
     where the library itself tries each dataset for half a minute.
     """
+    from datasets.config import HF_HUB_OFFLINE  # HF_DATASETS_OFFLINE is one, too
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
+    if HF_HUB_OFFLINE:
+        raise NotHere("no hub in reach: HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set")
     if NO_HUB:
         raise NotHere(NO_HUB[0])
     try:
@@ -139,45 +153,23 @@ def current_commit(dataset: str, revision: str | None) -> str:
         raise NotHere(NO_HUB[0]) from error
 
 
-def origin(dataset: str, name: str | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Dataset, configuration and revision that a folder was filled from; files and notes of one
-    that was not filled from the hub.
-    """
-    content: dict[str, Any] = json.loads(
-        (folder_of(dataset, name, kwargs) / ORIGIN).read_text(encoding="utf-8")
-    )
-    return content
-
-
 def origins(configs: Iterable[Any]) -> list[dict[str, Any]]:
-    """Of the datasets in data/benchmarks/ that tasks of these configurations read, each once."""
-    by_folder = {}
+    """Dataset, configuration and revision of all that tasks of these configurations read from the
+    hub, each once.
+    """
+    known, found = pins(), {}
     for config in configs:
         dataset, name, kwargs = source(config)
-        if dataset and not is_local(dataset):
-            folder = folder_of(dataset, name, kwargs)
-            if (folder / ORIGIN).exists():
-                by_folder[folder] = origin(dataset, name, kwargs)
-    return [by_folder[folder] for folder in sorted(by_folder)]
+        key = key_of(dataset, name, kwargs)
+        if key in known:
+            origin = {"dataset": dataset, "name": name, "revision": known[key]["revision"]}
+            found[key] = origin
+    return [found[key] for key in sorted(found)]
 
 
 def sources(origins: Iterable[dict[str, Any]]) -> list[str]:
-    """Where data are from, in words: dataset and commit of the hub, or the files elsewhere."""
-    words = []
-    for each in origins:
-        if "files" not in each:
-            words.append(f"{each['dataset']} at {each['revision']}")
-        for file in each.get("files", []):
-            place = file["file"]
-            if "commit" in file:
-                place = f"{file['repository']} at {file['commit']}, {file['path']}"
-            words.append(f"{each['dataset']} from {place}, sha256 {file['sha256']}")
-    return list(dict.fromkeys(words))
-
-
-def notes(origins: Iterable[dict[str, Any]]) -> list[str]:
-    """What data that are not from the hub have otherwise than the hub's."""
-    return list(dict.fromkeys(note for each in origins for note in each.get("notes", [])))
+    """Where data are from, in words: dataset and commit of the hub."""
+    return list(dict.fromkeys(f"{each['dataset']} at {each['revision']}" for each in origins))
 
 
 def fetched(tasks: Iterable[str]) -> dict[str, Any]:

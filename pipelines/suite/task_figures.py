@@ -62,7 +62,6 @@ def task_result(
         seconds=seconds,
         subtasks=values if len(tasks) > 1 else {},
         sources=benchmark_data.sources(origins),
-        notes=benchmark_data.notes(origins),
     )
 
 

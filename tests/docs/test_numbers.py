@@ -19,11 +19,11 @@ from pipelines.config.schema import Compute, Evaluation
 from pipelines.config.suite import PassAtK, Suite
 from pipelines.data import resume
 from pipelines.evaluate import bit_information as shown_bits, generations, swap
-from pipelines.fetch import published
 from pipelines.report.sections import ladder as ladder_section
 from pipelines.tracking import system_metrics
 from pipelines.train.core import acceleration, parent
 from tests import ROOT
+from tests.support import real_benchmarks
 from tests.support.mutants import rejects
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"]
@@ -112,7 +112,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ("performance", "cores of a worker on Ray, (1) by default", Compute().cpus_per_worker),
     ("performance", "nodes that a run survives, (3) by default", Compute().max_failures),
     ("tracking", "a row of the curve and at least (10) s apart", system_metrics.SECONDS),
-    ("benchmarks", "the last (50) documents of the validation part", published.HELD_OUT),
+    ("benchmarks", "the last (50) documents of the validation part", real_benchmarks.HELD_OUT),
     ("benchmarks", "shows `suite.pass_at_k.k`, (1) and (10)", *PassAtK().k),
     ("data", "two primes of (three) digits", factors.DIGITS),
     ("data", "the paper's task: (eight) letters", target_task.TARGET),

@@ -1,18 +1,15 @@
-"""Bring the data of a suite's tasks to data/benchmarks/, for machines without a network.
+"""Bring the data of a suite's tasks from the hub to data/benchmarks/, for machines without one.
 
     python -m pipelines.fetch                                 # the suite of params.yaml
     python -m pipelines.fetch suite=paper                     # of conf/suite/paper.yaml
-    python -m pipelines.fetch suite=paper from=<folder>       # from files instead of the hub
 
-The folder may be copied elsewhere. `from` names files of public repositories, listed in
-docs/benchmarks.md, and asks no hub; what has come from the hub stays. What fails is named at the
-end, and exit code 1 says so.
+The folder is a cache of `datasets`, and may be copied elsewhere. The first download of a dataset
+pins its commit. What fails is named at the end, and exit code 1 says so.
 """
 
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from pipelines import cli
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
@@ -28,12 +26,10 @@ from pipelines.common.printable import printable
 from pipelines.common.yaml_files import read_yaml
 from pipelines.compose import CONF
 from pipelines.config.load import PARAMS
-from pipelines.fetch.folder import Folder
 from pipelines.suite import benchmark_data, tasks
 from pipelines.suite.task_index import check_names
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
-USAGE = "usage: python -m pipelines.fetch [suite=<name>]… [from=<folder>]"
 
 
 def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
@@ -44,7 +40,7 @@ def suite_tasks(arguments: Sequence[str]) -> dict[str, str]:
     for argument in arguments:
         key, _, name = argument.partition("=")
         if key != "suite" or not name:
-            raise UserError(f"{argument!r}; {USAGE}")
+            raise UserError(f"{argument!r}; usage: python -m pipelines.fetch [suite=<name>]…")
         path = CONF / "suite" / f"{name}.yaml"
         if not path.exists():
             known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
@@ -85,39 +81,29 @@ def note(fetched: dict[str, Any]) -> None:
                 file.write(json.dumps(now, indent=1).encode() + b"\n")
 
 
-def show(name: str, fetched: dict[str, Any]) -> None:
-    """What was brought, and of what is not from the hub the origin and how it differs."""
-    datasets = fetched["datasets"]
-    paths = ", ".join(sorted({each["dataset"] for each in datasets}))
-    print(f"{name}: {paths}, {fetched['documents']:,} documents", flush=True)
-    elsewhere = [each for each in datasets if "files" in each]
-    for line in (*benchmark_data.sources(elsewhere), *benchmark_data.notes(elsewhere)):
-        print(f"  {line}", flush=True)
-
-
 def main(suites: Sequence[str]) -> None:
-    folders = [word.removeprefix("from=") for word in suites if word.startswith("from=")]
-    if len(folders) > 1 or "" in folders:
-        raise UserError(f"from: {len(folders)} folders, or one without a name; {USAGE}")
-    wanted = suite_tasks([word for word in suites if not word.startswith("from=")])
+    wanted = suite_tasks(suites)
     check_names(wanted)
-    source = benchmark_data.filled_by(Folder(Path(folders[0])).fill) if folders else nullcontext()
     failed: dict[str, str] = {}
-    with source:
-        for name, task in wanted.items():
-            try:
-                brought = fetch(task)
-            except Exception as error:  # whatever is wrong with one task, the others are wanted
-                cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
-                failed[name] = one_line(cause if isinstance(cause, Exception) else error)
-                print(f"{name}: not fetched", flush=True)
-                continue
-            if brought is None:
-                print(f"{name}: brings its own data", flush=True)
-                continue
-            note({task: brought})
-            show(name, brought)
+    for name, task in wanted.items():
+        try:
+            brought = fetch(task)
+        except Exception as error:  # whatever is wrong with one task, the others are wanted
+            cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
+            failed[name] = one_line(cause if isinstance(cause, Exception) else error)
+            print(f"{name}: not fetched", flush=True)
+            continue
+        if brought is None:
+            print(f"{name}: brings its own data", flush=True)
+            continue
+        note({task: brought})
+        paths = ", ".join(sorted({each["dataset"] for each in brought["datasets"]}))
+        print(f"{name}: {paths}, {brought['documents']:,} documents", flush=True)
     for name, reason in failed.items():
         print(printable(f"{name}: {reason}"), file=sys.stderr)
     if failed:
         raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    cli.run("fetch")
