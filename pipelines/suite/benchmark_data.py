@@ -121,7 +121,7 @@ def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], pin: Pin | Non
         kwargs = {**kwargs, "revision": revision}
         splits = datasets.load_dataset(dataset, name, cache_dir=str(FOLDER), **kwargs)
     except Exception as error:  # of the hub, its files, or what reads them
-        words = one_line(error)
+        words = one_line(error).rstrip(".")
         login = "; HF_TOKEN may hold a token that has access" if "gated" in words else ""
         raise NotHere(f"{dataset}: {words}{login}") from error
     (file, *_), *_ = splits.cache_files.values()
