@@ -16,7 +16,7 @@ from pipelines import cli
 
 NAMES = (
     *("mapper", "cross_entropy", "latent", "training", "products", "decoding", "data_path"),
-    *("pipeline", "growth", "side_by_side", "tokenize", "pretrained"),
+    *("pipeline", "growth", "side_by_side", "tokenize"),
 )
 PARTS = {name: Part(f"perf.{name}") for name in NAMES}
 

@@ -8,7 +8,6 @@ reach the standard library's sources, again and again, on which speed and memory
 something.
 """
 
-import os
 import signal
 from contextlib import chdir
 from math import inf
@@ -129,7 +128,6 @@ def train(experiment: Experiment, name: str, seconds: float) -> None:
     quiet()
     training = SliceTraining(experiment, name, Process(), find_start(experiment, name), None)
     training.seconds = min(left, seconds)
-    training.start_tracking()
     training.train()
 
 
@@ -186,8 +184,6 @@ def measure(
     """The text, or an arm, in a project that is kept, until this process is to end."""
     left = signal.getitimer(signal.ITIMER_REAL)[0] or inf
     begun = perf_counter()
-    for elsewhere in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
-        os.environ.pop(elsewhere, None)
     Path(project).mkdir(parents=True, exist_ok=True)
     with chdir(project):
         if arm is None:

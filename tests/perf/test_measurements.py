@@ -41,9 +41,7 @@ PEERS = {"latent": "x_transformers", "training": "litgpt"}
 MARKS = {"data_path": pytest.mark.slow, "side_by_side": pytest.mark.cluster}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=MARKS.get(name, ())) for name in FIGURES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in PARTS])
 def test_it_runs_and_says_what_it_was_made_for(name, monkeypatch):
     if name in PEERS:
         pytest.importorskip(PEERS[name], reason="a peer; `make bench` installs it")
@@ -57,10 +55,6 @@ def test_it_runs_and_says_what_it_was_made_for(name, monkeypatch):
     for figure, target in FIGURES[name].items():
         assert found[figure].target.startswith(target)
     assert product.ONEDNN is onednn
-
-
-def test_all_but_the_parent_which_has_to_be_fetched_are_run():
-    assert PARTS.keys() - FIGURES.keys() == {"pretrained"}
 
 
 def test_the_latent_takes_memory_beyond_a_baselines_however_large_the_table():
