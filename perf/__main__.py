@@ -15,7 +15,7 @@ from perf.record import Part, record
 from pipelines import cli
 
 NAMES = (
-    *("mapper", "cross_entropy", "latent", "training", "products", "decoding", "data_path"),
+    *("mapper", "cross_entropy", "latent", "training", "products", "decoding"),
     *("pipeline", "growth", "side_by_side", "tokenize"),
 )
 PARTS = {name: Part(f"perf.{name}") for name in NAMES}

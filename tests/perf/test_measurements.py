@@ -27,7 +27,6 @@ FIGURES = {  # of each some figure, and its target
         "tiny, batch 2, sampled, free ÷ ours: tokens/s": "≥ 0.97",
         "tiny, batch 1, greedy, ours ÷ Hugging Face: tokens/s": "≥ 2",
     },
-    "data_path": {"target_small, H = 8: loader ÷ training": "≥ 50"},
     "pipeline": {"import of ftmodel beyond torch's": "≤ 2"},
     "growth": {
         f"{quantity} against {axis}: farthest from the planner": "≤ 1.15"
@@ -38,7 +37,7 @@ FIGURES = {  # of each some figure, and its target
     "tokenize": {"stage ÷ tokenizers: speed": ""},
 }
 PEERS = {"latent": "x_transformers", "training": "litgpt"}
-MARKS = {"data_path": pytest.mark.slow, "side_by_side": pytest.mark.cluster}
+MARKS = {"side_by_side": pytest.mark.cluster}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in PARTS])
