@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, get_type_hints
 
+from ftmodel.model.limits import check_limits, limited
+
 
 class Encoder(StrEnum):
     """What gives the posterior q(z | x). Both read later tokens; neither is used for new ones."""
@@ -80,7 +82,6 @@ class FreeBits(StrEnum):
 
 
 DEFAULT_ENCODER_LAYERS = 2  # of a separate encoder
-MAX_ENCODER_LAYERS = 1 << 10
 MAX_BITS = {Map.table: 24, Map.linear: 64}
 
 
@@ -91,10 +92,12 @@ class LatentDesign:
     """
 
     encoder: Encoder = Encoder.shared
-    encoder_layers: int | None = None  # blocks of a separate encoder; null: 2
+    # blocks of a separate encoder; null: 2
+    encoder_layers: int | None = limited(None, at_least=1, at_most=1 << 10)
     inject: Inject = Inject.kv
     per: Per = Per.token
-    every: int | None = None  # tokens that share a latent code
+    # tokens that share a latent code
+    every: int | None = limited(None, "1 is per: token", at_least=2)
     map: Map = Map.table
     prior: Prior = Prior.uniform
     free_bits: FreeBits = FreeBits.token
@@ -123,12 +126,11 @@ class LatentDesign:
         """Raise ValueError, naming the setting, for one that contradicts another or, in a model
         with H = ``bits``, a ``context`` in tokens.
         """
+        check_limits(self)
         if self.per == Per.every and self.every is None:
             raise ValueError("every: required when per is every")
         if self.every is not None and self.per != Per.every:
             raise ValueError(f"every: {self.every}, but there is one z per {self.per}")
-        if self.every is not None and self.every < 2:
-            raise ValueError(f"every: {self.every} must be at least 2; 1 is per: token")
         if self.per == Per.sequence and self.prior == Prior.recurrent:
             raise ValueError(
                 "prior: recurrent needs several z a sequence, and per: sequence has one"
@@ -136,8 +138,6 @@ class LatentDesign:
         layers = self.encoder_layers
         if layers is not None and self.encoder == Encoder.shared:
             raise ValueError(f"encoder_layers: {layers}, but a shared encoder is one block")
-        if layers is not None and not 1 <= layers <= MAX_ENCODER_LAYERS:
-            raise ValueError(f"encoder_layers: {layers} is outside 1 … {MAX_ENCODER_LAYERS}")
         if bits and (self.every or 0) >= context:
             raise ValueError(
                 f"every: {self.every} is not below the context of {context}; "

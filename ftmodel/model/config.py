@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, isclose, sqrt
+from math import isclose, sqrt
 
 from ftmodel.designs.design import LatentDesign
+from ftmodel.model.limits import check_limits, limited, limits
 
-MOST_LAYERS = 1 << 10
 DECODER = (
     *("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "ffn_width"),
     *("tied", "qkv_bias", "qk_norm", "norm_eps", "rope_theta", "rope_factor"),
     *("rope_low_freq", "rope_high_freq", "rope_old_context"),
 )
+LAYERS = limits(at_least=1, at_most=1 << 10)
 WIDEST = 1 << 20  # so that no tensor's size overflows 64 bits
+WIDTH = limits(at_least=1, at_most=WIDEST)
 
 
 @dataclass
@@ -23,12 +25,12 @@ class ModelConfig:
     size is not here: it belongs to the tokenizer of the data.
     """
 
-    n_layers: int  # L
-    d_model: int  # D
-    n_heads: int
-    n_kv_heads: int
-    ffn_width: int  # hidden width of SwiGLU
-    context: int  # T, the longest sequence in tokens
+    n_layers: int = field(metadata=LAYERS)  # L
+    d_model: int = field(metadata=WIDTH)  # D
+    n_heads: int = field(metadata=WIDTH)
+    n_kv_heads: int = field(metadata=WIDTH)
+    ffn_width: int = field(metadata=WIDTH)  # hidden width of SwiGLU
+    context: int = field(metadata=WIDTH)  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
     latent_bits: int = 0  # H
     latent: LatentDesign = field(default_factory=LatentDesign)
@@ -37,15 +39,17 @@ class ModelConfig:
     qk_norm: bool = False  # RMSNorm of each head's queries and keys before RoPE, as in Qwen3
     document_mask: bool = False  # attention, the encoder's too, stays within a document
     latent_block: int | None = None  # which block reads z, from 1; None: the paper's, L/2 + 1
-    rope_theta: float = 10000.0
+    rope_theta: float = limited(10000.0, at_least=1)
     # Llama 3's longer context: RoPE's slow rotations are slowed down by this factor; see rope_rates
-    rope_factor: float = 1.0
-    rope_low_freq: float = 1.0
-    rope_high_freq: float = 4.0
-    rope_old_context: int = 8192  # that it was first trained with
-    norm_eps: float = 1e-5
-    embedding_std: float = 0.02  # of the initial token embeddings
-    latent_std: float = 0.02  # of the initial encoder block, its readout and the post-sampler
+    rope_factor: float = limited(1.0, at_least=1)
+    rope_low_freq: float = limited(1.0, above=0)
+    rope_high_freq: float = limited(4.0, above=0)
+    # that it was first trained with
+    rope_old_context: int = limited(8192, at_least=1, at_most=WIDEST)
+    norm_eps: float = limited(1e-5, above=0)
+    embedding_std: float = limited(0.02, above=0)  # of the initial token embeddings
+    # of the initial encoder block, its readout and the post-sampler
+    latent_std: float = limited(0.02, above=0)
 
     def __post_init__(self) -> None:
         if isinstance(self.latent, Mapping):  # from a manifest or an exported folder
@@ -53,26 +57,12 @@ class ModelConfig:
 
     def validate(self) -> None:
         """Raise ValueError, naming the field, if no model can be built from these numbers."""
-        for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "ffn_width", "context"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-            largest = MOST_LAYERS if name == "n_layers" else WIDEST
-            if getattr(self, name) > largest:
-                raise ValueError(f"{name}: {getattr(self, name)} is more than {largest}")
-        if not 1 <= self.rope_theta < inf:
-            raise ValueError(f"rope_theta: {self.rope_theta} must be a number from 1 on")
-        if not 1 <= self.rope_factor < inf:
-            raise ValueError(f"rope_factor: {self.rope_factor} must be a number from 1 on")
-        if not 0 < self.rope_low_freq < self.rope_high_freq < inf:
+        check_limits(self)
+        if self.rope_low_freq >= self.rope_high_freq:
             raise ValueError(
                 f"rope_high_freq: {self.rope_high_freq} must be more than rope_low_freq "
-                f"{self.rope_low_freq}, which is positive"
+                f"{self.rope_low_freq}"
             )
-        if not 1 <= self.rope_old_context <= WIDEST:
-            raise ValueError(f"rope_old_context: {self.rope_old_context} is outside 1 … {WIDEST}")
-        for name in ("norm_eps", "embedding_std", "latent_std"):
-            if not 0 < getattr(self, name) < inf:
-                raise ValueError(f"{name}: {getattr(self, name)} must be a positive number")
         if self.head_width is None and self.d_model % self.n_heads:
             raise ValueError(f"n_heads: {self.n_heads} does not divide d_model {self.d_model}")
         if self.n_heads % self.n_kv_heads:

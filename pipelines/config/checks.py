@@ -9,17 +9,10 @@ from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.parents import check_trainings, parent_fits
 from pipelines.config.schema import NAME, Arm, Experiment, Run, Schedule
-from pipelines.config.values import check_values, shortened
+from pipelines.config.values import check_part, check_values, shortened
 
 LONGEST_NAME = 120  # a file's name has at most 255 bytes, and some are made of two names
 CODE_FOLDER = "code"  # of data/inputs, where each data entry has a folder of its name
-
-
-def check_part(key: str, part: Any) -> None:
-    try:
-        part.validate()
-    except ValueError as error:
-        raise ValueError(f"{key}.{error}") from None
 
 
 def check_names(group: str, entries: dict[str, Any]) -> None:
@@ -54,15 +47,7 @@ def check(experiment: Experiment) -> None:
         )
     if CODE_FOLDER in experiment.data:
         raise ValueError(f"data.{CODE_FOLDER}: data/inputs/{CODE_FOLDER} is for the code's copy")
-    for name, data in experiment.data.items():
-        check_part(f"data.{name}", data)
-    check_part("compute", experiment.compute)
-    check_part("evaluation", experiment.evaluation)
     check_names("suite.tasks", experiment.suite.tasks)
-    check_part("suite", experiment.suite)
-    for name, preset in experiment.models.items():
-        check_part(f"models.{name}.architecture", preset.architecture)
-        check_part(f"models.{name}.optim", preset.optim)
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)

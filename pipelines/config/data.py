@@ -4,18 +4,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from math import isfinite
 from typing import Any, get_args
 
 from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ftmodel.model.limits import limited
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import BUILDERS, compile_exclude
 
-MAX_VOCABULARY = 1 << 17  # the paper's
 FORMATS = ("text", "jsonl", "parquet")
 
 
@@ -24,15 +23,9 @@ class ProcessData:
     """Sequences of a process of ftmodel/synthetic/registry.py, each one document."""
 
     source: str = MISSING  # the process
-    train_sequences: int = MISSING
-    validation_sequences: int = MISSING
-    seed: int = 0
-
-    def validate(self) -> None:
-        for name in ("train_sequences", "validation_sequences"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-        check_seed(self.seed)
+    train_sequences: int = limited(MISSING, at_least=1)
+    validation_sequences: int = limited(MISSING, at_least=1)
+    seed: int = limited(0, at_least=0, below=1 << 32)
 
 
 @dataclass
@@ -46,10 +39,9 @@ class Files:
     exclude: list[str] = field(default_factory=list)
     format: str | None = None  # of all these files: text, jsonl or parquet; null goes by their name
     text_field: str = "text"  # of JSON Lines and Parquet
-    weight: float = 1.0
+    weight: float = limited(1.0, above=0)
 
     def validate(self) -> None:
-        check_weight(self.weight)
         check_filled(self, "root", "pattern", "text_field")
         check_pattern("pattern", self.pattern, glob_translate)
         for pattern in self.exclude:
@@ -69,10 +61,9 @@ class Hub:
     revision: str | None = None
     data_files: list[str] = field(default_factory=list)  # of the dataset; all if empty
     text_field: str = "text"
-    weight: float = 1.0
+    weight: float = limited(1.0, above=0)
 
     def validate(self) -> None:
-        check_weight(self.weight)
         check_filled(self, "dataset", "split", "text_field")
         if self.dataset in BUILDERS and not self.data_files:
             raise ValueError(f"data_files: empty, but {self.dataset} is a builder and reads files")
@@ -87,10 +78,9 @@ class Distributions:
     leave_out: list[str] = field(default_factory=list)  # of the pinned distributions, by name
     pattern: str = "**/*.py"
     exclude: list[str] = field(default_factory=list)  # files and folders, as of `files`
-    weight: float = 1.0
+    weight: float = limited(1.0, above=0)
 
     def validate(self) -> None:
-        check_weight(self.weight)
         check_filled(self, "pins", "pattern")
         check_pattern("pattern", self.pattern, glob_translate)
         for pattern in self.exclude:
@@ -106,57 +96,36 @@ class TextData:
 
     source: str = "text"
     parts: dict[str, Any] = field(default_factory=dict)  # weights are shares of bytes
-    validation_share: float = MISSING  # of the documents
-    vocab_size: int | None = None  # of a byte-level BPE trained on the training part, or
+    validation_share: float = limited(MISSING, above=0, below=1)  # of the documents
+    # of a byte-level BPE trained on the training part, up to the paper's, or
+    vocab_size: int | None = limited(
+        None, "256 bytes and end of text are tokens", at_least=257, at_most=1 << 17
+    )
     tokenizer: str | None = None  # path of a tokenizer.json
     end_of_text: str = "<|endoftext|>"  # the token that starts a document
-    max_bytes: int | None = None  # the document that reaches it is the last one
+    # the document that reaches it is the last one; null: all
+    max_bytes: int | None = limited(None, "null takes all", at_least=1)
     deduplicate: bool = True  # of equal documents, keep the first
-    seed: int = 0  # of the split
+    seed: int = limited(0, at_least=0, below=1 << 32)  # of the split
 
     def validate(self) -> None:
         if not self.parts:
             raise ValueError("parts: empty; text comes from one source at least")
-        for name, part in self.parts.items():
-            try:
-                part.validate()
-            except ValueError as error:
-                raise ValueError(f"parts.{name}.{error}") from None
-        if not 0 < self.validation_share < 1:
-            raise ValueError(f"validation_share: {self.validation_share} is not between 0 and 1")
         if (self.vocab_size is None) == (self.tokenizer is None):
             both = "both are given" if self.tokenizer else "neither is given"
             raise ValueError(
                 f"vocab_size: a tokenizer is trained, or `tokenizer` names one; {both}"
             )
-        if self.vocab_size is not None and not 257 <= self.vocab_size <= MAX_VOCABULARY:
-            raise ValueError(
-                f"vocab_size: {self.vocab_size} is outside 257 (256 bytes and end of text) … "
-                f"{MAX_VOCABULARY}"
-            )
         check_filled(self, "end_of_text", *([] if self.tokenizer is None else ["tokenizer"]))
-        if self.max_bytes is not None and self.max_bytes < 1:
-            raise ValueError(f"max_bytes: {self.max_bytes} must be at least 1, or null for all")
         if len(self.end_of_text) == 1:
             raise ValueError(
                 f"end_of_text: {self.end_of_text!r} is a single character, of which text is made"
             )
-        check_seed(self.seed)
 
 
 Data = ProcessData | TextData
 KINDS: dict[str, type[Part]] = {kind.source: kind for kind in get_args(Part)}
 SOURCES: dict[str, type[Data]] = {**dict.fromkeys(PROCESSES, ProcessData), "text": TextData}
-
-
-def check_seed(seed: int) -> None:
-    if not 0 <= seed < 1 << 32:
-        raise ValueError(f"seed: {seed} is outside 0 … 2^32 − 1")
-
-
-def check_weight(weight: float) -> None:
-    if not (isfinite(weight) and weight > 0):
-        raise ValueError(f"weight: {weight} must be a positive number")
 
 
 def check_pattern(name: str, pattern: str, compiled: Callable[[str], str]) -> None:

@@ -1,7 +1,8 @@
 """The pretrained model that a run starts from."""
 
 from dataclasses import dataclass
-from math import isfinite
+
+from ftmodel.model.limits import limited
 
 
 @dataclass
@@ -12,11 +13,12 @@ class InitFrom:
 
     hf: str | None = None  # a Hugging Face folder of a Llama (safetensors), or its .gguf file
     run: str | None = None  # of this experiment, on the same data
-    copied_lr: float | None = None  # at the top of the schedule, of copied weights; null: optim.lr
+    # at the top of the schedule, of copied weights; null: optim.lr
+    copied_lr: float | None = limited(None, at_least=0)
     # RMS of the post-sampler's vectors, over that of the residual stream that they are added to;
     # 0 computes what the parent does, but the encoder gets no gradient (no effect with inject:
     # memory)
-    latent_rms: float = 0.1
+    latent_rms: float = limited(0.1, at_least=0)
     copy_encoder: bool = True  # a shared one begins as a copy of the block that reads z
 
     def __str__(self) -> str:
@@ -33,7 +35,3 @@ class InitFrom:
         for name in ("copied_lr", "latent_rms", "copy_encoder"):
             if not self and getattr(self, name) != getattr(InitFrom(), name):
                 raise ValueError(f"{name}: {getattr(self, name)}, but the run has no parent")
-        for name in ("copied_lr", "latent_rms"):
-            value = getattr(self, name)
-            if value is not None and not (isfinite(value) and value >= 0):
-                raise ValueError(f"{name}: {value} is not a number from 0 on")

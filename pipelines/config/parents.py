@@ -22,10 +22,6 @@ def check_trainings(experiment: Experiment) -> None:
 
 def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
     start = run.init_from
-    try:
-        start.validate()
-    except ValueError as error:
-        raise ValueError(f"{key}.init_from.{error}") from None
     if start and run.extra_blocks:
         raise ValueError(
             f"{key}.extra_blocks: {run.extra_blocks}, but its parent has no such block"

@@ -9,13 +9,13 @@ fills in nothing.
 import re
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from math import isfinite
 from typing import Any
 
 from omegaconf import MISSING
 
 from ftmodel.designs.design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
 from ftmodel.model.config import ModelConfig
+from ftmodel.model.limits import limited
 from pipelines.config import derived
 from pipelines.config.data import TextData
 from pipelines.config.derived import Budget
@@ -35,31 +35,16 @@ class Schedule(StrEnum):
 class Optim:
     """AdamW with linear warm-up and a schedule that ends at zero; gradients clipped by norm."""
 
-    batch_size: int = MISSING  # sequences
-    lr: float = MISSING  # at the top of the schedule
-    warmup_steps: int = 100
+    batch_size: int = limited(MISSING, at_least=1)  # sequences
+    lr: float = limited(MISSING, above=0)  # at the top of the schedule
+    warmup_steps: int = limited(100, at_least=0)
     schedule: Schedule = Schedule.cosine
-    decay: float = 0.2  # of a budget, that it decays for under wsd
-    weight_decay: float = 0.01  # on matrices, not on norms
-    beta1: float = 0.9
-    beta2: float = 0.95
-    clip: float = 1.0
-
-    def validate(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size: {self.batch_size} must be at least 1")
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            if not (isfinite(value) and value > 0):
-                raise ValueError(f"{name}: {value} must be a positive number")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is outside 0 … 1")
-        for name in ("warmup_steps", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is negative")
-        if not 0 < self.decay < 1:
-            raise ValueError(f"decay: {self.decay} is not between 0 and 1")
+    # of a budget, that it decays for under wsd
+    decay: float = limited(0.2, above=0, below=1)
+    weight_decay: float = limited(0.01, at_least=0)  # on matrices, not on norms
+    beta1: float = limited(0.9, at_least=0, below=1)
+    beta2: float = limited(0.95, at_least=0, below=1)
+    clip: float = limited(1.0, above=0)
 
 
 @dataclass
@@ -151,29 +136,17 @@ class Compute:
     precision: Precision = Precision.auto
     compile: bool | None = None  # torch.compile; null: if the run is long enough to pay for it
     activation_checkpointing: bool = False  # blocks are computed again in the backward pass
-    accumulate: int = 1  # micro-batches a step
-    workers: int = 1  # processes that share each batch; more than one run on Ray
-    cpus_per_worker: int = 1
-    threads: int | None = None  # of PyTorch, without Ray; null: one for each core that is idle
-    gpus_per_worker: float | None = None  # null: 1 where the cluster has GPUs, else 0
+    accumulate: int = limited(1, at_least=1)  # micro-batches a step
+    workers: int = limited(1, at_least=1)  # processes that share each batch; more than one on Ray
+    cpus_per_worker: int = limited(1, at_least=1)
+    # of PyTorch, without Ray; null: one for each core that is idle
+    threads: int | None = limited(None, at_least=1, at_most=1024)
+    # null: 1 where the cluster has GPUs, else 0
+    gpus_per_worker: float | None = limited(None, "a worker drives one GPU", at_least=0, at_most=1)
     strategy: Strategy = Strategy.ddp
-    max_failures: int = 3  # of workers or nodes, before the run fails
+    max_failures: int = limited(3, at_least=0)  # of workers or nodes, before the run fails
 
     def validate(self) -> None:
-        for name, least in (
-            ("accumulate", 1),
-            ("workers", 1),
-            ("cpus_per_worker", 1),
-            ("max_failures", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise ValueError(f"threads: {self.threads} is outside 1 … 1024")
-        if self.gpus_per_worker is not None and not 0 <= self.gpus_per_worker <= 1:
-            raise ValueError(
-                f"gpus_per_worker: {self.gpus_per_worker} is outside 0 … 1; a worker drives one GPU"
-            )
         if self.workers > 1 and self.gpus_per_worker and self.gpus_per_worker < 1:
             raise ValueError(
                 f"gpus_per_worker: {self.gpus_per_worker}, but workers that share a batch need a "
@@ -187,51 +160,35 @@ class Compute:
 class Evaluation:
     """How much is spent on measuring; the same for every run of an experiment."""
 
-    tokens: int | None = 65_536  # held-out tokens scored, at most; null: all
-    batch_tokens: int = 4096  # scored at once
-    particles: int = 8  # K of the filtering bound, by which Free Transformers are compared
-    filters: int = 2  # independent ones; how far they differ is the bound's own error
-    resample_below: float = 0.5  # the effective sample size at which it resamples, over K
+    # held-out tokens scored, at most; null: all
+    tokens: int | None = limited(65_536, at_least=1)
+    batch_tokens: int = limited(4096, at_least=1)  # scored at once
+    # K of the filtering bound, by which Free Transformers are compared
+    particles: int = limited(8, at_least=1)
+    # independent ones; how far they differ is the bound's own error
+    filters: int = limited(2, at_least=2)
+    # the effective sample size at which it resamples, over K
+    resample_below: float = limited(0.5, at_least=0, at_most=1)
     # what the encoder's logits are multiplied by to propose z: 0 is the prior, 1 the posterior;
     # null: 0 up to κ = 1, 1/8 above, 1/4 with latent.per: every (one z per sequence has no filter)
-    proposal: float | None = None
-    iwae_samples: int = 16  # K of the IWAE and the prior-sample bound, shown beside it
-    groups: int = 64  # of generations that share a prompt
-    group_size: int = 8
-    probe_sequences: int = 16_384  # that the probe of the target's position is fitted to
-    # what z does in text; 0 leaves a measurement out
-    bit_tokens: int = 16_384  # held-out tokens whose z is related to the tokens that follow
-    swap_tokens: int = 16_384  # held-out tokens that are scored with the z of other texts
-    steering_prompts: int = 8  # beginnings of held-out text, each continued with the same z
-    steering_z: int = 4  # different pinned z
-    steering_draws: int = 4  # continuations with each of them
-    steering_length: int = 32  # tokens of a continuation that are compared
-    seed: int = 0
-
-    def validate(self) -> None:
-        for name, least in (
-            ("tokens", 1),
-            ("batch_tokens", 1),
-            ("particles", 1),
-            ("filters", 2),
-            ("iwae_samples", 1),
-            ("groups", 2),
-            ("group_size", 5),
-            ("probe_sequences", 1),
-            ("bit_tokens", 0),
-            ("swap_tokens", 0),
-            ("steering_prompts", 0),
-            ("steering_z", 2),
-            ("steering_draws", 2),
-            ("steering_length", 1),
-        ):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ValueError(f"{name}: {value} must be at least {least}")
-        for name in ("resample_below", "proposal"):
-            if not 0 <= (getattr(self, name) or 0) <= 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is outside 0 … 1")
-        if not 0 <= self.seed < 1 << 32:
-            raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
+    proposal: float | None = limited(None, at_least=0, at_most=1)
+    # K of the IWAE and the prior-sample bound, shown beside it
+    iwae_samples: int = limited(16, at_least=1)
+    groups: int = limited(64, at_least=2)  # of generations that share a prompt
+    group_size: int = limited(8, at_least=5)
+    # that the probe of the target's position is fitted to
+    probe_sequences: int = limited(16_384, at_least=1)
+    # what z does in text; 0 leaves a measurement out:
+    # held-out tokens whose z is related to the tokens that follow
+    bit_tokens: int = limited(16_384, at_least=0)
+    # held-out tokens that are scored with the z of other texts
+    swap_tokens: int = limited(16_384, at_least=0)
+    # beginnings of held-out text, each continued with the same z
+    steering_prompts: int = limited(8, at_least=0)
+    steering_z: int = limited(4, at_least=2)  # different pinned z
+    steering_draws: int = limited(4, at_least=2)  # continuations with each of them
+    steering_length: int = limited(32, at_least=1)  # tokens of a continuation that are compared
+    seed: int = limited(0, at_least=0, below=1 << 32)
 
 
 class Bound(Enum):

@@ -1,12 +1,11 @@
 """What a suite may be: the benchmarks that runs are scored on, and how."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from omegaconf import MISSING
 
-MOST_SAMPLES = 10_000  # to a prompt
+from ftmodel.model.limits import limited
 
 
 class Scoring(StrEnum):
@@ -32,7 +31,8 @@ class SuiteTask:
     task: str = MISSING  # a name of the folder tasks/ or of lm_eval
     key: str = MISSING  # of lm_eval's figure: <metric>,<filter>
     metric: str | None = None  # what the report calls it; null: as lm_eval does
-    shots: int | None = None  # examples in the prompt; null: as many as the task says
+    # examples in the prompt; null: as many as the task says
+    shots: int | None = limited(None, at_least=0)
 
     @property
     def label(self) -> str:
@@ -42,8 +42,6 @@ class SuiteTask:
         metric, comma, chosen = self.key.partition(",")
         if not (metric and comma and chosen):
             raise ValueError(f"key: {self.key!r} is not <metric>,<filter>, as in 'acc_norm,none'")
-        if self.shots is not None and self.shots < 0:
-            raise ValueError(f"shots: {self.shots} is negative")
 
 
 @dataclass
@@ -52,15 +50,13 @@ class PassAtK:
     them differ. Of finished models alone, not of those at smaller budgets.
     """
 
-    samples: int = 0  # n of each prompt, for everything that may vary between them; 0: off
+    # n of each prompt, for everything that may vary between them; 0: off
+    samples: int = limited(0, at_least=0, at_most=10_000)
     k: list[int] = field(default_factory=lambda: [1, 10])  # n at most
     temperatures: list[float] = field(default_factory=lambda: [0.8])  # tokens are drawn at
     tasks: list[str] = field(default_factory=list)  # under suite.tasks; programs, mathematics
 
-    def validate(self, tasks: Iterable[str]) -> None:
-        """``tasks``: those of the suite."""
-        if not 0 <= self.samples <= MOST_SAMPLES:
-            raise ValueError(f"samples: {self.samples} is outside 0 … {MOST_SAMPLES}")
+    def validate(self) -> None:
         if not self.samples:
             return
         for name in ("k", "temperatures", "tasks"):
@@ -75,9 +71,6 @@ class PassAtK:
         for i, temperature in enumerate(self.temperatures):
             if not temperature > 0:
                 raise ValueError(f"temperatures.{i}: {temperature} must be positive")
-        for i, task in enumerate(self.tasks):
-            if task not in tasks:
-                raise ValueError(f"tasks.{i}: {task!r} is not under suite.tasks")
 
 
 @dataclass
@@ -86,30 +79,21 @@ class Suite:
 
     name: str = MISSING  # "none" if there are no tasks
     tasks: dict[str, SuiteTask] = field(default_factory=dict)
-    limit: int | None = None  # documents a task (of MMLU: a subject), at most; null: all
+    # documents a task (of MMLU: a subject), at most; null: all
+    limit: int | None = limited(None, at_least=1)
     scoring: Scoring = Scoring.marginal
-    samples: int = 8  # K of `marginal`
+    samples: int = limited(8, at_least=1)  # K of `marginal`
     run_code: bool = False  # whether programs that a model wrote are run, in the sandbox
-    batch_tokens: int = 16_384  # read at once, padding included
+    batch_tokens: int = limited(16_384, at_least=1)  # read at once, padding included
     weights: Weights = Weights.float32  # of generation on a CPU; bf16: twice as fast if large
     pass_at_k: PassAtK = field(default_factory=PassAtK)
-    seed: int = 0  # of z, of sampled tokens, of examples in prompts
+    # of z, of sampled tokens, of examples in prompts
+    seed: int = limited(0, at_least=0, below=1 << 32)
 
     def validate(self) -> None:
         if (self.name == "none") != (not self.tasks):
             what = "has tasks" if self.tasks else "has no tasks"
             raise ValueError(f"name: {self.name}, which {what}; suite=none is the one without")
-        for name in ("limit", "samples", "batch_tokens"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name}: {value} must be at least 1")
-        if not 0 <= self.seed < 1 << 32:
-            raise ValueError(f"seed: {self.seed} is outside 0 … 2^32 − 1")
-        for name, task in self.tasks.items():
-            try:
-                task.validate()
-            except ValueError as error:
-                raise ValueError(f"tasks.{name}.{error}") from None
-        try:
-            self.pass_at_k.validate(self.tasks)
-        except ValueError as error:
-            raise ValueError(f"pass_at_k.{error}") from None
+        for i, task in enumerate(self.pass_at_k.tasks if self.pass_at_k.samples else []):
+            if task not in self.tasks:
+                raise ValueError(f"pass_at_k.tasks.{i}: {task!r} is not under suite.tasks")

@@ -7,6 +7,8 @@ from enum import Enum
 from math import isfinite
 from typing import Any
 
+from ftmodel.model.limits import check_limits
+
 LARGEST = 1 << 53  # integers up to it are exact in JSON, in charts and in MLflow, as doubles
 BOOLEAN = (bool, bool | None)
 
@@ -30,7 +32,9 @@ def too_large(value: Any, key: str = "") -> Iterator[str]:
 
 
 def check_values(key: str, value: Any) -> None:
-    """Raise ValueError, starting with the dotted key, for a value that no setting may have."""
+    """Raise ValueError, starting with the dotted key, for a value that no setting may have, or that
+    a dataclass within ``value`` refuses: by the limits of a field, or its method ``validate``.
+    """
     types = {field.name: field.type for field in fields(value)} if is_dataclass(value) else {}
     if types:
         entries = [(name, getattr(value, name)) for name in types]
@@ -49,6 +53,17 @@ def check_values(key: str, value: Any) -> None:
             # OmegaConf lets these through as entries of typed lists and mappings
             raise ValueError(f"{below}: {shortened(str(entry))} is not a single value")
         check_values(below, entry)
+    if types:
+        check_part(key, value)
+
+
+def check_part(key: str, part: Any) -> None:
+    try:
+        check_limits(part)
+        if hasattr(part, "validate"):
+            part.validate()
+    except ValueError as error:
+        raise ValueError(f"{key}.{error}") from None
 
 
 def check_boolean(key: str, value: Any, declared: Any) -> None:

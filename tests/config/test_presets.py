@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from ftmodel.costs import parameters
 from pipelines.config.schema import Preset
+from pipelines.config.values import check_values
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((ROOT / "conf/model").glob("*.yaml"))
@@ -30,9 +31,8 @@ def test_a_preset_is_what_it_says_and_makes_both_arms(path):
     assert path.read_text().startswith(f"# @package models.{path.stem}\n")
     merged = OmegaConf.merge(OmegaConf.structured(Preset), OmegaConf.load(path))
     preset = OmegaConf.to_object(merged)
-    preset.optim.validate()
+    check_values("preset", preset)
     config = preset.architecture
-    config.validate()
     assert config.latent_bits > 0 and config.n_layers % 2 == 0
     (stated,) = STATED.findall(path.read_text())
     vocabulary, plain, latent = (int(number.replace(" ", "")) for number in stated)

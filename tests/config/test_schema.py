@@ -171,25 +171,26 @@ def expected(change: str) -> str:
 VALUES = {  # by what is said of them
     "must be at least 1": "evaluation.particles=0 data.target.train_sequences=0 suite.limit=0 "
     f"data.stdlib.max_bytes=0 suite.samples=0 suite.batch_tokens=-1 {OPTIM}.batch_size=0 "
-    "compute.accumulate=0 compute.workers=0",
+    f"compute.accumulate=0 compute.workers=0 {ARCHITECTURE}.rope_theta=0",
     "must be at least 2": "evaluation.filters=1 evaluation.groups=1",
     "must be at least 0": "compute.max_failures=-1",
-    "is outside 0 … 1": "evaluation.resample_below=1.5 evaluation.proposal=-1",
+    "must be at least 0 and at most 1": "evaluation.resample_below=1.5 evaluation.proposal=-1",
     "is outside 0 … 8": f"{RUN}.kappa_bits=-0.5 {RUN}.kappa_bits=8.5",
     "is outside 0 … 24": f"{RUN}.latent_bits=25",
-    "is outside 0 … 2^32 − 1": f"{RUN}.seed=-1 {RUN}.seed=4294967296 evaluation.seed=-1 "
-    "data.target.seed=4294967296 data.stdlib.seed=-1 suite.seed=-1",
+    "is outside 0 … 2^32 − 1": f"{RUN}.seed=-1 {RUN}.seed=4294967296",
+    "must be at least 0 and below 4,294,967,296": "evaluation.seed=-1 data.target.seed=4294967296 "
+    "data.stdlib.seed=-1 suite.seed=-1",
     "is outside 1 … 2": f"{ARCHITECTURE}.latent_block=3 {RUN}.latent_block=0 {RUN}.latent_block=3",
     "is outside 0 … 20": f"{RUN}.kappa_warmup_steps=-1 {RUN}.kappa_warmup_steps=21",
-    "is outside 257": "data.stdlib.vocab_size=100 data.stdlib.vocab_size=131073",
-    "is not between 0 and 1": "data.stdlib.validation_share=1",
+    "must be at least 257 and at most 131,072; 256 bytes": "data.stdlib.vocab_size=100 "
+    "data.stdlib.vocab_size=131073",
+    "must be above 0 and below 1": "data.stdlib.validation_share=1",
     "is outside −2^53 … 2^53": f"{RUN}.tokens=9007199254740993 evaluation.groups={2**64}",
     "is too large for a number": f"evaluation.proposal={10**400}",
-    "positive": f"{OPTIM}.lr=0 {ARCHITECTURE}.norm_eps=0 {PART}.weight=0",
-    "from 1 on": f"{ARCHITECTURE}.rope_theta=0",
+    "must be above 0": f"{OPTIM}.lr=0 {ARCHITECTURE}.norm_eps=0 {PART}.weight=0",
     "not a finite number": f"{RUN}.kappa_bits=nan {PART}.weight=nan {ARCHITECTURE}.rope_theta=inf",
-    "more than 1048576": f"{ARCHITECTURE}.d_model=2097152",
-    "more than 1024": f"{ARCHITECTURE}.n_layers=2000",
+    "at most 1,048,576": f"{ARCHITECTURE}.d_model=2097152",
+    "at most 1,024": f"{ARCHITECTURE}.n_layers=2000",
     "odd": f"{ARCHITECTURE}.n_layers=3",
     "does not divide d_model 16": f"{ARCHITECTURE}.n_heads=3",
     "does not divide n_heads 2": f"{ARCHITECTURE}.n_kv_heads=3",
@@ -233,17 +234,17 @@ ELSEWHERE = [  # what is named is another key than the one that was set
     (f"runs={{{'a' * 300}: {SMALLEST}}}", f"runs.{'a' * 40}… (300 characters)", "at most 120 char"),
     (f"{RUN}.latent_bits=0", f"{RUN}.kappa_bits", f"but {RUN}.latent_bits is 0; null makes"),
     (f"{RUN}.latent={{encoder: separate, encoder_layers: 0}}", f"{RUN}.latent.encoder_layers",
-     "0 is outside 1 … 1024"),
+     "0 must be at least 1 and at most 1,024"),
     (f"{ARCHITECTURE}.latent.per=sequence", f"{RUN}.kappa_bits",
      "is more than a token can have: with latent.per s"),
     # the last of 65 tokens reads a z of its own, which is no reason for the other 64
     ("runs.free_k1.latent={per: every, every: 64}", "runs.free_k1.kappa_bits",
      "1.0 is more than a token can have: with latent.per e"),
-    ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "more than 1024"),
+    ("runs.baseline.extra_blocks=2000", "runs.baseline.n_layers", "at most 1,024"),
     ("compute={workers: 4, accumulate: 4}", "compute.accumulate", "4 × compute.workers 4 does not"),
     ("compute={workers: 2, gpus_per_worker: 0.5}", "compute.gpus_per_worker", "a GPU each"),
     ("suite.tasks.x={task: piqa, key: acc}", "suite.tasks.x.key", "'acc' is not <metric>,<filter>"),
-    ("suite.tasks.x={task: piqa, key: 'a,b', shots: -1}", "suite.tasks.x.shots", "negative"),
+    ("suite.tasks.x={task: piqa, key: 'a,b', shots: -1}", "suite.tasks.x.shots", "at least 0"),
     ("suite_runs={nobody: stdlib}", "suite_runs.nobody", "stdlib, not left out; conf/"),
     (f"arms={{more: {SMALLEST}}}", "arms.more", "not used by any run; add +runs.more instead"),
     ("seeds=[0,1]", "seeds", "they make runs of arms, and there are none"),
@@ -263,6 +264,12 @@ MISTAKES = [
 @rejects("isinstance(value, declared", "isinstance(value, int", "a number for true")
 @rejects("abs(value) > LARGEST", "False", "integers without a bound")
 @rejects("len(name) > LONGEST_NAME:", "False:", "names as long as one likes")
+@rejects(
+    "not all(COMPARISONS",
+    "not any(COMPARISONS",
+    "a value within one of two limits",
+    case="evaluation.resample_below=1.5",
+)
 @rejects(
     "if run.kappa_bits is None and run.kappa_warmup_steps:",
     "if False:",

@@ -10,6 +10,7 @@ import torch
 from pipelines.artifacts.suite_results import Sampling, Varied
 from pipelines.common.errors import UserError
 from pipelines.config.suite import PassAtK
+from pipelines.config.values import check_values
 from pipelines.suite import benchmark_data
 from pipelines.suite.pass_at_k import StoredTask, program_text, run_sampled, samplings
 from pipelines.suite.task_index import check_generates
@@ -220,7 +221,7 @@ def test_a_score_between_right_and_wrong_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"samples": -1}, r"samples: -1 is outside 0 … 10000"),
+        ({"samples": -1}, r"samples: -1 must be at least 0 and at most 10,000"),
         ({"k": [1, 5]}, r"k\.1: 5 is outside 1 … 4, the number of samples"),
         ({"k": [1, 1]}, r"k: \[1, 1\] has one of them twice"),
         ({"k": []}, "k: empty, but samples is 4"),
@@ -233,7 +234,7 @@ def test_a_score_between_right_and_wrong_is_refused(monkeypatch):
 def test_settings_that_cannot_be_are_named(changes, words):
     asked = replace(PassAtK(4, [1, 4], [0.8], ["idioms"]), **changes)
     whole = settings(name="mini", tasks={"idioms": IDIOMS}, pass_at_k=asked)
-    with pytest.raises(ValueError, match=rf"^pass_at_k\.{words}"):
-        whole.validate()
+    with pytest.raises(ValueError, match=rf"^suite\.pass_at_k\.{words}"):
+        check_values("suite", whole)
     if changes != {"samples": -1}:
-        replace(whole, pass_at_k=replace(asked, samples=0)).validate()  # it is off
+        check_values("suite", replace(whole, pass_at_k=replace(asked, samples=0)))  # it is off
