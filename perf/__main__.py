@@ -11,8 +11,11 @@ is 1; one that lacks something is skipped, and that is no failure.
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from perf.record import Part, record
 from pipelines import cli
+from pipelines.common.arguments import COUNT, listed, out_folder
 
 NAMES = (
     *("mapper", "cross_entropy", "latent", "training", "products", "decoding"),
@@ -21,6 +24,15 @@ NAMES = (
 PARTS = {name: Part(f"perf.{name}") for name in NAMES}
 
 
+@click.argument(
+    "names",
+    help="Measurements; all unless named.",
+    shell_complete=listed("perf.__main__", "PARTS"),
+    nargs=-1,
+)
+@click.option("--turns", type=COUNT, default=5, help="A figure is the median of so many.")
+@click.option("--quick", is_flag=True, help="Tiny shapes: does it run?")
+@out_folder("bench")
 def main(names: Sequence[str], turns: int, quick: bool, out: Path) -> None:
     record(PARTS, names or PARTS, out / "perf", "Speed and memory", quick, turns)
 

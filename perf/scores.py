@@ -24,6 +24,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import click
 import torch
 from lm_eval.models.huggingface import HFLM
 from omegaconf import OmegaConf
@@ -35,6 +36,7 @@ from ftmodel.conversion.llama import decoder_of
 from perf import rounding
 from pipelines import cli
 from pipelines.artifacts import gguf_file
+from pipelines.common.arguments import COUNT, out_folder
 from pipelines.common.atomic_files import ROOT, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision, processor_name
@@ -186,6 +188,14 @@ def score(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+@click.argument("names", help="Benchmarks of suite paper; all unless named.", nargs=-1)
+@click.option(
+    "--reference",
+    type=COUNT,
+    metavar="N",
+    help="Compare likelihoods of N documents of each with float64's instead.",
+)
+@out_folder("bench")
 def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
     tasks = OmegaConf.load(ROOT / "conf/suite/paper.yaml").tasks
     if unknown := [name for name in names if name not in tasks]:

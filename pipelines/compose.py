@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ReadonlyConfigError
 
 from pipelines import cli
+from pipelines.common.arguments import overrides
 from pipelines.common.atomic_files import ROOT, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.yaml_files import read_yaml
@@ -130,6 +131,7 @@ def compose_valid(overrides: Sequence[str]) -> DictConfig:
     return config
 
 
+@overrides("experiment")
 def main(overrides: Sequence[str]) -> None:
     write_params(compose_valid(overrides))
 

@@ -14,11 +14,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import click
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from pipelines import cli
+from pipelines.common.arguments import choices
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import one_line
@@ -81,6 +83,9 @@ def note(fetched: dict[str, Any]) -> None:
                 file.write(json.dumps(now, indent=1).encode() + b"\n")
 
 
+@click.argument(
+    "suites", help="suite=<name> of conf/suite/.", shell_complete=choices("suite"), nargs=-1
+)
 def main(suites: Sequence[str]) -> None:
     wanted = suite_tasks(suites)
     check_names(wanted)

@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from pipelines import cli
 from pipelines.common.atomic_files import alone
 from pipelines.common.errors import UserError
@@ -60,6 +62,8 @@ def bring(tree: Path, folder: Path) -> None:
     allow_no_git(folder)
 
 
+@click.argument("folder", help="An absolute path that all nodes share.", type=click.Path())
+@click.argument("command", help="After --: what to run there.", nargs=-1, type=click.UNPROCESSED)
 def main(folder: str, command: Sequence[str]) -> None:
     target, words = arguments(folder, command)
     with alone(target):

@@ -20,6 +20,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+import click
 from omegaconf import OmegaConf
 
 from pipelines import cli
@@ -214,6 +215,14 @@ def load_manifest(path: Path) -> Manifest:
     raise UserError(f"{path}: no readable checkpoint of this project here; `dvc repro` makes it")
 
 
+@click.argument("folder", help="Where it is kept.", type=click.Path(), required=False)
+@click.option("--register", is_flag=True, help="The best arm, in MLflow's model registry.")
+@click.option(
+    "--section",
+    multiple=True,
+    metavar="NAME",
+    help="A section of the report, in place of Figure 4; may be repeated.",
+)
 def main(folder: str | None = None, register: bool = False, section: Sequence[str] = ()) -> None:
     if section and not folder:
         raise UserError("--section: name a folder for what is kept")

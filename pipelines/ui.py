@@ -13,6 +13,7 @@ import sys
 import webbrowser
 from contextlib import suppress
 
+import click
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
@@ -73,6 +74,7 @@ def end(*_: object) -> None:
     raise SystemExit(143)
 
 
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, help="On this machine.")
 def main(port: int = 5000) -> None:
     signal.signal(signal.SIGTERM, end)
     store = Store()  # makes the store if it is not there

@@ -251,7 +251,7 @@ def within(path: Path, places: Iterable[str]) -> bool:
 
 def closure(stage: str) -> set[Path]:
     """The files of ours that a stage may run, those that YAML names by !function among them."""
-    waiting = {f"pipelines.{stage}.__main__", COMMANDS[stage][0]}
+    waiting = {f"pipelines.{stage}.__main__", COMMANDS[stage]}
     if stage == "suite":
         tasks = "\n".join(path.read_text() for path in (ROOT / "tasks").rglob("*.yaml"))
         waiting |= {

@@ -121,7 +121,7 @@ def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):
         monkeypatch.delattr(export, module, raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Exception) as caught:
-        cli.perform(cli.Command("export"), "export", ["a", "--to", "gguf"])
+        cli.perform(cli.command("export"), "export", ["a", "--to", "gguf"])
     assert caught.type is UserError
     assert re.match(r"gguf is not installed: .*'\.\[export\]'", str(caught.value))
 

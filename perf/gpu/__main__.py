@@ -19,10 +19,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import torch
 
 from perf.record import REHEARSAL, Part, is_done, read, record
 from pipelines import cli, doctor
+from pipelines.common.arguments import POSITIVE, listed, out_folder
 from pipelines.common.errors import UserError
 
 STEP, DECODING = "perf.gpu.training_step", "perf.decoding"
@@ -60,6 +62,20 @@ def part_on(part: Part, device: str, project: Path) -> Part:
     return replace(part, given=given | {"project": str(project)} if part.module == SLICE else given)
 
 
+@click.argument(
+    "names",
+    help="Parts; all that are left unless named.",
+    shell_complete=listed("perf.gpu.__main__", "PARTS"),
+    nargs=-1,
+)
+@click.option(
+    "--minutes",
+    type=POSITIVE,
+    default=50,
+    help="For all of it; ten are enough for the targets and a short slice.",
+)
+@click.option("--rehearse", is_flag=True, help="At toy size on a CPU: does it run?")
+@out_folder("bench/gpu")
 def main(names: Sequence[str], minutes: float, rehearse: bool, out: Path) -> None:
     if rehearse:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of this process and those of the parts

@@ -1,8 +1,12 @@
-"""Arguments and options of commands, and how a shell completes them."""
+"""What commands take, and how a shell completes it: for the decorators above their `main`.
+
+pipelines/cli.py reads these without importing the command's module, so that they may use the names
+of this module alone.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
-from math import inf
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +17,32 @@ from click.shell_completion import CompletionItem
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.yaml_files import LOADER
 
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Declaration = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+class Number(click.FloatRange):
+    """A finite number in a range."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
 SEED = click.IntRange(0, 2**63 - 1)
 COUNT = click.IntRange(min=1)
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-def positive(text: str) -> float:
-    try:
-        if 0 < (value := float(text)) < inf:
-            return value
-    except ValueError:
-        pass
-    raise click.BadParameter(f"{text} is not a positive number")
-
-
-def not_negative(text: str) -> float:
-    try:
-        if 0 <= (value := float(text)) < inf:
-            return value
-    except ValueError:
-        pass
-    raise click.BadParameter(f"{text} is not a number of 0 or more")
+POSITIVE = Number(min=0, min_open=True)
+NOT_NEGATIVE = Number(min=0)
 
 
 def jobs(text: str) -> str:
     if text == "ray" or (text.isdecimal() and int(text) > 0):
         return text
     raise click.BadParameter(f"{text} is neither a number from 1 on nor `ray`")
-
-
-def share(text: str) -> float:
-    if (value := positive(text)) > 1:
-        raise click.BadParameter(f"{text} is more than 1")
-    return value
-
-
-def not_negative_share(text: str) -> float:
-    if (value := not_negative(text)) > 1:
-        raise click.BadParameter(f"{text} is more than 1")
-    return value
 
 
 def items(names: Any, incomplete: str) -> list[CompletionItem]:
@@ -69,54 +60,46 @@ def under(group: str) -> dict[Any, Any]:
 
 def listed(module: str, attribute: str) -> Completer:
     """Completes the names that a module lists; it is imported then and not before."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        return items(getattr(import_module(module), attribute), incomplete)
-
-    return complete
+    return lambda ctx, param, start: items(getattr(import_module(module), attribute), start)
 
 
 def entries(group: str) -> Completer:
     """Completes the names under a key of params.yaml."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        return items(under(group), incomplete)
-
-    return complete
+    return lambda ctx, param, incomplete: items(under(group), incomplete)
 
 
-def choices(*groups: str) -> Completer:
+def choices(group: str) -> Completer:
     """Completes `group=` with the files of conf/<group>/. Bash takes `=` for the end of a word."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
         before = [word for word in ctx.params.get(str(param.name)) or () if word != "="]
-        for group in groups:
-            names = sorted(path.stem for path in Path("conf", group).glob("*.yaml"))
-            if before[-1:] == [group]:
-                return items(names, incomplete)
-            if found := items([f"{group}={name}" for name in names], incomplete):
-                return found
-        return []
+        names = sorted(path.stem for path in Path("conf", group).glob("*.yaml"))
+        if before[-1:] == [group]:
+            return items(names, incomplete)
+        return items([f"{group}={name}" for name in names], incomplete)
 
     return complete
 
 
-def argument(
-    name: str, help: str, complete: Completer | None = None, **more: Any
-) -> click.Argument:
-    return click.Argument([name], help=help, shell_complete=complete, **more)
-
-
-def option(*names: str, **more: Any) -> click.Option:
-    return click.Option(names, **{"show_default": True, **more})
-
-
-def out_folder(default: str) -> click.Option:
+def out_folder(default: str) -> Declaration:
     """Where results go: a folder of the project by default."""
     folder, words = click.Path(path_type=Path), "The folder to write to."
-    return option("--out", type=folder, default=ROOT / default, show_default=default, help=words)
+    return click.option(
+        "--out", type=folder, default=ROOT / default, show_default=default, help=words
+    )
 
 
-def overrides(*groups: str) -> click.Argument:
-    words = f"{' and '.join(f'{group}=…' for group in groups)} and any key=value of conf/"
-    return argument("overrides", words, choices(*groups), nargs=-1)
+def overrides(group: str) -> Declaration:
+    words = f"{group}=… and any key=value of conf/"
+    return click.argument("overrides", help=words, shell_complete=choices(group), nargs=-1)
+
+
+RUN = click.argument(
+    "name", help="A run of params.yaml.", shell_complete=entries("runs"), metavar="RUN"
+)
+TRAINED = click.argument(
+    "run", help="A run of params.yaml that has been trained.", shell_complete=entries("runs")
+)
+DATASET = click.argument(
+    "name", help="An entry of data in params.yaml.", shell_complete=entries("data")
+)

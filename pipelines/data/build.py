@@ -21,6 +21,7 @@ from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.corpus import SPLITS, PartWriter
 from pipelines.artifacts.paths import corpus_folder
 from pipelines.common import errors
+from pipelines.common.arguments import DATASET
 from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
@@ -131,6 +132,7 @@ def is_done(name: str, data: TextData, done: Path) -> bool:
         return False
 
 
+@DATASET
 def main(name: str) -> None:
     frozen = freeze("data", name)
     data, target = frozen.experiment.data[name], corpus_folder(name)

@@ -34,6 +34,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.allocator import keep_freed_memory
+from pipelines.common.arguments import RUN
 from pipelines.common.errors import UserError
 from pipelines.common.gpu_memory import full_memory
 from pipelines.config.data import Data
@@ -195,6 +196,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
 
 
+@RUN
 def main(name: str) -> None:
     frozen = freeze("evaluate", name)
     spec = RunSpec(frozen.experiment, name)

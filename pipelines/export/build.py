@@ -19,12 +19,15 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import click
+
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
 from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.arguments import COUNT, TRAINED
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
@@ -34,6 +37,16 @@ from pipelines.tracking.registry import Entry
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
 
+@TRAINED
+@click.option(
+    "--to",
+    type=click.Choice(["hf", "gguf"]),
+    required=True,
+    help="hf: a folder for Hugging Face's transformers; gguf: a file for llama.cpp.",
+)
+@click.option("--tokens", type=COUNT, help="Of a smaller budget; by default the whole run.")
+@click.option("--out", type=click.Path(), metavar="PATH", help="It must not exist yet.")
+@click.option("--mlflow", is_flag=True, help="Copy it into MLflow's entry of the checkpoint, too.")
 def main(
     run: str, to: str, tokens: int | None = None, out: str | None = None, mlflow: bool = False
 ) -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+import click
 import torch
 
 from pipelines.artifacts import result_files
@@ -33,6 +34,7 @@ from pipelines.artifacts.suite_results import (
     sampled_key,
 )
 from pipelines.cluster.dispatch import here_or_on_a_worker
+from pipelines.common.arguments import entries
 from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.gpu_memory import full_memory
 from pipelines.common.printable import printable
@@ -216,6 +218,9 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
             scored.progress.remove()
 
 
+@click.argument(
+    "name", help="Of params.yaml's suite_runs.", shell_complete=entries("suite_runs"), metavar="RUN"
+)
 def main(name: str) -> None:
     frozen = freeze("suite", name)
     spec = RunSpec(frozen.experiment, name)

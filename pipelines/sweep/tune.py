@@ -30,6 +30,7 @@ from pipelines.cluster.connection import (
     runs_at_once,
     worker_of,
 )
+from pipelines.common.arguments import overrides
 from pipelines.common.atomic_files import alone
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
@@ -243,6 +244,7 @@ def note_specification(plan: Plan, folder: Path, ended: int) -> None:
     print(f"sweep {plan.name}: {trials} trials, {ended} of them done before", flush=True)
 
 
+@overrides("sweep")
 def main(overrides: Sequence[str]) -> None:
     chosen = [a for a in overrides if a.startswith("sweep=")]
     if len(chosen) != 1:

@@ -19,6 +19,7 @@ from pipelines.artifacts import corpus
 from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
+from pipelines.common.arguments import DATASET
 from pipelines.common.atomic_files import replace_file, replace_folder
 from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
@@ -178,6 +179,7 @@ def tokenize(
             (folder / note).unlink(missing_ok=True)
 
 
+@DATASET
 def main(name: str) -> None:
     frozen = freeze("tokenize", name)
     cores, target = len(os.sched_getaffinity(0)), tokens_folder(name)

@@ -12,6 +12,7 @@ import os
 
 from pipelines.artifacts import preregistration
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.common.arguments import RUN
 from pipelines.common.atomic_files import alone
 from pipelines.common.shell_paths import check_compile, check_ray
 from pipelines.common.threads import set_threads
@@ -21,6 +22,7 @@ from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import fit
 
 
+@RUN
 def main(name: str) -> None:
     frozen = freeze("train", name)
     experiment = frozen.experiment

@@ -144,11 +144,11 @@ def test_seeds_of_an_arm_share_a_line_and_all_runs_are_summed_up(printed):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--mfu", "2"], "--mfu': 2 is more than 1"),
-        (["--overlap", "1.5"], "--overlap': 1.5 is more than 1"),
-        (["--mfu", "0"], "--mfu': 0 is not a positive number"),
-        (["--flops", "many"], "--flops': many is not a positive number"),
-        (["--price", "nan"], "--price': nan is not a positive number"),
+        (["--mfu", "2"], "--mfu': 2.0 is not in the range 0<x<=1"),
+        (["--overlap", "1.5"], "--overlap': 1.5 is not in the range 0<=x<=1"),
+        (["--mfu", "0"], "--mfu': 0.0 is not in the range 0<x<=1"),
+        (["--flops", "many"], "--flops': 'many' is not a valid number"),
+        (["--price", "nan"], "--price': nan is not a finite number"),
         (["--flop", "1"], "No such option '--flop'"),
         (["experiment=nothing"], "experiment/nothing"),
         (["experiment=smoke", "compute.workers=0"], "compute.workers"),

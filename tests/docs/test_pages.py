@@ -90,7 +90,7 @@ def test_commands_of_ftlab_take_what_they_are_given(command):
     name, *given = shlex.split(command)[1:]
     if name != "--help":
         with suppress(click.exceptions.Exit):  # by --help
-            cli.Command(name).make_context(name, given)
+            cli.command(name).make_context(name, given)
 
 
 @of_program("pytest")

@@ -1,8 +1,8 @@
 """A command of ours in this process, as the command line calls it."""
 
-from pipelines.cli import Command, perform
+from pipelines.cli import command, perform
 
 
 def call(name: str, *given: str) -> None:
     """`python -m pipelines.<name> …`; raises UserError for a user's mistake."""
-    perform(Command(name), name, given)
+    perform(command(name), name, given)
