@@ -10,27 +10,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.common.errors import UserError
 from pipelines.compose import CONF, refusals
+from pipelines.config.data import keyed
 from pipelines.config.schema import NAME
-
-
-@dataclass
-class Asha:
-    """Stop the worse trials early (asynchronous successive halving, arXiv 1810.05934).
-
-    Trials are compared by their training bound at ``grace``, ``grace`` × ``reduction``, … of their
-    budgets; about one in ``reduction`` of them goes on.
-    """
-
-    grace: float = 0.1
-    reduction: int = 3
-
-    def validate(self) -> None:
-        if not 0 < self.grace < 1:
-            raise ValueError(
-                f"grace: {self.grace} is not a fraction of the budget, between 0 and 1"
-            )
-        if self.reduction < 2:
-            raise ValueError(f"reduction: {self.reduction} must be at least 2")
 
 
 @dataclass
@@ -44,19 +25,18 @@ class Sweep:
     space: dict[str, Any] = field(default_factory=dict)
     samples: int = 1  # random draws; each of them is tried at every point of the grid
     seed: int = 0  # of the draws
-    asha: Asha | None = None  # null: every trial is trained to its end
+    best: int = 2  # settings that become arms of <name>_best, besides the best baseline
+    best_seeds: int = 3  # that these are trained with; the sweep has used none of them
+    # of Tune's ASHAScheduler, as {grace_period: 0.1, reduction_factor: 3}, where a budget is 1;
+    # null: every trial is trained to its end
+    asha: dict[str, Any] | None = None
     concurrent: int | None = None  # trials at once; null: as many as there is room for
 
     def validate(self) -> None:
-        for name in ("samples", "concurrent"):
+        for name in ("samples", "best", "best_seeds", "concurrent"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: {value} must be at least 1")
-        if self.asha:
-            try:
-                self.asha.validate()
-            except ValueError as error:
-                raise ValueError(f"asha.{error}") from None
 
 
 def known_sweeps() -> list[str]:
@@ -91,8 +71,7 @@ def read_sweep(name: str, overrides: list[str]) -> tuple[Sweep, list[str]]:
         assert isinstance(sweep, Sweep)
         sweep.validate()
     except OmegaConfBaseException as error:
-        key = f"{error.full_key}: " if error.full_key else ""
-        raise UserError(f"{source}: {key}{str(error).splitlines()[0]}") from None
+        raise UserError(f"{source}: {keyed(error)}") from None
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
     return sweep, others

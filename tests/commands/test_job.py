@@ -56,12 +56,12 @@ def test_a_whole_repro_a_second_one_and_a_sweep_as_jobs(submit, tmp_path):
     assert code == 0, said
     assert re.findall("Running stage '([^']+)'", said) == ["sources"]
 
-    sweep = ["python", "-m", "pipelines.sweep", "sweep=smoke", "space.run.seed.grid=[0]"]
-    said, code = submit(shared, *sweep)
+    sweep = ["python", "-m", "pipelines.sweep", "sweep=smoke", "space.run.seed.grid_search=[0]"]
+    said, code = submit(shared, *sweep, "compute.workers=2", "asha={}")
     assert code == 0, said
-    assert (shared / "sweeps/smoke/report/index.html").exists()
-    results = (shared / "sweeps/smoke/trials").glob("*/result.json")
-    assert [json.loads(path.read_text())["status"] for path in results] == ["done"] * 2
+    assert "make repro EXPERIMENT=smoke_best" in said
+    assert (shared / "conf/experiment/smoke_best.yaml").exists()
+    assert len([*(shared / "results/sweep_smoke").glob("*/evaluation.json")]) == 2
 
 
 @pytest.mark.cluster

@@ -10,8 +10,8 @@ import yaml
 from ftmodel.designs.design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.sweep import tune as sweep
-from pipelines.sweep.plan import Dimension, read_space, trial_name
-from pipelines.sweep.ranking import SweepAnalysis
+from pipelines.sweep.plan import trial_name
+from pipelines.sweep.space import points, read_space
 from tests.support.mutants import rejects
 from tests.support.sweeps import ROOT, plan_of
 
@@ -28,16 +28,17 @@ def test_every_shipped_sweep_is_valid(name):
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        ("optim.rate: {grid: [1]}", "optim.rate: no such setting; optim has batch_size"),
-        ("runs: {seed: {grid: [1]}}", "runs.seed: no such setting; a key starts with run, arch"),
-        ("run.seed: {grid: []}", "run.seed.grid: not a list of values"),
-        ("run.seed: {grid: [[3]]}", "run.seed.grid: values are single"),
-        ("run.seed: 3", "run.seed: not a mapping such as {grid"),
-        ("run.seed: {grid: [3], choice: [3]}", "run.seed: one of grid, choice, uniform, log"),
-        ("optim.lr: {uniform: [1, .inf]}", "optim.lr.uniform: [1, inf] is not [lowest"),
-        ("optim.lr: {loguniform: [1, 0.1]}", "optim.lr.loguniform: [1, 0.1] is not [lowest"),
-        ("optim.lr: {loguniform: [0, 0.1]}", "optim.lr.loguniform: the lowest, 0, must be"),
-        ("optim.batch_size: {uniform: [1, 4]}", "optim.batch_size.uniform: batch_size is a whole"),
+        ("runs: {seed: {grid_search: [1]}}", "runs: a key starts with run, architecture, optim"),
+        ("run.seed: {grid: [1]}", "run.seed.grid: not one of grid_search, uniform, quniform"),
+        ("run.seed: {sample_from: [1]}", "run.seed.sample_from: not one of"),
+        ("run.seed: {grid_search: []}", "run.seed.grid_search: not a list of arguments"),
+        ("run.seed: 3", "run.seed: not a mapping such as {grid_search"),
+        ("run.seed: {choice: [3], randn: [3]}", "run.seed: one function, not choice and randn"),
+        ("{run: {seed: {choice: [3]}}, run.seed: {choice: [3]}}", "run.seed: given twice"),
+        ("optim.lr: {uniform: [1, .inf]}", "optim.lr.uniform: [1, inf]: Uniform requires a upper"),
+        ("optim.lr: {loguniform: [0.1]}", "optim.lr.loguniform: [0.1]: loguniform() missing 1"),
+        ("optim.lr: {loguniform: [0, 0.1]}", "optim.lr.loguniform: [0, 0.1]: LogUniform requires"),
+        ("optim.lr: {randint: [3, 1]}", "optim.lr.randint: [3, 1]: low >= high"),
     ],
 )
 def test_a_mistake_in_the_space_is_named_with_its_key(space, words):
@@ -46,16 +47,19 @@ def test_a_mistake_in_the_space_is_named_with_its_key(space, words):
 
 
 MISTAKES = [
-    ("space.run.kapa_bits.grid=[1]", "space.run.kapa_bits: no such setting; run has data, model"),
-    ("space.run.kappa_bits.grid=[9]", "kappa_bits: 9.0 is outside 0 … 8"),
-    ("space.run.data.grid=[target,stdlib]", "bounds on stdlib and target cannot be compared"),
+    ("space.run.kapa_bits.choice=[1]", "kapa_bits: Key 'kapa_bits' not in 'Run'"),
+    ("space.optim.rate.choice=[1]", "models.target_small.optim.rate: Key 'rate' not in 'Optim'"),
+    ("space.optim.batch_size.uniform=[1,4]", "optim.batch_size: Value '"),
+    ("space.run.kappa_bits.grid_search=[9]", "kappa_bits: 9.0 is outside 0 … 8"),
+    ("space.run.data.grid_search=[target,stdlib]", "bounds on stdlib and target cannot be"),
     ("~space", "space: empty"),
     ("run=nope", "run: 'nope' is not one of baseline, free_k1_8"),
     ("experiment=nope", "Could not find 'experiment/nope'"),
     ("samples=2 ~space.optim", "samples: 2, but space has nothing that is drawn"),
     ("samples=0", "samples: 0 must be at least 1"),
-    ("asha={grace:1}", "asha.grace: 1.0 is not a fraction"),
-    ("asha={patience:1}", "asha.patience: Key 'patience' not in 'Asha'"),
+    ("best_seeds=0", "best_seeds: 0 must be at least 1"),
+    ("asha={grace_period:2}", "asha: grace_period must be <= max_t!"),
+    ("asha={patience:1}", "asha: AsyncHyperBandScheduler.__init__() got an unexpected keyword"),
     ("samplez=3", "samplez: Key 'samplez' not in 'Experiment'"),
 ]
 
@@ -68,25 +72,13 @@ def test_a_mistake_is_one_line_with_its_key(override, words):
     assert "\n" not in str(caught.value)
 
 
-def test_asha_does_not_compare_tokenizers():
-    two = (
-        "run=text_free_k1_2",
-        "+source@data.large=text",
-        "data.large={parts: ${data.stdlib.parts}, validation_share: 0.25, vocab_size: 512}",
-        "space.run.data.grid=[stdlib,large]",
-    )
-    assert plan_of(*two).unit == "bits_per_byte"
-    with pytest.raises(UserError, match="asha: it compares trials in bits per token"):
-        plan_of(*two, "asha={grace: 0.5}")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "usage: python -m pipelines.sweep"),
         (["sweep=smoke", "sweep=kappa"], "usage: python -m pipelines.sweep"),
         (["sweep=../smoke"], "sweep: '../smoke' is not one of kappa, smoke"),
-        (["sweep=smoke", "+space.run.kapa_bits.grid=[1]"], "space.run.kapa_bits: no such setting"),
+        (["sweep=smoke", "+space.run.seed.grid=[1]"], "one function, not grid_search and grid"),
     ],
 )
 def test_the_command_begins_nothing_with_wrong_arguments(tmp_path, monkeypatch, arguments, words):
@@ -99,13 +91,13 @@ def test_the_command_begins_nothing_with_wrong_arguments(tmp_path, monkeypatch, 
 
 def test_settings_reach_the_experiment_of_a_trial():
     plan = plan_of(
-        "space.run={kappa_bits: {grid: [0.25]}, seed: {grid: [7]}, tokens: {grid: [20800]}}",
-        "~space.run.kappa_bits",
-        "++space.run.kappa_bits.choice=[0.25]",
+        "~space.run",
+        "++space.run={kappa_bits: {choice: [0.25]}, seed: {choice: [7]}}",
+        "++space.run.tokens.choice=[20800]",
         "~space.optim.lr",
-        "++space.optim.clip.grid=[0.5]",
-        "++space.architecture.latent_bits.grid=[3]",
-        "++space.architecture.latent.inject.grid=[residual]",
+        "++space.optim.clip.grid_search=[0.5]",
+        "++space.architecture.latent_bits.grid_search=[3]",
+        "++space.architecture.latent.inject.grid_search=[residual]",
         "models.target_small.optim.lr=0.5",
         "evaluation.iwae_samples=5",
     )
@@ -119,7 +111,7 @@ def test_settings_reach_the_experiment_of_a_trial():
 
 
 def test_a_trial_is_the_only_run_of_an_experiment_of_arms():
-    space = ("~space.optim", "~space.run.kappa_bits", "space.run.seed.grid=[4,5]")
+    space = ("~space.optim", "~space.run.kappa_bits", "space.run.seed.grid_search=[4,5]")
     plan = plan_of("experiment=kappa_text", "run=free_k1_s0", *space)
     assert [run.seed for e in plan.trials.values() for run in e.runs.values()] == [4, 5]
     assert not any(e.arms or e.seeds for e in plan.trials.values())
@@ -138,9 +130,13 @@ def test_draws_are_the_same_again_at_every_point_of_the_grid_and_more_samples_ad
     assert drawn("seed=1")[0] != few[0]
 
 
-def test_loguniform_is_uniform_in_the_logarithm():
-    draws = [Dimension("optim.lr", "loguniform", (1e-4, 1.0)).draw(0, i) for i in range(400)]
-    assert 160 < sum(draw < 1e-2 for draw in draws) < 240
+def test_functions_of_tune_get_their_arguments():
+    space = read_space(
+        {"run": {"seed": {"choice": [3, None, "x"]}, "tokens": {"qrandint": [20, 40, 10]}}}
+    )
+    drawn = [*points(space, 50, 0)]
+    assert {each["run.seed"] for each in drawn} == {3, None, "x"}
+    assert {each["run.tokens"] for each in drawn} == {20, 30, 40}
 
 
 @pytest.mark.parametrize(
@@ -153,35 +149,38 @@ def test_loguniform_is_uniform_in_the_logarithm():
     ],
 )
 def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
-    plan = plan_of(f"+space.{key}.grid={values}".replace(" ", ""), "~space.run.seed")
-    kinds = [(s["run.kappa_bits"], s[key]) for s in plan.settings.values()]
-    assert kinds == [(None, values[0]), (0.5, values[0]), (0.5, values[1])]
-    named = [[*SweepAnalysis(plan, {}).setting_of(name)] for name in plan.trials]
-    assert named == [["run.kappa_bits"], *[["run.kappa_bits", key]] * 2]
+    plan = plan_of(f"+space.{key}.grid_search={values}".replace(" ", ""), "~space.run.seed")
+    assert [key in settings for settings in plan.settings.values()] == [False, True, True]
+    assert [settings.get(key) for settings in plan.settings.values()] == [None, *values]
 
 
 @rejects(
-    "if run.kappa_bits is None:",
-    "if not run.kappa_bits:",
+    '["kappa_bits"]) is None:',
+    '["kappa_bits"]) in (None, 0):',
     "a threshold of 0 tried with one latent alone",
-    file="sweep/plan.py",
 )
 @rejects(
-    "if run.kappa_bits is not None or not",
-    "if run.kappa_bits or not",
+    "key == KAPPA and value is None",
+    "key == KAPPA and not value",
     "a setting with a threshold of 0 named like a baseline's",
 )
+@rejects(
+    'if run["kappa_bits"] is None:',
+    'if not run["kappa_bits"]:',
+    "a threshold of 0 trained with the latent of its preset",
+    file="sweep/plan.py",
+)
 def test_a_threshold_of_0_is_trained_with_each_latent():
-    space = ("space.run.kappa_bits.grid=[0,0.5]", "+space.architecture.latent_std.grid=[0.1,0.2]")
-    plan = plan_of(*space, "~space.run.seed")
-    kinds = [(s["run.kappa_bits"], s["architecture.latent_std"]) for s in plan.settings.values()]
-    assert sorted(kinds) == [(0, 0.1), (0, 0.2), (0.5, 0.1), (0.5, 0.2)]
-    sweep = SweepAnalysis(plan, {})
-    assert all("architecture.latent_std" in sweep.setting_of(name) for name in plan.trials)
+    space = ("space.run.kappa_bits.grid_search=[0,0.5]", "~space.run.seed")
+    plan = plan_of(*space, "+space.run.latent_bits.grid_search=[3,4]")
+    runs = [run for e in plan.trials.values() for run in e.runs.values()]
+    kinds = [(run.kappa_bits, run.latent_bits) for run in runs]
+    assert sorted(kinds) == [(0, 3), (0, 4), (0.5, 3), (0.5, 4)]
 
 
 def test_trial_names():
-    assert trial_name({"run.kappa_bits": 0.125, "run.seed": 0}) == "kappa_bits_0p125_seed_0"
+    assert trial_name({"run.kappa_bits": 0.015625, "run.seed": 0}) == "kappa_bits_0p015625_seed_0"
     assert trial_name({"run.kappa_bits": None}) == "baseline"
     assert trial_name({"run.kappa_bits": 1.0}) == "kappa_bits_1"
     assert trial_name({"optim.lr": 1e-5, "architecture.tied": True}) == "lr_1em05_tied_true"
+    assert trial_name({"optim.lr": 0.0018611728721}) == "lr_0p00186117"

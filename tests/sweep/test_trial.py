@@ -1,24 +1,23 @@
-"""A trial of a sweep: its result, how it goes on, and its MLflow run."""
+"""A trial of a sweep: what it reports, how it goes on, and its MLflow run."""
 
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
-from pipelines.artifacts.curve import CurveRow
-from pipelines.artifacts.results import Details
+from pipelines.artifacts.run_results import read_run
+from pipelines.artifacts.run_spec import RunSpec
+from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
-from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
-from pipelines.sweep.trial import manifest_of, nest, settle, trial_hash
+from pipelines.sweep.mlflow_runs import manifest_of, mark, nest
+from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
 from pipelines.tracking.journal import Journal, journals, read_journal
 from pipelines.tracking.live import Tracking
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import sync_all
-from pipelines.train.core import manifest
 from tests.support.training import tracked_runs, train_run
 
-NAME = "free_k1_8"
+NAME, LOG = "free_k1_8", Path("sweeps/s/log.txt")
 
 
 @pytest.fixture
@@ -30,52 +29,11 @@ def smoke(workspace):
 
 
 @pytest.fixture
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def test_a_result_holds_for_as_long_as_what_decides_it(smoke, monkeypatch):
-    folder, hash = Folder("s", NAME), trial_hash(smoke, NAME)
-    details = Details([], bound_bits=[1.0], document_tokens=[2])
-    folder.write(Result(NAME, hash, DONE, details=details))
-    assert folder.read(hash).details == details
-    smoke.evaluation.iwae_samples += 1
-    assert folder.read(trial_hash(smoke, NAME)) is None
-    smoke.evaluation.iwae_samples -= 1
-    for module in (trial, manifest):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "code_version", lambda stage: f"another of {stage}")
-            assert folder.read(trial_hash(smoke, NAME)) is None
-    assert folder.read(trial_hash(smoke, NAME)).details == details
-    smoke.runs[NAME].seed += 1
-    assert folder.read(trial_hash(smoke, NAME)) is None
-
-
-def test_a_finished_result_of_another_version_is_set_aside_and_valid_again(in_folder, capsys):
-    folder = Folder("s", "t")
-    folder.write(Result("t", "old", DONE, error="first"))
-    folder.set_aside()
-    assert "its result is kept in sweeps/s/trials/t/result.old.json" in capsys.readouterr().out
-    assert not folder.result.exists()
-    folder.write(Result("t", "new", FAILED))
-    assert folder.read("new").status == FAILED
-    assert folder.read("old").error == "first"
-    folder.set_aside()  # nothing of value in a failure
-    assert folder.read("new") is None
-    assert [path.name for path in folder.path.iterdir()] == ["result.old.json"]
-    folder.result.write_text("{")
-    assert folder.read("new") is None
-    assert "not readable" in capsys.readouterr().out
-
-
-def test_rows_of_two_attempts_are_there_once(in_folder):
-    folder = Folder("s", "t")
-    folder.path.mkdir(parents=True)
-    for hash, step, ce in (("old", 3, 9.0), ("h", 1, 3.0), ("h", 2, 2.0), ("h", 2, 2.5)):
-        folder.add_row(hash, CurveRow(step, 65 * step, ce, ce, 0.1, 9.0))
-    with open(folder.rows, "a") as file:
-        file.write('{"hash": "h", "st')
-    assert [(r.step, r.ce_nats) for r in folder.read_rows("h")] == [(1, 3.0), (2, 2.5)]
+def heard(monkeypatch):
+    """What has been reported to Tune."""
+    reports = []
+    monkeypatch.setattr(trial.tune, "report", reports.append)
+    return reports
 
 
 def tracked_trials():
@@ -84,34 +42,23 @@ def tracked_trials():
     return list(found.values())
 
 
-def run_smoke_trial(experiment, share=1.0):
-    """The result, and what was reported; it is stopped at this share of its budget."""
-    heard = []
-
-    def report(fraction, bound):
-        heard.append((fraction, bound))
-        if fraction >= share:
-            raise SystemExit  # as Tune does to a trial that it stops
-
-    return trial.run_trial(experiment, NAME, "s", "key", report), heard
+def run_smoke_trial(experiment):
+    trial.run_trial(experiment, NAME, "key", LOG)
 
 
-def test_a_trial_reports_its_bound_but_not_when_it_is_trained_and_is_not_trained_again(smoke):
-    result, heard = run_smoke_trial(smoke)
-    assert result.status == DONE
-    assert [fraction for fraction, _ in heard] == pytest.approx([i / 20 for i in range(1, 20)])
-    row = result.curve[3]
-    assert heard[3][1] == pytest.approx(row.ce_nats / 0.6931471805599453 + row.kl_bits)
-    stored = Folder("s", NAME).read(trial_hash(smoke, NAME))
-    assert repr(stored) == repr(result)  # NaN is not equal to itself
-    assert result.evaluation.bits_per_token.filtering.mean == pytest.approx(
-        sum(result.details.bound_bits) / sum(result.details.document_tokens), rel=1e-4
-    )
-    assert result.details.kl_per_bit == []  # bounds and sizes alone
+def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
+    run_smoke_trial(smoke)
+    *rows, last = heard
+    assert [row[FRACTION] for row in rows] == pytest.approx([i / 20 for i in range(1, 20)])
+    run = read_run(RunSpec(smoke, NAME))
+    row = run.curve[3]
+    assert rows[3][TRAINING_BOUND] == pytest.approx(row.ce_nats / 0.6931471805599453 + row.kl_bits)
+    bound = run.evaluation.bits_per_token.filtering
+    assert (last[FRACTION], last[BOUND], last[ERROR]) == (1.0, bound.mean, bound.se)
 
     smoke.evaluation.iwae_samples += 1
-    again, heard = run_smoke_trial(smoke)
-    assert again.status == DONE and heard == []
+    run_smoke_trial(smoke)
+    assert [row[FRACTION] for row in heard[len(rows) + 1 :]] == [1.0]
 
     (tracked,) = tracked_trials()
     assert (tracked.parent, tracked.status) == ("key", "FINISHED")
@@ -120,47 +67,47 @@ def test_a_trial_reports_its_bound_but_not_when_it_is_trained_and_is_not_trained
     assert [(t.key, t.parent) for t in tracked_trials()] == [(tracked.key, "another")]
 
 
-def test_a_trial_that_fails_is_a_result_and_tagged(smoke):
+def test_a_trial_that_fails_says_why_in_mlflow_and_in_its_log(smoke, heard):
     smoke.models["target_small"].optim.lr = 1e30
-    result, _ = run_smoke_trial(smoke)
-    assert result.status == FAILED
-    assert "the gradient is not finite at step 2" in result.error
+    with pytest.raises(UserError, match="the gradient is not finite at step 2") as failure:
+        run_smoke_trial(smoke)
+    assert BOUND not in heard[-1]
+    assert "Traceback" in LOG.read_text()
+    mark(smoke, NAME, "key", str(failure.value))
     (tracked,) = tracked_trials()
     assert (tracked.status, tracked.parent) == ("FAILED", "key")
-    assert tracked.tags["failure"] == result.error
-    assert tracked.step == 1
-
-
-def test_a_bug_is_a_result_too_and_its_traceback_in_the_log(smoke, monkeypatch):
-    monkeypatch.setattr(trial, "fit", Mock(side_effect=ZeroDivisionError("a bug")))
-    result, _ = run_smoke_trial(smoke)
-    assert (result.status, result.error) == (FAILED, "ZeroDivisionError: a bug")
-    assert "Traceback" in Folder("s", NAME).log.read_text()
+    assert tracked.tags["failure"] == str(failure.value)
 
 
 def steps(tracked):
     return [point.step for point in tracked.points if point.key == "train/ce_nats"]
 
 
-def test_a_trial_that_was_stopped_is_no_failure_and_goes_on_with_its_earlier_rows(smoke):
-    with pytest.raises(SystemExit):
-        run_smoke_trial(smoke, 0.3)
-    result = settle(smoke, NAME, "s", "key", "rule", "")
-    assert (result.status, result.stopper, len(result.curve)) == (STOPPED, "rule", 6)
-    (tracked,) = tracked_trials()
-    assert (tracked.status, tracked.tags["stopped_early"]) == ("KILLED", "yes")
-    assert steps(tracked) == [1, 2, 3, 4, 5, 6]
-    result, heard = run_smoke_trial(smoke)
-    assert result.status == DONE
+def test_a_trial_that_was_stopped_is_no_failure_and_may_go_on(smoke, heard, monkeypatch):
+    def report(figures):
+        heard.append(figures)
+        if figures[FRACTION] >= 0.3:
+            raise SystemExit  # as Tune does to a trial that it stops
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial.tune, "report", report)
+        with pytest.raises(SystemExit):
+            run_smoke_trial(smoke)
+    for _ in range(2):
+        mark(smoke, NAME, "key", "")
+        (tracked,) = tracked_trials()
+        assert (tracked.status, tracked.tags["stopped_early"]) == ("KILLED", "yes")
+    run_smoke_trial(smoke)
     assert heard[:6] == heard[6:12]  # no checkpoint yet: trained anew, to the same figures
     (tracked,) = tracked_trials()
     assert steps(tracked) == list(range(1, 21))
     assert (tracked.status, tracked.tags["stopped_early"]) == ("FINISHED", "")
 
 
-def test_a_trial_whose_process_was_lost_has_failed(smoke):
-    result = settle(smoke, NAME, "s", "key", "", "its process was lost")
-    assert (result.status, result.error) == (FAILED, "its process was lost")
+def test_a_trial_whose_process_was_lost_is_nested_and_has_failed(smoke):
+    mark(smoke, NAME, "key", "its process was lost")
+    (tracked,) = tracked_trials()
+    assert (tracked.status, tracked.parent) == ("FAILED", "key")
 
 
 def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):

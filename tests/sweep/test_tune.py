@@ -1,43 +1,39 @@
 """Sweeps on Ray Tune: when trials are stopped, what they need, and whole sweeps."""
 
-import json
 import os
 import re
 import signal
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import psutil
 import pytest
 from mlflow import MlflowClient
 
-from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.paths import resume_folder
-from pipelines.artifacts.result_files import validate
 from pipelines.cluster import connection as cluster
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
 from pipelines.sweep import tune as sweep
-from pipelines.sweep.result import DONE, FAILED, STOPPED, Folder, Result
+from pipelines.sweep.asha import make_scheduler
+from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
 from tests.support.project_copy import Project
 from tests.support.sweeps import plan_of
 
-
-@pytest.fixture
-def plan():
-    return plan_of("asha={grace: 0.2, reduction: 2}")
+ASHA = {"grace_period": 0.2, "reduction_factor": 2}
 
 
 def decision(scheduler, name, fraction, bound):
     candidate = SimpleNamespace(trial_id=name)
     scheduler.on_trial_add(None, candidate)
-    heard = {sweep.FRACTION: fraction, sweep.BOUND: bound}
+    heard = {FRACTION: fraction, TRAINING_BOUND: bound}
     return scheduler.on_trial_result(None, candidate, heard)
 
 
-def test_asha_stops_a_trial_that_is_worse_at_a_rung(plan):
-    scheduler = sweep.make_scheduler(plan, {})
+def test_asha_stops_a_trial_that_is_worse_at_a_rung(tmp_path):
+    scheduler = make_scheduler(ASHA, tmp_path)
     assert decision(scheduler, "first", 0.2, 1.0) == "CONTINUE"
     assert decision(scheduler, "too early", 0.19, 9.0) == "CONTINUE"
     assert decision(scheduler, "worse", 0.2, 2.0) == "STOP"
@@ -45,37 +41,30 @@ def test_asha_stops_a_trial_that_is_worse_at_a_rung(plan):
     assert decision(scheduler, "at the end", 1.0, 0.4) == "CONTINUE"
 
 
-def test_asha_remembers_trials_of_an_earlier_command(plan):
-    name, experiment = next(iter(plan.trials.items()))
-    steps = experiment.steps(experiment.runs[name])
-    for status, upto in ((DONE, steps), (STOPPED, 4)):
-        curve = [CurveRow(i, i, 0.0, 0.0, 0.1, 9.0, kl_bits=1.0) for i in range(1, upto + 1)]
-        ended = {name: Result(name, "h", status, curve=curve)}
-        assert decision(sweep.make_scheduler(plan, ended), "worse", 0.2, 2.0) == "STOP"
-    assert decision(sweep.make_scheduler(plan, {}), "worse", 0.2, 2.0) == "CONTINUE"
+def test_asha_remembers_trials_of_an_earlier_command(tmp_path):
+    decision(make_scheduler(ASHA, tmp_path), "first", 0.2, 1.0)
+    assert decision(make_scheduler(ASHA, tmp_path), "worse", 0.2, 2.0) == "STOP"
+    (tmp_path / "new").mkdir()
+    assert decision(make_scheduler(ASHA, tmp_path / "new"), "worse", 0.2, 2.0) == "CONTINUE"
 
 
-def test_without_asha_nothing_is_stopped():
-    scheduler = sweep.make_scheduler(plan_of(), {})
+def test_without_asha_nothing_is_stopped(tmp_path):
+    scheduler = make_scheduler(None, tmp_path)
     for name, bound in (("a", 1.0), ("b", 9.0)):
         assert decision(scheduler, name, 0.5, bound) == "CONTINUE"
 
 
-@pytest.mark.parametrize(
-    ("status", "stopper", "kept"),
-    [
-        (DONE, "", True),
-        (FAILED, "", False),
-        (STOPPED, "ASHA grace 0.2 reduction 2", True),
-        (STOPPED, "ASHA grace 0.1 reduction 2", False),
-    ],
-)
-def test_which_earlier_results_still_hold(plan, monkeypatch, tmp_path, status, stopper, kept):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "trial_hash", lambda experiment, name: "h")
-    _, name, *_ = plan.trials
-    Folder("smoke", name).write(Result(name, "h", status, stopper))
-    assert list(sweep.known_results(plan)) == [name] * kept
+def test_what_decides_the_trials_decides_where_their_state_is(monkeypatch):
+    monkeypatch.setattr(sweep, "manifest_of", lambda e, name: Mock(spec_hash=f"{e.runs[name]}"))
+
+    def folder(*overrides, code="now"):
+        monkeypatch.setattr(sweep, "code_version", lambda stage: code)
+        return sweep.state_folder(plan_of(*overrides))
+
+    changes = ["asha={}", "evaluation.iwae_samples=5", "space.run.seed.grid_search=[0,2]"]
+    others = [folder(change) for change in changes] + [folder(code="another")]
+    assert len({folder(), *others}) == 5
+    assert folder() == folder("concurrent=1", "compute.max_failures=7", "best=9")
 
 
 @pytest.fixture
@@ -122,16 +111,49 @@ def test_a_trial_that_there_is_no_room_for_is_not_waited_for(machine, address, c
         sweep.concurrent_trials(compute)
 
 
-def test_a_sweep_of_which_all_trials_failed_is_an_error(plan, monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def ended(monkeypatch, tmp_path):
+    """Lets Tune say that trials have ended like this, by their names."""
     monkeypatch.chdir(tmp_path)
-    failed = {name: Result(name, "h", FAILED, error="it burns") for name in plan.trials}
-    monkeypatch.setattr(sweep, "known_results", lambda plan: failed)
-    monkeypatch.setattr(sweep, "settle", lambda experiment, name, *_: failed[name])
-    for name in ("open_parent", "close_parent"):
-        monkeypatch.setattr(sweep, name, Mock())
-    with pytest.raises(UserError, match=r"^all 4 trials failed: it burns$"):
-        sweep.sweep_once(plan)
-    assert capsys.readouterr().out.endswith("The report is in sweeps/smoke/report/index.html\n")
+    for name in ("open_parent", "close_parent", "mark"):
+        monkeypatch.setattr(sweep, name, MagicMock())
+
+    def have(**ends):
+        results = [
+            SimpleNamespace(config={"trial": name}, metrics=metrics, error=error)
+            for name, (metrics, error) in ends.items()
+        ]
+        monkeypatch.setattr(sweep, "run_trials", lambda *_: results)
+
+    return have
+
+
+def test_a_sweep_of_which_no_trial_is_done_is_an_error(ended, tmp_path, capsys):
+    plan = plan_of()
+    name, other, *_ = plan.trials
+    ended(**{name: ({FRACTION: 0.5}, None), other: ({}, "it burns")})
+    with pytest.raises(UserError, match=r"^no trial is done: it burns$"):
+        sweep.sweep_once(plan, tmp_path)
+    said = capsys.readouterr().out
+    assert re.search(rf"{name} +stopped early +50%.*\n{other} +failed", said)
+    sweep.close_parent.assert_not_called()
+
+
+def test_the_trials_are_listed_with_a_warning_and_how_to_go_on(
+    ended, tmp_path, capsys, monkeypatch
+):
+    path = Path("conf/experiment/smoke_best.yaml")
+    monkeypatch.setattr(sweep, "write_best", lambda plan, arms: path)
+    plan = plan_of()
+    name, other, *_ = plan.trials
+    ended(**{other: ({FRACTION: 0.5}, None), name: ({BOUND: 0.5, ERROR: 0.1}, None)})
+    sweep.sweep_once(plan, tmp_path)
+    assert [call.args[1] for call in sweep.mark.call_args_list] == [other]
+    said = capsys.readouterr().out
+    assert said.index(name) < said.index(other)
+    assert "The best of 2 trials looks better than it is" in said
+    assert said.endswith("\n    make repro EXPERIMENT=smoke_best\n")
+    assert sweep.close_parent.call_args.args[2].name == name
 
 
 # whole sweeps
@@ -150,29 +172,19 @@ def tracked(project):
     return parent, runs, steps
 
 
-def read_result(project, name):
-    """The result and the inode of its file, another one if it was written again."""
-    path = project.folder / "sweeps/smoke/trials" / name / "result.json"
-    return validate(Result, path.read_bytes()), path.stat().st_ino
-
-
-@pytest.fixture
-def on_cluster(two_nodes, monkeypatch):
-    """Sweeps run on the cluster of all tests, not on a Ray of their own."""
-    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
-
-
 @pytest.mark.cluster
-def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(on_cluster, tmp_path):
+def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(two_nodes, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
     project = Project(tmp_path / "project")
-    command = ("sweep=smoke", "~space.run", "~space.optim.lr", "concurrent=1", "asha={grace: 0.2}",
-               "+space.optim.lr.grid=[0.003,1e-9,1e30]")  # fmt: skip
+    command = ("sweep=smoke", "~space.run", "~space.optim.lr", "concurrent=1", "best_seeds=1",
+               "asha={grace_period: 0.2}", "compute.max_failures=0",
+               "+space.optim.lr.grid_search=[0.003,1e-9,1e30]")  # fmt: skip
     done = project.stage("sweep", *command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2/3 lr_1em09: stopped early, at 20% of its budget" in done.stderr
-    assert "3/3 lr_1e30: failed: lr_1e30: the gradient is not finite at step 2" in done.stderr
-    assert re.search(r"lr = 0\.003 +1 +\d\.\d{4}", done.stdout)
-    assert done.stdout.endswith("The report is in sweeps/smoke/report/index.html\n")
+    failed = "the gradient is not finite at step 2"
+    assert re.search(rf"3/3 lr_1e30: failed, at 5% of its budget: .*{failed}", done.stderr)
+    assert re.search(r"lr_0p003 +done +100% +\d\.\d{4}", done.stdout)
     parent, trials, steps = tracked(project)
     assert {name: run.info.status for name, run in trials.items()} == {
         "lr_0p003": "FINISHED", "lr_1em09": "KILLED", "lr_1e30": "FAILED"
@@ -180,16 +192,12 @@ def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(on_cluster, tmp_path):
     assert trials["lr_1em09"].data.tags["stopped_early"] == "yes"
     assert trials["lr_0p003"].data.params["optim.lr"] == "0.003"
     assert steps["lr_0p003"] == list(range(1, 21))
-    assert steps["lr_1em09"] == [1, 2, 3, 4]
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["best.trial"] == "lr_0p003"
-    result, _ = read_result(project, "lr_0p003")
-    assert parent.data.metrics["best/bound_bits_per_token/mean"] == pytest.approx(
-        result.evaluation.bits_per_token.filtering.mean
-    )
-    report = (project.folder / "sweeps/smoke/report/report.md").read_text()
-    assert "1 trial stopped early, and not ranked." in report
-    assert "1 trial failed." in report
+    bound = trials["lr_0p003"].data.metrics["bound/bits_per_token"]
+    assert parent.data.metrics["best/bound_bits_per_token/mean"] == pytest.approx(bound)
+    project.ok("python", "-m", "pipelines.compose", "experiment=smoke_best")
+    assert "lr: 0.003" in (project.folder / "params.yaml").read_text()
 
 
 @contextmanager
@@ -214,7 +222,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     project = Project(tmp_path / "project")
     command = ("sweep=smoke", "~space.run", "~space.optim", "concurrent=2",
-               "+space.run.tokens.grid=[10400,520000]")  # fmt: skip
+               "+space.run.tokens.grid_search=[10400,520000]")  # fmt: skip
     driver = project.start("python", "-m", "pipelines.sweep", *command)
     with left_behind(driver) as processes:
         lines = iter(driver.stdout.readline, "")
@@ -222,30 +230,17 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, monkeypatch):
         processes += psutil.Process(driver.pid).children(recursive=True)
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-        _, made = read_result(project, "tokens_10400")
-        assert not (project.folder / "sweeps/smoke/trials/tokens_520000/result.json").exists()
+        results = project.folder / "results/sweep_smoke"
+        made = (results / "tokens_10400/curve.csv").stat().st_ino
+        assert not (results / "tokens_520000").exists()
         done = project.stage("sweep", *command)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 trials, 1 of them done before" in done.stdout
-    assert read_result(project, "tokens_10400")[1] == made
+    assert (results / "tokens_10400/curve.csv").stat().st_ino == made
     parent, trials, steps = tracked(project)
     assert {run.info.status for run in (parent, *trials.values())} == {"FINISHED"}
     assert steps["tokens_10400"] == list(range(1, 21))
-    result, _ = read_result(project, "tokens_520000")
-    assert steps["tokens_520000"] == [row.step for row in result.curve]
-    assert not resume_folder("sweep_smoke", "tokens_520000").exists()
-
-
-@pytest.mark.cluster
-def test_a_trial_of_two_workers(on_cluster, tmp_path):
-    project = Project(tmp_path / "project")
-    command = ("sweep=smoke", "~space.run", "~space.optim.lr", "+space.optim.lr.grid=[0.003]")
-    done = project.stage("sweep", *command, "compute.workers=2", "asha={grace: 0.2}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1/1 lr_0p003: bound" in done.stderr
-    result, _ = read_result(project, "lr_0p003")
-    _, trials, steps = tracked(project)
-    assert trials["lr_0p003"].info.status == "FINISHED"
-    assert steps == {"lr_0p003": [row.step for row in result.curve]}
-    rows = (project.folder / "sweeps/smoke/trials/lr_0p003/rows.jsonl").read_text().splitlines()
-    assert [json.loads(row)["step"] for row in rows] == list(range(1, 21))
+    curve = (results / "tokens_520000/curve.csv").read_text().splitlines()[1:]
+    assert steps["tokens_520000"] == [int(row.partition(",")[0]) for row in curve]
+    assert not (project.folder / resume_folder("sweep_smoke", "tokens_520000")).exists()
+    again = project.stage("sweep", *command)
+    assert "2 trials, 2 ended before" in again.stdout

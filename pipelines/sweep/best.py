@@ -1,0 +1,125 @@
+"""The best settings of a sweep, as an ordinary experiment: conf/experiment/<sweep>_best.yaml.
+
+They were chosen for their bounds, so that the sweep's own figures of them are too good. The
+experiment trains them with seeds that no trial has had; stages evaluate and report it like any.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from ftmodel.model.config import ModelConfig
+from pipelines.common.atomic_files import replace_file
+from pipelines.common.errors import UserError
+from pipelines.compose import CONF, compose_valid
+from pipelines.config.schema import Arm, Experiment, Optim
+from pipelines.sweep.outcome import Outcome
+from pipelines.sweep.plan import Plan, trial_name, with_settings
+
+WRITTEN = "# Written by `python -m pipelines.sweep sweep={name}`"
+HEADER = """\
+# @package _global_
+{written}: the best settings of {trials} trials,
+# with seeds that no trial has had. The settings were chosen by their bounds on the held-out
+# documents that this experiment is evaluated on, and the best of many looks better than it is:
+# quote the figures of this experiment, not those of the sweep.
+"""
+
+
+def best_arms(plan: Plan, outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """A trial of each of the best settings by the name of their arm, the best one first: by the
+    mean over the seeds that are done. The best baseline is one of them, whatever its place.
+    """
+    bounds: dict[str, list[float]] = defaultdict(list)
+    trials: dict[str, str] = {}
+    for outcome in outcomes:
+        if outcome.bound:
+            arm = plan.arms[outcome.name]
+            bounds[arm].append(outcome.bound.mean)
+            trials.setdefault(arm, outcome.name)
+
+    def is_baseline(arm: str) -> bool:
+        return plan.trials[trials[arm]].runs[trials[arm]].kappa_bits is None
+
+    ranked = sorted(trials, key=lambda arm: fmean(bounds[arm]))
+    chosen = ranked[: plan.sweep.best]
+    if not any(map(is_baseline, chosen)):
+        chosen += [arm for arm in ranked if is_baseline(arm)][:1]
+    return {arm: trials[arm] for arm in chosen}
+
+
+def best_path(sweep: str) -> Path:
+    return CONF / "experiment" / f"{sweep}_best.yaml"
+
+
+def check_replaceable(path: Path, sweep: str) -> None:
+    """Raise UserError for an experiment that was not written by this sweep."""
+    if path.exists() and WRITTEN.format(name=sweep) not in path.read_text(encoding="utf-8"):
+        raise UserError(f"{path}: not written by the sweep, which would replace it; rename it")
+
+
+def defaults(kind: type) -> Any:
+    return OmegaConf.to_container(OmegaConf.structured(kind), enum_to_str=True)
+
+
+def short(value: Any, default: Any) -> Any:
+    """Settings without those that have their default."""
+    if not isinstance(value, dict) or not isinstance(default, dict):
+        return value
+    return {
+        key: short(each, default.get(key))
+        for key, each in value.items()
+        if key not in default or each != default[key]
+    }
+
+
+def write_best(plan: Plan, arms: dict[str, str]) -> Path:
+    """Write the experiment of these trials' settings with fresh seeds; returns its path."""
+    base = plan.base
+    runs: dict[str, Any] = {}
+    presets: dict[str, Any] = {}
+    for arm, trial in arms.items():
+        settings = plan.settings[trial]
+        run, preset = with_settings(base, plan.sweep.run, settings)
+        if own := {key: value for key, value in settings.items() if not key.startswith("run.")}:
+            run["model"] += f"_{trial_name(own)}"  # a size with a recipe of its own
+        presets[run["model"]] = preset
+        del run["seed"]
+        runs[arm] = run
+    first = 1 + max(run.seed for each in plan.trials.values() for run in each.runs.values())
+    data = {run["data"]: base["data"][run["data"]] for run in runs.values()}
+    types = [{f"/source@data.{key}": each["source"]} for key, each in data.items()]
+    types += [
+        {f"/part@data.{key}.parts.{part}": each["source"]}
+        for key, entry in data.items()
+        for part, each in entry.get("parts", {}).items()
+    ]
+    whole, arm = defaults(Experiment), defaults(Arm)
+    model = {"architecture": defaults(ModelConfig), "optim": defaults(Optim)}
+    groups = ["compute", "evaluation"]
+    groups += ["suite"] * any(entry["source"] == "text" for entry in data.values())
+    experiment = {
+        "defaults": [*types, "_self_"],
+        "name": f"{plan.name}_best",
+        "question": f"Do the best settings of sweep {plan.name} hold with new seeds?",
+        "data": data,
+        "models": {key: short(preset, model) for key, preset in presets.items()},
+        "seeds": [*range(first, first + plan.sweep.best_seeds)],
+        "arms": {name: short(run, arm) for name, run in runs.items()},
+        "runs": "${each_seed:${arms},${seeds}}",
+        **{group: short(base[group], whole[group]) for group in groups},
+    }
+    path = best_path(plan.name)
+    header = HEADER.format(written=WRITTEN.format(name=plan.name), trials=len(plan.trials))
+    text = yaml.safe_dump(
+        experiment, allow_unicode=True, sort_keys=False, width=110, default_flow_style=None
+    )
+    with replace_file(path) as file:
+        file.write((header + text).encode())
+    compose_valid([f"experiment={path.stem}"])
+    return path
