@@ -14,7 +14,6 @@ from math import inf
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import lightning as L
 import torch
@@ -27,13 +26,15 @@ from pipelines import doctor
 from pipelines.artifacts.checkpoint import HISTORY, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of, training_seconds
 from pipelines.artifacts.paths import tokens_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import ROOT
 from pipelines.compose import compose_config, write_params
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
 from pipelines.config.schema import Experiment
-from pipelines.train.core.segments import find_start
+from pipelines.train.core.manifest import make_manifest
+from pipelines.train.core.segments import Start, find_start
 from pipelines.train.core.step_callback import StepCallback
 from pipelines.train.core.trainer import Process, SegmentTraining, quiet
 
@@ -91,14 +92,14 @@ def make_text(quick: bool) -> list[Figure]:
     return [figure("tokens of text", [shards.metadata.splits["train"].tokens], "tokens")]
 
 
-def saved(experiment: Experiment, name: str) -> dict[str, Any] | None:
-    """The newest checkpoint of a run."""
-    path = find_start(experiment, name).checkpoint
-    return read_checkpoint(path)[0] if path else None
+def start_of(spec: RunSpec) -> Start:
+    return find_start(spec, make_manifest(spec, spec.shards()))
 
 
-def curve(checkpoint: dict[str, Any] | None) -> Curve:
-    return [row_of(row) for row in checkpoint[HISTORY]["rows"]] if checkpoint else []
+def curve(spec: RunSpec) -> Curve:
+    """As far as the newest checkpoint of a run has it."""
+    path = start_of(spec).checkpoint
+    return [row_of(row) for row in read_checkpoint(path)[0][HISTORY]["rows"]] if path else []
 
 
 class StopAfter(StepCallback):
@@ -120,24 +121,22 @@ class SliceTraining(SegmentTraining):
         return [*super().build_callbacks(compiled), StopAfter(self.seconds)]
 
 
-def train(experiment: Experiment, name: str, seconds: float) -> None:
+def train(spec: RunSpec, seconds: float) -> None:
     """For so long, or until the arm's half of the slice is over."""
-    left = 60 * MINUTES / len(ARMS) - training_seconds(curve(saved(experiment, name)))
+    left = 60 * MINUTES / len(ARMS) - training_seconds(curve(spec))
     if min(left, seconds) < LEAST:
         return
     quiet()
-    training = SliceTraining(experiment, name, Process(), find_start(experiment, name), None)
+    training = SliceTraining(spec, Process(), start_of(spec), None)
     training.seconds = min(left, seconds)
     training.train()
 
 
-def figures(experiment: Experiment, arm: str, device: str) -> list[Figure]:
-    run = experiment.runs[ARMS[arm]]
-    rows = curve(saved(experiment, ARMS[arm]))
+def figures(spec: RunSpec, arm: str, device: str) -> list[Figure]:
+    rows = curve(spec)
     if not rows:
         raise TimeoutError("no row of the training curve yet; called again, it goes on")
-    config = experiment.model_config(run)
-    vocabulary = Shards(tokens_folder(run.data)).metadata.vocab_size
+    config, vocabulary = spec.config, spec.shards().metadata.vocab_size
     speed = speeds(rows)
     found = [
         figure(f"{arm}: training", [training_seconds(rows) / 60], "min"),
@@ -148,7 +147,7 @@ def figures(experiment: Experiment, arm: str, device: str) -> list[Figure]:
     if rows[-1].kl_bits is not None:
         found.append(figure(f"{arm}: KL, last row", [rows[-1].kl_bits], "bits/token"))
     if device == "cuda":
-        batch = experiment.models[run.model].optim.batch_size // experiment.compute.accumulate
+        batch = spec.optim.batch_size // spec.experiment.compute.accumulate
         planned = memory(config, vocabulary, batch, half=True).total
         if most := torch.cuda.max_memory_allocated():  # else it has not trained in this call
             found.append(figure(f"{arm}: memory ÷ planner's", [most / planned]))
@@ -166,7 +165,7 @@ def speeds(rows: Curve) -> list[float]:
 
 def beside(experiment: Experiment) -> list[Figure]:
     """Both arms, once both have been trained: at the last tokens that both have a row for."""
-    baseline, free = (curve(saved(experiment, name)) for name in ARMS.values())
+    baseline, free = (curve(RunSpec(experiment, name)) for name in ARMS.values())
     bounds = {row.tokens: row.bound_bits for row in baseline}
     if not (both := [row for row in free if row.tokens in bounds]):
         return []
@@ -190,6 +189,6 @@ def measure(
             return make_text(quick)
         if not tokens_folder(DATA).exists():
             raise Missing("it has no text yet: part `text` makes it")
-        experiment = load_experiment()
-        train(experiment, ARMS[arm], left - ENDING - (perf_counter() - begun))
-        return [*figures(experiment, arm, device), *beside(experiment)]
+        spec = RunSpec(load_experiment(), ARMS[arm])
+        train(spec, left - ENDING - (perf_counter() - begun))
+        return [*figures(spec, arm, device), *beside(spec.experiment)]

@@ -17,6 +17,7 @@ from ftmodel.model.config import ModelConfig
 from perf import steps
 from perf.gpu.peaks import peak
 from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import ROOT
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
@@ -37,8 +38,11 @@ def shape(preset: str) -> tuple[ModelConfig, int]:
     name = PRESETS[preset][0]
     with chdir(ROOT):
         experiment = parse(compose_config([f"experiment={name}"]), "conf/")
-    run = next(run for run in experiment.runs.values() if run.kappa_bits is not None)
-    return experiment.model_config(run), vocab_size(experiment, run)
+    spec = RunSpec(
+        experiment,
+        next(name for name, run in experiment.runs.items() if run.kappa_bits is not None),
+    )
+    return spec.config, vocab_size(spec)
 
 
 def sequences(configs: dict[str, ModelConfig], vocabulary: int, most: int, room: float) -> int:

@@ -52,7 +52,7 @@ def test_an_arm_that_was_stopped_goes_on_as_if_it_had_not_been(project, tmp_path
     def rows(folder):
         monkeypatch.chdir(tmp_path / folder)
         experiment = training_slice.load_experiment()
-        return training_slice.curve(training_slice.saved(experiment, "free_k1_2_s0"))
+        return training_slice.curve(training_slice.RunSpec(experiment, "free_k1_2_s0"))
 
     with pytest.raises(Missing, match="no text"):
         measure("stopped", "free")
