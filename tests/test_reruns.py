@@ -87,12 +87,12 @@ def replaced(old, new):
 
 BUDGETS = "budgets: list[int] = field(default_factory=lambda: [1040])"
 DEFAULTS = [
-    ("schema", "weight_decay: float = 0.01", "weight_decay: float = 0.02"),
+    ("schema", "weight_decay: float = limited(0.01", "weight_decay: float = limited(0.02"),
     ("schema", "budgets: list[int] = field(default_factory=list)", BUDGETS),
     ("schema", "Precision = Precision.auto", "Precision = Precision.bf16"),
-    ("schema", "max_failures: int = 3", "max_failures: int = 4"),
-    ("schema", "filters: int = 2", "filters: int = 4"),
-    ("suite", "batch_tokens: int = 16_384", "batch_tokens: int = 8_192"),
+    ("schema", "max_failures: int = limited(3", "max_failures: int = limited(4"),
+    ("schema", "filters: int = limited(2", "filters: int = limited(4"),
+    ("suite", "batch_tokens: int = limited(16_384", "batch_tokens: int = limited(8_192"),
     ("data", "deduplicate: bool = True", "deduplicate: bool = False"),
 ]
 
