@@ -188,6 +188,7 @@ def test_an_interruption_loses_nothing_that_was_measured(on_gpu, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         on_gpu(first="good", second="stopped", third="good")
     texts = {file.suffix: file.read_text() for file in (tmp_path / "out").glob("*")}
+    assert texts.keys() == {".json", ".md"}
     assert list(json.loads(texts[".json"])) == ["first"]
     assert "## third\n\n≥ 0.4: not measured: not tried" in texts[".md"]
 
