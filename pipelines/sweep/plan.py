@@ -70,10 +70,11 @@ def with_settings(
     changed: Any = OmegaConf.create({"run": run, **(preset or {})})
     for key, value in settings.items():
         OmegaConf.update(changed, key, value)
-    run = OmegaConf.to_container(changed.pop("run"))
+    changed = OmegaConf.to_container(changed)
+    run = changed.pop("run")
     if run["kappa_bits"] is None:
         run |= {"kappa_warmup_steps": 0, "latent_bits": None, "latent_block": None}
-    return run, preset and OmegaConf.to_container(changed)
+    return run, changed if preset else None
 
 
 def trial_experiment(plan: Plan, name: str, settings: Settings) -> Experiment:
