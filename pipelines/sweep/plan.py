@@ -70,11 +70,11 @@ def with_settings(
     changed: Any = OmegaConf.create({"run": run, **(preset or {})})
     for key, value in settings.items():
         OmegaConf.update(changed, key, value)
-    changed = OmegaConf.to_container(changed)
-    run = changed.pop("run")
+    plain: Any = OmegaConf.to_container(changed)
+    run = plain.pop("run")
     if run["kappa_bits"] is None:
         run |= {"kappa_warmup_steps": 0, "latent_bits": None, "latent_block": None}
-    return run, changed if preset else None
+    return run, preset and plain
 
 
 def trial_experiment(plan: Plan, name: str, settings: Settings) -> Experiment:

@@ -163,9 +163,8 @@ def sweep_once(plan: Plan, folder: Path) -> None:
     """Run the sweep to its end and record it in MLflow; raises UserError if no trial is done."""
     parent = open_parent(plan)
     try:
-        results = run_trials(plan, folder, parent.journal.run.key)
-        trials = [results[i] for i in range(len(results))]
-        outcomes = [Outcome.of((t.config or {})["trial"], t.metrics or {}, t.error) for t in trials]
+        results: Any = run_trials(plan, folder, parent.journal.run.key)
+        outcomes = [Outcome.of(r.config["trial"], r.metrics, r.error) for r in results]
         for each in outcomes:
             if each.state != DONE:
                 mark(plan.trials[each.name], each.name, parent.journal.run.key, each.error)

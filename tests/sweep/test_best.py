@@ -12,6 +12,7 @@ from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.sweep.best import best_arms, best_path, check_replaceable, write_best
 from pipelines.sweep.outcome import BOUND, DONE, ERROR, FAILED, FRACTION, STOPPED, Outcome, table
+from tests.support.mutants import rejects
 from tests.support.sweeps import ROOT, plan_of
 
 BOUNDS = {None: 0.50, 0.015625: 0.501, 0.125: 0.47, 1.0: 0.60, 8.0: 0.90}
@@ -32,6 +33,7 @@ def kappa():
     return plan_of(name="kappa")
 
 
+@rejects("fmean(bounds[arm])", "min(bounds[arm])", "the best setting chosen by its luckiest seed")
 def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baseline_is_one(kappa):
     outcomes = outcomes_of(kappa, BOUNDS | {None: 0.95})
     lucky = next(i for i, each in enumerate(outcomes) if each.name == "kappa_bits_8_seed_2")
@@ -59,6 +61,11 @@ TEXT = ("run=text_free_k1_2", "compute.max_failures=1", "models.text_small.optim
 DESIGN = ("+space.architecture.latent.map.grid_search=[linear]", "evaluation.iwae_samples=5")
 
 
+@rejects(
+    "first = 1 + max(run.seed",
+    "first = min(run.seed",
+    "the best settings trained again with the seeds that they were chosen by",
+)
 @pytest.mark.parametrize("overrides", [(), TEXT, DESIGN, ("+space.run.latent_bits.choice=[3]",)])
 def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(conf, overrides):
     plan = plan_of(*overrides)

@@ -117,6 +117,7 @@ def test_a_trial_is_the_only_run_of_an_experiment_of_arms():
     assert not any(e.arms or e.seeds for e in plan.trials.values())
 
 
+@rejects("constant_grid_search=True", "constant_grid_search=False", "draws differ over the grid")
 def test_draws_are_the_same_again_at_every_point_of_the_grid_and_more_samples_add_to_them():
     def drawn(*overrides):
         settings = plan_of.__wrapped__(*overrides).settings.values()
