@@ -177,6 +177,7 @@ def test_a_threshold_of_0_is_trained_with_each_latent():
     runs = [run for e in plan.trials.values() for run in e.runs.values()]
     kinds = [(run.kappa_bits, run.latent_bits) for run in runs]
     assert sorted(kinds) == [(0, 3), (0, 4), (0.5, 3), (0.5, 4)]
+    assert not any("baseline" in name for name in plan.trials)
 
 
 def test_trial_names():
