@@ -57,7 +57,7 @@ def test_a_whole_repro_a_second_one_and_a_sweep_as_jobs(submit, tmp_path):
     assert re.findall("Running stage '([^']+)'", said) == ["sources"]
 
     sweep = ["python", "-m", "pipelines.sweep", "sweep=smoke", "space.run.seed.grid_search=[0]"]
-    said, code = submit(shared, *sweep, "compute.workers=2", "asha={}")
+    said, code = submit(shared, *sweep, "compute.workers=2")
     assert code == 0, said
     assert "make repro EXPERIMENT=smoke_best" in said
     assert (shared / "conf/experiment/smoke_best.yaml").exists()
