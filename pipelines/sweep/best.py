@@ -112,7 +112,7 @@ def write_best(plan: Plan, arms: dict[str, str]) -> Path:
         "seeds": [*range(first, first + plan.sweep.best_seeds)],
         "arms": {name: short(run, arm) for name, run in runs.items()},
         "runs": "${each_seed:${arms},${seeds}}",
-        **{group: short(base[group], whole[group]) for group in groups},
+        **{key: own for key in groups if (own := short(base[key], whole[key]))},
     }
     path = best_path(plan.name)
     header = HEADER.format(written=WRITTEN.format(name=plan.name), trials=len(plan.trials))

@@ -83,9 +83,8 @@ class Progress(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         file = trial.pickled_error_file  # where it lies before Tune brings it to the folder
-        self.say(
-            trials, trial, pickle.loads(Path(file).read_bytes()) if file else "no reason given"
-        )
+        error = pickle.loads(Path(file).read_bytes()) if file else "no reason given"
+        self.say(trials, trial, error)
 
     def say(self, trials: list[Any], trial: Any, error: object) -> None:
         ended = sum(each.is_finished() or each is trial for each in trials)
@@ -120,7 +119,7 @@ def run_trials(plan: Plan, folder: Path, parent: str) -> tune.ResultGrid:
     """Run all trials that have not ended under an earlier command."""
     before = known_results(folder)
     ended = before.num_terminated if before else 0
-    if not before and any(folder.parent.glob("*/tuner.pkl")):
+    if not before and {path.parent for path in folder.parent.glob("*/tuner.pkl")} - {folder}:
         changed = "settings, data or code changed: it starts anew, but keeps what is trained"
         print(f"sweep {plan.name}: {changed}")
     print(f"sweep {plan.name}: {len(plan.trials)} trials, {ended} ended before", flush=True)
