@@ -43,7 +43,7 @@ FIGURE_4 = """\
 
 [The numbers, a row per run](figure4.csv)"""
 # of report.md: its title, the name behind it in a comment, and what follows until the next
-SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n|\Z)"
+SECTION = r"^## ([^\n]+)\n<!-- (\w+) -->\n(.*?)(?=^## [^\n]+\n<!-- |\Z)"
 STATED = r"<!-- stated -->\n+(.*?\n)\n*<!-- /stated -->"  # its question and expectations
 UNKNOWN = "not recorded"
 README = """\

@@ -1,11 +1,10 @@
 """What the experiment was to answer and what was expected of it; whether that came true, and
-whether it was written before the runs. The wording is in templates/expectation.jinja.
+whether it was written before the runs.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.artifacts.results import UNITS
@@ -13,7 +12,16 @@ from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import Expectation
 from pipelines.report.analysis import Analysis
-from pipelines.report.wording import paragraphs
+from pipelines.report.blocks import Block, Table, Text
+from pipelines.report.markdown import escaped
+from pipelines.report.wording import in_words, listed
+
+FOUND = {
+    "lower": "the bound is lower",
+    "higher": "the bound is higher",
+    "no difference": "no difference was measured",
+    "not known": "the difference is not known to count",
+}
 
 
 @dataclass(frozen=True)
@@ -125,25 +133,58 @@ def statement(question: str | None, analysis: Analysis) -> Statement | None:
     return stated if asked or stated.outcomes or changed else None
 
 
-def in_words(stated: Statement, prose: Any) -> dict[str, Any]:
-    """Its sentences, by the macros of templates/expectation.jinja."""
-    expected = [
-        {
-            "expectation": str(outcome.expectation),
-            "verdict": outcome.verdict.capitalize(),
-            "finding": one_line(prose.finding(outcome.comparison, UNITS)),
-        }
-        for outcome in stated.outcomes
+def finding(c: Comparison) -> str:
+    loose = ", but a bound is not tight" if c.may_be_loose else ""
+    return f"{FOUND[c.verdict]}, {in_words(c)} {UNITS[c.unit]} ({c.words}){loose}"
+
+
+def record(stated: Statement) -> list[str]:
+    """Whether it was written before the runs, a sentence for each change."""
+    said = ["Written before these runs were trained."] if stated.before else []
+    for c in stated.question_changes:
+        what = "The question" if c.now else f"The question “{c.then}”"
+        said.append(change_in_words(what, c, stated.runs))
+    for c in stated.expectation_changes:
+        said.append(change_in_words(f"The expectation “{c.now or c.then}”", c, stated.runs))
+    if missing := stated.not_recorded:
+        all_of_them = len(missing) == stated.runs
+        before = "the runs" if all_of_them else trained(missing, stated.runs)
+        said.append(f"Whether this was written before {before} is not recorded.")
+    return said
+
+
+def change_in_words(what: str, change: Change, runs: int) -> str:
+    when = trained(change.runs, runs)
+    if change.now:
+        done, then = ("changed", f"“{change.then}”") if change.then else ("added", "none")
+        return f"{what} was {done} after {when} (then: {then})."
+    return f"{what} stood there when {when}, and was withdrawn."
+
+
+def trained(runs: list[str], total: int) -> str:
+    if len(runs) == total:
+        return "all runs were trained"
+    return f"{listed(runs)} {'was' if len(runs) == 1 else 'were'} trained"
+
+
+def blocks(stated: Statement) -> list[Block]:
+    """The question, a table of what became of the expectations, and when they were written."""
+    asked = [Text(f"**Question:** {escaped(stated.question)}")] if stated.question else []
+    rows = [
+        [f"**{o.verdict.capitalize()}**", escaped(str(o.expectation)), finding(o.comparison)]
+        for o in stated.outcomes
     ]
-    record = paragraphs(prose.record(stated))
-    return {"question": stated.question, "expected": expected, "record": record}
+    table = [Table(["verdict", "expected", "measured"], rows)] if rows else []
+    said = "\n\n".join(map(escaped, record(stated)))
+    return [Text("<!-- stated -->"), *asked, *table, Text(said), Text("<!-- /stated -->")]
 
 
-def summary(stated: dict[str, Any] | None) -> str:
+def summary(stated: Statement | None) -> str:
     """The same for the terminal, a line each."""
     if stated is None:
         return ""
-    lines = [f"Question: {stated['question']}"] if stated["question"] else []
-    for entry in stated["expected"]:
-        lines.append("Expected: {expectation}. {verdict}: {finding}.".format(**entry))
-    return "\n".join([*lines, *stated["record"], "", ""])
+    lines = [f"Question: {stated.question}"] if stated.question else []
+    for outcome in stated.outcomes:
+        verdict, found = outcome.verdict.capitalize(), finding(outcome.comparison)
+        lines.append(f"Expected: {outcome.expectation}. {verdict}: {found}.")
+    return "\n".join([*lines, *record(stated), "", ""])

@@ -1,8 +1,5 @@
-"""The first screen: is a Free Transformer better than its baseline? One sentence for each data set,
-and one picture.
-"""
+"""The picture of the first screen: each arm's bound beside its baseline's."""
 
-from collections import defaultdict
 from math import ceil, isnan, log10
 from textwrap import fill
 
@@ -16,8 +13,8 @@ from pipelines.compare.arms import Arm, baselines
 from pipelines.compare.comparison import Comparison
 from pipelines.report.analysis import Analysis
 from pipelines.report.style import COLOURS, GREY, below, plain
-from pipelines.report.verdicts import find, gain_of
-from pipelines.report.wording import listed, signed
+from pipelines.report.verdicts import find
+from pipelines.report.wording import signed
 
 LOOKS = {  # by verdict: colour, and what stands beside the difference
     "lower": (COLOURS[1], "better"),
@@ -27,81 +24,6 @@ LOOKS = {  # by verdict: colour, and what stands beside the difference
 }
 ROW = 0.36  # inches
 WIDE = 100  # an axis that reaches this many thresholds is logarithmic
-
-
-def answers(analysis: Analysis) -> dict[str, str]:
-    """A sentence for each data set."""
-    return {data: answer(data, analysis) for data in analysis.by_data}
-
-
-def answer(data: str, analysis: Analysis) -> str:
-    arms, comparisons = analysis.by_data[data], analysis.compared_on(data)
-    if all(arm.baseline for arm in arms):
-        return "Only baselines were trained: there is no Free Transformer to compare with them."
-    groups: dict[str, list[Comparison]] = defaultdict(list)
-    for comparison in comparisons:
-        if comparison.other.plain and not comparison.arm.baseline:
-            groups[comparison.other.name].append(comparison)
-    if not groups:
-        return "No baseline of the same model and token budget was trained to compare with."
-    clauses = [clause for group in groups.values() for clause in clauses_on(group, comparisons)]
-    numbers = {
-        len(arm.runs) for group in groups.values() for c in group for arm in (c.arm, c.other)
-    }
-    if numbers == {1}:
-        return f"With one seed per arm, {'; '.join(clauses)}. Another seed may change this."
-    seeds = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
-    return f"Over {seeds} seeds per arm, {'; '.join(clauses)}."
-
-
-def clauses_on(group: list[Comparison], comparisons: list[Comparison]) -> list[str]:
-    """What Free Transformers came to against one baseline, gains first."""
-    unit, baseline = UNITS[group[0].unit], group[0].other.name
-    by_verdict: dict[str, list[Comparison]] = defaultdict(list)
-    for comparison in group:
-        by_verdict[comparison.verdict].append(comparison)
-    clauses = []
-    if better := by_verdict["lower"]:
-        predict = "predicts" if len(better) == 1 else "predict"
-        clauses.append(
-            f"{names(better)} {predict} held-out data better than {baseline}, by {sizes(better)} "
-            f"{unit}{beyond_blocks(better, comparisons)}"
-        )
-    if alike := by_verdict["no difference"]:
-        clauses.append(f"for {names(alike)} no difference was measured")
-    if above := by_verdict["higher"]:
-        show = "shows no gain, its bound" if len(above) == 1 else "show no gain, their bounds"
-        clauses.append(f"{names(above)} {show} lying {sizes(above)} {unit} higher")
-    if unknown := by_verdict["not known"]:
-        clauses.append(f"of {names(unknown)} nothing is claimed, since errors are not known")
-    if not better:
-        clauses[0] = f"no Free Transformer is shown to be better than {baseline}: {clauses[0]}"
-    return clauses
-
-
-def names(comparisons: list[Comparison]) -> str:
-    return listed(c.arm.name for c in comparisons)
-
-
-def sizes(comparisons: list[Comparison]) -> str:
-    """The size of a difference, or the smallest and the largest."""
-    means = sorted(abs(c.mean) for c in comparisons)
-    first, last = f"{means[0]:.4f}", f"{means[-1]:.4f}"
-    return first if first == last else f"{first} to {last}"
-
-
-def beyond_blocks(better: list[Comparison], comparisons: list[Comparison]) -> str:
-    """Whether the gain is more than a larger baseline's; empty where arms differ in that."""
-    gains = [gain_of(c, comparisons) for c in better]
-    kinds = {(gain[0], gain[1].other.name) for gain in gains if gain}
-    if len(kinds) != 1 or None in gains:
-        return ""
-    ((kind, control),) = kinds
-    return {
-        "more": f", and better than {control}, which has more blocks and no latent",
-        "same": f", but {control} gains too, with more blocks and no latent",
-        "open": f", but not told apart from {control}, which has more blocks and no latent",
-    }[kind]
 
 
 def picture(analysis: Analysis) -> Figure | None:

@@ -1,91 +1,103 @@
-"""What was found, in words: every sentence is made from the figures."""
+"""The findings: a sentence and a table of verdicts for each data set."""
 
 from collections import defaultdict
-from itertools import pairwise
+from collections.abc import Collection
 
 from pipelines.artifacts.results import UNITS
-from pipelines.compare.arms import Arm, families
+from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
-from pipelines.compare.use_of_z import required, uses_of_z
+from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import Benchmarks
-from pipelines.report.wording import count, in_words, listed, million
+from pipelines.report.blocks import Block, Fold, Table, Text, explained
+from pipelines.report.wording import count, estimate, in_words, listed, verdict
 
-VERDICTS = {
-    "lower": "Lower bound than {}",
-    "no difference": "No difference measured from {}",
-    "higher": "Bound above {}, so no gain shown",
-    "not known": "No difference claimed from {}, since errors are not known",
+MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
+    "lower": "lower all the same, which z cannot explain",
+    "no difference": "no cost of the machinery measured",
+    "higher": "the difference is what the machinery costs",
+    "not known": "the error of its cost is not known",
+}
+GAINS = {
+    "more": "more than further blocks give",
+    "same": "further blocks gain too",
+    "open": "not told apart from further blocks",
 }
 
 
-def introduction(analysis: Analysis) -> str:
-    """What was compared, and by what."""
-    parts = [f"{arms_in_words(arms)} on {data}, {budget_in_words(arms)}"
-             for data, arms in analysis.by_data.items()]  # fmt: skip
-    return (
-        f"{'; '.join(parts)}. Arms are compared by an upper bound on the negative log-likelihood "
-        "of held-out documents: exact for a baseline, for a Free Transformer by a particle filter "
-        "or, with one z per sequence, by a sum over its values or by importance sampling. "
-        "Lower is better."
-    )
+COMPARED = """\
+Arms are compared by an upper bound on the negative log-likelihood of held-out documents: exact
+for a baseline, for a Free Transformer by a particle filter or, with one z per sequence, by a sum
+over its values or by importance sampling. Lower is better."""
 
 
-def arms_in_words(arms: list[Arm]) -> str:
-    """1 baseline and 2 Free Transformers (κ = 1/8, 1 bits per token)."""
-    plain = [arm for arm in arms if arm.plain]
-    larger = [arm for arm in arms if arm.baseline and not arm.plain]
-    free = [arm for arm in arms if not arm.baseline]
-    kinds = [count(len(plain), "baseline")] if plain else []
-    if larger:
-        blocks = " or ".join(dict.fromkeys(arm.kind.partition("+ ")[2] for arm in larger))
-        kinds.append(f"{count(len(larger), 'baseline')} with {blocks} more")
-    if free:
-        kappas = ", ".join(dict.fromkeys(arm.first.kappa for arm in free))
-        kinds.append(f"{count(len(free), 'Free Transformer')} (κ = {kappas} bits per token)")
-    return listed(kinds)
+def findings(analysis: Analysis) -> list[Block]:
+    """A sentence and a table of verdicts for each data set, and how far they go."""
+    blocks: list[Block] = []
+    for data in analysis.by_data:
+        blocks += [Text(f"**{data}:** {answer(data, analysis)}"), verdicts(data, analysis)]
+    how_far = Fold("How far these verdicts go", [Text("\n\n".join(caveat(analysis)))])
+    return [*blocks, explained(COMPARED, "what-may-be-compared"), how_far]
 
 
-def budget_in_words(arms: list[Arm]) -> str:
-    tokens = " or ".join(million(tokens) for tokens in sorted({a.trained_tokens for a in arms}))
-    numbers = sorted({len(arm.runs) for arm in arms})
-    seeds = f", {' or '.join(map(str, numbers))} seeds each" if numbers != [1] else ""
-    return f"{tokens} training tokens each{seeds}"
+def answer(data: str, analysis: Analysis) -> str:
+    """Which Free Transformers have a lower bound than their baseline."""
+    compared = analysis.compared_on(data)
+    against = [c for c in compared if c.other.plain and not c.arm.baseline]
+    if all(arm.baseline for arm in analysis.by_data[data]):
+        return "Only baselines were trained: there is no Free Transformer to compare with them."
+    if not against:
+        return "No baseline of the same model and token budget was trained to compare with."
+    better = [c for c in against if c.verdict == "lower"]
+    said = "no Free Transformer has a significantly lower bound than its baseline"
+    if better:
+        has, its = ("has", "its") if len(better) == 1 else ("have", "their")
+        names = listed(c.arm.name for c in better)
+        sizes = " to ".join(dict.fromkeys(f"{min_max(-c.mean for c in better):.4f}"
+                                          for min_max in (min, max)))  # fmt: skip
+        said = (
+            f"{names} {has} a significantly lower bound than {its} baseline, by {sizes} "
+            f"{UNITS[against[0].unit]}"
+        )
+        gains = {c.arm.name: gain[0] for c in better if (gain := gain_of(c, compared))}
+        if doubted := [name for name, kind in gains.items() if kind != "more"]:
+            said += f"; that z explains the gain of {listed(doubted)} is not shown"
+    numbers = sorted({len(arm.runs) for c in against for arm in (c.arm, c.other)})
+    if numbers == [1]:
+        return f"With one seed per arm, {said}. Another seed may change this."
+    few = ", which detect only large gains" if numbers[-1] < 4 else ""
+    return f"With {' or '.join(map(str, numbers))} seeds per arm{few}, {said}."
 
 
-def findings(analysis: Analysis) -> dict[str, list[str]]:
-    """What was found on each data set, one sentence an entry, from the bounds alone."""
-    return {data: findings_on(data, analysis) for data in analysis.by_data}
-
-
-def findings_on(data: str, analysis: Analysis) -> list[str]:
+def verdicts(data: str, analysis: Analysis) -> Table:
+    """A row for each arm: its difference from every baseline, the use of z, and reservations."""
     arms, compared = analysis.by_data[data], analysis.compared_on(data)
-    on_suites = [b for b in analysis.benchmarks if b.arms[0].run.data == data]
-    return [
-        *verdicts(compared),
-        *attributions(compared),
-        *machinery(compared),
-        *(line for family in families(arms) for line in collapse_at_large_kappa(family, compared)),
-        *missing_partners(arms, compared),
-        *ignored(arms),
-        *divided(arms),
-        *loose(arms),
-        *collapses(arms),
-        *(sentence for family in on_suites for sentence in on_benchmarks(family)),
-    ]
+    controls = [arm for arm in arms if any(c.other is arm for c in compared)]
+    uses = {use.arm.name: use for use in uses_of_z(arms)}
+    suites = [b for b in analysis.benchmarks if b.arms[0].run.data == data and b.baseline]
+    further = any(not control.plain for control in controls)
+    head = ["arm", f"bound, {UNITS[arms[0].unit]}"]
+    for control in controls:
+        head += [f"from {control.name} ({count(control.parameters, 'parameter')})", "verdict"]
+    head += ["gain"] * further + ["use of z, bits per token"] * bool(uses)
+    head += ["benchmarks against the baseline"] * bool(suites) + ["reservations"]
+    rows = []
+    for arm in arms:
+        against = {c.other.name: c for c in compared if c.arm is arm}
+        cells = [name(arm), estimate(arm.bound())]
+        for control in controls:
+            c = against.get(control.name)
+            cells += [in_words(c), verdict(c)] if c else ["–", "–"]
+        cells += [gain(against.values(), compared)] * further
+        cells += [use_in_words(uses.get(arm.name))] * bool(uses)
+        cells += [", ".join(on_benchmarks(suites, arm)) or "–"] * bool(suites)
+        rows.append([*cells, "; ".join(reservations(arm, against.values())) or "–"])
+    return Table(head, rows)
 
 
-def verdicts(comparisons: list[Comparison]) -> list[str]:
-    groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
-    for comparison in sorted(comparisons, key=lambda c: c.other.run.extra_blocks):
-        groups[comparison.other.name, comparison.verdict].append(comparison)
-    sentences = []
-    for (name, verdict), group in groups.items():
-        other, unit = group[0].other, group[0].unit
-        against = f"{name} ({other.bound(unit)} {UNITS[unit]})"
-        each = ", ".join(f"{c.arm.name} ({in_words(c)})" for c in group)
-        sentences.append(f"{VERDICTS[verdict].format(against)}: {each}.")
-    return sentences
+def name(arm: Arm) -> str:
+    """With the mark of a latent that collapsed."""
+    return arm.name + (f" **({arm.collapse})**" if arm.collapsed else "")
 
 
 def find(comparisons: list[Comparison], arm: Arm, plain: bool) -> Comparison | None:
@@ -109,201 +121,111 @@ def gain_of(comparison: Comparison, comparisons: list[Comparison]) -> tuple[str,
     return ("same" if control and control.verdict == "lower" else "open"), matched
 
 
-def attributions(comparisons: list[Comparison]) -> list[str]:
-    """Whether what Free Transformers gain is more than further blocks give."""
-    groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
-    for comparison in comparisons:
-        if gain := gain_of(comparison, comparisons):
-            kind, matched = gain
-            groups[matched.other.name, kind].append(matched)
-    return [attribution(group, kind) for (_, kind), group in groups.items()]
-
-
-def attribution(group: list[Comparison], kind: str) -> str:
-    """Of Free Transformers of one model against a baseline with further blocks."""
-    free, control = group[0].arm, group[0].other
-    blocks = further(control.run.extra_blocks)
-    matched = control.parameters >= free.parameters
-    give = f"{blocks} {'gives' if control.run.extra_blocks == 1 else 'give'}"
-    more = f"{blocks} or as many parameters give" if matched else give
-    name = f"{control.name} ({control.parameters:,} parameters against {free.parameters:,})"
-    words = {
-        "more": f"is more than {more}: {name} has no latent and is above it",
-        "same": f"is one that {name} has too, with {blocks} and no latent: it is not shown to be "
-        "due to z",
-        "open": f"is not told apart from {name}, which has {blocks} and no latent",
-    }
-    return f"The gain of {listed(c.arm.name for c in group)} {words[kind]}."
-
-
-def further(blocks: int) -> str:
-    return "one further block" if blocks == 1 else f"{blocks} further blocks"
-
-
-def machinery(comparisons: list[Comparison]) -> list[str]:
-    """The cost of the latent at κ = 0, where every bit of information is paid for."""
-    words = {
-        "lower": "and is lower all the same, which z cannot explain",
-        "no difference": "and no cost of the machinery was measured",
-        "higher": "and this is what the machinery costs",
-        "not known": "but its error is not known",
-    }
-    return [
-        f"{c.arm.name} pays for every bit of information in z (κ = 0). Its bound differs from that "
-        f"of {c.other.name} by {in_words(c)} {UNITS[c.unit]}, {words[c.verdict]}."
-        for c in comparisons
-        if c.arm.run.kappa_bits == 0 and c.other.plain
-    ]
-
-
-def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) -> list[str]:
-    """Whether more bits make z a copy of the text: § 4.4 of the paper, at 4 bits.
-
-    Reconstruction gets ever better there, by a z that is used, while the bound gets worse.
+def gain(against: Collection[Comparison], compared: list[Comparison]) -> str:
+    """What becomes of a gain beside a baseline with further blocks; that one may have fewer
+    parameters, and then says nothing of these.
     """
-    free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
-    steps = {kappa_of(arm): arm for arm in free}  # of arms of one κ, the last
-    plain = {k: c for k, arm in steps.items() if (c := find(comparisons, arm, plain=True))}
-    if len(steps) < 2 or len(plain) < len(steps):
-        return []
-    first, *_, last = steps.values()
-    ce = [required(arm.figures().ce).mean for arm in steps.values()]
-    above = [k for k, c in plain.items() if c.worse]
-    onset = [k for k in steps if all(later in above for later in steps if later >= k)]
-    baseline = next(iter(plain.values())).other.name
-    worse = f"the arms are worse than {baseline}, by more than their bounds may be loose"
-    if onset:
-        bound = f"from κ = {steps[onset[0]].first.kappa} on {worse}"
-    elif above:
-        values = listed(steps[k].first.kappa for k in above)
-        bound = f"at κ = {values} {worse}, but this is not shown at the largest κ"
-    else:
-        bound = (
-            f"at no κ is an arm shown to be worse than {baseline}, by more than its bound may be "
-            "loose"
-        )
-    (use,) = uses_of_z([last])
-    if use.ignored:
-        verdict = f"not shown, as z is ignored at κ = {last.first.kappa}"
-    else:
-        verdict = "shown" if onset and ce[-1] < ce[0] else "not shown"
-    return [
-        f"From κ = {first.first.kappa} to {last.first.kappa}, reconstruction cross-entropy (no "
-        f"language-model loss) {trend(ce)}, and {bound}: the collapse of the paper’s § 4.4 at "
-        f"large κ is {verdict}."
-    ]
+    for c in against:
+        if found := gain_of(c, compared):
+            kind, matched = found
+            fewer = matched.other.parameters < matched.arm.parameters
+            return GAINS[kind] + (", of fewer parameters" if fewer and kind == "more" else "")
+    return "–"
 
 
-def kappa_of(arm: Arm) -> float:
-    assert arm.run.kappa_bits is not None, f"{arm.name} is a baseline"
-    return arm.run.kappa_bits
-
-
-def trend(values: list[float]) -> str:
-    """Whether figures rise or fall from first to last, and at every step."""
-    if values[-1] == values[0]:
-        return "ends where it began"
-    falls = values[-1] < values[0]
-    steady = all((later < earlier) == falls for earlier, later in pairwise(values))
-    return ("falls" if falls else "rises") + ("" if steady else ", though not at every step")
-
-
-def divided(arms: list[Arm]) -> list[str]:
-    """Where some seeds of an arm use z and others ignore it."""
-    sentences = []
-    for use in uses_of_z(arms):
-        if not (parts := use.divided):
-            continue
+def use_in_words(use: UseOfZ | None) -> str:
+    """What the encoder's z is worth to the decoder, and whether that is next to nothing."""
+    if use is None:
+        return "–"
+    if parts := use.divided:
         using, ignoring = (
-            ", ".join(f"{run.name} ({run.figures('bits_per_token').use})" for run in runs)
+            ", ".join(f"{run.name} {estimate(run.figures('bits_per_token').use)}" for run in runs)
             for runs in parts
         )
-        sentences.append(
-            f"Seeds of {use.arm.name} differ in whether z is used: means over them describe none. "
-            f"Use of z, bits per token: {using} against {ignoring}."
+        return f"differs between seeds, so that no mean describes them: {using} against {ignoring}"
+    value = f"{use.use} of a KL of {use.kl.mean:.4f}"
+    return f"{value}: ignored" if use.ignored else value
+
+
+def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
+    """What a reader of the arm's verdicts has to know."""
+    notes = []
+    if arm.collapsed:
+        notes.append(f"latent collapsed (seed {listed(map(str, arm.collapsed))})")
+    if (bound := arm.figures().filtering) and max(
+        arm.looseness(), bound.monte_carlo or 0
+    ) > bound.se / 10:
+        notes.append(
+            f"bound not tight: about {arm.looseness():.4f} above the NLL, where the error over "
+            f"documents is {bound.se:.4f}"
         )
-    return sentences
+    if not arm.baseline and not against:
+        notes.append("no baseline of the same model and token budget")
+    if arm.run.kappa_bits == 0:
+        notes += [f"κ = 0: {MACHINERY[c.verdict]}" for c in against if c.other.plain]
+    return notes
 
 
-def ignored(arms: list[Arm]) -> list[str]:
-    """Where the z that the KL was paid for is worth nothing to the decoder."""
-    each = [f"{use.arm.name} ({use.use} of a KL of {use.kl.mean:.4f})"
-            for use in uses_of_z(arms) if use.ignored]  # fmt: skip
-    if not each:
-        return []
-    return [
-        "z is ignored: the encoder’s z is worth next to nothing to the decoder beyond what the "
-        f"text so far says. Use of z, bits per token: {', '.join(each)}."
-    ]
-
-
-def loose(arms: list[Arm]) -> list[str]:
-    """Where the filter is no tight bound yet."""
-    each = [
-        f"{arm.name} (about {arm.looseness():.4f}, error over documents {bound.se:.4f})"
-        for arm in arms
-        if (bound := arm.figures().filtering)
-        and max(arm.looseness(), bound.monte_carlo or 0) > bound.se / 10
-    ]
-    if not each:
-        return []
-    return [
-        "The filtering bound is not tight, by more than a tenth of its error over documents: the "
-        f"true NLL lies further below for {', '.join(each)}. How far is said by half the variance "
-        "of a filter’s log estimate, roughly, and too much where it is large; or by another bound "
-        "of the arm that is lower. More particles "
-        "(evaluation.particles) lower it, and another proposal of z (evaluation.proposal; not with "
-        "one z per sequence) may."
-    ]
-
-
-def missing_partners(arms: list[Arm], comparisons: list[Comparison]) -> list[str]:
-    """What could not be compared for want of a partner."""
-    compared = {c.arm.name for c in comparisons}
-    alone = [arm.name for arm in arms if not arm.baseline and arm.name not in compared]
-    if alone:
-        names = ", ".join(alone)
-        return [f"No baseline of the same model and token budget to compare with: {names}."]
-    if all(arm.baseline for arm in arms):
-        return ["No Free Transformer to compare with the baseline."]
-    return []
-
-
-def collapses(arms: list[Arm]) -> list[str]:
-    rule = "KL under a tenth of κ throughout the last third of training"
-    names = ", ".join(
-        arm.name
-        if len(arm.collapsed) == len(arm.runs)
-        else f"{arm.name} (seed {listed(map(str, arm.collapsed))})"
-        for arm in arms
-        if arm.collapsed
-    )
-    return [f"The latent collapsed ({rule}): {names}."] if names else []
-
-
-def on_benchmarks(benchmarks: Benchmarks) -> list[str]:
-    """On how many each arm differs from the plain baseline, and on which."""
-    each = [
-        f"{arm.name}: {', '.join(parts)}, of {sum(map(len, tasks.values()))}"
-        for arm in benchmarks.arms
-        if (parts := verdict_counts(tasks := tasks_by_verdict(benchmarks, arm)))
-    ]
-    if not each or not benchmarks.baseline:
-        return []
-    return [f"Benchmarks, set against {benchmarks.baseline.name}: {'; '.join(each)}."]
-
-
-def tasks_by_verdict(benchmarks: Benchmarks, arm: Arm) -> dict[str, list[str]]:
+def on_benchmarks(suites: list[Benchmarks], arm: Arm) -> list[str]:
+    """On how many the arm differs from the plain baseline, and on which."""
     tasks: dict[str, list[str]] = defaultdict(list)
-    for task in benchmarks.tasks:
-        score = benchmarks.final[task.key].get(arm.name)
-        if score and score.verdict:
-            tasks[score.verdict].append(task.name)
-    return tasks
+    for suite in suites:
+        for task in suite.tasks:
+            score = suite.final[task.key].get(arm.name)
+            if score and score.verdict:
+                tasks[score.verdict].append(task.name)
+    counts = [f"{word} on {len(tasks[word])} ({listed(tasks[word])})"
+              for word in ("better", "worse") if word in tasks]  # fmt: skip
+    counts += [f"{word} on {len(tasks[word])}" for word in ("no difference", "not known")
+               if word in tasks]  # fmt: skip
+    return counts and [*counts, f"of {sum(map(len, tasks.values()))}"]
 
 
-def verdict_counts(tasks: dict[str, list[str]]) -> list[str]:
-    counts = [f"{verdict} on {len(tasks[verdict])} ({listed(tasks[verdict])})"
-              for verdict in ("better", "worse") if verdict in tasks]  # fmt: skip
-    return counts + [f"{verdict} on {len(tasks[verdict])}"
-                     for verdict in ("no difference", "not known") if verdict in tasks]  # fmt: skip
+def caveat(analysis: Analysis) -> list[str]:
+    """How far the verdicts go, in paragraphs."""
+    repeated = [len(arm.runs) for arm in analysis.arms if len(arm.runs) > 1]
+    alone = [data for data, arms in analysis.by_data.items()
+             if max(len(arm.runs) for arm in arms) == 1]  # fmt: skip
+    said = [
+        "± is one standard error over held-out documents. A difference counts only if it exceeds "
+        "t standard errors (t: the 97.5 % quantile of Student’s t, about two), so two equal models "
+        "are reported as different in one case of twenty: "
+        "[the rule for differences](../../docs/measurement.md#the-rule-for-differences)."
+    ]
+    if alone:
+        said.append(
+            f"One seed per arm on {listed(alone)}: how far another seed would move these figures "
+            "is not known, so nothing is claimed beyond these very runs."
+        )
+    if repeated:
+        said.append(
+            "With several seeds, a difference must also exceed t standard errors over seeds, t "
+            "over documents and seeds combined, and each arm’s spread over seeds. Errors over "
+            "seeds are pooled over all arms compared, unless spreads are too unlike (Cochran’s "
+            "test of the largest variance, p < 0.2); then they are those of the two arms alone "
+            "(Welch’s t-test). The table of differences gives the other of these two errors "
+            "beside the one that decides."
+        )
+        if min(repeated) < 4:
+            said.append(
+                f"With {min(repeated)} seeds that test often misses unequal spreads: an arm with "
+                "four times the spread of all others is then reported as different from an equal "
+                f"one in one case of {'six' if min(repeated) == 2 else 'ten'} instead of one in "
+                "twenty."
+            )
+    if number := analysis.comparisons_made:
+        said.append(
+            f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
+            "about one comparison in twenty between equal arms reports a difference."
+        )
+    said.append(
+        "A verdict “but a bound is not tight” would be another if either bound were lower by its "
+        "looseness. Looseness is estimated by half the variance of a filter’s log estimate (an "
+        "overestimate when it is large), or by another, lower bound of the arm. More particles "
+        "(`evaluation.particles`) lower it, and another proposal of z (`evaluation.proposal`; not "
+        "with one z per sequence) may. [Use of z](../../docs/measurement.md"
+        "#use-of-z-waste-recovery) is called ignored within two standard errors of 0 or under 5 % "
+        "of the KL. A latent has [collapsed](../../docs/measurement.md#collapse) if its KL stayed "
+        "under a tenth of κ throughout the last third of training."
+    )
+    return said

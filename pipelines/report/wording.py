@@ -1,14 +1,11 @@
-"""Numbers and lists in sentences."""
+"""Numbers and lists in sentences and cells."""
 
-import html
-import re
 from collections.abc import Iterable
 from math import isnan
 
 from ftmodel.analysis.differences import Difference
-from pipelines.common.printable import printable
-
-MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
+from pipelines.artifacts.results import Estimate
+from pipelines.compare.comparison import Comparison
 
 
 def signed(value: float) -> str:
@@ -20,10 +17,6 @@ def percent(relative: float) -> str:
     return f"{relative:+.2f} %".replace("-", "−")
 
 
-def million(tokens: int) -> str:
-    return f"{tokens:,}" if tokens < 1e6 else f"{tokens / 1e6:.4g} million"
-
-
 def number(value: float, decimals: int) -> str:
     return "–" if isnan(value) else f"{value:.{decimals}f}"
 
@@ -31,6 +24,14 @@ def number(value: float, decimals: int) -> str:
 def count(number: int, noun: str) -> str:
     """3 seeds; 34,567 tokens."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def magnitude(number: float) -> str:
+    """1.5 B."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:,.0f}"
 
 
 def p_value(p: float, adjusted: float, tests: int) -> str:
@@ -41,6 +42,18 @@ def p_value(p: float, adjusted: float, tests: int) -> str:
 def listed(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def estimate(value: Estimate | None, decimals: int = 4) -> str:
+    """0.7654 ± 0.0100, filter ± 0.00050, spread 0.0141: standard errors over documents and of
+    repeated filters, standard deviation over seeds; what there is of them.
+    """
+    if value is None:
+        return "–"
+    errors = (("± ", value.se), (", spread ", value.spread))
+    error, spread = ("" if isnan(e) else f"{sign}{e:.{decimals}f}" for sign, e in errors)
+    own = "" if value.monte_carlo is None else f", filter ± {value.monte_carlo:.5f}"
+    return f"{value.mean:.{decimals}f} {error}".strip().replace("-", "−") + own + spread
 
 
 def in_words(difference: Difference) -> str:
@@ -67,12 +80,7 @@ def other_error(difference: Difference) -> str:
     return f"± {error:.4f} pooled; equal spreads are doubted, {p}"
 
 
-def markdown(text: str) -> str:
-    """The text on a line of Markdown, where it stands for itself: neither markup nor HTML."""
-    line = " ".join(printable(html.escape(text, quote=False)).split())
-    return MARKUP.sub(r"\\\g<0>", line)
-
-
-def paragraphs(text: str) -> list[str]:
-    """What blank lines divide, each on one line."""
-    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+def verdict(comparison: Comparison) -> str:
+    """The rule's word for a difference, bold where the bounds differ however loose they are."""
+    sure = comparison.verdict in ("lower", "higher") and not comparison.may_be_loose
+    return f"**{comparison.verdict}**" if sure else comparison.qualified_verdict

@@ -90,7 +90,7 @@ def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations
     text, page = ((project / name).read_text() for name in ("docs/kept/README.md", REPORT))
     begin = text[: text.index("\n## ")].splitlines()[2:]
     assert begin[0] == "**Question:** Does z help?"
-    assert begin[2].startswith("**Expected:** no difference between the bounds of free and base.")
+    assert "no difference between the bounds of free and base" in begin[4]
     assert all(line in page for line in begin) and "<!--" not in text
 
 

@@ -7,7 +7,7 @@ import pytest
 from pipelines.common import console, errors
 from pipelines.common.console import say
 from pipelines.common.printable import printable
-from pipelines.report.wording import markdown
+from pipelines.report.markdown import escaped
 from tests.support.mutants import rejects
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\rd\x08e\x9bf\u202eg\x00h\udcffi"
@@ -53,7 +53,7 @@ def test_messages_are_of_one_line_that_a_terminal_can_be_shown(capsys):
     ],
 )
 def test_markdown_and_html_are_shown_as_text(text, shown):
-    assert markdown(text) == shown
+    assert escaped(text) == shown
     words = html.unescape(shown).replace("\\\\", "\0").replace("\\", "").replace("\0", "\\")
     assert words == " ".join(printable(text).split())
 

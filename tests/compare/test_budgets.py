@@ -9,7 +9,7 @@ from pipelines.compare.arms import Arm
 from pipelines.compare.budgets import budget_table
 from pipelines.compare.comparison import compare
 from pipelines.report.analysis import Analysis
-from pipelines.report.page import caveat
+from pipelines.report.verdicts import caveat
 from tests.support.mutants import rejects
 from tests.support.results import PAIR, seeded
 

@@ -3,7 +3,7 @@
 from pipelines.compare import budgets, comparison
 from pipelines.report import analysis
 from pipelines.report.benchmarks import table
-from pipelines.report.headline import answers, picture
+from pipelines.report.headline import picture
 from pipelines.report.sections.all_sections import all_sections
 from pipelines.report.verdicts import findings
 from tests.support.mutants import rejects
@@ -30,7 +30,7 @@ def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):
     tables, bounds = calls(analysis, "budget_table"), calls(comparison, "contrast_bounds")
     scores = calls(table, "compare_scores")
     shared = analysis_of(tmp_path)
-    assert findings(shared) and answers(shared) and picture(shared) and all_sections(shared)
+    assert findings(shared) and picture(shared) and all_sections(shared)
     assert shared.comparisons_made == 3
     assert (len(compared), len(on_suites), len(scores)) == (1, 1, 1)
     assert len(tables) == 2  # one for each data set

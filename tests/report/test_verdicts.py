@@ -1,4 +1,4 @@
-"""What the report says of the differences that count; figures are bits per token."""
+"""The findings: the sentence and the table of verdicts; figures are bits per token."""
 
 from math import nan
 
@@ -6,91 +6,138 @@ import pytest
 
 from pipelines.config.schema import Evaluation
 from pipelines.report.analysis import Analysis
-from pipelines.report.page import caveat
-from pipelines.report.verdicts import findings, introduction, trend
+from pipelines.report.sections import kappa
+from pipelines.report.sections.kappa import collapse_at_large_kappa, trend
+from pipelines.report.verdicts import answer, caveat, verdicts
 from tests.support.mutants import rejects
-from tests.support.results import CONTROLLED, PAIR, analysis_of, run, seeded, write_experiment
+from tests.support.pages import by_name
+from tests.support.results import (
+    CONTROLLED,
+    PAIR,
+    analysis_of,
+    run,
+    seeded,
+    task,
+    write_experiment,
+    write_suite,
+)
+
+THREE = {"base": run(), "free_1": run(kappa=1.0), "free_2": run(kappa=2.0)}
+PLUS = "from plus (1,001 parameters)"
+USE, NOTES = "use of z, bits per token", "reservations"
 
 
 def caveat_of(analysis):
     return " ".join(caveat(analysis))
 
 
-def said(analysis, start):
-    """The findings on the target task that begin so."""
-    return [line for line in findings(analysis)["target"] if line.startswith(start)]
+def table(analysis, data="target"):
+    """The cells of each arm by head; of two verdicts, that of the last baseline."""
+    return by_name(verdicts(data, analysis))
 
 
 def test_verdict_from_bounds_and_errors(tmp_path):
     bounds = {"low": 0.40, "near": 0.481, "close": 0.519, "high": 0.53}  # two errors are 0.02
     runs = {"base": run()} | {name: run(kappa=1.0) for name in bounds}
     analysis = analysis_of(write_experiment(tmp_path / "a", runs, bounds))
-    near = "near (−0.0190 ± 0.0100), close (+0.0190 ± 0.0100)."
-    for start, end in (
-        ("Lower bound than base", "low (−0.1000 ± 0.0100)."),
-        ("No difference measured from base", near),
-        ("Bound above base", "high (+0.0300 ± 0.0100)."),
-    ):
-        (sentence,) = said(analysis, start)
-        assert sentence.endswith(end)
+    cells = {arm: list(row.values())[1:4] for arm, row in table(analysis).items()}
+    assert cells == {
+        "base": ["0.5000 ± 0.0100", "–", "–"],
+        "low": ["0.4000 ± 0.0100, filter ± 0.00050", "−0.1000 ± 0.0100", "**lower**"],
+        "near": ["0.4810 ± 0.0100, filter ± 0.00050", "−0.0190 ± 0.0100", "no difference"],
+        "close": ["0.5190 ± 0.0100, filter ± 0.00050", "+0.0190 ± 0.0100", "no difference"],
+        "high": ["0.5300 ± 0.0100, filter ± 0.00050", "+0.0300 ± 0.0100", "**higher**"],
+    }
     assert "One seed per arm on target" in caveat_of(analysis)
     unknown = analysis_of(write_experiment(tmp_path / "b", PAIR, {"free": 0.1}, se=nan))
-    assert findings(unknown)["target"][0].startswith("No difference claimed from base")
+    assert table(unknown)["free"]["verdict"] == "not known"
+
+
+@rejects("numbers == [1]", "False", "a single seed not said on the first screen")
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"base": [0.5], "free_1": [0.7], "free_2": [0.45]},
+         "With one seed per arm, free_2 has a significantly lower bound than its baseline, by "
+         "0.0500 bits per token. Another seed may change this."),
+        ({"base": [0.5], "free_1": [0.5], "free_2": [0.6]},
+         "With one seed per arm, no Free Transformer has a significantly lower bound than its "
+         "baseline. Another seed may change this."),
+        ({"base": [0.5, 0.5], "free_1": [0.4, 0.4], "free_2": [0.3, 0.3]},
+         "With 2 seeds per arm, which detect only large gains, free_1 and free_2 have a "
+         "significantly lower bound than their baseline, by 0.1000 to 0.2000 bits per token."),
+        ({name: [0.5] * 4 for name in THREE},
+         "With 4 seeds per arm, no Free Transformer has a significantly lower bound than its "
+         "baseline."),
+    ],
+)  # fmt: skip
+def test_the_sentence_names_the_arms_with_a_lower_bound(tmp_path, bounds, said):
+    assert answer("target", seeded(tmp_path, THREE, bounds)) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "found"),
+    [
+        ("free", "No baseline of the same model and", "no baseline of the same model and token"),
+        ("base", "Only baselines were trained", "–"),
+    ],
+)
+def test_without_a_partner_nothing_is_answered(tmp_path, name, words, found):
+    analysis = analysis_of(write_experiment(tmp_path, {name: PAIR[name]}, {}))
+    assert answer("target", analysis).startswith(words)
+    assert table(analysis)[name][NOTES].startswith(found)
 
 
 def test_seeds_and_how_many_comparisons_were_made_are_said(tmp_path):
     analysis = seeded(tmp_path / "a", CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
     assert "3 comparisons were made, at 5 % each: about one comparison" in caveat_of(analysis)
-    assert "comparison" not in caveat_of(Analysis(analysis.arms[:1], Evaluation()))
+    assert "comparison in" not in caveat_of(Analysis(analysis.arms[:1], Evaluation()))
     analysis = seeded(tmp_path / "b", PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
-    assert "6,500 training tokens each, 2 seeds each." in introduction(analysis)
-    assert "free (−0.0800 ± 0.0001, seeds ± 0.0316)" in findings(analysis)["target"][0]
+    assert "−0.0800 ± 0.0001, seeds ± 0.0316" in table(analysis)["free"].values()
     assert "in one case of six" in caveat_of(analysis)  # unequal spreads, with two seeds
     assert "One seed" not in caveat_of(analysis)
 
 
-ATTRIBUTIONS = [
-    ({"plus": [0.45], "free": [0.40]}, "The gain of free is more than one further block gives"),
-    ({"plus": [0.45], "free": [0.45]}, "The gain of free is one that plus (1,001"),
-    ({"plus": [0.40], "free": [0.45]}, "The gain of free is one that plus (1,001"),
-    ({"plus": [0.50], "free": [0.50]}, None),
-    ({"plus": [0.45], "free": [0.55]}, None),
+GAINS = [
+    ({"plus": [0.45], "free": [0.40]}, "more than further blocks give, of fewer parameters", ""),
+    ({"plus": [0.45], "free": [0.45]}, "further blocks gain too", "free is not shown"),
+    ({"plus": [0.40], "free": [0.45]}, "further blocks gain too", "free is not shown"),
+    ({"plus": [0.50], "free": [0.50]}, "–", ""),
+    ({"plus": [0.45], "free": [0.55]}, "–", ""),
     (  # `free` is lower than `base` alone, and `plus` is not
         {"base": [0.5, 0.5], "plus": [0.492, 0.498], "free": [0.484, 0.488]},
-        "The gain of free is not told apart from plus",
+        "not told apart from further blocks",
+        "free is not shown",
     ),
 ]
 
 
 @rejects('== "lower":', '!= "higher":', "a further block's gain put down to z")
-@pytest.mark.parametrize(("bounds", "words"), ATTRIBUTIONS)
-def test_a_gain_that_a_further_block_also_gives_is_called_so(tmp_path, bounds, words):
+@pytest.mark.parametrize(("bounds", "words", "doubt"), GAINS)
+def test_a_gain_that_a_further_block_also_gives_is_called_so(tmp_path, bounds, words, doubt):
     analysis = seeded(tmp_path, CONTROLLED, {"base": [0.5]} | bounds)
-    sentences = said(analysis, "The gain")
-    assert len(sentences) == (words is not None)
-    assert all(sentence.startswith(words) for sentence in sentences)
+    assert table(analysis)["free"]["gain"] == words
+    assert ("that z explains the gain of" in answer("target", analysis)) == bool(doubt)
+    assert doubt in answer("target", analysis)
 
 
 def test_a_control_of_fewer_parameters_says_nothing_of_parameters(tmp_path):
     analysis = seeded(tmp_path, CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
-    for parameters, words in (
-        (1500, "more than one further block gives: plus (1,500 parameters against 2,000) has"),
-        (2000, "more than one further block or as many parameters give: plus (2,000 parameters"),
-    ):
+    for parameters, words in ((1500, ", of fewer parameters"), (2000, "")):
         analysis.arms[1].first.evaluation.parameters = parameters
         analysis.arms[2].first.evaluation.parameters = 2000
-        (sentence,) = said(analysis, "The gain")
-        assert words in sentence
+        cells = table(analysis)["free"]
+        assert cells["gain"] == f"more than further blocks give{words}"
+        assert f"from plus ({parameters:,} parameters)" in cells
 
 
 def test_kappa_zero_shows_what_the_machinery_costs(tmp_path):
-    words = {0.55: "what the machinery costs", 0.5: "no cost", 0.45: "is lower all the same"}
+    words = {0.55: "what the machinery costs", 0.5: "no cost", 0.45: "lower all the same"}
     arms = {"base": run()} | {f"none{i}": run(kappa=0.0) for i in range(3)}
     bounds = {"base": [0.5]} | {f"none{i}": [bound] for i, bound in enumerate(words)}
-    sentences = said(seeded(tmp_path, arms, bounds), "none")
-    for i, (sentence, said_of_it) in enumerate(zip(sentences, words.values(), strict=True)):
-        assert sentence.startswith(f"none{i} pays for every bit of information in z (κ = 0)")
-        assert said_of_it in sentence
+    rows = table(seeded(tmp_path, arms, bounds))
+    for i, said in enumerate(words.values()):
+        assert "κ = 0" in rows[f"none{i}"][NOTES] and said in rows[f"none{i}"][NOTES]
 
 
 KAPPAS = {"base": run()} | {f"free_{k}": run(kappa=float(k)) for k in (0, 1, 2, 3)}
@@ -103,28 +150,32 @@ def against_kappa(folder, bounds=WORSE, ces=BETTER, loose=0.0, arms=KAPPAS, more
     others |= {f"{name}_s0": {"ce": 0.9} for name in more}
     each = {f"free_{k}": [bound] for k, bound in enumerate(bounds)}
     each |= {name: [0.3] for name in more}
-    (sentence,) = said(seeded(folder, arms, {"base": [0.5]} | each, others=others), "From κ")
-    return sentence
+    analysis = seeded(folder, arms, {"base": [0.5]} | each, others=others)
+    ((family),) = analysis.families
+    (row,) = collapse_at_large_kappa(family, analysis.comparisons)
+    return row
 
 
-@rejects("use.ignored:", "False:", "collapse at large κ by a z that is ignored")
+@rejects("if use.ignored:", "if False:", "collapse at large κ by a z that is ignored")
 @pytest.mark.parametrize(
-    ("measured", "parts", "end"),
+    ("measured", "expected"),
     [
-        ({}, ["(no language-model loss) falls, and from κ = 2 on", "worse than base"], " is shown"),
-        ({"ces": [0.5, 0.3, 0.6, 0.5]}, ["from κ = 2 on"], "not shown"),
-        ({"bounds": [0.5, 0.49, 0.48, 0.4]}, ["at no κ is an arm shown to be worse"], "not shown"),
+        ({}, ["falls", "from κ = 2 on", "shown"]),
+        ({"ces": [0.5, 0.3, 0.6, 0.5]}, ["ends where it began", "from κ = 2 on", "not shown"]),
+        ({"bounds": [0.5, 0.49, 0.48, 0.4]}, ["falls", "none", "not shown"]),
         # at κ = 2 the bound is 0.1 above, and that loose
-        ({"loose": 0.15}, ["from κ = 3 on", "by more than their bounds may be loose"], " is shown"),
-        ({"loose": 0.25}, ["at no κ is an arm shown to be worse than base"], "not shown"),
-        (UNSTEADY, ["at every step, and at κ = 1", "not shown at the largest κ"], "not shown"),
-        ({"ces": [0.71, 0.3, 0.2, 0.699]}, ["from κ = 2 on"], "as z is ignored at κ = 3"),
+        ({"loose": 0.15}, ["falls", "from κ = 3 on", "shown"]),
+        ({"loose": 0.25}, ["falls", "none", "not shown"]),
+        (UNSTEADY, ["falls, though not at every step", "at κ = 1, but not at the largest κ",
+                    "not shown"]),
+        ({"ces": [0.71, 0.3, 0.2, 0.699]},
+         ["falls, though not at every step", "from κ = 2 on", "not shown: z is ignored at κ = 3"]),
     ],
-)
-def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path, measured, parts, end):
-    sentence = against_kappa(tmp_path, **measured)
-    assert all(part in sentence for part in parts)
-    assert sentence.endswith(f"{end}.")
+)  # fmt: skip
+def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path, measured, expected):
+    row = against_kappa(tmp_path, **measured)
+    assert row == ["base", "0", "3", *expected]
+    assert kappa.HEAD[3].endswith("(not comparable)")
 
 
 @rejects(
@@ -133,15 +184,15 @@ def test_collapse_at_large_kappa_is_read_off_the_figures(tmp_path, measured, par
     "what κ does read off arms of other designs",
 )
 def test_what_kappa_does_is_not_read_off_other_designs(tmp_path):
-    """Arms of another design, first and last of their κ, change no word."""
+    """Arms of another design, first and last of their κ, change nothing."""
     designs = {
         name: run(kappa=kappa, latent={"free_bits": "batch"})
         for name, kappa in (("a", 0.5), ("b", 2.0), ("c", 3.0))
     }
     first, *rest = KAPPAS.items()
     arms = dict([first, ("a", designs["a"]), *rest, ("b", designs["b"]), ("c", designs["c"])])
-    sentence = against_kappa(tmp_path / "a", arms=arms, more=designs)
-    assert sentence == against_kappa(tmp_path / "b")
+    row = against_kappa(tmp_path / "a", arms=arms, more=designs)
+    assert row == against_kappa(tmp_path / "b")
 
 
 @rejects("max(2 *", "min(0,", "a z ignored only where its use is negative")
@@ -151,11 +202,14 @@ def test_a_z_that_the_decoder_ignores_is_named(tmp_path):
     runs = {"base": run()} | {name: run(kappa=float(name != "zero")) for name in ces}
     others = {name: {"ce": ce} for name, ce in ces.items()}
     folder = write_experiment(tmp_path, runs, {}, se=0.01, others=others)
-    (sentence,) = said(analysis_of(folder), "z is ignored")
-    assert sentence.endswith(
-        "bits per token: share (0.0050 ± 0.0100 of a KL of 0.2222), error (0.0150 ± 0.0100 of a KL "
-        "of 0.2222), below (−0.0200 ± 0.0100 of a KL of 0.2222)."
-    )
+    cells = {arm: row[USE] for arm, row in table(analysis_of(folder)).items()}
+    ignored = {arm: cell for arm, cell in cells.items() if "ignored" in cell}
+    assert ignored == {
+        "share": "0.0050 ± 0.0100 of a KL of 0.2222: ignored",
+        "error": "0.0150 ± 0.0100 of a KL of 0.2222: ignored",
+        "below": "−0.0200 ± 0.0100 of a KL of 0.2222: ignored",
+    }
+    assert cells["base"] == "–"
 
 
 def test_seeds_that_differ_in_their_use_of_z_are_named(tmp_path):
@@ -164,21 +218,36 @@ def test_seeds_that_differ_in_their_use_of_z_are_named(tmp_path):
     arms = {name: run(kappa=float(3 - i)) for i, name in enumerate(ces)}
     others = {f"{name}_s{i}": {"ce": ce} for name, each in ces.items() for i, ce in enumerate(each)}
     analysis = seeded(tmp_path, arms, {name: [0.5, 0.5] for name in arms}, others=others)
-    (sentence,) = said(analysis, "Seeds of ")
-    assert sentence.startswith("Seeds of differ differ in whether z is used")
-    assert sentence.endswith("differ_s0 (0.1000 ± 0.0001) against differ_s1 (0.0000 ± 0.0001).")
+    cells = {arm: row[USE] for arm, row in table(analysis).items()}
+    assert [arm for arm, cell in cells.items() if "differs between seeds" in cell] == ["differ"]
+    assert cells["differ"].endswith("differ_s0 0.1000 ± 0.0001 against differ_s1 0.0000 ± 0.0001")
 
 
 def test_a_filter_that_is_not_tight_to_a_tenth_of_the_documents_error_is_named(tmp_path):
     folder = write_experiment(tmp_path, PAIR, {}, se=0.01)
-    start = "The filtering bound is not tight"
-    assert said(analysis_of(folder), start) == []
+    assert table(analysis_of(folder))["free"][NOTES] == "–"
     path = folder / "results/tiny/free/evaluation.json"
     plain = path.read_text()
     for figure, about in (("half_variance", "0.0011"), ("monte_carlo", "0.0005")):
         path.write_text(plain.replace(f'"{figure}": 0.0005', f'"{figure}": 0.0011'))
-        (sentence,) = said(analysis_of(folder), start)
-        assert f"free (about {about}, error over documents 0.0100)" in sentence
+        assert table(analysis_of(folder))["free"][NOTES] == (
+            f"bound not tight: about {about} above the NLL, where the error over documents is "
+            "0.0100"
+        )
+
+
+def test_verdicts_on_benchmarks_are_counted(tmp_path):
+    values = {"facts": (0.3, 0.9), "race_high": (0.3, 0.1), "mbpp": (0.3, 0.31), "em": (0.2, 0.2)}
+    runs = {"base": run("text"), "free": run("text", kappa=0.5)}
+    folder = write_experiment(tmp_path, runs, {})
+    for i, name in enumerate(runs):
+        write_suite(folder, name, {key: task(pair[i]) for key, pair in values.items()})
+    analysis = analysis_of(folder)
+    assert table(analysis, "text")["free"]["benchmarks against the baseline"] == (
+        "better on 1 (facts), worse on 1 (race.high), no difference on 2, of 4"
+    )
+    assert len(analysis.comparisons) == 1
+    assert analysis.comparisons_made == 5
 
 
 def test_trends():

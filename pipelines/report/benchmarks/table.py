@@ -8,6 +8,7 @@ large: what is hard for one arm is hard for the other, and noise of a seed on a 
 the error over seeds as well.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import hypot, nan
 from statistics import fmean
@@ -20,6 +21,7 @@ from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, OverSeeds, families, over_seeds
 from pipelines.compare.comparison import Comparison, contrast, controls
 from pipelines.report.benchmarks.paper_tables import paper_name
+from pipelines.report.wording import listed
 
 # where scores may be compared
 ALIKE = ("task", "metric", "shots", "version", "documents", "sources", "notes")
@@ -106,6 +108,21 @@ class Benchmarks:
     def comparisons(self) -> list[Score]:
         """All with a verdict, of the final models and over the last third of training."""
         return [*self.compared(), *self.compared(late=True)]
+
+    @property
+    def skipped(self) -> dict[str, list[str]]:
+        """Reasons by the paper's name of the task; where only some runs skipped it, with their
+        names.
+        """
+        reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for run in self.runs:
+            for key, reason in suite_of(run).skipped.items():
+                reasons[key, reason].append(run.name)
+        by_name: dict[str, list[str]] = defaultdict(list)
+        for (key, reason), names in reasons.items():
+            only = "" if len(names) == len(self.runs) else f" ({listed(names)})"
+            by_name[paper_name(key)].append(reason + only)
+        return by_name
 
 
 def benchmarks(arms: list[Arm]) -> list[Benchmarks]:

@@ -3,7 +3,6 @@
 from pipelines.common.console import aligned
 from pipelines.compare.arms import Arm
 from pipelines.report.benchmarks.table import Benchmarks, Task, suite_of
-from pipelines.report.benchmarks.text import skipped
 
 TERMINAL = 110  # characters a line
 MARKS = {"better": " >", "worse": " <"}
@@ -20,7 +19,7 @@ def summary_lines(families: list[Benchmarks]) -> list[str]:
             lines += summary_table(family)
         if other := [task.name for task in family.tasks if task.notes]:
             lines.append(f"data not as on the hub: {', '.join(other)} (how: see the report)")
-        if names := skipped(family):
+        if names := family.skipped:
             lines.append(f"skipped: {', '.join(names)} (why: see the report)")
     if any(family.compared() for family in families):
         lines += ["", "suite: > better, < worse than the plain baseline, beyond errors and seeds"]

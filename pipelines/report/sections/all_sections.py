@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pipelines.report.analysis import Analysis
+from pipelines.report.blocks import Section
 from pipelines.report.sections import (
     benchmarks,
     bit_information,
@@ -13,6 +14,7 @@ from pipelines.report.sections import (
     curves,
     designs,
     figure4,
+    glossary,
     iwae,
     kappa,
     label,
@@ -26,7 +28,6 @@ from pipelines.report.sections import (
     text_samples,
     use_of_z,
 )
-from pipelines.report.sections.section import Section
 
 SECTIONS: tuple[Callable[[Analysis], Section | None], ...] = (
     figure4.section,
@@ -50,6 +51,7 @@ SECTIONS: tuple[Callable[[Analysis], Section | None], ...] = (
     sequence_z.section,
     steering.section,
     text_samples.section,
+    glossary.section,
 )
 
 

@@ -1,7 +1,6 @@
 """What the bits of z say of the tokens of text: a curve over lags, and contexts of single bits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 
 from matplotlib.axes import Axes
@@ -12,7 +11,18 @@ from ftmodel.analysis.bit_information import NetInformation
 from pipelines.artifacts.latent_results import InformativeBit
 from pipelines.artifacts.run_results import RunResults
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import (
+    Block,
+    Fold,
+    Picture,
+    Samples,
+    Section,
+    Table,
+    Text,
+    explained,
+    heading,
+    prose,
+)
 from pipelines.report.style import COLOURS, GREY, Style, below, plain
 
 SMALL = 0.01  # bits, below which the axis is linear
@@ -21,16 +31,22 @@ TITLE = "Information of z about a token, summed over bits"
 LAG = "lag (0: the token read, 1: the one predicted)"
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A bit with its contexts, as the templates show it."""
-
-    title: str
-    of: InformativeBit
+TEXT = """\
+Mutual information, in bits, between each bit of z at a position of held-out text and the token
+some positions further on, summed over the bits; z is that of the encoder, which has read all of
+these tokens. Lag 0 is the token that is read at the position, lag 1 the one that is predicted
+there. What documents with the z of other documents seem to have is subtracted, so a figure may
+lie below 0. Bits are taken one at a time: what several say only jointly is missed, and what
+several repeat is counted again. Neighbouring tokens are related, so that a bit that says
+something of one token says a little of those around it. ± is one standard error over documents."""
+CONTEXTS = """\
+The bits with the largest KL, and where in held-out text the encoder gives them the highest and
+the lowest probability of 1, at most one position per document; the token that is read there is
+in brackets."""
 
 
 def section(analysis: Analysis) -> Section | None:
-    figures, measured = {}, list[RunResults]()
+    figures, measured = list[Block](), list[RunResults]()
     for data, group in analysis.by_data.items():
         curves = {}
         for arm in group:
@@ -39,17 +55,19 @@ def section(analysis: Analysis) -> Section | None:
                 measured += runs
         if curves:
             alt = f"Information of the bits of z about the token at each lag, on {data}"
-            figures[f"persistence_{data}"] = (persistence(curves, analysis.style), alt)
+            drawn = persistence(curves, analysis.style)
+            figures.append(Picture(f"persistence_{data}", drawn, alt))
     if not measured:
         return None
     runs = [arm.first for arm in analysis.arms]  # one seed: bits of two have nothing in common
-    return Section(
-        "bit_information",
-        "What the bits of z say of tokens",
-        table=table(measured),
-        figures=figures,
-        content={r.name: list(map(shown, r.details.bits)) for r in runs if r.details.bits},
-    )
+    folds = [
+        Fold(f"{run.name}: where its bits are set", [b for bit in bits for b in contexts(bit)])
+        for run in runs
+        if (bits := run.details.bits)
+    ]
+    text = explained(TEXT, "bits-and-tokens-persistence")
+    blocks = [text, table(measured), *figures, *([prose(CONTEXTS), *folds] if folds else [])]
+    return Section("bit_information", "What the bits of z say of tokens", blocks)
 
 
 def persistence(
@@ -96,7 +114,7 @@ def draw(axes: Axes, seeds: list[list[NetInformation]], colour: str) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1g}".replace("-", "−"))
 
 
-def table(runs: list[RunResults]) -> list[list[str]]:
+def table(runs: list[RunResults]) -> Table:
     """A row per run: information at each lag that any of them has, and the null of the first."""
     lags = sorted({lag for run in runs for lag in run.evaluation.persistence or {}})
     head = ["run", *(f"lag {lag}" for lag in lags), "subtracted at lag 1", "its sd"]
@@ -106,12 +124,18 @@ def table(runs: list[RunResults]) -> list[list[str]]:
         null = by_lag.get(1)
         chance = [f"{null.null_mean:.4f}", f"{null.null_sd:.4f}"] if null else ["–", "–"]
         rows.append([run.name, *(cell(by_lag.get(lag)) for lag in lags), *chance])
-    return [head, *rows]
+    return Table(head, rows)
 
 
-def shown(bit: InformativeBit) -> Shown:
+def contexts(bit: InformativeBit) -> list[Block]:
     information = f"{cell(bit.read)} of the token read, {cell(bit.predicted)} of the one predicted"
-    return Shown(f"Bit {bit.bit}: KL {bit.kl}, information {information}", bit)
+    blocks: list[Block] = [heading(f"Bit {bit.bit}: KL {bit.kl}, information {information}")]
+    for end, places in (("Highest", bit.set), ("Lowest", bit.unset)):
+        blocks.append(Text(f"{end} probability of 1:"))
+        for c in places:
+            words = f"{c.probability:.3f} {c.before}[{c.token}]{c.after}"
+            blocks.append(Samples("sample", words))
+    return blocks
 
 
 def cell(excess: NetInformation | None) -> str:

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from pipelines.artifacts.results import CoinDetails, CoinSequence
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Picture, Section, prose
 from pipelines.report.style import COLOURS, GREY
 
 EXACT, MODEL, ENCODER, PRIOR = GREY, COLOURS[2], COLOURS[1], COLOURS[3]
@@ -40,14 +40,23 @@ DRAWN: dict[str, Curves] = dict(
 )
 
 
+TEXT = """\
+A hidden fair coin decides a whole sequence of noisy copies of it. The curves are a model’s
+probability that the next flip is 1. An autoregressive model has to infer the coin from the
+copies so far (the paper’s equation 2); a latent can say it at once (equation 1). Without z and
+with z from the prior the curves are predictions. With z from its encoder they are not: that z
+has read the very flips that are predicted, so the curve shows what z says of the side, not how
+well flips can be foreseen."""
+
+
 def section(analysis: Analysis) -> Section | None:
-    figures = {}
+    figures = []
     for data, group in analysis.by_data.items():
         runs = {run.name: run.details.coin for arm in group for run in arm.runs}
         if coins := {name: coin for name, coin in runs.items() if coin}:
             alt = f"P(next flip is 1) at each flip of held-out sequences of {data}"
-            figures[f"coin_{data}"] = (coin_flip(coins), alt)
-    return Section("coin", "The paper’s coin", figures=figures) if figures else None
+            figures.append(Picture(f"coin_{data}", coin_flip(coins), alt))
+    return Section("coin", "The paper’s coin", [prose(TEXT), *figures]) if figures else None
 
 
 def coin_flip(runs: Mapping[str, CoinDetails]) -> Figure:

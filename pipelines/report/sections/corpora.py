@@ -5,17 +5,17 @@ from pathlib import Path
 
 from pipelines.artifacts.paths import tokens_folder
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Block, Section, Text, heading
 from pipelines.report.wording import count
 
 
 def section(analysis: Analysis) -> Section | None:
-    texts = {
-        data: data_words(data)
-        for data, arms in analysis.by_data.items()
-        if arms[0].first.source == "text"
-    }
-    return Section("corpora", "Data", content=texts) if texts else None
+    blocks: list[Block] = []
+    for data, arms in analysis.by_data.items():
+        if arms[0].first.source == "text":
+            words = (f"- {words}" for words in data_words(data))
+            blocks += [heading(data), Text("\n".join(words))]
+    return Section("corpora", "Data", blocks) if blocks else None
 
 
 def data_words(data: str) -> list[str]:

@@ -10,21 +10,27 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import Curve
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Picture, Section, prose
 from pipelines.report.style import GREY, Style, plain, styles
+
+TEXT = """\
+Solid: the training bound, cross-entropy for a baseline and cross-entropy + KL for a Free
+Transformer; a line for each seed. Thin dashed: a Free Transformer’s reconstruction
+cross-entropy, which is not a language-model loss."""
 
 
 def section(analysis: Analysis) -> Section:
-    figures = {}
+    figures = []
     for data, group in analysis.by_data.items():
         runs = {run.name: run.curve for arm in group for run in arm.runs}
         names = {run.name: arm.name for arm in group for run in arm.runs}
         kappas = {
             a.first.name: a.run.kappa_bits for a in group if a.run.kappa_bits is not None
         }  # one dotted line an arm
+        drawn = curves(runs, analysis.style, kappas, names)
         alt = f"Training bounds and KL against tokens on {data}"
-        figures[f"curves_{data}"] = (curves(runs, analysis.style, kappas, names), alt)
-    return Section("curves", "Training curves", figures=figures)
+        figures.append(Picture(f"curves_{data}", drawn, alt))
+    return Section("curves", "Training curves", [prose(TEXT), *figures])
 
 
 def curves(

@@ -16,8 +16,8 @@ from pipelines.compare.comparison import Comparison
 from pipelines.compare.designs import Designs, in_words
 from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 from pipelines.report.analysis import Analysis
+from pipelines.report.blocks import Picture, Section, Table, Text, explained
 from pipelines.report.sections.figure4 import figures_by_seed, mean_figures
-from pipelines.report.sections.section import Section
 from pipelines.report.style import COLOURS, GREY, plain
 from pipelines.report.wording import count, number, signed
 
@@ -30,6 +30,19 @@ HEAD = [
 ROW = 0.34  # inches of a design in the picture
 
 
+TEXT = """\
+Free Transformers that differ only in the design of their latent: the same κ, data, model and
+token budget. Bounds and their differences are in bits per byte of text and in bits per token of
+a process. The word after a difference is the verdict of the rule for differences, over all
+seeds; “a bound is not tight” says that the verdict would change if either bound were lowered by
+its estimated looseness. Valid, spread (fresh → pinned z) and noise are of sequences generated on
+the target task, and empty elsewhere. In the picture a dot is a seed and a dash the mean over
+seeds: how far the bound lies below the mean bound of the model’s own design (grey). FLOPs are
+those of the matrix products of training at a full context; speeds are comparable where all runs
+had their machine to themselves. A lower bound is not a better latent: it may only mean that the
+decoder ignores z, so that the model behaves like its baseline."""
+
+
 def section(analysis: Analysis) -> Section | None:
     if not analysis.designs:
         return None
@@ -40,13 +53,13 @@ def section(analysis: Analysis) -> Section | None:
         for arm in group.arms
     ]
     alt = "What each design of the latent gains over that of its model, one dot per seed"
-    return Section(
-        "designs",
-        "Designs of the latent, side by side",
-        several_tests(rows),
-        table=[HEAD, *rows],
-        figures={"designs": (drawn(analysis.designs), alt)},
-    )
+    blocks = [
+        explained(TEXT, "the-rule-for-differences"),
+        Text(several_tests(rows)),
+        Table(HEAD, rows),
+        Picture("designs", drawn(analysis.designs), alt),
+    ]
+    return Section("designs", "Designs of the latent, side by side", blocks)
 
 
 def row(arm: Arm, group: Designs, use: UseOfZ, against: Iterable[Comparison]) -> list[str]:
@@ -70,14 +83,14 @@ def row(arm: Arm, group: Designs, use: UseOfZ, against: Iterable[Comparison]) ->
     ]
 
 
-def several_tests(rows: list[list[str]]) -> list[str]:
+def several_tests(rows: list[list[str]]) -> str:
     """How many differences the table has, and how many would count by chance."""
     columns = [HEAD.index(name) for name in DIFFERENCES]
     tests = sum(row[column] != "–" for row in rows for column in columns)
-    return [
+    return (
         f"The table has {count(tests, 'difference')}, each tested at {100 * LEVEL:.0f} %: between "
         f"equal models about {tests * LEVEL:.2g} of them would count by chance."
-    ]
+    )
 
 
 def training_flops(arm: Arm) -> str:

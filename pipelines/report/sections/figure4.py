@@ -15,12 +15,25 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from ftmodel.synthetic.target_scores import Scores, score_groups
-from ftmodel.synthetic.target_task import PROMPT
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import (
+    BELOW,
+    Block,
+    Columns,
+    Fold,
+    Picture,
+    Samples,
+    Section,
+    Table,
+    Text,
+    explained,
+    heading,
+    prose,
+)
+from pipelines.report.html import character_kinds
 from pipelines.report.sections.target_latent import latent_columns
 from pipelines.report.style import GREY
 from pipelines.report.wording import number
@@ -37,17 +50,77 @@ KINDS = {  # of characters in a generated sequence
 FRESH, PINNED = "#3b82f6", "#16a34a"  # boxes: blue and green, as in the paper
 
 
+TEXT = """\
+In blue boxes every sequence has a z of its own; in green boxes five sequences share one (under a
+learned prior, the random numbers that it is drawn with), so what stays the same in a green box
+is what z decides. Sequences are generated after the prompt of the synthetic task: a letter’s
+target of eight, somewhere among _, with noise !. Below each panel: the share of valid sequences,
+the spread of the target’s position with fresh → pinned z, and how much noise pinned sequences
+have in common."""
+SCORES = """\
+Valid, spread and noise are over all groups generated, means over seeds (pinned ÷ fresh: the mean
+of ratios); spread says little where few sequences are valid. The sequences shown are the first
+seed’s. The paper’s scores are computed from the sequences printed in its Figure 4, one fresh and
+two pinned groups of five for each κ, so they are rough."""
+HEAD = ["arm", "κ", "seed", "groups × size", "valid", "spread, fresh z", "spread, pinned z",
+        "pinned ÷ fresh", "noise, fresh z", "noise, pinned z"]  # fmt: skip
+DECIMALS = (2, 1, 1, 2, 2, 2)
+
+
 def section(analysis: Analysis) -> Section | None:
     rows = figure4_rows(analysis.arms, read_paper())
     if not rows:
         return None
     alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
-    return Section(
-        "figure4",
-        "What does z decide? Figure 4 of the paper, side by side",
-        figures={"figure4": (draw_figure4(rows), alt)},
-        content=rows,
+    blocks: list[Block] = [explained(TEXT, "processes-with-a-known-likelihood")]
+    for row in rows:
+        panels = [panel_blocks("this experiment", row.ours)]
+        panels += [panel_blocks("the paper", row.paper)] if row.paper else []
+        blocks += [heading(row.arm.title), Columns(panels)]
+    blocks += [
+        heading("Scores"),
+        Table(HEAD, [line for row in rows for line in score_rows(row)]),
+        prose(SCORES),
+        Fold("The same as a picture", [Picture("figure4", draw_figure4(rows), alt)]),
+    ]
+    return Section("figure4", "What does z decide? Figure 4 of the paper, side by side", blocks)
+
+
+def panel_blocks(source: str, panel: "Panel") -> list[Block]:
+    boxes = [("fresh", group) for group in panel.fresh]
+    boxes += [("pinned", group) for group in panel.pinned]
+    samples = [Samples(kind, "\n".join(group)) for kind, group in boxes]
+    return [Text(f"{source}: {panel.summary}"), *samples]
+
+
+def score_rows(row: "Row") -> list[list[str]]:
+    """The arm, below it its seeds where they are several, and the paper."""
+    arm, groups = row.arm, row.ours.groups
+    several = len(row.seeds) > 1
+    seed = f"mean of {len(row.seeds)}" if several else str(arm.run.seed)
+    rows = [[arm.name, arm.first.kappa, seed, groups, *score_cells(row.ours.figures)]]
+    if several:
+        rows += [
+            [BELOW + arm.name, arm.first.kappa, str(seed), groups, *score_cells(scores)]
+            for seed, scores in zip(arm.seeds, row.seeds, strict=True)
+        ]
+    if row.paper:
+        cells = score_cells(row.paper.figures)
+        rows.append([f"{BELOW}the paper", arm.first.kappa, "–", row.paper.groups, *cells])
+    return rows
+
+
+def score_cells(scores: "TargetScores") -> list[str]:
+    s = scores
+    values = (
+        s.valid_fresh,
+        s.spread_fresh,
+        s.spread_pinned,
+        s.ratio,
+        s.noise_fresh,
+        s.noise_pinned,
     )
+    return [number(value, decimals) for value, decimals in zip(values, DECIMALS, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -168,13 +241,6 @@ def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
             row = Row(arm, our_panel(arm), figures_by_seed(arm), paper.get(kappa))
             rows.append((kappa, row))
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
-
-
-def character_kinds(sequence: str) -> list[str]:
-    """What each character is: prompt, blank, noise, target (the prompt's letter) or other."""
-    kinds = {"_": "blank", "!": "noise", sequence[0]: "target"}
-    body = sequence[PROMPT:]
-    return ["prompt"] * PROMPT + [kinds.get(character, "other") for character in body]
 
 
 def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:

@@ -8,17 +8,24 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Picture, Section, explained
 from pipelines.report.style import Style, below, plain
+
+TEXT = """\
+The IWAE bound with K samples of z, minus the filtering bound of the same model; K = 1 is the
+ELBO bound, up to sampling error. What lies above 0 is looseness of the bound, not a fault of the
+model: compared by IWAE, a Free Transformer would look worse than it is by this much."""
 
 
 def section(analysis: Analysis) -> Section | None:
-    figures = {}
+    figures = []
     for data, group in analysis.by_data.items():
         if arms := [a for a in group if all(r.evaluation.iwae_by_samples for r in a.runs)]:
             alt = f"IWAE-K bound minus the filtering bound on {data}"
-            figures[f"samples_{data}"] = (bound_by_samples(arms, analysis.style), alt)
-    return Section("iwae", "How loose ELBO and IWAE are", figures=figures) if figures else None
+            drawn = bound_by_samples(arms, analysis.style)
+            figures.append(Picture(f"samples_{data}", drawn, alt))
+    blocks = [explained(TEXT, "the-other-bounds"), *figures]
+    return Section("iwae", "How loose ELBO and IWAE are", blocks) if figures else None
 
 
 def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:

@@ -8,15 +8,22 @@ from matplotlib.ticker import MaxNLocator
 from numpy import full, nan
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Picture, Section, explained
+
+TEXT = """\
+KL of each bit of z to the prior on held-out documents. To the uniform one 0 is an idle bit, 1 a
+bit that the encoder sets for certain (1/n, where n tokens share a latent code); to a learned one
+0 may also mean that the prefix already predicts the bit. Bits have no names: bit 3 of two seeds
+may mean two things."""
 
 
 def section(analysis: Analysis) -> Section | None:
     bits = {run.name: run.details.kl_per_bit for run in analysis.runs if not run.baseline}
     if not bits:
         return None
-    figures = {"kl_per_bit": (kl_per_bit(bits), "KL of each latent bit, bits per token")}
-    return Section("latent_bits", "How much each latent bit carries", figures=figures)
+    drawn = Picture("kl_per_bit", kl_per_bit(bits), "KL of each latent bit, bits per token")
+    blocks = [explained(TEXT, "the-other-bounds"), drawn]
+    return Section("latent_bits", "How much each latent bit carries", blocks)
 
 
 def kl_per_bit(runs: Mapping[str, list[float]]) -> Figure:

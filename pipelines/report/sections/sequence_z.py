@@ -5,9 +5,24 @@ from ftmodel.analysis.permutation import adjusted
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Clusters, SequenceZ
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Block, Section, Table, explained, prose
 from pipelines.report.wording import p_value
 
+TEXT = """\
+Reconstruction cross-entropy of held-out text, bits per token, as the bits of its z are replaced,
+in random order, by those of the z of a text of another document: no language-model loss, and not
+to be compared between arms. After the first z, figures are changes from it. Where those of the
+text at the end fall in steps, single bits mean something on their own; where they fall only with
+the last of them, codes are like arbitrary labels. “Random bits” is the first text with as many
+bits changed at random: the null. ± is one standard error over documents, of the change."""
+CLUSTERS = """\
+Whether z tells files apart: how often bits agree in pairs of texts of one file and of two, and
+how far the excess reaches in 95 % of cases when texts are permuted among files. The verdict
+takes p adjusted for the number of runs (Benjamini and Hochberg). Pairs are counted alike, so
+that a large file weighs more."""
+HALVES = """\
+The share of what replacing all bits gains the other text that half of its bits bring, and that
+as many bits changed at random bring."""
 HEAD = ["run", "κ", "cross-entropy of", "with the first z"]
 
 
@@ -17,9 +32,16 @@ def section(analysis: Analysis) -> Section | None:
         return None
     steps = [f"{100 * step.share:.0f} % of bits" for step in measured[0][1].path]
     rows = [[run.name, run.kappa, *line] for run, z in measured for line in lines(z)]
-    clusters = [(run.name, z.clusters) for run, z in measured if z.clusters]
-    sentences = [*of_clusters(clusters), *(s for run, z in measured for s in halves(run.name, z))]
-    return Section("sequence_z", "One z per sequence", sentences, [[*HEAD, *steps], *rows])
+    blocks: list[Block] = [
+        explained(TEXT, "one-z-per-sequence"),
+        Table([*HEAD, *steps], rows),
+    ]
+    if apart := [(run.name, z.clusters) for run, z in measured if z.clusters]:
+        blocks += [prose(CLUSTERS), of_clusters(apart)]
+    if shares := [row for run, z in measured for row in halves(run.name, z)]:
+        head = ["run", "half of the bits", "as many random bits", "difference"]
+        blocks += [prose(HALVES), Table(head, shares)]
+    return Section("sequence_z", "One z per sequence", blocks)
 
 
 def lines(z: SequenceZ) -> list[list[str]]:
@@ -30,18 +52,11 @@ def lines(z: SequenceZ) -> list[list[str]]:
     ]
 
 
-def halves(name: str, z: SequenceZ) -> list[str]:
+def halves(name: str, z: SequenceZ) -> list[list[str]]:
     if not (z.half and z.half_random and z.half_minus_random):
         return []
-    return [
-        f"{name}: replacing half of the bits by those of another text’s z recovers "
-        f"{percent(z.half, 0)} of what replacing all of them gains that text, as many bits changed "
-        f"at random {percent(z.half_random, 0)}: a difference of {points(z.half_minus_random)}."
-    ]
-
-
-def points(share: Estimate) -> str:
-    return percent(share, 0).replace(" %", " percentage points")
+    shares = (percent(each, 0) for each in (z.half, z.half_random, z.half_minus_random))
+    return [[name, *shares]]
 
 
 def percent(share: Estimate, decimals: int) -> str:
@@ -49,18 +64,18 @@ def percent(share: Estimate, decimals: int) -> str:
     return f"{mean} ± {se} %".replace("-", "−")
 
 
-def of_clusters(tests: list[tuple[str, Clusters]]) -> list[str]:
+def of_clusters(tests: list[tuple[str, Clusters]]) -> Table:
     """Whether z tells files apart, by the p-values of all runs."""
     ps = adjusted([clusters.p_value for _, clusters in tests])
-    sentences = []
+    rows = []
     for (name, clusters), p in zip(tests, ps, strict=True):
         apart = p < LEVEL and clusters.same.mean > clusters.different.mean
-        verdict = "z tells files apart" if apart else "z is not shown to tell files apart"
-        sentences.append(
-            f"{name}: {verdict}: bits agree in {percent(clusters.same, 1)} of pairs of texts of "
-            f"one file and {percent(clusters.different, 1)} of two; when texts are permuted among "
-            f"files the excess is below {100 * clusters.null_95:.1f} percentage points in 95 % of "
-            "cases "
-            f"({p_value(clusters.p_value, p, len(ps))})."
-        )
-    return sentences
+        rows.append([
+            name,
+            percent(clusters.same, 1),
+            percent(clusters.different, 1),
+            f"{100 * clusters.null_95:.1f} percentage points",
+            p_value(clusters.p_value, p, len(ps)),
+            "tells files apart" if apart else "not shown to tell files apart",
+        ])  # fmt: skip
+    return Table(["run", "of one file", "of two files", "95 % below", "p", "verdict"], rows)

@@ -1,56 +1,43 @@
-"""Whether pinned z steer the continuations of text: a table, and a sentence on each run."""
+"""Whether pinned z steer the continuations of text."""
 
 from ftmodel.analysis.differences import LEVEL
 from ftmodel.analysis.permutation import adjusted
 from pipelines.artifacts.latent_results import Steering
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
-from pipelines.report.wording import listed, p_value
+from pipelines.report.blocks import Section, Table, explained
 
-HEAD = [
-    "run",
-    "κ",
-    "distance, same z",
-    "distance, different z",
-    "different ÷ same",
-    "permuted z: mean",
-    "95 % below",
-    "p",
-]
+HEAD = ["run", "κ", "distance, same z", "distance, different z", "different ÷ same",
+        "permuted z: mean", "95 % below", "p", "adjusted p", "verdict"]  # fmt: skip
+
+
+TEXT = """\
+The same beginnings of held-out text, each continued with several z, a z staying the same at
+every new token: if z decides something, continuations with different z lie further apart than
+those with the same z. These z are drawn uniformly, even where a learned prior would rarely draw
+them. The distance is the share of tokens that one continuation has and the other has not: 0 for
+the same tokens, 1 for none in common. p is by permutation of z; the verdict takes p adjusted for
+the number of runs (Benjamini and Hochberg). ± is one standard error over prompts, of these
+codes. A baseline has no z: its distance is what drawing tokens at the same temperature (0.8)
+does alone."""
 
 
 def section(analysis: Analysis) -> Section | None:
     measured = [(run, s) for run in analysis.runs if (s := run.evaluation.steering)]
     if all(run.baseline for run, _ in measured):
         return None
-    rows = [[run.name, run.kappa, *cells(steering)] for run, steering in measured]
-    sentences = findings([(run.name, s) for run, s in measured if s.p_value is not None])
-    return Section("steering", "Does a pinned z steer generation?", sentences, [HEAD, *rows])
+    tests = [(run.name, s.p_value) for run, s in measured if s.p_value is not None]
+    ps = dict(zip((name for name, _ in tests), adjusted([p for _, p in tests]), strict=True))
+    rows = [[run.name, run.kappa, *cells(s), *verdict(s, ps.get(run.name))] for run, s in measured]
+    blocks = [explained(TEXT, "steering"), Table(HEAD, rows)]
+    return Section("steering", "Does a pinned z steer generation?", blocks)
 
 
-def findings(tests: list[tuple[str, Steering]]) -> list[str]:
-    """A sentence on each run whose z steers, by the p-values of all runs, and one on the others."""
-    ps = adjusted([steering.p_value or 0 for _, steering in tests])
-    sentences, others = [], []
-    for (name, steering), p in zip(tests, ps, strict=True):
-        assert steering.ratio and steering.p_value is not None
-        share = 100 * (steering.ratio.mean - 1)
-        if p < LEVEL and share > 0:
-            sentences.append(
-                f"{name}: continuations with different z lie {share:.1f} % further apart than with "
-                f"the same ({p_value(steering.p_value, p, len(ps))})."
-            )
-        else:
-            others.append((p, name))
-    if others:
-        least = min(p for p, _ in others)
-        names = listed(name for _, name in others)
-        sign = "≥" if len(others) > 1 else "="
-        kind = "adjusted p" if len(ps) > 1 else "p"
-        sentences.append(
-            f"z is not shown to steer what is generated: {names} ({kind} {sign} {least:.3g})."
-        )
-    return sentences
+def verdict(steering: Steering, p: float | None) -> list[str]:
+    """By p adjusted for all runs."""
+    if p is None or steering.ratio is None:
+        return ["–", "–"]
+    steers = p < LEVEL and steering.ratio.mean > 1
+    return [f"{p:.3g}", "z steers" if steers else "not shown to steer"]
 
 
 def cells(steering: Steering) -> list[str]:

@@ -15,7 +15,7 @@ from pipelines.artifacts.results import LatentDetails, LatentFigures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Picture, Section, Table, explained
 from pipelines.report.style import GREY, Style, below, plain
 
 LITTLE = 0.1  # bits: of less, no half is told
@@ -35,18 +35,32 @@ COLUMNS: dict[str, Pick] = {  # of figure4.csv
 Line = dict[int, float]
 
 
+TEXT = """\
+How much z alone says of the target: z is drawn from the encoder for fresh sequences of the
+process. Top: bits of the target’s start known from z of the input positions 0 to t, without
+decoder and text. It is a lower bound: z may say more in a way that the probe cannot read. Dotted
+is κ (t + 1), the most that free bits alone can have paid for; there is no such line for an arm
+whose free bits may all be spent at one token, nor under a learned prior. Bottom left: of arms
+with one z per token, the KL by position relative to the target’s first character; the target is
+shaded. Bottom right: how far the z of a position is from fair bits for a reader who knows the z
+before it, a lower bound, too; of a learned prior it is not shown. Thin lines are seeds, thick
+ones their means."""
+
+
 def section(analysis: Analysis) -> Section | None:
-    figures = {}
-    sentences = []
+    figures, rows = [], list[list[str]]()
     for data, group in analysis.by_data.items():
-        if arms := [arm for arm in explained(group) if all(r.details.latent for r in arm.runs)]:
+        if arms := [
+            arm for arm in explained_arms(group) if all(r.details.latent for r in arm.runs)
+        ]:
             alt = (
                 f"The target’s start as known from z, KL around it, and z from fair bits, on {data}"
             )
-            figures[f"latent_{data}"] = (what_z_says(arms, analysis.style), alt)
-            sentences += [sentence for arm in arms for sentence in start_sentence(arm)]
-    title = "What z says of the target"
-    return Section("target_latent", title, sentences, figures=figures) if figures else None
+            figures.append(Picture(f"latent_{data}", what_z_says(arms, analysis.style), alt))
+            rows += [row for arm in arms for row in start_row(arm)]
+    head = ["arm", "bits of the start known from z, at least", "of", "half of them by position"]
+    blocks = [explained(TEXT, "the-latent-probe"), *[Table(head, rows)] * bool(rows), *figures]
+    return Section("target_latent", "What z says of the target", blocks) if figures else None
 
 
 def latent_columns(run: RunResults) -> dict[str, float | None]:
@@ -55,7 +69,7 @@ def latent_columns(run: RunResults) -> dict[str, float | None]:
     return {name: pick(latent) for name, pick in COLUMNS.items()} if latent else {}
 
 
-def explained(arms: list[Arm]) -> list[Arm]:
+def explained_arms(arms: list[Arm]) -> list[Arm]:
     """The Free Transformers of which all seeds were asked what z says of the target."""
     return [arm for arm in arms if all(run.evaluation.latent for run in arm.runs)]
 
@@ -67,18 +81,17 @@ def over(arm: Arm, pick: Pick) -> list[float]:
     return present if len(present) == len(arm.runs) else []
 
 
-def start_sentence(arm: Arm) -> list[str]:
+def start_row(arm: Arm) -> list[list[str]]:
     """How much of the start z tells, and by which position it tells half of that."""
     known, entropy = over(arm, lambda z: z.start_bits), over(arm, lambda z: z.start_entropy)
     if not known or not entropy:
         return []
     bits = max(0.0, fmean(known))  # information is never less
-    said = f"{arm.name}: z alone tells at least {bits:.2f} of the {entropy[0]:.2f} bits "
-    said += "of where the target starts"
-    if bits > LITTLE and (half := half_known(arm)) is not None:
-        said += f", half of that by position {half}"
-    several = f" (mean of {len(known)} seeds, spread {stdev(known):.2f})" if len(known) > 1 else ""
-    return [f"{said}{several}."]
+    spread = f", spread {stdev(known):.2f}" if len(known) > 1 else ""
+    half = half_known(arm) if bits > LITTLE else None
+    return [
+        [arm.name, f"{bits:.2f}{spread}", f"{entropy[0]:.2f}", "–" if half is None else str(half)]
+    ]
 
 
 def half_known(arm: Arm) -> int | None:

@@ -1,29 +1,41 @@
 """z from the prior, z from a text: what generations have of the target, what reconstructions."""
 
 from collections.abc import Callable
-from math import isnan, nan
+from math import isnan
 from statistics import fmean, stdev
 
 from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.results import Estimate
 from pipelines.compare.arms import Arm
-from pipelines.compare.comparison import Comparison, contrast
+from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section, Table
-from pipelines.report.sections.target_latent import explained, over
-from pipelines.report.wording import in_words, listed
+from pipelines.report.blocks import Section, Table, explained
+from pipelines.report.sections.target_latent import explained_arms, over
+from pipelines.report.wording import in_words
+
+TEXT = """\
+Generation draws z from the prior, while the decoder was trained with z that an encoder drew for
+a text. Reconstructions have z from the encoder, of fresh sequences: where they are valid and
+generations are not, the decoder can do its part, and the prior draws z that it seldom met. How
+far the encoder’s z are from the prior is the KL of the aggregate posterior, the distribution
+over all texts of a whole sequence of z. Figures are means, ± is the spread over seeds. Valid
+shares are compared by the rule for arms, once for each Free Transformer; these are not among the
+comparisons counted above."""
 
 
 def section(analysis: Analysis) -> Section | None:
-    arms, sentences = list[Arm](), list[str]()
-    for group in analysis.by_data.values():
-        if asked := explained(group):
-            arms += [arm for arm in group if arm.baseline or arm in asked]
-            sentences += prior_sentences(asked)
+    arms = [
+        arm
+        for group in analysis.by_data.values()
+        if (asked := explained_arms(group))
+        for arm in group
+        if arm.baseline or arm in asked
+    ]
     if not arms:
         return None
     title = "Generations with z of the prior beside reconstructions with z of a text"
-    return Section("target_reconstruction", title, sentences, target_table(arms))
+    blocks = [explained(TEXT, "the-latent-probe"), target_table(arms)]
+    return Section("target_reconstruction", title, blocks)
 
 
 def aggregate(arm: Arm) -> tuple[list[float], list[float]]:
@@ -82,73 +94,33 @@ ROWS: dict[str, Callable[[Arm], str]] = {
     "aggregate posterior from the prior, bits/sequence": aggregate_cell,
     "prior generations: valid": lambda arm: cell(valid(arm), 3),
     "posterior reconstructions: valid": lambda arm: cell(reconstructed(arm), 3),
-    "– distance of targets, characters": lambda arm: cell(
+    "↳ distance of targets, characters": lambda arm: cell(
         over(arm, lambda z: z.reconstruction.distance), 1
     ),
-    "– overlap of noise": lambda arm: cell(over(arm, lambda z: z.reconstruction.noise), 2),
+    "↳ overlap of noise": lambda arm: cell(over(arm, lambda z: z.reconstruction.noise), 2),
+    "prior generations − posterior reconstructions": lambda arm: against_posterior(arm),
+    "mean KL of a single sequence’s z, bits": lambda arm: sequence_kl(arm),
 }
 
 
 def target_table(arms: list[Arm]) -> Table:
-    """A column for each arm, the baselines among them, and a row for each figure."""
-    head = ["", *(arm.name for arm in arms)]
-    return [head, *([name, *map(row, arms)] for name, row in ROWS.items())]
+    """A column for each arm, the baselines among them, and a row for each measurement."""
+    rows = [[name, *map(row, arms)] for name, row in ROWS.items()]
+    return Table(["", *(arm.name for arm in arms)], rows)
 
 
-def prior_sentences(arms: list[Arm]) -> list[str]:
-    """Where prior generations are worse than posterior reconstructions, with the gap between the
-    aggregate posterior and the prior; and where not.
-    """
-    compared = [(arm, against_posterior(arm)) for arm in arms if reconstructed(arm)]
-    worse = [(arm, c) for arm, c in compared if c.verdict == "lower"]
-    same = {
-        verdict: [arm for arm, c in compared if c.verdict == verdict]
-        for verdict in ("no difference", "higher", "not known")
-    }
-    words = {
-        "no difference": "Prior generations are not shown to be worse than posterior "
-        "reconstructions: {}.",
-        "higher": "Prior generations are valid more often than posterior reconstructions: {}.",
-        "not known": "With a single seed no difference between prior generations and posterior "
-        "reconstructions is claimed: {}.",
-    }
-    return [
-        *(worse_sentence(arm, c) for arm, c in worse),
-        *(words[v].format(listed(map(shares, group))) for v, group in same.items() if group),
-    ]
-
-
-def against_posterior(arm: Arm) -> Comparison:
+def against_posterior(arm: Arm) -> str:
     """Valid share with z from the prior minus that with z from the posterior, over seeds."""
-    return contrast(arm, arm, "valid", valid(arm), reconstructed(arm))
+    if not reconstructed(arm):
+        return "–"
+    c = contrast(arm, arm, "valid", valid(arm), reconstructed(arm))
+    words = {"lower": "**worse**", "higher": "**better**"}
+    return f"{in_words(c)}: {words.get(c.verdict, c.verdict)} ({c.words})"
 
 
-def shares(arm: Arm) -> str:
-    posterior = fmean(reconstructed(arm))
-    return f"{arm.name} (valid {fmean(valid(arm)):.3f} against {posterior:.3f})"
-
-
-def worse_sentence(arm: Arm, comparison: Comparison) -> str:
-    said = (
-        f"Prior generations are worse than posterior reconstructions: {shares(arm)}, "
-        f"{in_words(comparison)} ({comparison.words})."
-    )
-    least, most = aggregate(arm)
-    if not most:
-        return f"{said} How far the aggregate posterior is from the prior was not measured."
-    if not least:  # under a learned prior KL is no bound of it, either
-        return (
-            f"{said} The KL of the aggregate posterior from the prior is at most {fmean(most):.1f} "
-            "bits per sequence."
-        )
-    return (
-        f"{said} The KL of the aggregate posterior from the prior is between {fmean(least):.1f} "
-        f"and {fmean(most):.1f} bits per sequence; the mean KL of a single sequence’s z, which "
-        f"contains it, is {sequence_kl(arm):.1f} bits."
-    )
-
-
-def sequence_kl(arm: Arm) -> float:
-    """KL of a whole sequence of z, bits, mean over sequences and seeds."""
+def sequence_kl(arm: Arm) -> str:
+    """KL of a whole sequence of z, which contains that of the aggregate, mean over sequences and
+    seeds.
+    """
     kl, evaluation = arm.figures().kl, arm.first.evaluation
-    return kl.mean * evaluation.tokens / evaluation.documents if kl else nan
+    return f"{kl.mean * evaluation.tokens / evaluation.documents:.1f}" if kl else "–"

@@ -1,9 +1,18 @@
 """Continuations of held-out prompts, by the first seed of each arm."""
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.sections.section import Section
+from pipelines.report.blocks import Block, Samples, Section, heading, prose
+
+TEXT = """\
+Continuations (temperature 0.8) of held-out prompts, by the first seed of each arm; the prompt
+stands above. More of them, by z, are on [a page of their own](explorer.html)."""
 
 
 def section(analysis: Analysis) -> Section | None:
-    arms = [a for a in analysis.arms if a.first.details.generations and not a.first.on_target]
-    return Section("text_samples", "Text samples", content=arms) if arms else None
+    blocks: list[Block] = []
+    for arm in analysis.arms:
+        if arm.first.details.generations and not arm.first.on_target:
+            blocks.append(heading(arm.name))
+            for sample in arm.first.details.generations:
+                blocks += [Samples("prompt", sample.prompt), Samples("sample", sample.fresh[0])]
+    return Section("text_samples", "Text samples", [prose(TEXT), *blocks]) if blocks else None

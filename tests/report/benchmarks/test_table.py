@@ -5,10 +5,7 @@ from statistics import stdev
 
 import pytest
 
-from pipelines.config.schema import Evaluation
-from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import benchmarks
-from pipelines.report.verdicts import findings
 from tests.support.mutants import rejects
 from tests.support.results import arms_of, run, set_suite_run, task, write_experiment, write_suite
 
@@ -175,17 +172,3 @@ def test_last_thirds_of_unlike_budgets_or_of_one_are_not_compared(tmp_path):
     found = late(tmp_path / "a", {2000: 0.9, 5500: 0.9, 6500: 0.9})
     assert found.last_third["facts"]["free"].difference is None
     assert late(tmp_path / "b", BASE, n=1).last_third == {}
-
-
-def test_verdicts_are_in_the_findings_and_counted(tmp_path):
-    values = {"facts": (0.3, 0.9), "race_high": (0.3, 0.1), "mbpp": (0.3, 0.31), "em": (0.2, 0.2)}
-    tasks = {
-        name: {key: task(pair[i]) for key, pair in values.items()} for i, name in enumerate(PAIR)
-    }
-    analysis = Analysis(arms_with(tmp_path, tasks), Evaluation())
-    assert findings(analysis)["text"][-1] == (
-        "Benchmarks, set against base: free: better on 1 (facts), worse on 1 (race.high), no "
-        "difference on 2, of 4."
-    )
-    assert len(analysis.comparisons) == 1
-    assert analysis.comparisons_made == 5

@@ -4,10 +4,10 @@ import pytest
 
 from ftmodel.costs import flops_per_token
 from pipelines.compare.designs import in_words
-from pipelines.report.sections.designs import HEAD, drawn, section
+from pipelines.report.sections.designs import drawn, section
 from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
-from tests.support.pages import rendered
+from tests.support.pages import by_name, tables, text_of
 from tests.support.results import CONTROLLED, run, seeded
 
 RESIDUAL = {"latent": {"inject": "residual"}}
@@ -40,9 +40,9 @@ def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis):
 
 def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path):
     free = {f"free_s{i}": {"half_variance": 0.2} for i in (0, 1)}
-    made = section(seeded(tmp_path, ARMS, BOUNDS, others=free))
-    (linear,) = [row for row in made.table if row[0] == "linear"]
-    assert linear[HEAD.index("− its model's design")] == "−0.1000, lower, but a bound is not tight"
+    (table,) = tables(section(seeded(tmp_path, ARMS, BOUNDS, others=free)).blocks)
+    linear = by_name(table)["linear"]
+    assert linear["− its model's design"] == "−0.1000, lower, but a bound is not tight"
 
 
 def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path):
@@ -57,7 +57,8 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_shards(tmp_path / "data/tokens/target", [[0, 1]], vocab_size=29)
     made = section(analysis)
-    rows = [dict(zip(HEAD, row, strict=True)) for row in made.table[1:]]
+    (table,) = tables(made.blocks)
+    rows = list(by_name(table).values())
     assert [row["arm"] for row in rows] == ["free", "linear", "residual"]
     own, linear, _ = rows
     assert own["− its model's design"] == "–"
@@ -66,10 +67,10 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
     assert linear["− larger baseline"] == "−0.0400, lower"
     assert (linear["valid"], linear["spread"]) == ("1.00", "2.5 → 2.5")
     assert linear["tokens/s in training"].replace(",", "").isdigit()
-    (sentence,) = made.sentences
-    assert "8 differences" in sentence and "about 0.4 of them would count by chance" in sentence
-    for text in rendered(made):
-        assert "A lower bound is not a better latent" in text and "map linear, H 40" in text
+    text = text_of(made)
+    assert "8 differences" in text and "about 0.4 of them would count by chance" in text
+    assert "A lower bound is not a better latent" in text
+    assert linear["design"] == "map linear, H 40"
     configs = {arm.name: arm.first.config for arm in analysis.arms}
     assert configs["linear"].latent_bits == 40
     for row in rows:  # of the design and the vocabulary of the data

@@ -17,7 +17,6 @@ from pipelines.report.sections.figure4 import (
     PINNED,
     Row,
     TargetScores,
-    character_kinds,
     draw_figure4,
     figure4_rows,
     figures_of,
@@ -25,7 +24,7 @@ from pipelines.report.sections.figure4 import (
     read_paper,
 )
 from tests.support.mutants import rejects
-from tests.support.pages import both_pages
+from tests.support.pages import markdown_tables
 from tests.support.results import (
     SAMPLES,
     arms_of,
@@ -115,8 +114,6 @@ def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
     panels = [panel for row in rows for panel in (row.ours, row.paper) if panel]
     expected = [s for panel in panels for group in panel.fresh + panel.pinned for s in group]
     assert sorted(merged) == sorted(expected)
-    kinds = ["prompt", "prompt", "blank", "target", "noise", "other"]
-    assert character_kinds("B>_B!C") == kinds
 
 
 @pytest.fixture(scope="module")
@@ -153,15 +150,19 @@ def test_a_row_a_run_then_the_papers(made):
 
 def test_what_is_shown_is_the_mean_of_its_rows(made):
     """In the page's table, in the figure's line, in the summary."""
-    page, markdown = both_pages(made)
-    assert "| free | 1/8 | mean of 2 | 2 + 2 × 8 | 0.75 |" in markdown
-    assert "| free | 1/8 | 0 | 2 + 2 × 8 | 0.50 |" in markdown
-    assert "| free | 1/8 | 1 | 2 + 2 × 8 | 1.00 |" in markdown
-    assert "valid 0.75 · spread 2.5 → 2.5 · pinned noise – · means of 2 seeds" in page
+    (scores,) = markdown_tables(made, "### Scores")[:1]
+    free = [row[:5] for row in scores if row[0].endswith("free")]
+    assert free == [
+        ["free", "1/8", "mean of 2", "2 + 2 × 8", "0.75"],
+        ["↳ free", "1/8", "0", "2 + 2 × 8", "0.50"],
+        ["↳ free", "1/8", "1", "2 + 2 × 8", "1.00"],
+    ]
+    text = (made / "report.md").read_text()
+    assert "valid 0.75  ·  spread 2.5 → 2.5  ·  pinned noise –  ·  means of 2 seeds" in text
     (line,) = [x for x in (made / "summary.txt").read_text().splitlines() if x.startswith("free")]
     assert line.split()[-2:] == ["0.75", "1.00"]
-    for text in (page, markdown):
-        assert "It is a lower bound" in text
-        assert "free: z alone tells at least 4.00 of the 5.83 bits" in text
-        assert "posterior reconstructions: valid" in text
+    assert markdown_tables(made, "## What z says of the target")[0][1][:3] == [
+        "free", "4.00, spread 0.00", "5.83"
+    ]  # fmt: skip
+    assert "It is a lower bound" in text and "posterior reconstructions: valid" in text
     assert (made / "figures/latent_target.png").exists()

@@ -1,4 +1,4 @@
-"""What is said of the label, by p, and of which runs."""
+"""The verdict on the label, by p, and of which runs."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 
 from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.results import LabelFigures
-from pipelines.report.sections.label import label_in_bits, label_sentence
+from pipelines.report.sections.label import label_in_bits, label_verdict
 
 
 def label(p, whole_p=0.9, bits=0.5):
@@ -24,23 +24,18 @@ def arm(*labels):
 
 
 @pytest.mark.parametrize(
-    ("labels", "start", "end"),
+    ("labels", "verdict", "p", "bits"),
     [
-        ([label(0.9, 0.01)], "carries the label: 0.50 bits by its best bit", "(p = 0.02)"),
-        ([label(0.03, 0.04)], "is not shown to carry the label", "(p = 0.06)"),
-        ([label(0.8)], "is not shown to carry the label", "(p = 1)"),
-        ([label(0.001), label(0.9, 0.002)], "carries the label: 0.50", "over seeds (p ≤ 0.004)"),
-        ([label(0.2), label(0.3)], "is not shown to carry the label", "(p ≥ 0.4)"),
-        (
-            [label(0.001, bits=0.75), label(0.2, bits=0.25)],
-            "carries the label in 1 of 2 runs (p = 0.002), and is not shown to in the others: 0.50",
-            "means over seeds",
-        ),
+        ([label(0.9, 0.01)], "1 of 1 runs", "p = 0.02", "0.50"),
+        ([label(0.03, 0.04)], "not shown", "p = 0.06", "0.50"),
+        ([label(0.8)], "not shown", "p = 1", "0.50"),
+        ([label(0.001), label(0.9, 0.002)], "2 of 2 runs", "p ≤ 0.004", "0.50"),
+        ([label(0.2), label(0.3)], "not shown", "p ≥ 0.4", "0.50"),
+        ([label(0.001, bits=0.75), label(0.2, bits=0.5)], "1 of 2 runs", "p = 0.002", "0.62"),
     ],
 )
-def test_z_carries_the_label_or_is_not_shown_to(labels, start, end):
-    sentence = label_sentence(arm(*labels))
-    assert sentence.startswith(f"free: z {start}") and sentence.endswith(f"{end}.")
+def test_z_carries_the_label_or_is_not_shown_to(labels, verdict, p, bits):
+    assert label_verdict(arm(*labels)) == ["free", verdict, p, bits, "0.62", "0.88"]
 
 
 def test_a_panel_a_run_with_chance_beside_its_bits():

@@ -12,7 +12,7 @@ from ftmodel.analysis.trend import Trend
 from pipelines.compare.ladder import ladders
 from pipelines.report.sections.ladder import PUBLISHED, TARGET, draw, format_factor, section, trend
 from tests.support.mutants import rejects
-from tests.support.pages import rendered
+from tests.support.pages import tables, text_of
 from tests.support.results import analysis_of, change, run, with_seeds, write_experiment
 
 SIZES = {"a": 300_000, "b": 1_000_000, "c": 3_000_000}
@@ -77,17 +77,18 @@ def test_the_published_point_is_drawn_beside_the_band_and_not_fitted(analysis):
     assert "loose bound" in legend.get_texts()[-1].get_text()
 
 
-def test_the_section_has_a_row_for_each_size_and_a_sentence_for_each_line(analysis):
+def test_the_section_has_a_row_for_each_size_and_for_each_line(analysis):
     topic = section(analysis)
-    assert len(topic.table) == 1 + 3 * 2 and len(topic.sentences) == 1 + 2 * 2
-    row = dict(zip(topic.table[0], topic.table[2], strict=True))
+    sizes, trends = tables(topic.blocks)
+    assert len(sizes.rows) == 3 * 2 and len(trends.rows) == 2 * 2
+    row = dict(zip(sizes.head, sizes.rows[1], strict=True))
     assert row["parameters"] == "300,000" and row["tokens per parameter"] == "4.00"
     assert row["κ"] == "1" and row["tax"] == "0.0069 (0.0055 to 0.0083)"
-    assert all("No size here can show that it does" in text for text in rendered(topic))
-    beyond, tax, *_ = topic.sentences
-    assert beyond == "124 M is 41.3 times the largest size."
-    assert "at 124 M" in tax and "95 %" in tax
-    assert re.search(r"by a power law \+\d\.\d{4} \(95 %: a factor of \d", tax)
+    text = text_of(topic)
+    assert "No size here can show that it does" in text
+    assert "124 M is 41.3 times the largest size." in text
+    assert trends.rows[0][:2] == ["κ = 0", "the baseline"] and "95 %" in trends.rows[0][3]
+    assert re.match(r"\+\d\.\d{4} \(95 %: a factor of \d", trends.rows[0][4])
 
 
 def test_a_power_law_that_says_nothing_has_no_long_numbers():
@@ -99,7 +100,7 @@ def test_a_power_law_that_says_nothing_has_no_long_numbers():
 
 def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path):
     topic = section(write(tmp_path, ce=2.04, seeds=1))
-    assert topic.sentences[1].startswith("z is ignored by 3 of 3 arms with κ above 0:")
+    assert "z is ignored by 3 of 3 arms with κ above 0:" in text_of(topic)
 
 
 @rejects("MAX_RATIO_SPREAD * min", "9 * min", "sizes of other tokens per parameter on one line")

@@ -8,6 +8,7 @@ from pipelines.artifacts.results import Estimate
 from pipelines.compare.use_of_z import uses_of_z
 from pipelines.report.sections.use_of_z import section
 from tests.support.mutants import rejects
+from tests.support.pages import tables
 from tests.support.results import CONTROLLED, arms_of, run, seeded, write_experiment
 
 
@@ -16,7 +17,8 @@ def test_the_table(tmp_path):
     """Of a KL of 0.2222: with CE 0.4 under a bound of 0.5, against a baseline of 0.45."""
     bounds = {"base": [0.44, 0.46], "plus": [0.3, 0.3], "free": [0.49, 0.51]}
     others = {f"free_s{seed}": {"ce": 0.4} for seed in (0, 1)}
-    assert section(seeded(tmp_path, CONTROLLED, bounds, others=others)).table == [
+    (table,) = tables(section(seeded(tmp_path, CONTROLLED, bounds, others=others)).blocks)
+    assert [table.head, *table.rows] == [
         ["arm", "data", "κ", "KL", "use of z", "waste", "recovery"],
         ["free", "target", "1", "0.2222 ± 0.0001, spread 0.0000",
          "0.1000 ± 0.0001, spread 0.0141", "0.1222 ± 0.0001, spread 0.0141", "0.23"],

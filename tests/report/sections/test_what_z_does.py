@@ -12,7 +12,7 @@ from pipelines.report.sections import bit_information, sequence_z, steering, swa
 from pipelines.report.sections.bit_information import cell, persistence
 from pipelines.report.style import styles
 from pipelines.report.tables import run_row
-from tests.support.pages import rendered
+from tests.support.pages import tables, text_of
 from tests.support.results import analysis_of, change, run, write_experiment
 
 
@@ -56,47 +56,49 @@ def analysis(tmp_path_factory):
 
 
 def test_runs_that_were_measured_are_in_the_tables(analysis):
-    bits, swapped, steers = (s.section(analysis) for s in (bit_information, swap, steering))
-    assert bits.table == [
+    bits, swapped, steers = (
+        next(tables(topic.section(analysis).blocks)) for topic in (bit_information, swap, steering)
+    )
+    assert [bits.head, *bits.rows] == [
         ["run", "lag 0", "lag 1", "subtracted at lag 1", "its sd"],
         ["free", "0.1250 ± 0.0100", "−0.5000 ± 0.0100", "0.0200", "0.0030"],
     ]
-    assert swapped.table[1:] == [
+    assert swapped.rows == [
         ["free", "1", "12", "1.2500 ± 0.5000", "0.3000 ± 0.0100", "1.3000 ± 0.0100",
          "2.3000 ± 0.0100"]
     ]  # fmt: skip
-    assert steers.table[1:] == [
-        ["base", "–", "0.6500 ± 0.0100", *"–" * 5],
+    assert steers.rows == [
+        ["base", "–", "0.6500 ± 0.0100", *"–" * 7],
         ["free", "1", "0.6000 ± 0.0100", "0.7500 ± 0.0100", "1.2500 ± 0.5000", "1.0000", "1.0100",
-         "0.001"],
+         "0.001", "0.001", "z steers"],
     ]  # fmt: skip
     (free,) = [each for each in analysis.runs if each.name == "free"]
     assert run_row(free)["persistence_1_bits"] == -0.5
 
 
-def test_one_z_a_sequence_is_in_a_table_and_in_words(analysis):
-    z = sequence_z.section(analysis)
-    assert z.table == [
+def test_one_z_a_sequence_is_in_tables(analysis):
+    topic = sequence_z.section(analysis)
+    path, clusters, halves = tables(topic.blocks)
+    assert [path.head, *path.rows] == [
         ["run", "κ", "cross-entropy of", "with the first z", "50 % of bits", "100 % of bits"],
         ["free", "1", "text at the start", *(f"{i}.0000 ± 0.1000" for i in ("1", "1", "2"))],
         ["free", "1", "text at the end", *(f"{i}.0000 ± 0.1000" for i in ("3", "−1", "−2"))],
         ["free", "1", "text at the start, random bits", "1.0000 ± 0.1000",
          *["1.2500 ± 0.5000"] * 2],
     ]  # fmt: skip
-    files, half = z.sentences
-    assert files.startswith("free: z tells files apart: bits agree in 70.0 ± 1.0 % of pairs")
-    assert files.endswith("below 2.0 percentage points in 95 % of cases (p = 0.001).")
-    assert "recovers 25 ± 3 %" in half and "bits changed at random −2 ± 1 %" in half
-    assert half.endswith("a difference of 27 ± 2 percentage points.")
-    assert all("no language-model loss, and not to be" in text for text in rendered(z))
+    assert clusters.rows == [
+        ["free", "70.0 ± 1.0 %", "50.0 ± 1.0 %", "2.0 percentage points", "p = 0.001",
+         "tells files apart"]
+    ]  # fmt: skip
+    assert halves.rows == [["free", "25 ± 3 %", "−2 ± 1 %", "27 ± 2 %"]]
+    assert "no language-model loss, and not to be" in text_of(topic)
 
 
-def test_the_pages_show_contexts_as_text(analysis):
-    page, markdown = rendered(bit_information.section(analysis))
-    assert "<b>if a &lt;b</b>[ ]<b>a | b_c</b>" in page
-    assert r"| highest | 0.750 | if a &lt;b | | a \| b_c |" in markdown
+def test_contexts_are_shown_as_text(analysis):
+    text = text_of(bit_information.section(analysis))
+    assert "```sample\n0.750 if a <b[\n]a | b_c\n```" in text
     title = "Bit 2: KL 1.2500 ± 0.5000, information 0.1250 ± 0.0100 of the token read, 0.1250 of"
-    assert title in page and title in markdown
+    assert title in text
 
 
 def test_of_baselines_alone_there_is_no_section(analysis):
@@ -116,29 +118,36 @@ def apart(p, same=0.7):
     return Clusters(Estimate(same, 0.1), SAME, null_95=0.02, p_value=p)
 
 
+def verdicts(found):
+    """Of clusters, by run: the verdict, and p in words."""
+    rows = sequence_z.of_clusters(found).rows
+    return {name: (verdict, p) for name, *_, p, verdict in rows}
+
+
 def test_where_p_is_large_or_the_sign_wrong_nothing_is_shown():
     for same, p in ((0.7, 0.06), (0.4, 0.01)):
-        (sentence,) = sequence_z.of_clusters([("free", apart(p, same))])
-        assert sentence.startswith("free: z is not shown to tell files apart")
-    (sentence,) = steering.findings([("free", steers(0.001))])
-    assert sentence.endswith("different z lie 25.0 % further apart than with the same (p = 0.001).")
+        assert verdicts([("free", apart(p, same))])["free"][0] == "not shown to tell files apart"
+    assert steering.verdict(steers(0.001), 0.001) == ["0.001", "z steers"]
     for ratio, p in ((1.25, 0.06), (0.9, 0.01)):
-        (sentence,) = steering.findings([("free", steers(p, ratio))])
-        assert sentence == f"z is not shown to steer what is generated: free (p = {p})."
+        assert steering.verdict(steers(p, ratio), p) == [str(p), "not shown to steer"]
 
 
-def test_one_run_of_many_with_a_small_p_shows_nothing():
+def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
     """Of 20 tests of nothing one has p = 0.05 by chance."""
     chances = [(f"s{i}", i / 20) for i in range(1, 21)]
-    (sentence,) = steering.findings([(name, steers(p)) for name, p in chances])
-    assert sentence.startswith("z is not shown to steer what is generated: s1, s2, ")
-    assert sentence.endswith("(adjusted p ≥ 1).")
     found = [(name, apart(p)) for name, p in chances]
-    assert all("is not shown" in sentence for sentence in sequence_z.of_clusters(found))
-    first, *others = sequence_z.of_clusters([("s1", apart(0.001)), *found[1:]])
-    assert first.startswith("s1: z tells files apart: bits agree in 70.0 ± 10.0 % ")
-    assert first.endswith("(p = 0.001, 0.02 adjusted for 20 runs).")
-    assert all("is not shown" in sentence for sentence in others)
+    assert {words for words, _ in verdicts(found).values()} == {"not shown to tell files apart"}
+    first, *others = verdicts([("s1", apart(0.001)), *found[1:]]).values()
+    assert first == ("tells files apart", "p = 0.001, 0.02 adjusted for 20 runs")
+    assert all(words == "not shown to tell files apart" for words, _ in others)
+    runs = {name: run("text", kappa=1.0) for name, _ in chances}
+    folder = write_experiment(tmp_path, runs, {})
+    steered = {"same": measured(0.6), "different": measured(0.75), "ratio": ESTIMATE}
+    for name, p in chances:
+        change(folder, name, "evaluation.json",
+               steering=steered | {"null_mean": 1.0, "null_95": 1.01, "p_value": p})  # fmt: skip
+    (table,) = tables(steering.section(analysis_of(folder)).blocks)
+    assert {tuple(row[-2:]) for row in table.rows} == {("1", "not shown to steer")}
 
 
 def test_a_run_of_one_document_has_no_error_to_show():

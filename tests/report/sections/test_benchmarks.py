@@ -1,19 +1,18 @@
-"""Benchmarks on the pages: words, the paper's tables beside them, HTML, Markdown and tables."""
+"""The section on benchmarks: words, the paper's tables beside them, and tables for programs."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from pipelines.report.benchmarks.paper_tables import read_tables
-from pipelines.report.benchmarks.table import benchmarks
 from pipelines.report.benchmarks.terminal import summary_lines
-from pipelines.report.benchmarks.text import benchmark_page
-from pipelines.report.sections.section import Section
-from pipelines.report.wording import markdown
-from tests.support.pages import Cells, both_pages, markdown_table, rendered
+from pipelines.report.markdown import escaped
+from pipelines.report.sections.benchmarks import beside, left_out, paper_scores, section
+from tests.support.pages import markdown_tables, text_of
 from tests.support.results import (
     PAPER,
-    arms_of,
+    analysis_of,
     make_report,
     rows_by,
     run,
@@ -45,18 +44,12 @@ def everywhere(**found):
     return {name: found for name in ARMS}
 
 
-def view_of(arms):
-    (view,) = page_of(arms).views
-    return view
+TABLES = read_tables(PAPER)
 
 
-def page_of(arms):
-    return benchmark_page(benchmarks(arms), read_tables(PAPER))
-
-
-def text_of(arms):
+def said(analysis):
     """What report.md says of benchmarks."""
-    return rendered(Section("benchmarks", "Benchmarks", content=page_of(arms)))[1]
+    return text_of(section(analysis))
 
 
 def mbpp(value, **changes):
@@ -92,41 +85,28 @@ def made(tmp_path_factory):
     return make_report(write(folder, pages, skipped={"race_middle": SKIPPED}, **BUDGETS))
 
 
-def test_only_what_counts_is_bold_and_in_colour(made):
-    page = (made / "index.html").read_text()
-    gains = re.findall(r'class="gain (.*?)">(.*?)<small>(.*?)</small>', page)
-    assert gains[:3] == [
-        ("counts better", "+33.33 %", "better"),
-        ("counts worse", "−33.33 %", "worse"),
-        ("none", "+3.33 %", "no difference"),
-    ]
-    assert gains[5:7] == [("none", "–", "no difference"), ("counts better", "−25.00 %", "better")]
-
-
-def test_markdown_says_the_same_beside_the_papers_figures_at_the_same_threshold(made):
-    head, *rows = markdown_table(made, "## Benchmarks")
+def test_the_papers_figures_are_beside_ours_at_the_same_threshold_and_what_counts_is_bold(made):
+    head, *rows = markdown_tables(made, "## Benchmarks")[0]
     assert head[1:] == [
         "metric", "shots", "documents", "version", "base", "free_k1_2, κ = 1/2", "free_k3, κ = 3",
         "paper, Table 1: baseline", "paper, Table 1: κ = 1/2",
     ]  # fmt: skip
     found = {name: cells for name, *cells in rows}
     assert found["mbpp"] == [
-        "pass@1", "3", "1,234", "2.5", "0.300 ± 0.020", "0.400 ± 0.020; **+33.33 %** better",
-        "0.200 ± 0.020; **−33.33 %** worse", "0.112", "0.148; +32.14 %",
+        "pass@1", "3", "1,234", "2.5", "0.300 ± 0.020", "0.400 ± 0.020; **+33.33 % better**",
+        "0.200 ± 0.020; **−33.33 % worse**", "0.112", "0.148; +32.14 %",
     ]  # fmt: skip
     assert found["race.high"][5] == "0.310 ± 0.020; +3.33 % (no difference)"
     assert found["race.high"][7:] == ["0.390", "0.390; +0.00 %"]
-    assert found["sums"][5] == "0.500 ± 0.020; **–** better"
+    assert found["sums"][5] == "0.500 ± 0.020; **– better**"
+    assert found["sums"][6] == "0.000 ± 0.020; – (no difference)"
     assert found["passages"][0] == "bits_per_byte (lower is better)"
-    assert found["passages"][5] == "1.500 ± 0.010; **−25.00 %** better"
+    assert found["passages"][5] == "1.500 ± 0.010; **−25.00 % better**"
     assert found["sums"][7:] == found["passages"][7:] == ["–", "–"]
-    cells = Cells((made / "index.html").read_text()).cells
-    paper = [text.strip() for kind, text in cells if kind == "paper"]
-    assert paper[:4] == ["0.112", "0.148+32.14 %", "0.390", "0.390+0.00 %"]
 
 
 def test_what_has_to_be_known_is_said(made):
-    page, text = both_pages(made)
+    text = (made / "report.md").read_text()
     for words in (
         "Suite mini, run by lm_eval 0.4.13 with seed 0.",
         "10 comparisons with base were made (2 of them over the last third of training), and 5 "
@@ -140,17 +120,17 @@ def test_what_has_to_be_known_is_said(made):
         "± 0.012, 25.0 %",
         "another seed may undo it",
         "mean of the last third of training",
+        f"race.middle: {escaped(SKIPPED)}",
     ):
-        assert words in page and words in text, words
-    assert f"race.middle: {SKIPPED}" in page and f"race.middle: {markdown(SKIPPED)}" in text
+        assert words in text, words
 
 
 def test_the_last_third_is_beside_that_of_table_3_and_the_tables_follow_whole(made):
-    head, row, *_ = markdown_table(made, "### text: benchmarks, mean of the last third")
+    head, row, *_ = markdown_tables(made, "### text: benchmarks, mean of the last third")[0]
     assert "paper, Table 3: κ = 1/2" in head and row[:2] == ["mbpp", "pass@1"]
     assert "0.250 ± 0.010; +0.00 % (no difference)" in row
     assert row[-2:] == ["0.396", "0.421; +6.08 %"]
-    titles = re.findall(r"<summary>(.*?), whole</summary>", (made / "index.html").read_text())
+    titles = re.findall(r"<summary>(.*?), whole</summary>", (made / "report.md").read_text())
     assert [title[:7] + ", late" * ("last third" in title) for title in titles] == [
         "Table 1", "Table 2", "Table 3", "Table 3, late"
     ]  # fmt: skip
@@ -178,21 +158,20 @@ def test_the_papers_tables_are_left_out_where_nothing_is_in_common(tmp_path):
         (everywhere(facts=task(0.3)), "none of these is in them."),
         ({name: {"mbpp": mbpp(0.3)} for name in ("base", "free_k3")}, "has a κ of theirs."),
     ):
-        arms = arms_of(write(tmp_path / str(len(tasks)), tasks))
-        assert view_of(arms).beside is None and page_of(arms).paper_tables == []
-        assert why in text_of(arms)
+        text = said(analysis_of(write(tmp_path / str(len(tasks)), tasks)))
+        assert why in text and "whole</summary>" not in text
 
 
 def test_how_far_the_papers_models_are_from_ours(tmp_path):
-    arms = arms_of(write(tmp_path, everywhere(mbpp=mbpp(0.3))))
+    analysis = analysis_of(write(tmp_path, everywhere(mbpp=mbpp(0.3))))
     for parameters, tokens, table, words in (
         (8_030_000_000, 200_000_000_000, "Table 2", "8 B parameters and 200 B tokens there: about"),
         (1_500_000_000, 470_000_000, "Table 1", "there: the paper’s models are trained on 100"),
     ):
-        for arm in arms:
+        for arm in analysis.arms:
             evaluation = arm.first.evaluation
             evaluation.parameters, evaluation.trained_tokens = parameters, tokens
-        assert view_of(arms).beside.table.name == table and words in text_of(arms)
+        assert f"Beside them: {table}" in said(analysis) and words in said(analysis)
 
 
 def test_what_was_scored_in_other_ways_is_said(tmp_path):
@@ -208,37 +187,39 @@ def test_what_was_scored_in_other_ways_is_said(tmp_path):
     write_suite(folder, "base", tasks, skipped={"boolq": SKIPPED})
     other = {"scoring": "posterior_prompt", "samples": 1, "skipped": {"boolq": "another reason"}}
     write_suite(folder, "free_k3", tasks | {"mbpp": mbpp(0.3, shots=5)}, limit=20, **other)
-    arms = arms_of(folder)
-    view = view_of(arms)
-    assert [view.beside.scores(each) is None for each in view.family.tasks] == [
+    analysis = analysis_of(folder)
+    (family,) = analysis.benchmarks
+    paper = beside(family, TABLES, late=False)
+    assert [paper_scores(paper, each, late=False) is None for each in family.tasks] == [
         True, False, False, False
     ]  # fmt: skip
-    assert view.unlike == ["mbpp of free_k3"]
-    reasons = f"{SKIPPED} (base and free_k1_2); another reason (free_k3)"
-    assert view.skipped == {"boolq": reasons}
-    for text in rendered(Section("benchmarks", "Benchmarks", content=page_of(arms))):
-        for words in (
-            "for another metric: csqa (acc here, acc_char there).",
-            "some runs on at most 50 documents a task (of csqa: of each part). ±",
-            "differ from the hub’s",
-            f"race.high: {notes}; {files}",
-            "piqa: baber/piqa at 1234",
-            "task than the others: mbpp of free_k3.",
-            "another reason (free_k3)",
-            "(marginal) (free_k1_2) and for a single sample of z, K = 1:",
-            "literal procedure) (free_k3). Rolling",
-        ):
-            assert words in text, words
-        assert text.count("not as on the hub: see below") == 1
-    assert "log P(answer | prompt)" not in text_of(arms[:1])  # nothing of z for baselines alone
-    lines = summary_lines([view.family])
-    assert "data not as on the hub: race.high (how: see the report)" in lines
+    assert "others: mbpp of free_k3. `dvc repro`" in left_out(family)[-1]
+    assert family.skipped == {
+        "boolq": [f"{SKIPPED} (base and free_k1_2)", "another reason (free_k3)"]
+    }
+    text = said(analysis)
+    for words in (
+        "for another metric: csqa (acc here, acc_char there).",
+        "some runs on at most 50 documents a task (of csqa: of each part). ±",
+        "differ from the hub’s",
+        f"race.high: {notes}; {files}",
+        "piqa: baber/piqa at 1234",
+        "another reason (free_k3)",
+        "(marginal) (free_k1_2) and for a single sample of z, K = 1:",
+        "literal procedure) (free_k3). Rolling",
+    ):
+        assert words in text, words
+    assert text.count("not as on the hub: see below") == 1
+    # nothing of z for baselines alone
+    assert "log P(answer | prompt)" not in said(replace(analysis, arms=analysis.arms[:1]))
+    assert "data not as on the hub: race.high (how: see the report)" in summary_lines([family])
 
 
 def test_without_a_baseline_nothing_is_compared(tmp_path):
-    arms = arms_of(write(tmp_path, {name: {"mbpp": mbpp(0.3)} for name in list(ARMS)[1:]}))
-    assert "Nothing is compared here: no plain baseline" in text_of(arms)
-    assert not view_of(arms).family.compared()
+    tasks = {name: {"mbpp": mbpp(0.3)} for name in list(ARMS)[1:]}
+    analysis = analysis_of(write(tmp_path, tasks))
+    assert "Nothing is compared here: no plain baseline" in said(analysis)
+    assert not analysis.benchmarks[0].compared()
 
 
 def test_many_arms_are_folded_to_the_width_of_a_terminal(tmp_path):
@@ -246,6 +227,6 @@ def test_many_arms_are_folded_to_the_width_of_a_terminal(tmp_path):
     write_experiment(tmp_path, runs, {})
     for name in runs:
         write_suite(tmp_path, name, {"mbpp": task(0.3)})
-    lines = summary_lines(benchmarks(arms_of(tmp_path)))
+    lines = summary_lines(analysis_of(tmp_path).benchmarks)
     assert max(map(len, lines)) <= 110
     assert all(sum(line.split().count(name) for line in lines) == 1 for name in runs)

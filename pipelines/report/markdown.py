@@ -1,0 +1,54 @@
+"""Blocks as Markdown."""
+
+import html
+import re
+from collections.abc import Sequence
+
+from pipelines.common.printable import printable
+from pipelines.report.blocks import Block, Columns, Fold, Picture, Samples, Section, Table, Text
+
+MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
+NUMBERS = re.compile(r"(\*\*)?[−+≤±]? ?\d.*|–?")
+
+
+def escaped(text: str) -> str:
+    """The text on a line of Markdown, where it stands for itself: neither markup nor HTML."""
+    line = " ".join(printable(html.escape(text, quote=False)).split())
+    return MARKUP.sub(r"\\\g<0>", line)
+
+
+def written(blocks: Sequence[Block]) -> str:
+    return "\n\n".join(map(one, blocks))
+
+
+def one(block: Block) -> str:
+    match block:
+        case Text(markdown):
+            return markdown
+        case Table(head, rows):
+            return table(head, rows)
+        case Picture(name, _, description):
+            return f"![{description}](figures/{name}.png)"
+        case Samples(kind, text):
+            longest = max(map(len, re.findall("`+", text)), default=0)
+            fence = "`" * max(3, longest + 1)  # which the text cannot close
+            return f"{fence}{kind}\n{printable(text)}\n{fence}"
+        case Fold(title, inner):
+            return f"<details><summary>{title}</summary>\n\n{written(inner)}\n\n</details>"
+        case Columns(columns):
+            parts = (f"<div>\n\n{written(column)}\n\n</div>" for column in columns)
+            return "\n\n".join(['<div class="pair">', *parts, "</div>"])
+    raise TypeError(block)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Columns of numbers end on the right."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(head)
+    sides = ["---:" if i and all(map(NUMBERS.fullmatch, column)) else "---"
+             for i, column in enumerate(columns)]  # fmt: skip
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
+
+
+def section(topic: Section) -> str:
+    """Its name stands in a comment: `keep` finds it by that, and links in the page lead to it."""
+    return f"## {topic.title}\n<!-- {topic.name} -->\n\n{written(topic.blocks)}"
