@@ -77,6 +77,7 @@ def test_a_trial_that_fails_says_why_in_mlflow_and_in_its_log(smoke, heard):
     (tracked,) = tracked_trials()
     assert (tracked.status, tracked.parent) == ("FAILED", "key")
     assert tracked.tags["failure"] == str(failure.value)
+    assert tracked.step == 1
 
 
 def steps(tracked):
@@ -97,6 +98,7 @@ def test_a_trial_that_was_stopped_is_no_failure_and_may_go_on(smoke, heard, monk
         mark(smoke, NAME, "key", "")
         (tracked,) = tracked_trials()
         assert (tracked.status, tracked.tags["stopped_early"]) == ("KILLED", "yes")
+        assert steps(tracked) == [1, 2, 3, 4, 5, 6]
     run_smoke_trial(smoke)
     assert heard[:6] == heard[6:12]  # no checkpoint yet: trained anew, to the same figures
     (tracked,) = tracked_trials()

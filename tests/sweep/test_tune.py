@@ -194,6 +194,7 @@ def test_a_sweep_with_a_good_a_bad_and_a_failing_trial(two_nodes, tmp_path, monk
     assert trials["lr_1em09"].data.tags["stopped_early"] == "yes"
     assert trials["lr_0p003"].data.params["optim.lr"] == "0.003"
     assert steps["lr_0p003"] == list(range(1, 21))
+    assert steps["lr_1em09"] == [1, 2, 3, 4]
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["best.trial"] == "lr_0p003"
     bound = trials["lr_0p003"].data.metrics["bound/bits_per_token"]
