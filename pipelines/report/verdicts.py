@@ -18,6 +18,16 @@ MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
     "higher": "the difference is what the machinery costs",
     "not known": "the error of its cost is not known",
 }
+LOOSE = (
+    "A verdict “but a bound is not tight” would be another if either bound were lower by its "
+    "looseness. Looseness is estimated by half the variance of a filter’s log estimate (an "
+    "overestimate when it is large), or by another, lower bound of the arm. More particles "
+    "(`evaluation.particles`) lower it, and another proposal of z (`evaluation.proposal`; not "
+    "with one z per sequence) may. [Use of z](../../docs/measurement.md#use-of-z-waste-recovery) "
+    "is called ignored within two standard errors of 0 or under 5 % of the KL. A latent has "
+    "[collapsed](../../docs/measurement.md#collapse) if its KL stayed under a tenth of κ "
+    "throughout the last third of training."
+)
 GAINS = {
     "more": "more than further blocks give",
     "same": "further blocks gain too",
@@ -53,14 +63,13 @@ def answer(data: str, analysis: Analysis) -> str:
     if better:
         has, its = ("has", "its") if len(better) == 1 else ("have", "their")
         names = listed(c.arm.name for c in better)
-        sizes = " to ".join(dict.fromkeys(f"{min_max(-c.mean for c in better):.4f}"
-                                          for min_max in (min, max)))  # fmt: skip
+        gains = [f"{gain:.4f}" for gain in sorted(-c.mean for c in better)]
         said = (
-            f"{names} {has} a significantly lower bound than {its} baseline, by {sizes} "
-            f"{UNITS[against[0].unit]}"
+            f"{names} {has} a significantly lower bound than {its} baseline, by "
+            f"{' to '.join(dict.fromkeys((gains[0], gains[-1])))} {UNITS[against[0].unit]}"
         )
-        gains = {c.arm.name: gain[0] for c in better if (gain := gain_of(c, compared))}
-        if doubted := [name for name, kind in gains.items() if kind != "more"]:
+        kinds = {c.arm.name: found[0] for c in better if (found := gain_of(c, compared))}
+        if doubted := [name for name, kind in kinds.items() if kind != "more"]:
             said += f"; that z explains the gain of {listed(doubted)} is not shown"
     numbers = sorted({len(arm.runs) for c in against for arm in (c.arm, c.other)})
     if numbers == [1]:
@@ -72,27 +81,33 @@ def answer(data: str, analysis: Analysis) -> str:
 def verdicts(data: str, analysis: Analysis) -> Table:
     """A row for each arm: its difference from every baseline, the use of z, and reservations."""
     arms, compared = analysis.by_data[data], analysis.compared_on(data)
-    controls = [arm for arm in arms if any(c.other is arm for c in compared)]
+    controls: dict[int, dict[str, Arm]] = defaultdict(dict)  # by their further blocks
+    for c in sorted(compared, key=lambda c: c.other.run.extra_blocks):
+        controls[c.other.run.extra_blocks][c.other.name] = c.other
     uses = {use.arm.name: use for use in uses_of_z(arms)}
     suites = [b for b in analysis.benchmarks if b.arms[0].run.data == data and b.baseline]
-    further = any(not control.plain for control in controls)
     head = ["arm", f"bound, {UNITS[arms[0].unit]}"]
-    for control in controls:
-        head += [f"from {control.name} ({count(control.parameters, 'parameter')})", "verdict"]
+    for first, *others in (list(alike.values()) for alike in controls.values()):
+        alone = f"{first.name} ({first.parameters:,} parameters)"
+        head += [f"from {f'its {first.kind}' if others else alone}", "verdict"]
+    further = any(controls)
     head += ["gain"] * further + ["use of z, bits per token"] * bool(uses)
     head += ["benchmarks against the baseline"] * bool(suites) + ["reservations"]
     rows = []
     for arm in arms:
-        against = {c.other.name: c for c in compared if c.arm is arm}
+        against = {c.other.run.extra_blocks: c for c in compared if c.arm is arm}
         cells = [name(arm), estimate(arm.bound())]
-        for control in controls:
-            c = against.get(control.name)
-            cells += [in_words(c), verdict(c)] if c else ["–", "–"]
+        for blocks in controls:
+            cells += difference_cells(against.get(blocks))
         cells += [gain(against.values(), compared)] * further
         cells += [use_in_words(uses.get(arm.name))] * bool(uses)
         cells += [", ".join(on_benchmarks(suites, arm)) or "–"] * bool(suites)
         rows.append([*cells, "; ".join(reservations(arm, against.values())) or "–"])
     return Table(head, rows)
+
+
+def difference_cells(c: Comparison | None) -> list[str]:
+    return [in_words(c), verdict(c)] if c else ["–", "–"]
 
 
 def name(arm: Arm) -> str:
@@ -129,7 +144,7 @@ def gain(against: Collection[Comparison], compared: list[Comparison]) -> str:
         if found := gain_of(c, compared):
             kind, matched = found
             fewer = matched.other.parameters < matched.arm.parameters
-            return GAINS[kind] + (", of fewer parameters" if fewer and kind == "more" else "")
+            return GAINS[kind] + (" (with fewer parameters)" if fewer and kind == "more" else "")
     return "–"
 
 
@@ -218,14 +233,6 @@ def caveat(analysis: Analysis) -> list[str]:
             f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
             "about one comparison in twenty between equal arms reports a difference."
         )
-    said.append(
-        "A verdict “but a bound is not tight” would be another if either bound were lower by its "
-        "looseness. Looseness is estimated by half the variance of a filter’s log estimate (an "
-        "overestimate when it is large), or by another, lower bound of the arm. More particles "
-        "(`evaluation.particles`) lower it, and another proposal of z (`evaluation.proposal`; not "
-        "with one z per sequence) may. [Use of z](../../docs/measurement.md"
-        "#use-of-z-waste-recovery) is called ignored within two standard errors of 0 or under 5 % "
-        "of the KL. A latent has [collapsed](../../docs/measurement.md#collapse) if its KL stayed "
-        "under a tenth of κ throughout the last third of training."
-    )
+    if any(not arm.baseline for arm in analysis.arms):
+        said.append(LOOSE)
     return said

@@ -53,6 +53,16 @@ def test_verdict_from_bounds_and_errors(tmp_path):
     assert table(unknown)["free"]["verdict"] == "not known"
 
 
+def test_baselines_of_several_models_share_a_column(tmp_path):
+    runs = {"base": run(), "free": run(kappa=1.0)}
+    runs |= {f"{name}_large": spec | {"model": "large"} for name, spec in runs.items()}
+    bounds = {"free": 0.6, "free_large": 0.7}
+    rows = table(analysis_of(write_experiment(tmp_path, runs, bounds)))
+    assert {arm: row["from its baseline"][:7] for arm, row in rows.items()} == {
+        "base": "–", "free": "+0.1000", "base_large": "–", "free_large": "+0.2000"
+    }  # fmt: skip
+
+
 @rejects("numbers == [1]", "False", "a single seed not said on the first screen")
 @pytest.mark.parametrize(
     ("bounds", "said"),
@@ -99,7 +109,7 @@ def test_seeds_and_how_many_comparisons_were_made_are_said(tmp_path):
 
 
 GAINS = [
-    ({"plus": [0.45], "free": [0.40]}, "more than further blocks give, of fewer parameters", ""),
+    ({"plus": [0.45], "free": [0.40]}, "more than further blocks give (with fewer parameters)", ""),
     ({"plus": [0.45], "free": [0.45]}, "further blocks gain too", "free is not shown"),
     ({"plus": [0.40], "free": [0.45]}, "further blocks gain too", "free is not shown"),
     ({"plus": [0.50], "free": [0.50]}, "–", ""),
@@ -123,7 +133,7 @@ def test_a_gain_that_a_further_block_also_gives_is_called_so(tmp_path, bounds, w
 
 def test_a_control_of_fewer_parameters_says_nothing_of_parameters(tmp_path):
     analysis = seeded(tmp_path, CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
-    for parameters, words in ((1500, ", of fewer parameters"), (2000, "")):
+    for parameters, words in ((1500, " (with fewer parameters)"), (2000, "")):
         analysis.arms[1].first.evaluation.parameters = parameters
         analysis.arms[2].first.evaluation.parameters = 2000
         cells = table(analysis)["free"]

@@ -31,16 +31,15 @@ ROW = 0.34  # inches of a design in the picture
 
 
 TEXT = """\
-Free Transformers that differ only in the design of their latent: the same κ, data, model and
-token budget. Bounds and their differences are in bits per byte of text and in bits per token of
-a process. The word after a difference is the verdict of the rule for differences, over all
-seeds; “a bound is not tight” says that the verdict would change if either bound were lowered by
-its estimated looseness. Valid, spread (fresh → pinned z) and noise are of sequences generated on
-the target task, and empty elsewhere. In the picture a dot is a seed and a dash the mean over
-seeds: how far the bound lies below the mean bound of the model’s own design (grey). FLOPs are
-those of the matrix products of training at a full context; speeds are comparable where all runs
-had their machine to themselves. A lower bound is not a better latent: it may only mean that the
-decoder ignores z, so that the model behaves like its baseline."""
+Free Transformers that differ only in the design of their latent. Differences are in bits per
+byte of text and in bits per token of a process, with the verdict of the rule for differences,
+over all seeds; “a bound is not tight” says that the verdict would change if either bound were
+lowered by its estimated looseness. Valid, spread (fresh → pinned z) and noise are of sequences
+of the target task. In the picture a dot is a seed and a dash their mean: how far the bound lies
+below the mean bound of the model’s own design (grey). FLOPs are those of the matrix products of
+training at a full context; speeds are comparable where all runs had their machine to themselves.
+A lower bound is not a better latent: it may only mean that the decoder ignores z, so that the
+model behaves like its baseline."""
 
 
 def section(analysis: Analysis) -> Section | None:

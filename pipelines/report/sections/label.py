@@ -19,11 +19,10 @@ HEAD = ["run", "best bit", "permuted labels: mean", "95 % below", "p", "all bits
 
 TEXT = """\
 Mutual information, in bits, between each latent bit and the label that the text was made with (1
-bit); the model has never seen a label. Counting finds too much even where there is no relation,
-so each is set against permuted labels, whose best bit is taken in the same way: 95 % of those
-lie below the dashed line. “All bits together” is what a naive Bayes guess from the bits of all
-tokens tells. No z can tell more than the text itself. An arm’s verdict takes the better of the
-two p, doubled; of 20 runs without a relation, about one falls under 0.05."""
+bit); the model has never seen a label. Counting finds too much even where there is no relation:
+95 % of the best bits of permuted labels lie below the dashed line. “All bits together” is what a
+naive Bayes guess tells; no z can tell more than the text itself. An arm’s verdict takes the
+better of the two p, doubled; of 20 runs without a relation, about one falls under 0.05."""
 
 
 def section(analysis: Analysis) -> Section | None:

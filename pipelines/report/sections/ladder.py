@@ -26,17 +26,15 @@ AGAINST = {False: "the baseline", True: "the larger baseline"}
 
 
 TEXT = """\
-Models of several sizes at constant tokens per parameter. The tax is what a Free Transformer’s
-bound lies above the NLL of a baseline of the same size and tokens: of one with as many blocks,
-and of one with a further block in place of the encoder. Nats per token; a dot is a seed,
-brackets are the range of seeds of the Free Transformer; the tax is taken over the mean of the
-baseline’s seeds, whose own range is not in them. A line is fitted to the tax against the
-logarithm of the parameters, a size being one point; the band is the 95 % prediction interval of
-a further size, if sizes scatter alike around the line and the trend continues. No size here can
-show that it does: 124 million parameters lie far beyond the largest. Where every tax is
-positive, a power law is fitted as well; how far the two disagree is in neither interval, nor is
-the error over documents. The black diamond is the figure of a public replication: by a loose
-bound, of other text in other tokens; no line is fitted to it."""
+Models of several sizes at constant tokens per parameter, nats per token. The tax is a Free
+Transformer’s bound minus the NLL of a baseline of the same size and tokens, or of one with a
+further block; a dot is a seed, brackets are the range of the Free Transformer’s seeds, without
+that of the baseline’s. The band is the 95 % prediction interval of a further size, if sizes
+scatter alike around the line and the trend continues. No size here can show that it does: 124
+million parameters lie far beyond the largest. Where every tax is positive, a power law is fitted
+as well; how far the two disagree is in neither interval, nor is the error over documents. The
+black diamond is the figure of a public replication, by a loose bound, of other text in other
+tokens; no line is fitted to it."""
 TREND = ["tax of", "over", "nats per token for tenfold parameters", "at 124 M by the line",
          "at 124 M by a power law"]  # fmt: skip
 

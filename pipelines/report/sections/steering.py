@@ -11,14 +11,12 @@ HEAD = ["run", "κ", "distance, same z", "distance, different z", "different ÷ 
 
 
 TEXT = """\
-The same beginnings of held-out text, each continued with several z, a z staying the same at
-every new token: if z decides something, continuations with different z lie further apart than
-those with the same z. These z are drawn uniformly, even where a learned prior would rarely draw
-them. The distance is the share of tokens that one continuation has and the other has not: 0 for
-the same tokens, 1 for none in common. p is by permutation of z; the verdict takes p adjusted for
-the number of runs (Benjamini and Hochberg). ± is one standard error over prompts, of these
-codes. A baseline has no z: its distance is what drawing tokens at the same temperature (0.8)
-does alone."""
+Held-out beginnings, each continued with several z, a z staying the same at every new token: if z
+decides something, continuations with different z lie further apart than those with the same z.
+The distance is the share of tokens that one continuation has and the other has not. These z are
+drawn uniformly, even where a learned prior would rarely draw them. The verdict takes p adjusted
+for the number of runs. ± is one standard error over prompts, of these codes; a baseline’s
+distance is what drawing tokens at the same temperature does alone."""
 
 
 def section(analysis: Analysis) -> Section | None:
