@@ -5,7 +5,7 @@ from pipelines.report.blocks import Block, Samples, Section, heading, prose
 
 TEXT = """\
 Continuations (temperature 0.8) of held-out prompts, by the first seed of each arm; the prompt
-stands above. More of them, by z, are on [a page of their own](explorer.html)."""
+stands above. More of them, by z, are in `explorer.html`."""
 
 
 def section(analysis: Analysis) -> Section | None:
