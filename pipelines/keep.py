@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from json import dumps
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,7 @@ def keep_report(target: Path, names: Sequence[str]) -> None:
     experiment = load_experiment()
     report = report_folder(experiment.name)
     content, files = report_sections(report, names) if names else figure_4(report)
+    content = content.replace("](../../docs/", f"]({relpath('docs', target)}/")
     runs = read_runs(experiment)
     title = "Part of the report" if names else "Figure 4"
     arguments = " ".join((str(target), *(f"--section {name}" for name in names)))

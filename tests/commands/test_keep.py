@@ -70,6 +70,7 @@ def test_sections_of_a_report_are_kept_with_their_pictures(project: Path) -> Non
     assert (folder / "curves_target.png").read_bytes() == picture
     text, page = (folder / "README.md").read_text(), (report / "report.md").read_text()
     assert "](curves_target.png)" in text and "figures/" not in text
+    assert "](../measurement.md#the-filtering-bound)" in text
     headings = re.findall("^## .*", text, re.MULTILINE)
     assert len(headings) == 2 and all(heading in page for heading in headings)
     rows = [line for line in text.splitlines() if line.startswith("| free |")]
@@ -92,6 +93,13 @@ def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations
     assert begin[0] == "**Question:** Does z help?"
     assert "no difference between the bounds of free and base" in begin[4]
     assert all(line in page for line in begin) and "<!--" not in text
+
+
+def test_a_heading_that_a_model_wrote_ends_no_section(tmp_path: Path) -> None:
+    sample = "```sample\n## mine\n```\n\nThe end."
+    text = f"## A\n<!-- a -->\n\n{sample}\n\n## B\n<!-- b -->\n\nWords.\n"
+    (tmp_path / "report.md").write_text(text)
+    assert keep.report_sections(tmp_path, ["a"])[0] == f"## A\n\n{sample}"
 
 
 def test_what_the_report_lacks_is_a_users_mistake(project: Path) -> None:
