@@ -41,7 +41,7 @@ def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:
         "models": {run.model: {"architecture": manifest.architecture}},
     }
     words = first_difference(said, wanted)
-    if not words and manifest.parts["settings"] != settings_hash(spec, manifest.vocab_size):
+    if not words and manifest.parts.get("settings") != settings_hash(spec, manifest.vocab_size):
         words = f"name, models.{run.model}.optim or compute.precision was another"
     if words:
         raise UserError(

@@ -4,12 +4,14 @@ A store that is away, slow or dying stops no training, and gets the rest when it
 """
 
 from argparse import Namespace
+from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
 from lightning.pytorch.loggers.logger import Logger
 
 from pipelines.common.console import say
+from pipelines.common.errors import UserError
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.store import AWAY, Store
 from pipelines.tracking.sync import LATER, Sync, reason
@@ -61,8 +63,9 @@ class Tracking(Logger):
 
     def keep_up(self) -> None:
         wait = 0.0
-        while not self.ending.wait(wait):
-            wait = SECONDS if self.try_to_sync() else min(LONGEST, 2 * wait + 1)
+        with suppress(UserError):  # somebody has deleted the journal: the next line to it says so
+            while not self.ending.wait(wait):
+                wait = SECONDS if self.try_to_sync() else min(LONGEST, 2 * wait + 1)
 
     def try_to_sync(self) -> bool:
         """Returns whether the store has everything now; says when that changes."""

@@ -13,7 +13,9 @@ from mlflow import MlflowClient
 
 from pipelines import keep
 from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.manifest import settings_hash
 from pipelines.artifacts.paths import published_journal
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.tracking import registry
@@ -55,11 +57,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenized: Project)
 
 def manifest(name: str) -> Manifest:
     """That of a run's checkpoint."""
-    experiment = load_experiment()
-    run = experiment.runs[name]
+    spec = RunSpec(load_experiment(), name)
     return Manifest(
-        "tiny", name, asdict(run), asdict(experiment.model_config(run)), 11, "data", "hash",
-        tracking_key=f"key of {name}",
+        "tiny", name, asdict(spec.run), asdict(spec.config), 11, "data", "hash",
+        tracking_key=f"key of {name}", parts={"settings": settings_hash(spec, 11)},
     )  # fmt: skip
 
 
