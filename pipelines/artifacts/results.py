@@ -36,7 +36,7 @@ __all__ = [
     "CoinSequence",
     "Details",
     "Estimate",
-    "Evaluation",
+    "EvaluationResult",
     "Figures",
     "Generations",
     "Headline",
@@ -147,7 +147,7 @@ class LabelFigures(Chance):
 
 
 @dataclass
-class Evaluation:
+class EvaluationResult:
     """evaluation.json"""
 
     documents: int

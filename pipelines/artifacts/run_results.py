@@ -12,7 +12,7 @@ from ftmodel.model.config import ModelConfig
 from pipelines.artifacts import results
 from pipelines.artifacts.curve import Curve, read_curve
 from pipelines.artifacts.manifest import check_manifest
-from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures, SuiteResults
+from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures, SuiteResults
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.frozen import first_difference
@@ -25,7 +25,7 @@ class RunResults:
     run: Run
     latent_bits: int  # H; 0 for a baseline
     source: str  # of its data: target, coin, reviews or text
-    evaluation: Evaluation
+    evaluation: EvaluationResult
     details: Details
     curve: Curve
     suite: SuiteResults | None = None  # its benchmarks, if it was scored on any
@@ -35,7 +35,7 @@ class RunResults:
 
     @classmethod
     def of(
-        cls, spec: RunSpec, evaluation: Evaluation, details: Details, curve: Curve
+        cls, spec: RunSpec, evaluation: EvaluationResult, details: Details, curve: Curve
     ) -> "RunResults":
         """Without a suite."""
         return cls(
@@ -96,7 +96,7 @@ def read_runs(experiment: Experiment) -> list[RunResults]:
 
 def read_run(spec: RunSpec) -> RunResults:
     folder = spec.results
-    evaluation = results.read(folder / "evaluation.json", Evaluation, "evaluate")
+    evaluation = results.read(folder / "evaluation.json", EvaluationResult, "evaluate")
     details = results.read(folder / "details.json", Details, "evaluate")
     curve = read_curve(folder / "curve.csv")
     result = RunResults.of(spec, evaluation, details, curve)

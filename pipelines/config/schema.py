@@ -157,7 +157,7 @@ class Compute:
 
 
 @dataclass
-class Evaluation:
+class EvaluationConfig:
     """How much is spent on measuring; the same for every run of an experiment."""
 
     # held-out tokens scored, at most; null: all
@@ -236,7 +236,7 @@ class Experiment:
     arms: dict[str, Arm] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     compute: Compute = field(default_factory=Compute)
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     suite: Suite = field(default_factory=Suite)
     suite_runs: dict[str, str] = field(default_factory=dict)  # those it scores; made by Hydra
     trainings: dict[str, Training] = field(default_factory=dict)  # of all runs; made by Hydra

@@ -22,16 +22,16 @@ from ftmodel.inference.sequence_bound import (
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
-from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
+from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import Data, ProcessData
-from pipelines.config.schema import Evaluation as Settings, Run
+from pipelines.config.schema import EvaluationConfig, Run
 
 
-def with_proposal(settings: Settings, run: Run, design: LatentDesign) -> Settings:
+def with_proposal(settings: EvaluationConfig, run: Run, design: LatentDesign) -> EvaluationConfig:
     """The settings with the proposal for a run's κ and design, if they leave it open."""
     if settings.proposal is not None:
         return settings
@@ -104,7 +104,11 @@ def sample_counts(samples: int) -> list[int]:
 
 
 def score(
-    model: FreeTransformer, shards: Shards, data: Data, settings: Settings, device: torch.device
+    model: FreeTransformer,
+    shards: Shards,
+    data: Data,
+    settings: EvaluationConfig,
+    device: torch.device,
 ) -> DocumentScores:
     """Score the validation part, or as much of it as ``settings.tokens`` allows.
 
@@ -140,7 +144,7 @@ def score(
 
 
 def bounds_of(
-    model: FreeTransformer, batch: Batch, settings: Settings, device: torch.device
+    model: FreeTransformer, batch: Batch, settings: EvaluationConfig, device: torch.device
 ) -> Sums:
     """Sums over each chunk of a batch."""
     inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
@@ -173,7 +177,7 @@ def nll_estimates(
     inputs: Tensor,
     targets: Tensor,
     ids: Tensor,
-    settings: Settings,
+    settings: EvaluationConfig,
     draw: Callable[[], Tensor],
 ) -> Tensor:
     """Of independent filters (filters, chunks); or twice the NLL itself, where it can be had."""
@@ -199,11 +203,13 @@ def per_document(parts: list[Sums], documents: list[int]) -> DocumentScores:
     return DocumentScores(**totals)
 
 
-def results_of(scores: DocumentScores, settings: Settings) -> tuple[Evaluation, Details]:
+def results_of(
+    scores: DocumentScores, settings: EvaluationConfig
+) -> tuple[EvaluationResult, Details]:
     """The results that every model has on any data."""
     tokens = int(scores.tokens.sum())
     bound = scores.bound
-    evaluation = Evaluation(
+    evaluation = EvaluationResult(
         documents=len(scores.tokens),
         tokens=tokens,
         tokens_per_second=scores.tokens_per_second,

@@ -14,7 +14,7 @@ from pipelines.artifacts.results import CoinDetails, CoinSequence
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import ProcessData
-from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.label import labelled_rows
 from pipelines.evaluate.measurement import Context
 
@@ -37,7 +37,7 @@ def coin_details(
     model: FreeTransformer,
     shards: Shards,
     data: ProcessData,
-    settings: Settings,
+    settings: EvaluationConfig,
     device: torch.device,
 ) -> CoinDetails:
     """Of the sequences at the top, the upper quartile and the median of how far the exact

@@ -16,7 +16,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import ProcessData
-from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.measurement import Context
 
 
@@ -58,7 +58,7 @@ def label_figures(
     model: FreeTransformer,
     shards: Shards,
     data: ProcessData,
-    settings: Settings,
+    settings: EvaluationConfig,
     device: torch.device,
 ) -> LabelFigures:
     """Information on the label in z, drawn once from the encoder for each held-out row that is

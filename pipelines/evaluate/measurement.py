@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.results import Details, Evaluation
+from pipelines.artifacts.results import Details, EvaluationResult
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.data import Data
-from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.bounds import DocumentScores
 
 
@@ -22,10 +22,10 @@ class Context:
     model: FreeTransformer
     shards: Shards
     data: Data
-    settings: Settings
+    settings: EvaluationConfig
     device: torch.device
     scores: DocumentScores  # of the held-out documents
-    evaluation: Evaluation
+    evaluation: EvaluationResult
     details: Details
 
 

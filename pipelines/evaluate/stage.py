@@ -25,7 +25,7 @@ from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
-    Evaluation,
+    EvaluationResult,
     Headline,
     LastThird,
     Training,
@@ -40,7 +40,7 @@ from pipelines.common.gpu_memory import full_memory
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.frozen import REUSED, Frozen, freeze
-from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import (
     bit_information,
     coin,
@@ -72,8 +72,12 @@ MEASUREMENTS: list[Measurement] = [
 
 
 def evaluate(
-    model: FreeTransformer, shards: Shards, data: Data, settings: Settings, device: torch.device
-) -> tuple[Evaluation, Details]:
+    model: FreeTransformer,
+    shards: Shards,
+    data: Data,
+    settings: EvaluationConfig,
+    device: torch.device,
+) -> tuple[EvaluationResult, Details]:
     """All that can be measured of a model on ``data``, whatever the training behind it."""
     scores = score(model, shards, data, settings, device)
     evaluation, details = results_of(scores, settings)
@@ -85,7 +89,7 @@ def evaluate(
 
 
 def at_budget(
-    spec: RunSpec, budget: Budget, measured: DocumentScores | Evaluation
+    spec: RunSpec, budget: Budget, measured: DocumentScores | EvaluationResult
 ) -> BudgetFigures:
     per_token, per_byte = measured.bits_per_token, measured.bits_per_byte
     return BudgetFigures.of(spec, budget, bits_per_token=per_token, bits_per_byte=per_byte)
@@ -115,7 +119,7 @@ def last_third(budgets: list[BudgetFigures]) -> LastThird:
     )
 
 
-def headline(evaluation: Evaluation) -> Headline:
+def headline(evaluation: EvaluationResult) -> Headline:
     """The figures to compare runs by; NaN, which DVC takes for a change every time, is left out."""
     per_token, per_byte = evaluation.bits_per_token, evaluation.bits_per_byte
     gap, fresh, pinned = evaluation.gap_nats_per_token, evaluation.fresh, evaluation.pinned
@@ -139,7 +143,7 @@ def headline(evaluation: Evaluation) -> Headline:
 
 def measure_all(
     spec: RunSpec, model: FreeTransformer, manifest: Manifest, curve: Curve
-) -> tuple[Evaluation, Details]:
+) -> tuple[EvaluationResult, Details]:
     """All figures of a trained run."""
     run, shards = spec.run, spec.shards()
     check_vocabulary(spec.checkpoint(), manifest, shards)

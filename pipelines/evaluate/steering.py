@@ -13,7 +13,7 @@ from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Steering
 from pipelines.common.rng_streams import Purpose, generator
 from pipelines.config.data import TextData
-from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.generations import TEXT, beginnings
 from pipelines.evaluate.measurement import Context
 
@@ -46,7 +46,7 @@ def different_codes(bits: int, count: int, rng: Generator) -> Tensor:
 
 
 def continuations(
-    model: FreeTransformer, prompt: Tensor, z: Tensor, settings: Settings, rng: Generator
+    model: FreeTransformer, prompt: Tensor, z: Tensor, settings: EvaluationConfig, rng: Generator
 ) -> Tensor:
     """The prompt (P,) continued with a pinned code z (R,) in each row: the tokens (R, N) that it
     can change. The first new token is not among them: it is predicted where the prompt ends, whose

@@ -8,7 +8,7 @@ from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.target_scores import score_groups
 from ftmodel.synthetic.target_task import ARROW, LENGTH, LETTERS, decode
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.measurement import Context
 
 Groups = list[list[str]]
@@ -29,7 +29,7 @@ def measure(context: Context) -> None:
 
 
 def target_groups(
-    model: FreeTransformer, settings: Settings, device: torch.device
+    model: FreeTransformer, settings: EvaluationConfig, device: torch.device
 ) -> tuple[Groups, Groups]:
     """Groups of sequences that share a prompt: with a z for each sequence, and with one z for each
     group; none of these for a baseline.

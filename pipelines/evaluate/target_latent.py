@@ -26,7 +26,7 @@ from pipelines.artifacts.results import (
     Reconstruction,
 )
 from pipelines.common.rng_streams import Purpose, generator
-from pipelines.config.schema import Evaluation as Settings
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.measurement import Context
 
 TRAINED = 4  # sequences that the probe is trained on for each that it is evaluated on
@@ -46,7 +46,11 @@ def measure(context: Context) -> None:
 
 
 def encoded(
-    model: FreeTransformer, rows: Tensor, noise: Tensor, settings: Settings, device: torch.device
+    model: FreeTransformer,
+    rows: Tensor,
+    noise: Tensor,
+    settings: EvaluationConfig,
+    device: torch.device,
 ) -> tuple[Tensor, Tensor]:
     """The encoder's logits o of sequences (n, T + 1), all but the last token read, and the KL of
     each bit, nats, after z sampled with ``noise``; (n, T, H) each.
@@ -58,7 +62,7 @@ def encoded(
 
 
 def latent_figures(
-    model: FreeTransformer, settings: Settings, device: torch.device, elbo_gap: float
+    model: FreeTransformer, settings: EvaluationConfig, device: torch.device, elbo_gap: float
 ) -> tuple[LatentFigures, LatentDetails]:
     """All information is in bits. ``elbo_gap``, the mean over sequences of ELBO − exact NLL, bounds
     that of the aggregate posterior from above.

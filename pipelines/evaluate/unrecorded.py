@@ -11,7 +11,7 @@ import torch
 from pipelines.artifacts import results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.manifest import hash_of
-from pipelines.artifacts.results import Details, Evaluation
+from pipelines.artifacts.results import Details, EvaluationResult
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.source_code import code_version
 
@@ -26,16 +26,16 @@ class Unrecorded:
         )
         self.folder = spec.beside_resume("evaluate") / hash_of(decisive)[:16]
 
-    def read(self) -> tuple[Evaluation, Details] | None:
+    def read(self) -> tuple[EvaluationResult, Details] | None:
         if not self.folder.exists():
             return None
         print(f"taken from {self.folder}, where they were kept", flush=True)
         return (
-            results.read(self.folder / "evaluation.json", Evaluation, "evaluate"),
+            results.read(self.folder / "evaluation.json", EvaluationResult, "evaluate"),
             results.read(self.folder / "details.json", Details, "evaluate"),
         )
 
-    def write(self, evaluation: Evaluation, details: Details) -> None:
+    def write(self, evaluation: EvaluationResult, details: Details) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         results.write(self.folder / "evaluation.json", evaluation)
         results.write(self.folder / "details.json", details)

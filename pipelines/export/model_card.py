@@ -5,7 +5,7 @@ from pathlib import Path
 from pipelines.artifacts import llama_files, results
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import results_folder
-from pipelines.artifacts.results import BudgetFigures, Evaluation, Figures
+from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
 from pipelines.config.schema import Experiment
 
 FACTS = """\
@@ -109,8 +109,8 @@ def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[st
     path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
     if not path.exists():
         return {}
-    evaluation = results.read(path, Evaluation, "evaluate")
-    at_tokens: list[Evaluation | BudgetFigures] = [
+    evaluation = results.read(path, EvaluationResult, "evaluate")
+    at_tokens: list[EvaluationResult | BudgetFigures] = [
         *(budget for budget in evaluation.budgets if budget.listed == tokens)
     ] or [evaluation]
     units = {"token": at_tokens[0].bits_per_token, "byte": at_tokens[0].bits_per_byte}

@@ -8,7 +8,7 @@ from pipelines.compare.arms import Arm, by_data, families
 from pipelines.compare.budgets import BudgetTable, budget_table
 from pipelines.compare.comparison import Comparison, compare, contrast_bounds
 from pipelines.compare.designs import Designs, designs
-from pipelines.config.schema import Evaluation, Expectation
+from pipelines.config.schema import EvaluationConfig, Expectation
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
 from pipelines.report.style import Style, styles
@@ -17,7 +17,7 @@ from pipelines.report.style import Style, styles
 @dataclass(frozen=True)
 class Analysis:
     arms: list[Arm]
-    settings: Evaluation  # of what was measured
+    settings: EvaluationConfig  # of what was measured
     expectation: list[Expectation] = field(default_factory=list)
 
     @property

@@ -13,7 +13,7 @@ from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
-    Evaluation,
+    EvaluationResult,
     SuiteResults,
     TaskResult,
     TaskScore,
@@ -41,7 +41,7 @@ def read_run(journal: Path) -> Tracked:
             manifest = results.read(path, Details, "evaluate").manifest
             if manifest and manifest.tracking_key == run.key:
                 path = folder / "evaluation.json"
-                add_evaluation(run, results.read(path, Evaluation, "evaluate"), changed(path))
+                add_evaluation(run, results.read(path, EvaluationResult, "evaluate"), changed(path))
                 run.files.append(folder / "details.json")
         if (path := folder / "suite.json").exists():
             suite = results.read(path, SuiteResults, "suite")
@@ -58,13 +58,13 @@ def changed(path: Path) -> int:
     return int(path.stat().st_mtime * 1000)
 
 
-def bounds(measured: BudgetFigures | Evaluation) -> dict[str, float]:
+def bounds(measured: BudgetFigures | EvaluationResult) -> dict[str, float]:
     """The bound that arms are compared by, under one name for all of them."""
     units = {unit: getattr(measured, unit) for unit in results.UNITS}
     return {unit: figures.bound.mean for unit, figures in units.items() if figures}
 
 
-def add_evaluation(run: Tracked, evaluation: Evaluation, at: int) -> None:
+def add_evaluation(run: Tracked, evaluation: EvaluationResult, at: int) -> None:
     """At every budget, each with the logged model of its checkpoint."""
     counts = {key: getattr(evaluation, key) for key in COUNTS}
     run.params = {key: str(counts[key]) for key in OF_THE_RUN} | run.params

@@ -12,7 +12,7 @@ from pipelines.artifacts import results, suite_results
 from pipelines.artifacts.results import (
     BudgetFigures,
     Estimate,
-    Evaluation,
+    EvaluationResult,
     Figures,
     Reconstruction,
     flat,
@@ -23,7 +23,7 @@ from pipelines.common.errors import UserError
 from tests.support.mutants import rejects
 
 FIGURES = Figures(ce=Estimate(0.1, nan), iwae=Estimate(0.5, 0.01))
-EVALUATION = Evaluation(
+EVALUATION = EvaluationResult(
     documents=3,
     tokens=9,
     tokens_per_second=1.5,
@@ -43,7 +43,7 @@ def test_what_is_written_is_read_back(tmp_path):
     """NaN, which JSON does not have, as null, and again as NaN where a number must be."""
     write(tmp_path / "evaluation.json", EVALUATION)
     json.loads((tmp_path / "evaluation.json").read_text(), parse_constant=refuse)
-    again = read(tmp_path / "evaluation.json", Evaluation, "evaluate")
+    again = read(tmp_path / "evaluation.json", EvaluationResult, "evaluate")
     assert isnan(again.bits_per_token.ce.se)
     assert repr(again) == repr(EVALUATION)  # of which NaN is equal to NaN
 
@@ -76,7 +76,7 @@ def dataclasses_in(kind: Any) -> set[type]:
     file="artifacts/suite_results.py",
 )
 @pytest.mark.parametrize(
-    "kind", [Evaluation, results.Details, results.Headline, suite_results.SuiteResults]
+    "kind", [EvaluationResult, results.Details, results.Headline, suite_results.SuiteResults]
 )
 def test_a_field_that_may_be_none_may_be_missing(kind):
     """None is not written, so that reading must not need it."""
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_command_that_makes_it(
     if text:
         path.write_text(text)
     with pytest.raises(UserError, match=f"{message}`dvc repro evaluate@run` makes it") as error:
-        read(path, Evaluation, "evaluate")
+        read(path, EvaluationResult, "evaluate")
     assert "\n" not in str(error.value)
 
 

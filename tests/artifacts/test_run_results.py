@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.artifacts.results import Details, Evaluation, Figures
+from pipelines.artifacts.results import Details, EvaluationResult, Figures
 from pipelines.artifacts.run_results import RunResults, fraction
 from pipelines.config.schema import Run
 from tests.support.mutants import rejects
@@ -29,6 +29,6 @@ def test_fractions(kappa: float, text: str) -> None:
 def test_a_run_without_a_threshold_is_a_baseline_and_one_of_0_is_not(
     kappa: float | None, text: str
 ) -> None:
-    evaluation, details = Evaluation(1, 1, 1.0, Figures()), Details([], [], [])
+    evaluation, details = EvaluationResult(1, 1, 1.0, Figures()), Details([], [], [])
     run = RunResults("a", Run(kappa_bits=kappa), 3, "target", evaluation, details, [])
     assert (run.baseline, run.kappa) == (kappa is None, text)

@@ -4,7 +4,7 @@ from statistics import stdev
 
 import pytest
 
-from pipelines.artifacts.results import Details, Estimate, Evaluation, Figures
+from pipelines.artifacts.results import Details, Estimate, EvaluationResult, Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, families
 from pipelines.config.schema import Run
@@ -45,7 +45,7 @@ def test_seeds_of_another_recipe_are_another_arm(tmp_path):
 
 
 def measured(seed, figures, collapsed=False):
-    evaluation = Evaluation(1, 1, 1.0, figures, collapsed=collapsed)
+    evaluation = EvaluationResult(1, 1, 1.0, figures, collapsed=collapsed)
     spec = Run(kappa_bits=1.0, seed=seed)
     return RunResults(f"free_s{seed}", spec, 3, "target", evaluation, Details([], [], []), [])
 

@@ -16,7 +16,7 @@ from ftmodel.synthetic import factors, target_task
 from pipelines.common import file_listing
 from pipelines.compare import use_of_z
 from pipelines.config.init_from import InitFrom
-from pipelines.config.schema import Compute, Evaluation
+from pipelines.config.schema import Compute, EvaluationConfig
 from pipelines.config.suite import PassAtK, Suite
 from pipelines.data import resume
 from pipelines.evaluate import bit_information as shown_bits, generations, swap
@@ -140,7 +140,7 @@ def test_a_stated_number_is_that_of_the_code(page, words, expected):
 
 
 TABLES = [
-    ("measurement", "evaluation", Evaluation()),
+    ("measurement", "evaluation", EvaluationConfig()),
     ("benchmarks", "suite", Suite()),
     ("experiments", "init_from", InitFrom()),
 ]

@@ -10,13 +10,13 @@ from ftmodel.designs.design import LatentDesign
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.limits import in_words
 from pipelines.config.data import Distributions, Files, Hub, ProcessData, TextData
-from pipelines.config.schema import Compute, Evaluation, InitFrom, Optim
+from pipelines.config.schema import Compute, EvaluationConfig, InitFrom, Optim
 from pipelines.config.suite import PassAtK, Suite
 from tests.support.mutants import rejects
 
 PAGES = {
     Compute: "performance.md",
-    Evaluation: "measurement.md",
+    EvaluationConfig: "measurement.md",
     InitFrom: "experiments.md",
     LatentDesign: "experiments.md",
     PassAtK: "benchmarks.md",

@@ -10,7 +10,7 @@ from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk
 from pipelines.config.data import TextData
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import generations, steering
 
 BEGINNINGS = [Chunk(i, 0, np.arange(n)) for i, n in enumerate((17, 4, 17, 17))]
@@ -56,7 +56,7 @@ def measured(monkeypatch, shards):
             model=model,
             shards=shards,
             data=data or TextData(),
-            settings=Evaluation(**settings),
+            settings=EvaluationConfig(**settings),
             device=torch.device("cpu"),
             evaluation=SimpleNamespace(swap=None, sequence_z=None),
             details=SimpleNamespace(generations=[]),

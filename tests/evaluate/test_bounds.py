@@ -12,7 +12,7 @@ from ftmodel.inference.filtering import filtering_bound
 from pipelines.artifacts.packing import held_out, noise_of, packed
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
-from pipelines.config.schema import Evaluation, Run
+from pipelines.config.schema import EvaluationConfig, Run
 from pipelines.evaluate.bounds import sample_counts, score, with_proposal
 from tests.evaluate.conftest import tiny
 from tests.support.corpora import LENGTHS, VOCABULARY, memory_shards
@@ -40,7 +40,9 @@ def model(bits, **design):
 def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
     figures = []
     for batch_tokens in (1, 40, 10**6):
-        settings = Evaluation(tokens=None, batch_tokens=batch_tokens, iwae_samples=4, particles=3)
+        settings = EvaluationConfig(
+            tokens=None, batch_tokens=batch_tokens, iwae_samples=4, particles=3
+        )
         scores = score(model(bits), shards, TEXT, settings, CPU)
         figures.append([v for v in vars(scores).values() if isinstance(v, torch.Tensor)])
         assert len(figures[-1]) == (13 if bits else 3)
@@ -66,7 +68,7 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
     "fewer samples than were drawn for IWAE-k",
 )
 def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
-    settings = Evaluation(tokens=None, batch_tokens=64, iwae_samples=6)
+    settings = EvaluationConfig(tokens=None, batch_tokens=64, iwae_samples=6)
     free, baseline = model(3), model(0)
     scores = score(free, shards, TEXT, settings, CPU)
     nll = score(baseline, shards, TEXT, settings, CPU).nll
@@ -105,7 +107,7 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
 @rejects("[chunk[1:]]", "[chunk[:-1]]", "bytes of inputs in place of targets")
 def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
     """Where a cap leaves parts of documents out; a token's bytes are its id."""
-    settings = Evaluation(tokens=100)
+    settings = EvaluationConfig(tokens=100)
     scores = score(model(0), shards, TEXT, settings, CPU)
     predicted, given = (
         [chunk.tokens[part].sum() for chunk in held_out(shards, CONTEXT, 100)]
@@ -126,7 +128,7 @@ def test_sample_counts():
 )
 def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, expected):
     run = Run(data="text", model="small", kappa_bits=kappa, tokens=1)
-    settings = Evaluation(proposal=proposal)
+    settings = EvaluationConfig(proposal=proposal)
     assert with_proposal(settings, run, LatentDesign()).proposal == expected
     every = LatentDesign(per="every", every=8)
     assert with_proposal(settings, run, every).proposal == (0.25 if proposal is None else proposal)
@@ -135,7 +137,7 @@ def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, ex
 def test_one_z_a_sequence_of_few_bits_is_summed_over_and_of_more_sampled(shards, monkeypatch):
     """The NLL itself has no error, and lies below the bound of few samples."""
     figures, changed = {}, model(3, latent=LatentDesign(per="sequence"))
-    settings = Evaluation(tokens=200, particles=2, iwae_samples=2)
+    settings = EvaluationConfig(tokens=200, particles=2, iwae_samples=2)
     for most in (8, 2):
         monkeypatch.setattr(sequence_bound, "MOST_ENUMERATED", most)
         figures[most] = score(changed, shards, TEXT, settings, CPU).bits_per_token.filtering

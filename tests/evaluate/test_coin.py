@@ -8,7 +8,7 @@ import torch
 from ftmodel.analysis.label_information import observation_information
 from ftmodel.synthetic import coin_flip
 from pipelines.config.data import ProcessData
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.coin import coin_details
 from tests.support.mutants import rejects
 
@@ -55,7 +55,7 @@ def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch)
     rows = coin_flip.sample_sequences(N, torch.Generator().manual_seed(DATA.seed))  # the corpus
     shards = SimpleNamespace(documents=lambda split: (row.numpy() for row in rows))
     model = Speaks()
-    settings = Evaluation(seed=DATA.seed)
+    settings = EvaluationConfig(seed=DATA.seed)
     details = coin_details(model, shards, DATA, settings, torch.device("cpu"))
     asked = iter(model.asked)
     of_prior = []

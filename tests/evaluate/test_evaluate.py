@@ -1,4 +1,4 @@
-"""Evaluation: the same held-out documents for every arm, exact figures, repeatable."""
+"""EvaluationConfig: the same held-out documents for every arm, exact figures, repeatable."""
 
 import json
 import math
@@ -30,7 +30,7 @@ from pipelines.common.provenance import device_name
 from pipelines.compose import compose_config
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.load import load_experiment, parse
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import stage
 from pipelines.evaluate.label import label_figures
 from pipelines.evaluate.stage import evaluate, headline, last_third, measure
@@ -39,7 +39,7 @@ from tests.support.corpora import write_shards
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
 
-SETTINGS = Evaluation(
+SETTINGS = EvaluationConfig(
     tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5, probe_sequences=32
 )
 CPU = torch.device("cpu")
@@ -48,7 +48,7 @@ TEXT = TextData()
 
 
 def figures(*arguments):
-    """Evaluation and details without what depends on the machine."""
+    """EvaluationConfig and details without what depends on the machine."""
     evaluation, details = evaluate(*arguments, CPU)
     assert evaluation.tokens_per_second > 0
     return replace(evaluation, tokens_per_second=0.0), details
@@ -144,7 +144,7 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
 
 def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
     split = text.metadata.splits["validation"]
-    settings = Evaluation(tokens=None, batch_tokens=2048)
+    settings = EvaluationConfig(tokens=None, batch_tokens=2048)
     evaluation, details = figures(of_text(text, 0), text, TEXT, settings)
     assert evaluation.documents == split.documents
     assert evaluation.tokens == split.tokens  # an end of text is predicted, and one is given
@@ -207,7 +207,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     shards, data = process(tmp_path, "coin", 200)
     model = tiny(3, 3, 64)
-    settings = Evaluation(tokens=None, batch_tokens=640, iwae_samples=1)
+    settings = EvaluationConfig(tokens=None, batch_tokens=640, iwae_samples=1)
     untold = figures(model, shards, data, settings)[0].label
     assert untold.text == pytest.approx(1, abs=0.01)  # 64 flips leave little doubt
     assert untold.p_value > 0.01 and untold.whole.value < 0.05

@@ -7,14 +7,14 @@ import torch
 
 from ftmodel.synthetic.target_task import ALPHABET, BANG
 from pipelines.config.data import ProcessData
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import generations
 from pipelines.evaluate.target_generations import target_groups
 from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
-SETTINGS = Evaluation(groups=12, group_size=5)
+SETTINGS = EvaluationConfig(groups=12, group_size=5)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     "the same groups for every seed of evaluation",
 )
 def test_generations_and_groups_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
-    settings = Evaluation(groups=12, group_size=5, seed=1)
+    settings = EvaluationConfig(groups=12, group_size=5, seed=1)
     torch.manual_seed(1)
     entries, again = of_letters(decided), target_groups(decided, SETTINGS, CPU)
     others, other = of_letters(decided, seed=1), target_groups(decided, settings, CPU)

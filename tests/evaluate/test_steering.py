@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import steering
 from tests.support.mutants import rejects
 
@@ -71,7 +71,7 @@ def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
     monkeypatch.setattr(steering, "generate", generate)
     prompt, z = torch.zeros(4, dtype=torch.long), torch.arange(6)
     for length, compared in ((7, range(5, 12)), (99, range(5, 17))):  # of a context of 16
-        settings = Evaluation(steering_length=length)
+        settings = EvaluationConfig(steering_length=length)
         tokens = steering.continuations(make_model(), prompt, z, settings, rng)
         assert tokens.tolist() == [list(compared)] * 6
 

@@ -10,7 +10,7 @@ from ftmodel.analysis.code_clusters import with_permutations
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference.interpolation import SHARES, PathCE
 from pipelines.config.data import ProcessData, TextData
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate import bit_information, sequence_z, steering, swap
 from pipelines.evaluate.sequence_z import half_of_the_bits, path
 from pipelines.evaluate.swap import of_one_length, swap_figures
@@ -37,7 +37,7 @@ def test_not_on_processes_nor_where_it_is_turned_off(make_model, module, shape, 
             SimpleNamespace(
                 model=make_model(latent_bits=latent_bits, **shape),
                 data=data or TextData(),
-                settings=Evaluation(**settings),
+                settings=EvaluationConfig(**settings),
             )
         )
 

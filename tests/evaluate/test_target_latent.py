@@ -19,13 +19,13 @@ from ftmodel.synthetic.target_task import (
 )
 from pipelines.artifacts.result_files import plain
 from pipelines.artifacts.results import Between, Reconstruction
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.evaluate.target_latent import encoded, latent_figures, reconstruction
 from tests.evaluate.conftest import tiny
 from tests.support.mutants import rejects
 
 CPU = torch.device("cpu")
-PROBED = Evaluation(probe_sequences=64)
+PROBED = EvaluationConfig(probe_sequences=64)
 SURE = 30.0  # a logit
 BACK = Reconstruction(1.0)
 
@@ -77,7 +77,7 @@ def marks_the_start(tokens):
 def test_the_start_is_known_from_z_as_soon_as_it_is_said(encoded_by, monkeypatch):
     """Enumerated: at its turn a clear bit rules a start out, a set one makes it twice as likely."""
     monkeypatch.setattr(target_task, "NOISE", 0.0)
-    settings = Evaluation(probe_sequences=8192)
+    settings = EvaluationConfig(probe_sequences=8192)
     figures, details = latent_figures(encoded_by(marks_the_start), settings, CPU, 7.0)
 
     def log2_weight(others, own, unsaid):
@@ -115,7 +115,9 @@ def test_what_is_peculiar_to_the_sequences_learned_from_counts_for_nothing(encod
         n = (tokens[:, :1] + 1) * (1 + (tokens == BANG).sum(1, keepdim=True))
         return SURE * torch.sin(n * (1 + torch.arange(65)) ** 2.0)[..., None]
 
-    figures, details = latent_figures(encoded_by(names), Evaluation(probe_sequences=228), CPU, 7.0)
+    figures, details = latent_figures(
+        encoded_by(names), EvaluationConfig(probe_sequences=228), CPU, 7.0
+    )
     assert figures.start_bits == 0
     assert max(details.start_bits) < 0.3
 
@@ -126,7 +128,7 @@ def test_logits_are_those_of_the_forward_pass_whatever_the_batch(rng, encoder):
     torch.nn.init.normal_(model.latent.prior.readout.weight)
     rows, _ = sample_with_starts(7, rng)
     noise = torch.rand(7, 65, 3, generator=rng)
-    o, kl = encoded(model, rows, noise, Evaluation(batch_tokens=130), CPU)
+    o, kl = encoded(model, rows, noise, EvaluationConfig(batch_tokens=130), CPU)
     expected = model(rows[:, :-1], noise)
     torch.testing.assert_close(o, expected.bit_logits.detach())
     of_bits = kl_per_bit(expected.bit_logits, expected.prior_logits).detach()

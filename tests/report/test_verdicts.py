@@ -4,7 +4,7 @@ from math import nan
 
 import pytest
 
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.sections import kappa
 from pipelines.report.sections.kappa import collapse_at_large_kappa, trend
@@ -101,7 +101,7 @@ def test_without_a_partner_nothing_is_answered(tmp_path, name, words, found):
 def test_seeds_and_how_many_comparisons_were_made_are_said(tmp_path):
     analysis = seeded(tmp_path / "a", CONTROLLED, {"base": [0.5], "plus": [0.45], "free": [0.4]})
     assert "3 comparisons were made, at 5 % each: about one comparison" in caveat_of(analysis)
-    assert "comparison in" not in caveat_of(Analysis(analysis.arms[:1], Evaluation()))
+    assert "comparison in" not in caveat_of(Analysis(analysis.arms[:1], EvaluationConfig()))
     analysis = seeded(tmp_path / "b", PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
     assert "−0.0800 ± 0.0001, seeds ± 0.0316" in table(analysis)["free"].values()
     assert "in one case of six" in caveat_of(analysis)  # unequal spreads, with two seeds

@@ -19,7 +19,7 @@ from pipelines.compare.arms import Arm, group_by_seed
 from pipelines.config.data import KINDS, SOURCES
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import Evaluation, Experiment
+from pipelines.config.schema import EvaluationConfig, Experiment
 from pipelines.report import page
 from pipelines.report.analysis import Analysis
 
@@ -270,7 +270,7 @@ def analysis_of(folder: Path) -> Analysis:
         if text not in LOADED:
             LOADED[text] = load_experiment()
         arms = group_by_seed(read_runs(LOADED[text]))
-    return Analysis(arms, Evaluation(), LOADED[text].expectation)
+    return Analysis(arms, EvaluationConfig(), LOADED[text].expectation)
 
 
 def arms_of(folder: Path) -> list[Arm]:

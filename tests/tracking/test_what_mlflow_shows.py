@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.results import Evaluation, read
+from pipelines.artifacts.results import EvaluationResult, read
 from pipelines.tracking import live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
@@ -48,7 +48,7 @@ def card(kappa=0.125, **changes):
 
 def test_one_bound_for_every_arm_and_budget_against_tokens(project, run):
     client = MlflowClient(store_uri())
-    evaluation = read(Path("results/smoke") / RUN / "evaluation.json", Evaluation, "evaluate")
+    evaluation = read(Path("results/smoke") / RUN / "evaluation.json", EvaluationResult, "evaluate")
     history = client.get_metric_history(run.info.run_id, "bound/bits_per_token")
     assert [(p.step, p.value) for p in history] == [
         (each.tokens, each.bits_per_token.bound.mean) for each in evaluation.budgets

@@ -3,7 +3,7 @@
 from pipelines.artifacts.results import UNITS, Figures
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
-from pipelines.config.schema import Evaluation
+from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import NOT_COMPARABLE, Block, Section, Table, Text, explained, heading
 from pipelines.report.verdicts import name
@@ -21,7 +21,7 @@ def section(analysis: Analysis) -> Section:
     return Section("bounds", "Measurements", blocks)
 
 
-def columns(settings: Evaluation) -> Columns:
+def columns(settings: EvaluationConfig) -> Columns:
     others = {
         "ELBO bound": "elbo",
         f"IWAE-{settings.iwae_samples} bound": "iwae",
@@ -38,7 +38,7 @@ def cells(shown: Columns, figures: Figures) -> list[str]:
 
 
 def measured(
-    data: str, arms: list[Arm], compared: list[Comparison], settings: Evaluation
+    data: str, arms: list[Arm], compared: list[Comparison], settings: EvaluationConfig
 ) -> list[Block]:
     """All tables of one data set; the first of its units is the one to compare in."""
     unit, *others = [unit for unit in UNITS if arms[0].first.figures(unit) != Figures()]
@@ -93,7 +93,7 @@ def all_arms(arms: list[Arm], unit: str, shown: Columns) -> Table:
     return Table(head, rows)
 
 
-def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: Evaluation) -> list[Text]:
+def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationConfig) -> list[Text]:
     first = arms[0].first.evaluation
     texts = [
         explained(

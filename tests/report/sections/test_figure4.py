@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyBboxPatch
 
 from ftmodel.synthetic.target_scores import Scores
-from pipelines.artifacts.results import Details, Evaluation, Figures
+from pipelines.artifacts.results import Details, EvaluationResult, Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.config.schema import Run
@@ -92,7 +92,7 @@ def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
     """The paper's panels on both sides, but for one; in a size fit for a README."""
     rows = []
     for kappa, panel in read_paper(SAMPLES).items():
-        evaluation, details = Evaluation(1, 1, 1.0, Figures()), Details([], [], [])
+        evaluation, details = EvaluationResult(1, 1, 1.0, Figures()), Details([], [], [])
         free = RunResults("free", Run(kappa_bits=kappa), 8, "target", evaluation, details, [])
         rows.append(Row(Arm("free", [free]), panel, [], panel if kappa != 8 else None))
     figure = draw_figure4(rows)
