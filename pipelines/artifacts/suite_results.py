@@ -75,7 +75,6 @@ class TaskResult(TaskScore):
     seconds: float = 0.0
     subtasks: dict[str, float] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # where its data are from; none of our own
-    notes: list[str] = field(default_factory=list)  # what its data have otherwise than the hub's
     sampled: list[SampledScore] = field(default_factory=list)  # in every way there is
 
     def sampled_figures(self, name: str) -> dict[str, TaskScore]:

@@ -114,7 +114,7 @@ def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:
     task = suite.tasks.get(name) or TaskResult(0.0)
     content = f"{task.task} {task.version} {task.documents} {suite.harness} {suite.limit}"
     if task.sources:  # of our own data they are in the version
-        content += f" {task.sources} {task.notes}"
+        content += f" {task.sources}"
     digest = sha256(content.encode()).hexdigest()[:16]
     return dataset(name, digest, task.task or name, "eval", {"documents": task.documents})
 

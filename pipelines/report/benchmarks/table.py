@@ -24,7 +24,7 @@ from pipelines.report.benchmarks.paper_tables import paper_name
 from pipelines.report.wording import listed
 
 # where scores may be compared
-ALIKE = ("task", "metric", "shots", "version", "documents", "sources", "notes")
+CONDITIONS = ("task", "metric", "shots", "version", "documents", "sources")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Task:
     documents: int
     version: str
     sources: list[str]  # where its data are from; none of our own
-    notes: list[str]  # what its data have otherwise than the hub's
     higher_is_better: bool
 
     @property
@@ -135,7 +134,7 @@ def of_family(arms: list[Arm]) -> Benchmarks:
     tasks: dict[str, Task] = {}
     for run in (run for arm in arms for run in arm.runs):
         for key, result in suite_of(run).tasks.items():
-            about = {name: getattr(result, name) for name in (*ALIKE, "higher_is_better")}
+            about = {name: getattr(result, name) for name in (*CONDITIONS, "higher_is_better")}
             tasks.setdefault(key, Task(key, **about))
     final = {key: scores(arms, task, late=False) for key, task in tasks.items()}
     late = {key: scores(arms, task, late=True) for key, task in tasks.items()}
@@ -152,7 +151,7 @@ def alike(run: RunResults, task: Task) -> bool:
     """Whether the run was scored on the task, and in the same way as the others."""
     result = suite_of(run).tasks.get(task.key)
     return result is not None and all(
-        getattr(result, name) == getattr(task, name) for name in ALIKE
+        getattr(result, name) == getattr(task, name) for name in CONDITIONS
     )
 
 

@@ -17,8 +17,6 @@ def summary_lines(families: list[Benchmarks]) -> list[str]:
             run = family.arms[0].run
             lines += ["", f"suite {name} on {run.data} ({run.model}, {run.tokens:,} tokens)"]
             lines += summary_table(family)
-        if other := [task.name for task in family.tasks if task.notes]:
-            lines.append(f"data not as on the hub: {', '.join(other)} (how: see the report)")
         if names := family.skipped:
             lines.append(f"skipped: {', '.join(names)} (why: see the report)")
     if any(family.compared() for family in families):

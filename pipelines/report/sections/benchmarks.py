@@ -15,7 +15,6 @@ from pipelines.report.markdown import escaped
 from pipelines.report.wording import count, estimate, listed, magnitude, percent
 
 CLOSE = 1.1  # models and trainings whose sizes differ by less are called alike
-OTHER_DATA = "Scored on data that differ from the hub’s, on which others report their figures:"
 MONTE_CARLO = """\
 What the K samples of z leave open: the mean Monte-Carlo standard error of a log-likelihood,
 nats, and the share of documents whose two best choices are so close that another draw of z may
@@ -104,11 +103,9 @@ def family_blocks(
     notes = [*comparison_words(family), *paper_notes(family, paper, tables), *left_out(family)]
     blocks += map(Text, notes)
     for words, reasons in (
-        (OTHER_DATA, {t.name: [*t.notes, *t.sources] for t in family.tasks if t.notes}),
-        ("Where the data are from:",
-         {t.name: t.sources for t in family.tasks if t.sources and not t.notes}),
+        ("Where the data are from:", {t.name: t.sources for t in family.tasks if t.sources}),
         ("Skipped, so that nothing is known of them:", family.skipped),
-    ):  # fmt: skip
+    ):
         if reasons:
             lines = (f"- {escaped(k)}: {escaped('; '.join(r))}" for k, r in reasons.items())
             blocks.append(Text("\n".join((words, "", *lines))))
@@ -180,7 +177,7 @@ def score_table(family: Benchmarks, scores: Scores, paper: PaperTable | None, la
             task.name,
             task.metric + ("" if task.higher_is_better else " (lower is better)"),
             str(task.shots),
-            f"{task.documents:,}" + (" (not as on the hub: see below)" if task.notes else ""),
+            f"{task.documents:,}",
             task.version,
             *(score_cell(scores[task.key].get(arm.name)) for arm in family.arms),
         ]

@@ -121,10 +121,10 @@ def test_seeds_may_make_a_difference_none(tmp_path):
     assert scored(tmp_path / "alone", alone)["facts"]["free"].verdict == "better"
 
 
-@rejects("in ALIKE", "in ALIKE[:5]", "scores on different data compared")
+@rejects("in CONDITIONS", "in CONDITIONS[:5]", "scores on different data compared")
 def test_what_was_scored_in_another_way_is_not_compared(tmp_path):
     others = {"task": "x", "metric": "x", "shots": 7, "version": "x", "documents": 7}
-    others |= {"sources": ["x"], "notes": ["x"]}
+    others |= {"sources": ["x"]}
     tasks = {k: {"base": task(0.3), "free": task(0.9, **{k: x})} for k, x in others.items()}
     final = scored(tmp_path, tasks)
     assert {key: list(final[key]) for key in others} == {key: ["base"] for key in others}
