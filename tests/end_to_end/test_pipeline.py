@@ -138,7 +138,7 @@ def test_sampling_prints_groups_and_pinned_ones_repeat_their_seed(finished, monk
         (["free_k1", "--new", "65"], "exceed the context of 65"),
         (["free_k1", "--prompt", "K>" + "_" * 65], "67 tokens leave no room in a context of 65"),
         (["free_k1", "--groups", "0"], "0 is not in the range x>=1"),
-        (["free_k1", "--temperature", "-1"], "'--temperature': -1 is not a number of 0 or more"),
+        (["free_k1", "--temperature", "-1"], "'--temperature': -1.0 is not in the range x>=0"),
     ],
 )
 def test_a_mistake_in_sampling_says_what_it_is(finished, monkeypatch, arguments, words):
