@@ -155,7 +155,7 @@ def of_this_copy(work: Callable[[], None]) -> None:
     here = Path.cwd()
     if (here / "pipelines/cli.py").exists() and not here.samefile(ROOT):
         raise UserError(f"this ftlab belongs to {ROOT}; here, type python -m pipelines.<command>")
-    sys.path.insert(0, str(ROOT))  # benchmarks and tests are not installed
+    sys.path.insert(0, str(ROOT))  # perf and tests are not installed
     work()
 
 

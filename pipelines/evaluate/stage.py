@@ -194,7 +194,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     if clean_up:
         preregistration.remove_waiting(spec.experiment.name, name, manifest.spec_hash)
         remove_finished(spec.experiment.name, name, manifest.spec_hash)
-    sync_stage(spec.experiment, name)
+    sync_stage(spec)
     unrecorded.remove()
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))

@@ -78,23 +78,24 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
         figures([*first, *(block for s in sections for block in s.blocks)]), folder / "figures"
     )
     top, rest = markdown.written(first), "\n\n".join(map(markdown.section, sections))
+    page, families = templates(), [asdict(family) for family in explorer_families(analysis)]
     pages = {
         "report.md": f"# {experiment.name}\n\n{top}\n\n{rest}\n",
-        **{
-            f"{name}.html": templates().get_template(f"{name}.html.jinja").render(
-                title=experiment.name,
-                first=html(top, images),
-                rest=html(rest, images),
-                sections=sections,
-                families=[asdict(family) for family in explorer_families(analysis)],
-            )
-            for name in ("index", "explorer")
-        },
-    }  # fmt: skip
+        "index.html": page.get_template("index.html.jinja").render(
+            title=experiment.name,
+            first=html(top, images),
+            rest=html(rest, images),
+            sections=sections,
+            families=families,
+        ),
+        "explorer.html": page.get_template("explorer.html.jinja").render(
+            title=experiment.name, families=families
+        ),
+    }
     index = report_folder(experiment.name) / "index.html"
     pages["summary.txt"] = printable(expectation.summary(stated) + tables.summary(analysis, index))
-    for name, page in pages.items():
-        (folder / name).write_text(page, encoding="utf-8")
+    for name, text in pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
     tables.write_table(folder / "curves.csv", tables.curve_rows(runs))
     tables.write_table(folder / "arms.csv", [tables.arm_row(arm) for arm in analysis.arms])
     tables.write_table(folder / "runs.csv", [tables.run_row(run) for run in runs])

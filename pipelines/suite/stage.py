@@ -213,7 +213,7 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
         if frozen:
             frozen.check(f"its scores stay in {progress}{REUSED}")
         write_files(spec.results, results, series[-1])
-        sync_stage(spec.experiment, spec.name)
+        sync_stage(spec)
         for scored in series:
             scored.progress.remove()
 

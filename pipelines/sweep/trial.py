@@ -10,16 +10,15 @@ from ray import tune
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from pipelines.artifacts.curve import row_of
-from pipelines.artifacts.paths import resume_folder
 from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import on_a_worker
 from pipelines.common.atomic_files import alone
 from pipelines.common.errors import no_command
-from pipelines.config.schema import Experiment
 from pipelines.evaluate.stage import measure
-from pipelines.sweep.mlflow_runs import is_trained, manifest_of, nest
+from pipelines.sweep.mlflow_runs import is_trained, nest
 from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
+from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import fit
 from pipelines.train.distributed import fit_on_ray
@@ -47,11 +46,11 @@ class Rows(TuneReportCallback):
             super().after_report(run_context, [reported(metrics[0], self.steps)], None)
 
 
-def run_trial(experiment: Experiment, name: str, parent: str, log: Path) -> None:
+def run_trial(spec: RunSpec, parent: str, log: Path) -> None:
     """Train and evaluate a trial, from its last checkpoint on, and report to Tune, which may end
     the process.
 
-    ``parent`` is the key of the sweep's MLflow record. What a run prints is added to ``log``, and
+    ``parent`` is the key of the sweep's MLflow run. What a run prints is added to ``log``, and
     so is the traceback of an exception, which is raised again.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -61,9 +60,9 @@ def run_trial(experiment: Experiment, name: str, parent: str, log: Path) -> None
         redirect_stderr(file),
     ):
         try:
-            with alone(resume_folder(experiment.name, name)):
-                train_and_measure(experiment, name, parent)
-            run = read_run(RunSpec(experiment, name))
+            with alone(spec.resume):
+                train_and_measure(spec, parent)
+            run = read_run(spec)
         except Exception:
             traceback.print_exc()
             raise
@@ -72,16 +71,15 @@ def run_trial(experiment: Experiment, name: str, parent: str, log: Path) -> None
         tune.report(trained | {BOUND: bound.mean, ERROR: bound.se})
 
 
-def train_and_measure(experiment: Experiment, name: str, parent: str) -> None:
-    manifest, spec = manifest_of(experiment, name), RunSpec(experiment, name)
-    steps = spec.steps
+def train_and_measure(spec: RunSpec, parent: str) -> None:
+    manifest, steps = make_manifest(spec, spec.shards()), spec.steps
 
     def watch(figures: dict[str, float]) -> None:
         if figures["step"] < steps:  # a trial that is fully trained must not be stopped any more
             tune.report(reported(figures, steps))
 
-    nest(parent, manifest, experiment)
-    several = experiment.compute.workers > 1
+    nest(parent, manifest, spec.experiment)
+    several = spec.experiment.compute.workers > 1
     if not is_trained(manifest):
         if several:
             fit_on_ray(spec, manifest, [Rows(steps)])
@@ -89,7 +87,7 @@ def train_and_measure(experiment: Experiment, name: str, parent: str) -> None:
             fit(spec, manifest, watch=watch)
         publish(spec, manifest)
     if several:
-        on_a_worker(experiment, partial(measure, spec))
+        on_a_worker(spec.experiment, partial(measure, spec))
     else:
         measure(spec)
 

@@ -26,6 +26,7 @@ os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 from ray import tune
 
 from pipelines.artifacts.manifest import hash_of
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import connect, runs_at_once, worker_of
 from pipelines.common.arguments import overrides
 from pipelines.common.atomic_files import alone
@@ -132,7 +133,7 @@ def run_trials(plan: Plan, folder: Path, parent: str) -> tune.ResultGrid:
     def train(config: dict[str, Any]) -> None:
         os.chdir(root)  # from the trial's folder, where Tune has put this process
         name = config["trial"]
-        run_trial(plan.trials[name], name, parent, folder / name / "log.txt")
+        run_trial(RunSpec(plan.trials[name], name), parent, folder / name / "log.txt")
 
     folder.mkdir(parents=True, exist_ok=True)
     trainable = tune.with_resources(train, resources(compute))

@@ -14,10 +14,10 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from mlflow.utils.uri import is_local_uri
 
 from pipelines.artifacts.paths import published_journal, resume_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import Experiment
 from pipelines.tracking.datasets import dataset_input
 from pipelines.tracking.describe import experiment_note
 from pipelines.tracking.journal import journals
@@ -159,12 +159,12 @@ def sync_all(store: Store, experiment: str = "*") -> int:
     return len(runs)
 
 
-def sync_stage(experiment: Experiment, name: str) -> None:
+def sync_stage(spec: RunSpec) -> None:
     """Sync a trained run after a stage, or say that a later one must."""
-    store, path = Store(), published_journal(experiment.name, name)
+    store, path = Store(), published_journal(spec.experiment.name, spec.name)
     try:
         run = read_run(path)
-        Sync(store)(run, note="" if run.parent else experiment_note(experiment))
+        Sync(store)(run, note="" if run.parent else experiment_note(spec.experiment))
     except UserError as error:
         say(f"not in MLflow: {error}")
     except AWAY as error:

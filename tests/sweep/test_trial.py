@@ -43,7 +43,7 @@ def tracked_trials():
 
 
 def run_smoke_trial(experiment):
-    trial.run_trial(experiment, NAME, "key", LOG)
+    trial.run_trial(RunSpec(experiment, NAME), "key", LOG)
 
 
 def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):

@@ -65,7 +65,7 @@ def score():
     (folder / "suite_samples").mkdir(exist_ok=True)
     (folder / "suite_samples/words.jsonl.gz").write_bytes(b"samples")
     results.write(folder / "suite.json", replace(SUITE, manifest=manifest()))
-    sync_stage(settings(), RUN)
+    sync_stage(RunSpec(settings(), RUN))
 
 
 def on_disk():
