@@ -13,6 +13,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.arms import group_by_seed
 from pipelines.plan import GIB, Assumptions, plan
 from tests.support.commands import call
+from tests.support.mutants import rejects
 from tests.support.planner import ROOT, composed
 
 H100 = Assumptions(flops=989e12, mfu=0.4, memory=80.0, price=None)
@@ -86,6 +87,22 @@ def test_speed_days_and_cost_follow_from_flops_utilisation_and_price(printed):
         assert row["cost"] == pytest.approx(2 * 32 * seconds / 3600)
     assert rows["baseline"]["times_baseline"] == 1
     assert rows["free_k1"]["times_baseline"] == pytest.approx(1.0537, abs=5e-5)
+
+
+@rejects(
+    "steps_taken(segments(spec)) * spec.batch_tokens",
+    "spec.steps * spec.batch_tokens",
+    "the decays of smaller budgets are not planned",
+)
+def test_the_decays_of_smaller_budgets_are_trained_on_top_of_the_trunk():
+    """Each decays over its last fifth: 16 steps of a trunk, and 2, 3 and 4 of decays."""
+    budgets = f"runs.free_k1_8.budgets=[{10 * 520},{15 * 520}]"
+    schedule = "models.target_small.optim.schedule"
+    planned_tokens = [
+        planned("free_k1_8", "experiment=smoke", budgets, f"{schedule}={name}").tokens
+        for name in ("wsd", "cosine")
+    ]
+    assert planned_tokens == [(16 + 2 + 3 + 4) * 520, 20 * 520]
 
 
 def test_memory_is_that_of_one_worker_with_its_micro_batch():

@@ -68,9 +68,15 @@ def test_what_dvc_does_not_record_for_a_stage_may_change():
     frozen.check("kept")
 
 
-def test_a_run_that_is_gone_has_changed():
+@rejects("for part in {**then, **now}:", "for part in then:", "a setting added meanwhile is missed")
+def test_a_setting_that_is_new_and_a_run_that_is_gone_are_changes():
     frozen = freeze("train", RUN)
     params = OmegaConf.load("params.yaml")
+    OmegaConf.save(
+        {**params, "runs": {**params.runs, RUN: {**params.runs[RUN], "a": 1}}}, "params.yaml"
+    )
+    with pytest.raises(UserError, match=rf"runs\.{RUN}\.a was null and is 1 now"):
+        frozen.check("kept")
     del params.runs[RUN]
     OmegaConf.save(params, "params.yaml")
     with pytest.raises(UserError, match=rf"runs\.{RUN} was .* and is null now"):

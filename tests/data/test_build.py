@@ -127,6 +127,19 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
     assert sum(map(len, documents_of(target).values())) == 120
 
 
+@rejects(
+    "digest = salt.copy()",
+    "digest = sha256(due.encode())",
+    "documents that two parts of a mixture have are kept twice",
+)
+def test_a_document_of_two_parts_is_left_out_of_the_second(tmp_path, capsys):
+    a, b = (write_lines(tmp_path / part, ["both", f"only {part}"]) for part in "ab")
+    make_text("x", text_data(a, b, weights=[1.0, 1.0]), tmp_path / "x")
+    kept = [text for split in documents_of(tmp_path / "x").values() for _, text in split]
+    assert sorted(kept) == [b"both", b"only a", b"only b"]
+    assert "x left out: 1 duplicates, 0 empty documents" in capsys.readouterr().out
+
+
 def test_a_mixture_has_the_shares_of_bytes_that_its_weights_say(tmp_path, capsys):
     """In order too: at every point the parts are within a document of their shares."""
     a = write_lines(tmp_path / "a", [f"a{i}" * 30 for i in range(400)])

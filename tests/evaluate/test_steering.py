@@ -19,6 +19,11 @@ def of_bytes(make_model):
 
 
 @rejects(
+    "repeat_interleave(settings.steering_draws)",
+    "repeat_interleave(settings.steering_z)",
+    "as many draws of each z as there are z",
+)
+@rejects(
     "torch.rand(len(prompt), bits, generator=rng).expand(len(z), -1, -1)",
     "torch.rand(len(z), len(prompt), bits, generator=rng)",
     "continuations with the same z and another z of the prompt",
@@ -26,8 +31,8 @@ def of_bytes(make_model):
 def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
     of_bytes, figures_of, noises
 ):
-    figures_of(of_bytes(), steering_prompts=4)
-    assert [len(noise) for noise in noises] == [16] * 4
+    figures_of(of_bytes(), steering_prompts=4, steering_z=3, steering_draws=5)
+    assert [len(noise) for noise in noises] == [15] * 4
     codes = set()
     for noise, prompt in zip(noises, (8, 3, 8, 8), strict=True):
         assert (noise[:, :prompt] == noise[:1, :prompt]).all()
@@ -35,7 +40,7 @@ def test_a_z_is_the_same_at_every_new_token_and_the_prompt_s_in_every_row(
         new = noise[:, prompt:]
         assert (new == new[:, :1]).all() and new.abs().min() == 1
         rows = [tuple(row.tolist()) for row in new[:, 0]]
-        assert [rows.index(row) for row in rows] == [i // 4 * 4 for i in range(16)]
+        assert [rows.index(row) for row in rows] == [i // 5 * 5 for i in range(15)]
         codes.add(tuple(rows))
     assert len(codes) == 1, "all prompts have the same z"
 
@@ -57,6 +62,7 @@ def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
         assert len({tuple(row.tolist()) for row in noise[:, 0]}) == 4
 
 
+@rejects("temperature=TEXT.temperature", "temperature=1.0", "steering at temperature 1")
 @rejects(
     "sequences[:, len(prompt) + 1 :]",
     "sequences[:, len(prompt) :]",
@@ -65,7 +71,8 @@ def test_a_z_of_several_tokens_is_pinned_from_the_prompt_s_first_token_on(
 def test_the_first_new_token_which_the_prompt_s_z_decides_is_not_compared(
     make_model, monkeypatch, rng
 ):
-    def generate(model, prompt, new, **_):
+    def generate(model, prompt, new, temperature, **_):
+        assert temperature == 0.8
         return torch.arange(prompt.shape[1] + new).expand(len(prompt), -1)
 
     monkeypatch.setattr(steering, "generate", generate)

@@ -12,17 +12,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ftmodel.inference.passes import with_codes
 from ftmodel.model.mapper import pack_bits
-from pipelines.artifacts.checkpoint import load_model
+from pipelines.artifacts.checkpoint import Manifest, load_model
 from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
+from pipelines.export import model_card
 from pipelines.export.build import main, writer
 from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects
 from tests.support.remote_code import load, modules_in
+from tests.support.results import change, figures, run, write_experiment
 from tests.support.training import RUN, train_run
 
 TEXT_RUN = "text_free_k1_2"
@@ -68,6 +70,12 @@ def test_a_run_on_the_target_task(workspace, capsys):
     assert (workspace / model.tags["exported"]).samefile(folder)
 
 
+@rejects(
+    "check_manifest(path, manifest, spec)",
+    "None",
+    "a checkpoint that params.yaml does not describe is exported",
+    file="export/build.py",
+)
 @torch.no_grad()
 def test_a_free_transformer(workspace, tmp_path):
     """With its code, and a card that calls bounds bounds; what cannot be had leaves nothing."""
@@ -78,6 +86,11 @@ def test_a_free_transformer(workspace, tmp_path):
     train_run()
     with pytest.raises(UserError, match=f"^{RUN}: a Free Transformer is no Llama"):
         main(RUN, "gguf", None, "there")
+    described = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(described.replace("kappa_bits: 0.125", "kappa_bits: 0.25"))
+    with pytest.raises(UserError, match=r"not of the run that params\.yaml describes"):
+        main(RUN, "hf", None, None)
+    Path("params.yaml").write_text(described)
     assert not list(workspace.glob("*there*")) and not list(workspace.glob("exports/**/*"))
     evaluate(RUN)
     main(RUN, "hf", None, None)
@@ -145,3 +158,25 @@ def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, va
     model = make_model(latent_bits=0, **{name: value})
     with pytest.raises(ValueError, match=f"{name}.* exported by --to hf alone$"):
         writer("gguf", None, None, 0, model, None)
+
+
+@rejects(
+    "budget.listed == tokens",
+    "not budget.listed",
+    "the card of a smaller budget has the bound of the whole run",
+    file="export/model_card.py",
+)
+def test_the_card_of_a_smaller_budget_has_its_own_bound(tmp_path, monkeypatch):
+    folder = write_experiment(tmp_path / "e", {"base": run()}, {"base": 0.5})
+    monkeypatch.chdir(folder)
+    at = {"tokens": 2000, "listed": 2000, "annealed": True}
+    change(
+        folder,
+        "base",
+        "evaluation.json",
+        budgets=[at | {"bits_per_token": figures(0.75, 0.01, False)}],
+    )
+    manifest = Manifest("tiny", "base", {}, {}, 11, data_hash="d", spec_hash="s")
+    for tokens, bound in ((2000, "0.7500"), (6500, "0.5000")):
+        lines = model_card.bound_lines(load_experiment(), manifest, tokens)
+        assert f"| held-out NLL, bits per token | {bound} ± 0.0100 |" in lines

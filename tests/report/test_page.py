@@ -11,6 +11,7 @@ import pytest
 from pipelines.common.errors import UserError
 from pipelines.report.sections.figure4 import read_paper
 from tests.report.conftest import RUNS, SEEDED
+from tests.support.mutants import rejects
 from tests.support.pages import markdown_tables
 from tests.support.results import (
     CE,
@@ -101,6 +102,26 @@ def test_reconstruction_ce_is_never_offered_for_comparison(small):
         assert f"{CE:.4f}" not in text and "0.7654" in text
 
 
+@rejects('"ELBO bound": "elbo"', '"ELBO bound": "iwae"', "a bound under the name of another")
+@rejects('"KL": "kl"', '"KL": "waste"', "a figure under the name of the KL")
+def test_every_figure_of_the_table_of_bounds_is_under_its_own_name(small):
+    table = markdown_tables(small, "## Measurements")[0]
+    head, base, free, *_ = table
+    shown = [dict(zip(head, row, strict=True)) for row in (base, free)]
+    bound = 0.7654
+    expected = {
+        "filtering bound": bound,
+        "ELBO bound (not comparable)": bound + 0.3,
+        "IWAE-16 bound (not comparable)": bound + 0.2,
+        "prior-sample bound (not comparable)": bound + 3,
+        "KL (not comparable)": 0.2222,
+        "reconstruction CE (not comparable)": CE,
+    }
+    assert {name: float(shown[1][name].split()[0]) for name in expected} == pytest.approx(expected)
+    assert shown[0]["NLL (exact)"].startswith("0.5000 ±") and shown[1]["NLL (exact)"] == "–"
+    assert {shown[0][name] for name in expected} == {"–"}
+
+
 def test_the_picture_and_the_verdicts_come_before_everything_else(small):
     words = ("headline.png", "no Free Transformer has", "| arm | bound", "Arms are compared", "## ")
     text = (small / "report.md").read_text()
@@ -185,6 +206,7 @@ def test_the_label_is_in_a_table_of_verdicts_and_one_of_runs(seeded):
     assert runs[1] == ["free_1_s0", *figures, "0.8750"]
 
 
+@rejects("row.ce_nats / LN2", "row.ce_nats", "cross-entropy in nats under the name of bits")
 def test_curves_hold_the_bound(small):
     with open(small / "curves.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -194,6 +216,9 @@ def test_curves_hold_the_bound(small):
     bounds = {(row["run"], row["step"]): float(row["bits_per_token"]) for row in rows}
     assert bounds["base", "4"] == pytest.approx(0.25)
     assert bounds["free_k1_8", "4"] == pytest.approx(0.25 + 0.25)
+    assert sorted({float(row["ce_bits_per_token"]) for row in rows}) == pytest.approx(
+        [0.25, 0.5, 1]
+    )
     assert {row["kl_bits_per_token"] for row in rows if row["run"] == "base"} == {""}
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -193,20 +194,27 @@ SPEC = SuiteTask(task="ft_words", key="acc,none")
 OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
 
 
+@rejects(
+    'f"{self.decisive} {spec}"',
+    'f"{self.decisive} {spec.task}"',
+    "kept scores of other shots or another metric are taken",
+)
 def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     workspace, monkeypatch, tmp_path
 ):
     experiment = load_experiment()
     manifest = SimpleNamespace(spec_hash="abc")
 
-    def kept():
+    def kept(spec=SPEC):
         known = decisive(experiment.suite, manifest, experiment.budgets(experiment.runs[RUN])[0])
         progress = Progress(tmp_path / "kept", known)
-        found = progress.read("words", SPEC, Outcome)
-        progress.write("words", SPEC, OUTCOME)
+        found = progress.read("words", spec, Outcome)
+        progress.write("words", spec, OUTCOME)
         return found
 
     assert [kept(), kept()] == [None, OUTCOME]
+    for change in ({"shots": 3}, {"key": "acc_norm,none"}, {"task": "ft_snippets"}):
+        assert kept(replace(SPEC, **change)) is None
     experiment.suite.seed = 1
     assert [kept(), kept()] == [None, OUTCOME]
     shutil.copytree(ROOT / "tasks", tmp_path / "edited")

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -138,6 +139,9 @@ def choice_docs(*choices):
 
 
 @rejects(
+    '"acc_norm": len', '"acc_norm": lambda choice: len(choice.encode())', "bytes for characters"
+)
+@rejects(
     "error / lengths[metric](choice)",
     "error",
     "Monte-Carlo errors of choices not weighed by length, as their likelihoods are",
@@ -148,7 +152,7 @@ def test_undecided_where_noise_may_swap_the_two_best(given, key, undecided):
         "p0": {"a": -1.0, "b": -1.4, "c": -9.0},  # 0.4 apart; error of the difference 0.1414
         "p1": {"a": -1.0, "b": -8.0, "c": -1.27},  # 0.27 apart: less than 2 errors
         "p2": {"a": -1.0, "bbbb": -1.1, "c": -3.0},  # 0.725 a character apart
-        "p3": {"aa": -2.0, "bb": -9.0},
+        "p3": {"aa": -2.0, "éé": -4.0},  # 1.0 a character, 0 a byte apart
         "p4": {"aaaa": -4.0, "bbbb": -4.4},  # a character: 0.1 apart, error 0.0354
     }
     given(**choice_docs(*values.values()))
@@ -247,6 +251,20 @@ def test_an_unknown_metric_and_more_shots_than_documents_are_named(given, key, s
     with pytest.raises(UserError, match=rf"suite\.tasks\.x\.{message}"):
         run_task(model, "x", entry("ft_snippets", key, shots), settings())
     assert not model.pairs
+
+
+@rejects(
+    "spec.shots if spec.shots is not None else (task.config.num_fewshot or 0)",
+    "spec.shots or task.config.num_fewshot or 0",
+    "no shots taken for the task's own number of them",
+)
+@pytest.mark.parametrize(("shots", "expected"), [(None, 2), (0, 0), (1, 1)])
+def test_zero_shots_are_not_the_tasks_own_number(shots, expected):
+    task = Mock(sampler=Mock(df=[1, 2, 3]), aggregation=lambda: ["acc"])
+    task.config = Mock(num_fewshot=2, filter_list=None)
+    spec = entry("t", "acc,none", shots)
+    tasks.configure("x", spec, {"tasks": {"t": task}, "groups": {}}, seed=0)
+    task.set_config.assert_called_once_with("num_fewshot", expected)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
 from pipelines.export import model_card
 from pipelines.export.build import main as export
+from pipelines.train.core import parent as parent_module
 from pipelines.train.core.manifest import differences, make_manifest
 from pipelines.train.core.parent import start_from_parent
 from tests.support.mutants import rejects
@@ -104,6 +106,27 @@ def fresh_start(init_from, name=RUN):
     model = FreeTransformer(spec.config, shards.metadata.vocab_size)
     start_from_parent(model, spec, shards)
     return model.state_dict()
+
+
+@rejects(
+    "run.init_from.copy_encoder,\n            documents,",
+    "run.init_from.copy_encoder,\n            None,",
+    "a new latent scaled across documents although attention is masked",
+)
+def test_a_new_latent_is_scaled_with_the_masks_of_training(workspace, monkeypatch):
+    experiment = load_experiment()
+    run = experiment.runs["text_free_k1_2"]
+    run.init_from = InitFrom(run="text_baseline")
+    experiment.models[run.model].architecture.document_mask = True
+    spec, begun = RunSpec(experiment, "text_free_k1_2"), Mock()
+    monkeypatch.setattr(parent_module, "copy_parent", lambda *_: True)
+    monkeypatch.setattr(parent_module, "begin_latent", begun)
+    shards = spec.shards()
+    model = FreeTransformer(spec.config, shards.metadata.vocab_size)
+    start_from_parent(model, spec, shards)
+    _, tokens, *_, documents = begun.call_args.args
+    assert torch.equal(documents, (tokens == shards.metadata.end_of_text).cumsum(1))
+    assert documents.max() > 0
 
 
 def test_a_baseline_goes_on_from_its_parent(parent):

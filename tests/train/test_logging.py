@@ -2,16 +2,24 @@
 
 import csv
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from ftmodel.designs.design import Per, Prior
 from pipelines.artifacts.curve import CurveRow, read_curve, write_curve
+from pipelines.artifacts.run_spec import RunSpec
+from pipelines.config.load import load_experiment
 from pipelines.train.core import trainer as fit_module
+from pipelines.train.core.acceleration import Compiled
 from pipelines.train.core.module import TrainingModule
+from pipelines.train.core.segments import Start, segments
+from pipelines.train.core.trainer import Process, SegmentTraining
+from pipelines.train.progress import CollapseWarning
 from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import tracked_runs, train_run
+from tests.support.training import RUN, tracked_runs, train_run
 
 
 @pytest.fixture
@@ -117,3 +125,24 @@ def test_a_curve_keeps_metrics_that_not_all_rows_have(tmp_path):
     assert read_curve(path) == rows
     with open(path, newline="") as file:
         assert next(csv.reader(file))[-2:] == ["grad_norm", "other"]
+
+
+@rejects(
+    "kappa = kl_of_use(spec.config, kappa_bits)",
+    "kappa = kappa_bits",
+    "the warning of a collapse goes by κ where the KL of a latent in use is another",
+)
+@pytest.mark.parametrize(
+    ("design", "expected"),
+    [({}, 0.125), ({"per": Per.sequence}, 4 / 65), ({"prior": Prior.learned}, 0.0)],
+)
+def test_the_warning_of_a_collapse_goes_by_the_kl_of_a_latent_in_use(workspace, design, expected):
+    spec = RunSpec(load_experiment(), RUN)
+    spec.run.latent_bits = 4
+    for name, value in design.items():
+        setattr(spec.run.latent, name, value)
+    start = Start(Mock(), segments(spec)[-1], None)
+    training = SegmentTraining(spec, Process(), start, None, tracking=Mock())
+    callbacks = training.build_callbacks(Compiled.nothing)
+    (warning,) = [each for each in callbacks if isinstance(each, CollapseWarning)]
+    assert warning.kappa == pytest.approx(expected)

@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines.report.benchmarks.paper_tables import nearest, paper_name, read_tables
+from tests.support.mutants import rejects
 from tests.support.results import PAPER
 
 TABLES = read_tables(PAPER)
@@ -45,6 +46,11 @@ def test_values_and_thresholds_are_those_printed():
     assert set(names) <= first.final.keys()
 
 
+@rejects(
+    "abs(log(self.parameters / parameters)) + abs(log(self.tokens / tokens))",
+    "abs(self.parameters - parameters) + abs(self.tokens - tokens)",
+    "the nearest table by differences of sizes, not by factors",
+)
 @pytest.mark.parametrize(
     ("parameters", "tokens", "kappas", "task", "late", "name"),
     [
@@ -52,6 +58,7 @@ def test_values_and_thresholds_are_those_printed():
         (1.5e9, 47e9, {0.5, 4.0}, "mbpp", False, "Table 1"),
         (7e9, 300e9, {0.5, 4.0}, "mbpp", False, "Table 2"),
         (8e9, 2e12, {0.5, 4.0}, "mbpp", False, "Table 3"),
+        (8e9, 110e9, {0.5}, "mbpp", False, "Table 2"),  # by differences it would be Table 1
         (1.5e9, 100e12, {0.5, 4.0}, "mbpp", False, "Table 3"),
         (8e9, 1e12, {2.0}, "mbpp", False, "Table 2"),  # Table 3 has no 2 bits
         (1e6, 1e6, {0.5}, "mbpp", True, "Table 3"),
