@@ -56,7 +56,10 @@ def test_the_readout_shrinks_to_the_threshold_and_no_further(kappa, rng):
 )
 @pytest.mark.parametrize(
     ("share", "latent"),
-    [(0.1, {}), (0.5, {"encoder": "separate"}), (0.1, {"per": "every", "every": 4})],
+    [
+        *((0.1, {}), (0.1, {"per": "every", "every": 4}), (0.1, {"map": "linear"})),
+        (0.5, {"encoder": "separate"}),
+    ],
 )
 def test_the_post_sampler_has_its_share_and_the_kl_is_within_the_threshold(
     make_model, rows, noise, share, latent
@@ -65,7 +68,7 @@ def test_the_post_sampler_has_its_share_and_the_kl_is_within_the_threshold(
     tokens, copied = rows[:, :-1], "encoder" not in latent
     begin_latent(model, tokens, kappa_bits=0.05, share=share, copy_block=copied)
     x = model.lower(tokens, model.positions(tokens))
-    rms = model.latent.post_sampler.square().mean().sqrt()
+    rms = model.latent.embed(torch.arange(8)).square().mean().sqrt()
     assert rms.item() == pytest.approx(share * stream_rms(x).item(), rel=1e-4)
     losses = start_losses(model, rows, noise)
     assert 0.02 * log(2) < losses.kl <= 0.05 * log(2) * 1.001

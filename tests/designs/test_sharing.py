@@ -1,5 +1,7 @@
 """One z for several tokens, against the paper's design given that z at all tokens of the span."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -134,3 +136,11 @@ def test_how_much_a_z_can_tell_of_a_token(make_model, latent, bits):
 def test_spans_that_there_are_not(make_model, latent, message):
     with pytest.raises(ValueError, match=message):
         make_model(latent=latent)
+
+
+def test_a_changed_design_keeps_no_setting_of_what_was_replaced():
+    separate, every = LatentDesign("separate", 3), LatentDesign(**EVERY)
+    assert separate.changed({"encoder": "shared"}) == LatentDesign()
+    assert every.changed({"per": "token"}) == LatentDesign()
+    for design in (separate, every):
+        assert design.changed({"map": "linear"}) == replace(design, map="linear")

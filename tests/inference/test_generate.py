@@ -88,13 +88,14 @@ def test_cached_generation_equals_the_full_forward_pass(
 )
 @rejects("(past)", "()", "a chunk read after others without their shift in the mask")
 @pytest.mark.parametrize(("chunks", "heads"), [([4, 3, 1, 2], 4), ([1, 9], 1)], ids=str)
-@BOTH
+@pytest.mark.parametrize(("bits", "inject"), [(0, "kv"), (3, "kv"), (3, "memory")])
 @torch.no_grad()
 def test_reading_in_chunks_equals_reading_at_once(
-    make_model, make_tokens, rng, bits, chunks, heads
+    make_model, make_tokens, rng, bits, inject, chunks, heads
 ):
     """A chunk of several tokens after a filled cache needs a mask of its own."""
-    model = make_model(latent_bits=bits, n_heads=heads, n_kv_heads=1)
+    latent = {"inject": inject}
+    model = make_model(latent_bits=bits, latent=latent, n_heads=heads, n_kv_heads=1)
     tokens = make_tokens(2, 10)
     codes = torch.randint(8, (2, 10), generator=rng)
     z = codes.split(chunks, dim=1) if bits else [None] * len(chunks)

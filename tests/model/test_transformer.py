@@ -405,7 +405,7 @@ LIMITS = [  # a field, a value at its limit, and one beyond it
     ("n_layers", 1 << 10, (1 << 10) + 2),
     *((field, 1 << 20, (1 << 20) + 2) for field in ("d_model", "head_width", "ffn_width")),
     *((field, 1 << 20, (1 << 20) + 1) for field in ("context", "rope_old_context")),
-    *((field, 1, 0) for field in ("ffn_width", "rope_old_context", "latent_block")),
+    *((field, 1, 0) for field in ("ffn_width", "context", "rope_old_context", "latent_block")),
     *((field, 1.0, 0.9999) for field in ("rope_theta", "rope_factor")),
     *((field, 1e300, inf) for field in ("rope_theta", "rope_factor", "rope_high_freq")),
     ("rope_low_freq", 1e-300, 0.0),
