@@ -52,24 +52,8 @@ VALUES = [
     "fsdp", "bf16", "lower", [], [1], [0, 0], ["a"], [None], [[]], [{}], {}, {"a": 1}, {"a": {}},
     {"a": None}, {1: 2},
 ]  # fmt: skip
-NAMES = [
-    "a",
-    "b_1",
-    "A",
-    "a.b",
-    "",
-    " ",
-    LONG,
-    "κ",
-    "a/b",
-    "..",
-    "_",
-    "1",
-    "code",
-    "null",
-    "${a}",
-    3,
-]
+NAMES = ["a", "b_1", "A", "a.b", "", " ", LONG, "κ", "a/b", "..", "_", "1", "code", "null", "${a}",
+         3]  # fmt: skip
 GROUPS = ("experiment", "data", "model", "suite", "text", "sweep", "nothing", "source@data.a",
           "part@data.stdlib.parts.a", "hydra/launcher", "model@x")  # fmt: skip
 FILES = ("config.yaml", "experiment/smoke.yaml", "suite/mini.yaml", "data/target.yaml")

