@@ -162,6 +162,16 @@ def test_noise_outside_0_to_1_pins_a_bit():
     assert is_pinned(noise).tolist() == [True, False, False, True]
 
 
+def test_candidates_are_the_same_points_in_every_run_rotated_by_the_noise():
+    """And a pinned bit is theirs, too."""
+    points = torch.rand(prompt_spans.CANDIDATES, 1, 2, generator=torch.Generator().manual_seed(0))
+    points[0] = 0
+    rotated = candidate_noise(torch.tensor([[0.25, 0.5], [0.25, 1.0]]))
+    expected = ((points + torch.tensor([0.25, 0.5])) % 1).repeat(1, 2, 1)
+    expected[:, 1, 1] = 1
+    assert torch.equal(rotated, expected)
+
+
 @torch.no_grad()
 def test_the_noise_of_the_next_token_chooses_among_the_candidates(make_model, make_tokens, rng):
     """Without a next token it is the first, the prior's. The least number does not choose one
