@@ -89,8 +89,8 @@ plots: .venv/installed
 experiments: .venv/installed
 	@dvc exp show --no-pager --only-changed --drop 'Created|.*:(?!bound)|[^:]*/[^:]*$$'
 
-bench: .venv/installed-bench
-	PYTHONPATH="$(CURDIR)/.venv/peers" python -m perf $(MEASURE)
+bench: .venv/installed-dev
+	python -m perf $(MEASURE)
 
 gpu: # PyTorch for it before what depends on PyTorch
 	@nvidia-smi -L 2>&1 | grep -q '^GPU' || { echo "error: no GPU on this machine, by nvidia-smi;" \
@@ -112,9 +112,3 @@ gpu: # PyTorch for it before what depends on PyTorch
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/pip
 	.venv/bin/pip install --quiet --editable '.[dev]'
 	@touch $@ .venv/installed
-
-# peers whose own pins contradict ours: without what they depend on, where nothing else sees them
-.venv/installed-bench: perf/peers.txt .venv/installed-dev
-	.venv/bin/pip install --quiet --editable '.[dev,bench]'
-	.venv/bin/pip install --quiet --no-deps --upgrade --target .venv/peers -r perf/peers.txt
-	@touch $@

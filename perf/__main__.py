@@ -17,11 +17,13 @@ from perf.record import Part, record
 from pipelines import cli
 from pipelines.common.arguments import COUNT, listed, out_folder
 
-NAMES = (
-    *("mapper", "cross_entropy", "latent", "training", "products", "decoding"),
-    *("pipeline", "growth", "side_by_side", "tokenize"),
-)
-PARTS = {name: Part(f"perf.{name}") for name in NAMES}
+PARTS = {
+    name: Part(f"perf.{name}")
+    for name in (
+        *("mapper", "latent", "training", "products", "decoding"),
+        *("growth", "side_by_side", "tokenize"),
+    )
+}
 
 
 @click.argument(

@@ -1,11 +1,9 @@
-"""What the latent costs: our Free Transformer beside our baseline, and beside public ones.
+"""What the latent costs: our Free Transformer beside our baseline.
 
 A whole training step, same shapes and code paths. Time and memory are ratios to the baseline, whose
 bound is the ratio of FLOPs that the planner counts; memory is the peak with parameters and the
 optimizer's moments, without the table (2^H, D) and its moments, which come apart with its gradient:
-where a step's peak has that too, it counts. The public Free Transformers multiply dense one-hot
-vectors of length 2^H with their table: at H = 16 they are beside ours with as many blocks, heads
-and SwiGLU channels.
+where a step's peak has that too, it counts.
 """
 
 from dataclasses import replace
@@ -51,24 +49,9 @@ def beside_baseline(
     ]
 
 
-def beside_public(config: ModelConfig, turns: int) -> list[Figure]:
-    tokens = torch.randint(VOCABULARY, (BATCH // 2, config.context + 1))
-    made = {"ours": steps.ours, **steps.PUBLIC}
-    arms = {name: steps.step(make(config, VOCABULARY), tokens) for name, make in made.items()}
-    seconds = in_turns(arms, turns)
-    most = {name: peak_bytes(work) for name, work in arms.items()}
-    found = []
-    for name in steps.PUBLIC:
-        where = f"H = {config.latent_bits}: ours ÷ {name}"
-        found.append(ratio(f"{where}, speed", seconds[name], seconds["ours"], at_least=1.5))
-        found.append(figure(f"{where}, peak of a step", [most["ours"] / most[name]]))
-    return found
-
-
 def measure(turns: int, quick: bool) -> list[Figure]:
     torch.manual_seed(0)
-    public = replace(QUICK, latent_bits=6) if quick else replace(SHAPE, latent_bits=16)
-    found = beside_public(public, min(turns, 3))
+    found: list[Figure] = []
     rows = {"D = 32, H = 8": (QUICK, 8, False, False)} if quick else BESIDE
     for where, (shape, bits, compiled, half) in rows.items():
         config = replace(shape, latent_bits=bits)

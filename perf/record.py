@@ -32,10 +32,8 @@ from pipelines.common.strict_json import dumps
 Entry = dict[str, Any]
 PR_SET_PDEATHSIG = 1
 GRACE = 30  # seconds from the end of its time to its end, for what does not stop itself
-PACKAGES = (  # what is measured, or measured beside
-    *("torch", "numpy", "lightning", "transformers", "tokenizers", "lm_eval", "dvc"),
-    *("litgpt", "free-transformer", "x-transformers"),
-)
+# what is measured, or measured beside
+PACKAGES = ("torch", "numpy", "lightning", "transformers", "tokenizers", "lm_eval")
 REHEARSAL = "This is a rehearsal at toy size on a CPU. Its figures mean nothing."
 HEAD = "| | median (least to most) | unit | target | |\n|---|---|---|---|---|"
 

@@ -92,7 +92,7 @@ def test_what_the_pipeline_imports_is_declared_and_the_rest_is_not(needs):
     assert [names for names in found if not names & (extras | LIBRARY)] == []
     assert extras - set().union(*found) == {"zstandard"}  # `datasets` does
     found, extras = needs("tests", "perf"), of_extras("dev")
-    everything = extras | of_extras(*PIPELINE, "bench") | LIBRARY
+    everything = extras | of_extras(*PIPELINE) | LIBRARY
     assert [names for names in found if not names & everything] == []
     assert extras - set().union(*found) == TOOLS
     (ours,) = (Requirement(each) for each in EXTRAS["dev"] if "free-transformer-lab" in each)
