@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from ftmodel.model.config import ModelConfig
 from pipelines.artifacts import paths
 from pipelines.artifacts.tokens.shards import Shards
-from pipelines.config import derived
 from pipelines.config.data import Data
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Experiment, Optim, Run
@@ -42,7 +42,11 @@ class RunSpec:
     @cached_property
     def design_changes(self) -> dict[str, Any]:
         """The settings in which its latent differs from its preset's."""
-        return derived.design_changes(self.experiment, self.run)
+        preset, own = self.experiment.models[self.run.model].architecture, self.run.design_settings
+        of_preset = {key: attrgetter(key)(preset) for key in own}
+        if preset.latent_block is None:
+            of_preset["latent_block"] = preset.lower_blocks + 1
+        return {key: value for key, value in own.items() if value != of_preset[key]}
 
     @cached_property
     def budgets(self) -> list[Budget]:

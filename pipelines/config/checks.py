@@ -8,10 +8,10 @@ from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.parents import check_trainings, parent_fits
-from pipelines.config.schema import NAME, Arm, Experiment, Run, Schedule
+from pipelines.config.schema import NAME, Arm, Experiment, Schedule
 from pipelines.config.values import check_part, check_values, shortened
 
-LONGEST_NAME = 120  # a file's name has at most 255 bytes, and some are made of two names
+MAX_NAME_CHARACTERS = 120  # a file's name has at most 255 bytes, and some are made of two names
 CODE_FOLDER = "code"  # of data/inputs, where each data entry has a folder of its name
 
 
@@ -22,10 +22,10 @@ def check_names(group: str, entries: dict[str, Any]) -> None:
                 f"{group}.{shortened(str(name))}: a name is lower-case letters, digits and single "
                 "underscores (DVC and the overrides give the dot a meaning of its own)"
             )
-        if len(name) > LONGEST_NAME:
+        if len(name) > MAX_NAME_CHARACTERS:
             raise ValueError(
-                f"{group}.{shortened(name)}: a name has at most {LONGEST_NAME} characters, since "
-                "files and folders are named after it"
+                f"{group}.{shortened(name)}: a name has at most {MAX_NAME_CHARACTERS} characters, "
+                "since files and folders are named after it"
             )
 
 
@@ -40,10 +40,10 @@ def check(experiment: Experiment) -> None:
     for name, data in experiment.data.items():
         if isinstance(data, TextData):
             check_names(f"data.{name}.parts", data.parts)
-    if not NAME.fullmatch(experiment.name) or len(experiment.name) > LONGEST_NAME:
+    if not NAME.fullmatch(experiment.name) or len(experiment.name) > MAX_NAME_CHARACTERS:
         raise ValueError(
             f"name: {shortened(experiment.name)!r} is not lower-case letters, digits, "
-            f"underscores, {LONGEST_NAME} at most"
+            f"underscores, {MAX_NAME_CHARACTERS} at most"
         )
     if CODE_FOLDER in experiment.data:
         raise ValueError(f"data.{CODE_FOLDER}: data/inputs/{CODE_FOLDER} is for the code's copy")
@@ -104,7 +104,7 @@ def check_suite_runs(experiment: Experiment) -> None:
 
 def check_statement(experiment: Experiment) -> None:
     """What is asked and expected has to be something that the report can answer."""
-    check_filled("question", experiment.question)
+    check_not_blank("question", experiment.question)
     arms = {arm: experiment.runs[runs[0]] for arm, runs in group_by_seed(experiment.runs).items()}
     stated: dict[frozenset[str], str] = {}
     for i, expectation in enumerate(experiment.expectation):
@@ -121,13 +121,13 @@ def check_statement(experiment: Experiment) -> None:
                 f"{key}.than: {than} ({next(shapes)}) is never compared with {arm} "
                 f"({next(shapes)}): {', '.join(FAMILY)} must be the same"
             )
-        check_filled(f"{key}.because", expectation.because)
+        check_not_blank(f"{key}.because", expectation.because)
         if earlier := stated.get(frozenset((arm, than))):
             raise ValueError(f"{key}: {earlier} is about {arm} and {than} already")
         stated[frozenset((arm, than))] = key
 
 
-def check_filled(key: str, text: str | None) -> None:
+def check_not_blank(key: str, text: str | None) -> None:
     if text is not None and not text.strip():
         raise ValueError(f"{key}: empty; leave it out, or say something")
 
@@ -206,13 +206,8 @@ def tokens_make_a_batch(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(f"{key}.tokens: {run.tokens} is less than one batch of {batch} tokens")
 
 
-def seed_is_in_range(experiment: Experiment, key: str, run: Arm) -> None:
-    if isinstance(run, Run) and not 0 <= run.seed < 1 << 32:
-        raise ValueError(f"{key}.seed: {run.seed} is outside 0 … 2^32 − 1")
-
-
 def extra_blocks_are_a_baselines(experiment: Experiment, key: str, run: Arm) -> None:
-    if run.extra_blocks and (run.extra_blocks < 0 or run.kappa_bits is not None):
+    if run.extra_blocks and run.kappa_bits is not None:
         raise ValueError(
             f"{key}.extra_blocks: {run.extra_blocks}; a baseline may have some, a Free Transformer "
             "has its encoder"
@@ -278,7 +273,6 @@ RULES = [  # of a run or an arm, in this order: a later one may rest on an earli
     batch_is_divisible,
     free_bits_see_the_batch,
     tokens_make_a_batch,
-    seed_is_in_range,
     extra_blocks_are_a_baselines,
     budgets_rise,
     warm_up_ends_before_the_decay,

@@ -7,16 +7,24 @@ fills in nothing.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
 from omegaconf import MISSING
 
-from ftmodel.designs.design import Encoder, FreeBits, Gradient, Inject, Map, Per, Prior
+from ftmodel.designs.design import (
+    Encoder,
+    FreeBits,
+    Gradient,
+    Inject,
+    LatentDesign,
+    Map,
+    Per,
+    Prior,
+)
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.limits import limited
-from pipelines.config import derived
 from pipelines.config.data import TextData
 from pipelines.config.derived import Budget
 from pipelines.config.init_from import InitFrom
@@ -86,7 +94,8 @@ class Arm:
     tokens: int = MISSING  # budget, exact to one batch
     # smaller ones in tokens, whose models are kept and measured too; another list is another run
     budgets: list[int] = field(default_factory=list)
-    extra_blocks: int = 0  # a control: of a baseline, for the encoder block of its Free Transformer
+    # a control: of a baseline, for the encoder block of its Free Transformer
+    extra_blocks: int = limited(0, at_least=0)
     init_from: InitFrom = field(default_factory=InitFrom)
     latent: DesignChanges = field(default_factory=DesignChanges)
     latent_bits: int | None = None  # H; null: the preset's
@@ -104,7 +113,7 @@ class Arm:
 class Run(Arm):
     """One training run."""
 
-    seed: int = 0
+    seed: int = limited(0, at_least=0, below=1 << 32)
 
 
 @dataclass
@@ -242,20 +251,41 @@ class Experiment:
     trainings: dict[str, Training] = field(default_factory=dict)  # of all runs; made by Hydra
 
     def model_config(self, run: Arm) -> ModelConfig:
-        """The architecture of a run: its preset's, without its latent for a baseline."""
-        return derived.model_config(self, run)
-
-    def steps(self, run: Arm) -> int:
-        """Optimizer steps that the token budget pays for."""
-        return self.budgets(run)[-1].steps
+        """The architecture of a run: its preset's, with its own design of the latent, or without a
+        latent for a baseline.
+        """
+        architecture = self.models[run.model].architecture
+        if run.kappa_bits is None:
+            blocks = architecture.n_layers + run.extra_blocks
+            return replace(
+                architecture,
+                n_layers=blocks,
+                latent_bits=0,
+                latent_block=None,
+                latent=LatentDesign(),
+            )
+        bits = architecture.latent_bits if run.latent_bits is None else run.latent_bits
+        block = architecture.latent_block if run.latent_block is None else run.latent_block
+        design = architecture.latent.changed(run.latent.settings)
+        return replace(architecture, latent_bits=bits, latent_block=block, latent=design)
 
     def batch_tokens(self, run: Arm) -> int:
         """Tokens that an optimizer step predicts."""
-        return derived.batch_tokens(self, run)
+        preset = self.models[run.model]
+        return preset.optim.batch_size * preset.architecture.context
 
     def budgets(self, run: Arm) -> list[Budget]:
-        """The budgets of a run as they rise, the whole run's last."""
-        return derived.budgets(self, run)
+        """The budgets of a run as they rise, the whole run's last.
+
+        Under wsd each has a decay of its own; under the cosine the smaller ones are snapshots on
+        the way of the whole run's.
+        """
+        wsd = self.models[run.model].optim.schedule is Schedule.wsd
+        batch = self.batch_tokens(run)
+        return [
+            *(Budget(tokens, tokens // batch, annealed=wsd) for tokens in run.budgets),
+            Budget(run.tokens, run.tokens // batch, annealed=True),
+        ]
 
 
 keep_booleans_as_written(Compute, InitFrom, ModelConfig, Suite, TextData)

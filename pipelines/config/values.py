@@ -9,7 +9,9 @@ from typing import Any
 
 from ftmodel.model.limits import check_limits
 
-LARGEST = 1 << 53  # integers up to it are exact in JSON, in charts and in MLflow, as doubles
+MAX_EXACT_INTEGER = (
+    1 << 53
+)  # integers up to it are exact in JSON, in charts and in MLflow, as doubles
 BOOLEAN = (bool, bool | None)
 
 
@@ -77,7 +79,7 @@ def check_boolean(key: str, value: Any, declared: Any) -> None:
 def check_value(key: str, value: Any) -> None:
     if isinstance(value, float) and not isfinite(value):
         raise ValueError(f"{key}: {value} is not a finite number")
-    if isinstance(value, int) and abs(value) > LARGEST:
+    if isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
         raise ValueError(f"{key}: {shortened(str(value))} is outside −2^53 … 2^53")
     if isinstance(value, str) and not isinstance(value, Enum):
         check_text(key, value)

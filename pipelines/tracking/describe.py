@@ -45,7 +45,7 @@ def run_params(manifest: Manifest, experiment: Experiment) -> dict[str, str]:
         **{f"optim.{key}": value for key, value in asdict(optim).items()},
         "device": manifest.device,
         "vocab_size": manifest.vocab_size,
-        "steps": experiment.steps(experiment.runs[manifest.run_name]),
+        "steps": experiment.budgets(experiment.runs[manifest.run_name])[-1].steps,
         "precision": precision.value,
         "git_revision": manifest.git_revision,
         "data_hash": manifest.data_hash,

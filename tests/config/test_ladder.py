@@ -33,7 +33,7 @@ def test_tokens_for_each_parameter_of_the_baseline_are_the_same(experiment):
             vocabulary = experiment.data[arm.data].vocab_size
             sizes[arm.model] = parameters(experiment.model_config(arm), vocabulary).total
     for arm in experiment.arms.values():
-        assert experiment.steps(arm) * experiment.batch_tokens(arm) == arm.tokens
+        assert experiment.budgets(arm)[-1].steps * experiment.batch_tokens(arm) == arm.tokens
         assert arm.tokens / sizes[arm.model] == pytest.approx(2, rel=2e-3)
     assert min(sizes.values()) < 0.32e6 and max(sizes.values()) > 15 * min(sizes.values())
 
