@@ -37,7 +37,9 @@ class CachedLayer(LayerCache):
         self.length = cache.get_seq_length(index)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return self.cache.update(k, v, self.index)
+        keys, values = self.cache.update(k, v, self.index)
+        self.length = keys.shape[2]
+        return keys, values
 
 
 def left_padding(mask: Tensor | None, rows: int, length: int) -> Tensor | None:
