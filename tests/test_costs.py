@@ -14,10 +14,25 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ftmodel.costs import flops_per_token, memory
-from ftmodel.costs.counting import elements, sizes, step_bytes, step_flops
+from ftmodel.costs import (
+    Flops,
+    dense_mapper_flops,
+    flops_per_token,
+    memory,
+    parameters,
+    utilisation,
+)
+from ftmodel.costs.counting import (
+    LiveBytes,
+    elements,
+    fused_norm,
+    linear_flops,
+    sizes,
+    step_bytes,
+    step_flops,
+)
 from ftmodel.costs.filtering import filter_flops, filter_memory
-from ftmodel.costs.time import OPTIMIZER, ElementwiseBytes, Rates, Work, fit_rates, step_work
+from ftmodel.costs.time import ElementwiseBytes, Rates, Work, fit_rates, step_work
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model import objective
@@ -152,7 +167,14 @@ def test_flops_are_those_of_the_formulas():
     plain, free = (flops_per_token(c, vocabulary) for c in (replace(config, latent_bits=0), config))
     assert (plain.decoder, plain.encoder, plain.mapper) == pytest.approx((decoder, 0, 0))
     assert (free.decoder, free.mapper) == pytest.approx((decoder, mapper))
-    assert free.encoder == pytest.approx(encoder, rel=1e-5)
+    query = 6 * d * q / (65536 * t)  # of ζ, once for all tokens of so many sequences
+    assert free.encoder == pytest.approx(encoder + query, rel=1e-12)
+    assert dense_mapper_flops(config) == 6 * d * 2**bits
+    assert dense_mapper_flops(replace(config, latent_bits=0)) == 0
+    assert parameters(config, vocabulary).table == d * 2**bits
+    assert parameters(replace(config, latent_bits=0), vocabulary).table == 0
+    assert linear_flops((2, 3, 5), (7, 5)) == 2 * 2 * 3 * 5 * 7
+    assert utilisation(10.0, Flops(1.0, 2.0, 3.0), 120.0) == 0.5
 
 
 COUNTS = {
@@ -174,6 +196,41 @@ def test_two_small_models_tell_of_a_large_one(changes, count):
     counted, settings = COUNTS[count]
     direct = unwrap(counted)(config, 29, *settings)
     assert list(counted(config, 29, *settings)) == list(direct)
+
+
+def test_the_smallest_model_is_counted_itself():
+    config = shape(n_layers=2, latent_bits=8)
+    assert list(sizes(config, 29)) == list(unwrap(sizes)(config, 29))
+
+
+def test_live_bytes_are_those_of_storages_that_operators_have_made():
+    """A log-softmax into a buffer of another type converts its input first."""
+    layer, x = torch.nn.Linear(3, 5, bias=False), torch.ones(2, 3)
+    with LiveBytes(layer) as live:
+        assert (live.kept, live.copied, live.most, live.most_copies) == (0, 0, 0, 0)
+        y = x * 2
+        z = y.t()
+        assert (live.kept, live.kept_since(1), live.made, live.most) == (24, 0, 1, 24)
+        half = layer.weight.to(torch.bfloat16)
+        assert (live.kept, live.copied, live.most) == (24, 30, 54)
+        w = y + 1
+        del y, z, half
+        assert (live.kept, live.copied, live.kept_since(1)) == (24, 0, 24)
+        assert (live.most, live.most_copies) == (78, 30)
+        p, b = torch.empty(2, 3), w.bfloat16()
+        assert (live.kept, live.most) == (60, 78)
+        torch.log_softmax(w, 1, out=p)
+        assert live.most == 78
+        torch.log_softmax(b, 1, dtype=torch.float32, out=p)
+        assert live.most == 60 + 24
+        live.end()
+        _more = torch.zeros(100)
+    assert live.most == 84
+
+
+def test_a_fused_norm_keeps_its_input_and_a_number_for_each_row():
+    y = fused_norm(torch.ones(2, 3, 4, requires_grad=True), (4,), torch.ones(4), 1e-5)
+    assert [tuple(x.shape) for x in y.grad_fn.saved_tensors] == [(2, 3, 4), (4,), (2, 3, 1)]
 
 
 def normalised_inputs(config, checkpointing=False):
@@ -264,6 +321,7 @@ def test_the_peak_of_a_step_is_what_the_allocator_says(
 def test_workers_divide_what_is_shared_out_and_replicas_nothing():
     config = shape(latent_bits=8)
     alone = memory(config, 101, B, half=True)
+    assert alone == memory(config, 101, B, True, 1, False, activation_checkpointing=False)
     size = elements(FreeTransformer(config, 101))  # a tied matrix once
     assert (alone.parameters, alone.gradients, alone.optimizer) == (4 * size, 4 * size, 8 * size)
     assert alone.gathered == 0
@@ -285,7 +343,7 @@ def test_bytes_without_storage_are_those_of_a_real_step(changes):
     model, data = FreeTransformer(config, 101), batch(config, 101)
     with ElementwiseBytes() as counted:
         training_loss(model, *data, 1.0).total.backward()
-    assert step_work(config, 101, B).elementwise == counted.total + OPTIMIZER * elements(model)
+    assert step_work(config, 101, B).elementwise == counted.total + 40 * elements(model)
 
 
 @rejects("not operator.is_view and ", "", "views count as bytes that are moved")

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ftmodel.costs.counting import elements
 from ftmodel.costs.scaling import Interconnect, Traffic, step, traffic
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
@@ -39,7 +40,7 @@ class Sent(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.bytes = 0.0
+        self.bytes, self.operations = 0.0, 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name
@@ -50,6 +51,7 @@ class Sent(TorchDispatchMode):
                 if isinstance(t, torch.Tensor)
             ]  # fmt: skip
             self.bytes += share * (N - 1) / N * max(t.nbytes for t in tensors)
+            self.operations += 1
         return function(*args, **(kwargs or {}))
 
 
@@ -87,11 +89,12 @@ def test_fsdp_sends_what_is_counted(changes):
     with group(), Sent() as sent:
         training = WithLoss(changes)
         shard(training.model, init_device_mesh("cpu", (N,)))
-        sent.bytes = 0
+        sent.bytes = sent.operations = 0
         for _ in range(ACCUMULATE):
             training().backward()
     counted = traffic(training.config, VOCABULARY, N, True, ACCUMULATE)
     assert sent.bytes == pytest.approx(counted.bytes, rel=0.01)
+    assert counted.hops == sent.operations * (N - 1)
     assert traffic(training.config, VOCABULARY, 1, True, ACCUMULATE) == Traffic(0, 0)
 
 
@@ -112,6 +115,16 @@ def test_ddp_reduces_every_gradient_once_a_step():
     counted = traffic(training.config, VOCABULARY, N, False, ACCUMULATE)
     assert counted.bytes == 2 * (N - 1) / N * sum(reduced)
     assert traffic(training.config, VOCABULARY, 1, False, ACCUMULATE) == Traffic(0, 0)
+
+
+def test_ddp_reduces_buckets_of_25_mib_by_trees():
+    """A matrix of embeddings fills one to the last byte, or has a row too many."""
+    config = ModelConfig(**SMALL)
+    rest = elements(FreeTransformer(config, 1)) - config.d_model
+    rows = (25 * 2**20 // 4 - rest) // config.d_model
+    assert 4 * (rows * config.d_model + rest) == 25 * 2**20
+    hops = [traffic(config, n, 8, False, ACCUMULATE).hops for n in (rows, rows + 1)]
+    assert hops == [2 * 3, 2 * 2 * 3]
 
 
 JOINED = Interconnect(nvlink=400.0, network=25.0, per_node=8, latency=0.5, overlap=0.75)
