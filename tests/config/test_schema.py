@@ -262,7 +262,7 @@ MISTAKES = [
 
 @rejects("isinstance(value, declared", "isinstance(value, int", "a number for true")
 @rejects("abs(value) > MAX_EXACT_INTEGER", "False", "integers without a bound")
-@rejects("len(name) > LONGEST_NAME:", "False:", "names as long as one likes")
+@rejects("len(name) > MAX_NAME_CHARACTERS:", "False:", "names as long as one likes")
 @rejects(
     "not all(COMPARISONS",
     "not any(COMPARISONS",
