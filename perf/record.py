@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -24,9 +23,9 @@ import torch
 
 from perf.measure import Missing
 from pipelines import doctor
-from pipelines.common.atomic_files import ROOT, replace_file
+from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
-from pipelines.common.provenance import processor_name
+from pipelines.common.provenance import git_revision, processor_name
 from pipelines.common.strict_json import dumps
 
 Entry = dict[str, Any]
@@ -68,20 +67,6 @@ def machine() -> dict[str, str]:
     }
 
 
-def commit() -> str | None:
-    """The checkout's, and whether files differ from it; None outside of git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(ROOT), *arguments]
-        return subprocess.check_output(command, stderr=subprocess.DEVNULL, encoding="utf-8").strip()
-
-    try:
-        changed = bool(git("status", "--porcelain"))
-        return git("rev-parse", "--short", "HEAD") + " with changes" * changed
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
 def in_this_process(part: Part, turns: int, quick: bool, seconds: float) -> Entry:
     if sys.platform == "linux":  # left behind, it would disturb the next
         CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -111,7 +96,10 @@ def end_after(seconds: float) -> None:
 
 def measured(part: Part, turns: int, quick: bool, seconds: float = inf) -> Entry:
     """The entry of one part, run in a process of its own, for so long at most."""
-    entry: Entry = {"date": datetime.now(UTC).isoformat(timespec="minutes"), "commit": commit()}
+    entry: Entry = {
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "commit": git_revision(),
+    }
     entry |= {"turns": turns, "quick": quick}
     start = perf_counter()
     try:
@@ -126,7 +114,7 @@ def measured(part: Part, turns: int, quick: bool, seconds: float = inf) -> Entry
 
 def is_done(entry: Entry | None) -> bool:
     """Whether it was measured, and with the code that is here now."""
-    return entry is not None and "figures" in entry and entry["commit"] == commit()
+    return entry is not None and "figures" in entry and entry["commit"] == git_revision()
 
 
 def time_for(part: Part, todo: Iterable[Part], left: float) -> float:

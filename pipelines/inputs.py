@@ -14,6 +14,7 @@ data to say. But a benchmark that no one knows is named here, before anything is
 import re
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -95,17 +96,11 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
 
 def read_suite_input(path: Path) -> dict[str, Any]:
     """What is noted of the suite; nothing is known if the note is missing or damaged."""
-    nothing: dict[str, Any] = {"known": []}
-    if not path.exists():
-        return nothing
-    try:
-        before = loads(path.read_bytes())
+    with suppress(FileNotFoundError, RecursionError, *MALFORMED):
+        before: dict[str, Any] = loads(path.read_bytes())
         if all(isinstance(pair, str) for pair in before["known"]):
             return before
-    except (*MALFORMED, RecursionError):
-        pass
-    print(f"{path} is damaged: the suite is looked up again")
-    return nothing
+    return {"known": []}
 
 
 def note_suite(tasks: Any, sampled: Any = ()) -> None:

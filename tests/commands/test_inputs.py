@@ -166,13 +166,12 @@ def test_little_is_imported_at_every_dvc_repro():
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"known": 3}', b"\xff", b'{"known": [[]]}'])
-def test_a_damaged_note_of_the_suite_is_made_again(content, tmp_path, monkeypatch, capsys):
+def test_a_damaged_note_of_the_suite_is_made_again(content, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = inputs.INPUTS / "suite.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     inputs.note_suite({})
-    assert "suite.json is damaged" in capsys.readouterr().out
     assert json.loads(path.read_bytes())["known"] == []
 
 

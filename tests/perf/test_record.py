@@ -64,7 +64,7 @@ def fakes(tmp_path, monkeypatch):
         (tmp_path / f"fakes/{name}.py").write_text(f'"""A fake.\n\nMore."""\nimport os\n{text}')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(perf, "PARTS", {name: Part(f"fakes.{name}") for name in FAKES})
-    monkeypatch.setattr(record, "commit", lambda: "abc")
+    monkeypatch.setattr(record, "git_revision", lambda: "abc")
 
 
 def run(command, out, *arguments):
@@ -175,7 +175,7 @@ def test_what_is_measured_is_kept_and_the_next_call_does_the_rest(on_gpu, monkey
     assert found == [1, 7], "a failure now undoes what was measured"
     assert "measured; when tried again: failed: ZeroDivisionError" in page
     assert numbers(first="good", given={"n": 8}, goes_on=True)[1] == [8, 7]
-    monkeypatch.setattr(record, "commit", lambda: "def")
+    monkeypatch.setattr(record, "git_revision", lambda: "def")
     assert numbers(first="good", given={"n": 9})[1] == [9, 7], "of another commit"
 
 
