@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from fsspec.utils import glob_translate
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -16,6 +16,7 @@ from pipelines.common.errors import UserError
 from pipelines.common.file_listing import BUILDERS, compile_exclude
 
 FORMATS = ("text", "jsonl", "parquet")
+T = TypeVar("T")
 
 
 @dataclass
@@ -151,26 +152,33 @@ def structured(kind: type) -> Any:
 
 def merge_data(source: str, key: str, entry: Any) -> Data:
     """A data entry, typed by its ``source``; raises UserError naming file and dotted key."""
-    data: Data = merge(source, key, entry, SOURCES)
+    data: Data = of_its_kind(source, f"{key}.", entry, SOURCES)
     if isinstance(data, TextData):
         data.parts = {
-            name: merge(source, f"{key}.parts.{name}", part, KINDS)
+            name: of_its_kind(source, f"{key}.parts.{name}.", part, KINDS)
             for name, part in entry.get("parts", {}).items()
         }
     return data
 
 
-def merge(source: str, key: str, entry: Any, kinds: dict[str, Any]) -> Any:
+def of_its_kind(source: str, prefix: str, entry: Any, kinds: dict[str, Any]) -> Any:
     if not isinstance(entry, DictConfig) or entry.get("source") not in kinds:
-        raise UserError(f"{source}: {key}.source: not one of {', '.join(sorted(kinds))}")
+        raise UserError(f"{source}: {prefix}source: not one of {', '.join(sorted(kinds))}")
+    return typed(source, prefix, entry, kinds[entry.source])
+
+
+def typed(source: str, prefix: str, entry: Any, kind: type[T]) -> T:
+    """Settings as a dataclass; raises UserError naming file and dotted key, which begins with
+    ``prefix``.
+    """
     try:
-        merged = OmegaConf.merge(structured(kinds[entry.source]), entry)
+        merged = OmegaConf.merge(structured(kind), entry)
         if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise UserError(f"{source}: {key}.{missing[0]} is missing")
-        return OmegaConf.to_object(merged)
+            raise UserError(f"{source}: {prefix}{missing[0]} is missing")
+        return cast(T, OmegaConf.to_object(merged))
     except OmegaConfBaseException as error:
-        join = "." if error.full_key else ": "
-        raise UserError(f"{source}: {key}{join}{keyed(error)}") from None
+        key = prefix if error.full_key else prefix and f"{prefix.removesuffix('.')}: "
+        raise UserError(f"{source}: {key}{keyed(error)}") from None
 
 
 def keyed(error: OmegaConfBaseException) -> str:

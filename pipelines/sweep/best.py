@@ -44,7 +44,7 @@ def best_arms(plan: Plan, outcomes: Iterable[Outcome]) -> dict[str, str]:
             trials.setdefault(arm, outcome.name)
 
     def is_baseline(arm: str) -> bool:
-        return plan.trials[trials[arm]].runs[trials[arm]].kappa_bits is None
+        return plan.trials[trials[arm]].run.kappa_bits is None
 
     ranked = sorted(trials, key=lambda arm: fmean(bounds[arm]))
     chosen = ranked[: plan.sweep.best]
@@ -91,7 +91,7 @@ def write_best(plan: Plan, arms: dict[str, str]) -> Path:
         presets[run["model"]] = preset
         del run["seed"]
         runs[arm] = run
-    first = 1 + max(run.seed for each in plan.trials.values() for run in each.runs.values())
+    first = 1 + max(spec.run.seed for spec in plan.trials.values())
     data = {run["data"]: base["data"][run["data"]] for run in runs.values()}
     types = [{f"/source@data.{key}": each["source"]} for key, each in data.items()]
     types += [

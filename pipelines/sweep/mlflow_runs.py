@@ -5,11 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipelines.artifacts.checkpoint import Manifest, read_checkpoint
-from pipelines.artifacts.paths import checkpoint_path, published_journal, resume_folder
+from pipelines.artifacts.paths import published_journal
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision
-from pipelines.config.schema import Experiment
 from pipelines.sweep.outcome import Outcome
 from pipelines.sweep.plan import Plan
 from pipelines.tracking.describe import COMPARED, source_tags
@@ -20,11 +19,6 @@ from pipelines.tracking.sync import sync_all
 from pipelines.train.core.manifest import make_manifest
 
 ENDS = ("failure", "stopped_early")  # tags of a trial
-
-
-def manifest_of(experiment: Experiment, name: str) -> Manifest:
-    spec = RunSpec(experiment, name)
-    return make_manifest(spec, spec.shards())
 
 
 def open_parent(plan: Plan) -> Tracking:
@@ -54,35 +48,34 @@ def close_parent(tracking: Tracking, plan: Plan, best: Outcome, experiment: Path
         sync_all(tracking.sync.store, plan.experiment)  # trials that could not be nested yet
 
 
-def is_trained(manifest: Manifest) -> bool:
-    path = checkpoint_path(manifest.experiment, manifest.run_name)
+def is_trained(spec: RunSpec, manifest: Manifest) -> bool:
+    path = spec.checkpoint()
     try:
         return path.exists() and read_checkpoint(path)[1].spec_hash == manifest.spec_hash
     except UserError:  # damaged: it is trained again
         return False
 
 
-def journal_of(manifest: Manifest, experiment: Experiment, go_on: bool) -> Journal:
+def journal_of(spec: RunSpec, manifest: Manifest, trained: bool, go_on: bool) -> Journal:
     """That of a trial which has been trained, or is trained; see open_journal."""
-    if is_trained(manifest):
-        return Journal(published_journal(manifest.experiment, manifest.run_name))
-    command = f"python -m pipelines.sweep sweep={experiment.name.removeprefix('sweep_')}"
-    return open_journal(manifest, experiment, go_on, command)
+    if trained:
+        return Journal(published_journal(manifest.experiment, spec.name))
+    command = f"python -m pipelines.sweep sweep={manifest.experiment.removeprefix('sweep_')}"
+    return open_journal(manifest, spec.experiment, go_on, command)
 
 
-def nest(parent: str, manifest: Manifest, experiment: Experiment) -> None:
+def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str) -> None:
     """Nest the MLflow run that training will begin or continue in ``parent``'s."""
-    begun = any(resume_folder(manifest.experiment, manifest.run_name).glob("*.ckpt"))
-    journal = journal_of(manifest, experiment, begun)
+    journal = journal_of(spec, manifest, trained, go_on=any(spec.resume.glob("*.ckpt")))
     earlier = {key: "" for key in ENDS if journal.run.tags.get(key)}
     if journal.run.parent != parent or earlier:
         journal.append(parent=parent, tags=earlier)
 
 
-def mark(experiment: Experiment, name: str, parent: str, failure: str) -> None:
+def mark(spec: RunSpec, parent: str, failure: str) -> None:
     """End the MLflow run of a trial that ``failure`` has ended, or, if that is empty, ASHA."""
-    manifest, key = manifest_of(experiment, name), ENDS[not failure]
-    journal = journal_of(manifest, experiment, go_on=True)
+    manifest, key = make_manifest(spec, spec.shards()), ENDS[not failure]
+    journal = journal_of(spec, manifest, is_trained(spec, manifest), go_on=True)
     if journal.run.tags.get(key):  # under an earlier command
         return
     # the process of the trial may have been lost before it nested its run

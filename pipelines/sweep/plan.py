@@ -9,11 +9,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.derived import trainings
 from pipelines.config.load import parse
-from pipelines.config.schema import Experiment
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.schema import Sweep, read_sweep
 from pipelines.sweep.space import Settings, points, read_space
@@ -32,12 +32,17 @@ class Plan:
     base: dict[str, Any]  # the composed experiment that trials start from
     settings: dict[str, Settings]  # of each trial
     arms: dict[str, str]  # what the trials that differ in their seed alone have in common: a name
-    trials: dict[str, Experiment]
+    trials: dict[str, RunSpec]
 
     @property
     def experiment(self) -> str:
         """The experiment that the trials are runs of; a name that no file of conf/ clashes with."""
         return f"sweep_{self.name}"
+
+    @property
+    def first(self) -> RunSpec:
+        """A trial, for what is the same for all."""
+        return next(iter(self.trials.values()))
 
 
 def trial_name(settings: Settings) -> str:
@@ -77,8 +82,8 @@ def with_settings(
     return run, preset and plain
 
 
-def trial_experiment(plan: Plan, name: str, settings: Settings) -> Experiment:
-    """The base experiment with ``name`` for its only run, the base run with these settings."""
+def trial_spec(plan: Plan, name: str, settings: Settings) -> RunSpec:
+    """The base run with these settings, as the only run of the base experiment."""
     base = plan.base
     run, preset = with_settings(base, plan.sweep.run, settings)
     changed = {
@@ -93,7 +98,8 @@ def trial_experiment(plan: Plan, name: str, settings: Settings) -> Experiment:
         "question": None,  # that of the experiment, about its own arms
         "expectation": [],
     }
-    return parse(OmegaConf.create(base | changed), f"conf/sweep/{plan.name}.yaml")
+    config = OmegaConf.create(base | changed)
+    return RunSpec(parse(config, f"conf/sweep/{plan.name}.yaml"), name)
 
 
 def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:
@@ -128,8 +134,8 @@ def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:
             plan.arms[trial] = (
                 trial_name({k: v for k, v in named.items() if k != SEED}) or sweep.run
             )
-            plan.trials[trial] = trial_experiment(plan, trial, settings)
-        if len(names := {e.runs[trial].data for trial, e in plan.trials.items()}) > 1:
+            plan.trials[trial] = trial_spec(plan, trial, settings)
+        if len(names := {spec.run.data for spec in plan.trials.values()}) > 1:
             known = " and ".join(sorted(names))
             raise ValueError(f"space.run.data: bounds on {known} cannot be compared")
     except ValueError as error:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING
 
+from ftmodel.model.limits import check_limits, limited
 from pipelines.common.errors import UserError
 from pipelines.compose import CONF, refusals
-from pipelines.config.data import keyed
+from pipelines.config.data import typed
 from pipelines.config.schema import NAME
 
 
@@ -23,20 +23,18 @@ class Sweep:
     experiment: str = MISSING  # the base: one of conf/experiment/
     run: str = MISSING  # of the base experiment; what `space` does not name stays as it is there
     space: dict[str, Any] = field(default_factory=dict)
-    samples: int = 1  # random draws; each of them is tried at every point of the grid
-    seed: int = 0  # of the draws
-    best: int = 2  # settings that become arms of <name>_best, besides the best baseline
-    best_seeds: int = 3  # that these are trained with; the sweep has used none of them
+    # random draws; each of them is tried at every point of the grid
+    samples: int = limited(1, at_least=1)
+    seed: int = limited(0, at_least=0)  # of the draws
+    # settings that become arms of <name>_best, besides the best baseline
+    best: int = limited(2, at_least=1)
+    # that these are trained with; the sweep has used none of them
+    best_seeds: int = limited(3, at_least=1)
     # of Tune's ASHAScheduler, as {grace_period: 0.1, reduction_factor: 3}, where a budget is 1;
     # null: every trial is trained to its end
     asha: dict[str, Any] | None = None
-    concurrent: int | None = None  # trials at once; null: as many as there is room for
-
-    def validate(self) -> None:
-        for name in ("samples", "best", "best_seeds", "concurrent"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: {value} must be at least 1")
+    # trials at once; null: as many as there is room for
+    concurrent: int | None = limited(None, at_least=1)
 
 
 def known_sweeps() -> list[str]:
@@ -57,21 +55,11 @@ def read_sweep(name: str, overrides: list[str]) -> tuple[Sweep, list[str]]:
         else:
             others.append(override)
     source = f"conf/sweep/{name}.yaml"
+    with refusals(source, own), initialize_config_dir(str(CONF.resolve()), version_base=None):
+        node = compose(f"sweep/{name}", own).get("sweep")
+    sweep = typed(source, "", node or {}, Sweep)
     try:
-        with (
-            refusals(source, own),
-            initialize_config_dir(str(CONF.resolve()), version_base=None),
-        ):
-            node = compose(f"sweep/{name}", own).get("sweep")
-        merged = OmegaConf.merge(OmegaConf.structured(Sweep), node or {})
-        OmegaConf.resolve(merged)
-        if missing := sorted(OmegaConf.missing_keys(merged)):
-            raise UserError(f"{source}: {missing[0]} is missing")
-        sweep = OmegaConf.to_object(merged)
-        assert isinstance(sweep, Sweep)
-        sweep.validate()
-    except OmegaConfBaseException as error:
-        raise UserError(f"{source}: {keyed(error)}") from None
+        check_limits(sweep)
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
     return sweep, others

@@ -78,9 +78,9 @@ def train_and_measure(spec: RunSpec, parent: str) -> None:
         if figures["step"] < steps:  # a trial that is fully trained must not be stopped any more
             tune.report(reported(figures, steps))
 
-    nest(parent, manifest, spec.experiment)
-    several = spec.experiment.compute.workers > 1
-    if not is_trained(manifest):
+    trained, several = is_trained(spec, manifest), spec.experiment.compute.workers > 1
+    nest(spec, manifest, trained, parent)
+    if not trained:
         if several:
             fit_on_ray(spec, manifest, [Rows(steps)])
         else:

@@ -26,7 +26,6 @@ os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 from ray import tune
 
 from pipelines.artifacts.manifest import hash_of
-from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import connect, runs_at_once, worker_of
 from pipelines.common.arguments import overrides
 from pipelines.common.atomic_files import alone
@@ -38,11 +37,12 @@ from pipelines.compose import write_params
 from pipelines.config.schema import Compute
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.best import best_arms, best_path, check_replaceable, write_best
-from pipelines.sweep.mlflow_runs import close_parent, manifest_of, mark, open_parent
+from pipelines.sweep.mlflow_runs import close_parent, mark, open_parent
 from pipelines.sweep.outcome import DONE, Outcome, by_bound, table
 from pipelines.sweep.plan import Plan, compose_plan
 from pipelines.sweep.schema import known_sweeps
 from pipelines.sweep.trial import run_trial
+from pipelines.train.core.manifest import make_manifest
 
 NEXT = """
 The best of {trials} trials looks better than it is: it was chosen for its bound on these very
@@ -56,8 +56,7 @@ logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # Progress says what a
 
 def make_tokens(plan: Plan) -> None:
     """Let DVC bring the data of all trials up to date."""
-    trial, experiment = next(iter(plan.trials.items()))
-    stage = f"tokenize@{experiment.runs[trial].data}"
+    stage = f"tokenize@{plan.first.run.data}"
     dvc = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", stage])
     if dvc.returncode:
         raise UserError(f"dvc repro {stage} failed; what it says is above")
@@ -67,8 +66,8 @@ def state_folder(plan: Plan) -> Path:
     """Where Tune keeps what has become of these very trials: of other settings, data or code it
     is another folder.
     """
-    trials = [manifest_of(experiment, name).spec_hash for name, experiment in plan.trials.items()]
-    evaluation = asdict(next(iter(plan.trials.values())).evaluation)
+    trials = [make_manifest(spec, spec.shards()).spec_hash for spec in plan.trials.values()]
+    evaluation = asdict(plan.first.experiment.evaluation)
     decisive = (trials, evaluation, code_version("evaluate"), plan.sweep.asha)
     return Path("sweeps") / plan.name / hash_of(decisive)[:16]
 
@@ -127,13 +126,13 @@ def run_trials(plan: Plan, folder: Path, parent: str) -> tune.ResultGrid:
     if before and ended == len(plan.trials):
         return before
     connect()
-    root, compute = Path.cwd(), next(iter(plan.trials.values())).compute
+    root, compute = Path.cwd(), plan.first.experiment.compute
     at_once = concurrent_trials(compute)
 
     def train(config: dict[str, Any]) -> None:
         os.chdir(root)  # from the trial's folder, where Tune has put this process
         name = config["trial"]
-        run_trial(RunSpec(plan.trials[name], name), parent, folder / name / "log.txt")
+        run_trial(plan.trials[name], parent, folder / name / "log.txt")
 
     folder.mkdir(parents=True, exist_ok=True)
     trainable = tune.with_resources(train, resources(compute))
@@ -167,7 +166,7 @@ def sweep_once(plan: Plan, folder: Path) -> None:
         outcomes = [Outcome.of(r.config["trial"], r.metrics, r.error) for r in results]
         for each in outcomes:
             if each.state != DONE:
-                mark(plan.trials[each.name], each.name, parent.journal.run.key, each.error)
+                mark(plan.trials[each.name], parent.journal.run.key, each.error)
         print("\n".join(table(outcomes)))
         if not any(each.bound for each in outcomes):
             raise UserError(f"no trial is done: {max(each.error for each in outcomes)}")

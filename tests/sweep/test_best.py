@@ -62,8 +62,8 @@ DESIGN = ("+space.architecture.latent.map.grid_search=[linear]", "evaluation.iwa
 
 
 @rejects(
-    "first = 1 + max(run.seed",
-    "first = min(run.seed",
+    "first = 1 + max(spec.run.seed",
+    "first = min(spec.run.seed",
     "the best settings trained again with the seeds that they were chosen by",
 )
 @pytest.mark.parametrize("overrides", [(), TEXT, DESIGN, ("+space.run.latent_bits.choice=[3]",)])
@@ -74,9 +74,8 @@ def test_the_experiment_trains_the_very_settings_with_seeds_that_no_trial_had(co
     best = parse(compose_config([f"experiment={path.stem}"]), "")
     assert (best.name, best.seeds, len(best.runs)) == ("smoke_best", [2, 3, 4], 6)
     for name, run in best.runs.items():
-        trial = arms[name.rpartition("_s")[0]]
-        swept = plan.trials[trial]
-        tried = swept.runs[trial]
+        trial = plan.trials[arms[name.rpartition("_s")[0]]]
+        swept, tried = trial.experiment, trial.run
         assert vars(run) == vars(tried) | {"seed": run.seed, "model": run.model}
         assert best.model_config(run) == swept.model_config(tried)
         assert best.models[run.model].optim == swept.models[tried.model].optim

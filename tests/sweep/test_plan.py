@@ -20,9 +20,9 @@ from tests.support.sweeps import ROOT, plan_of
 def test_every_shipped_sweep_is_valid(name):
     plan = plan_of(name=name)
     assert len(plan.trials) > 1
-    for own, experiment in plan.trials.items():
-        assert list(experiment.runs) == [own]
-        assert experiment.name == f"sweep_{name}"
+    for own, spec in plan.trials.items():
+        assert list(spec.experiment.runs) == [own] == [spec.name]
+        assert spec.experiment.name == f"sweep_{name}"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_settings_reach_the_experiment_of_a_trial():
         "models.target_small.optim.lr=0.5",
         "evaluation.iwae_samples=5",
     )
-    ((name, experiment),) = plan.trials.items()
-    run, preset = experiment.runs[name], experiment.models["target_small"]
+    run, experiment = plan.first.run, plan.first.experiment
+    preset = experiment.models["target_small"]
     assert (run.kappa_bits, run.tokens, run.data) == (0.25, 20800, "target")
     assert (preset.optim.clip, preset.optim.lr, preset.optim.batch_size) == (0.5, 0.5, 8)
     assert (preset.architecture.latent_bits, preset.architecture.d_model) == (3, 16)
@@ -113,8 +113,8 @@ def test_settings_reach_the_experiment_of_a_trial():
 def test_a_trial_is_the_only_run_of_an_experiment_of_arms():
     space = ("~space.optim", "~space.run.kappa_bits", "space.run.seed.grid_search=[4,5]")
     plan = plan_of("experiment=kappa_text", "run=free_k1_s0", *space)
-    assert [run.seed for e in plan.trials.values() for run in e.runs.values()] == [4, 5]
-    assert not any(e.arms or e.seeds for e in plan.trials.values())
+    assert [spec.run.seed for spec in plan.trials.values()] == [4, 5]
+    assert not any(s.experiment.arms or s.experiment.seeds for s in plan.trials.values())
 
 
 @rejects("constant_grid_search=True", "constant_grid_search=False", "draws differ over the grid")
@@ -174,7 +174,7 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
 def test_a_threshold_of_0_is_trained_with_each_latent():
     space = ("space.run.kappa_bits.grid_search=[0,0.5]", "~space.run.seed")
     plan = plan_of(*space, "+space.run.latent_bits.grid_search=[3,4]")
-    runs = [run for e in plan.trials.values() for run in e.runs.values()]
+    runs = [spec.run for spec in plan.trials.values()]
     kinds = [(run.kappa_bits, run.latent_bits) for run in runs]
     assert sorted(kinds) == [(0, 3), (0, 4), (0.5, 3), (0.5, 4)]
     assert not any("baseline" in name for name in plan.trials)

@@ -9,12 +9,13 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.sweep import trial
-from pipelines.sweep.mlflow_runs import manifest_of, mark, nest
+from pipelines.sweep.mlflow_runs import mark, nest
 from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
 from pipelines.tracking.journal import Journal, journals, read_journal
 from pipelines.tracking.live import Tracking
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import sync_all
+from pipelines.train.core.manifest import make_manifest
 from tests.support.mutants import rejects
 from tests.support.training import tracked_runs, train_run
 
@@ -43,6 +44,11 @@ def tracked_trials():
     return list(found.values())
 
 
+def nest_in(parent, experiment, trained):
+    spec = RunSpec(experiment, NAME)
+    nest(spec, make_manifest(spec, spec.shards()), trained, parent)
+
+
 def run_smoke_trial(experiment):
     trial.run_trial(RunSpec(experiment, NAME), "key", LOG)
 
@@ -66,7 +72,7 @@ def test_a_trial_reports_its_bounds_and_is_not_trained_again(smoke, heard):
     (tracked,) = tracked_trials()
     assert (tracked.parent, tracked.status) == ("key", "FINISHED")
     assert "`python -m pipelines.sweep sweep=smoke`" in tracked.tags["mlflow.note.content"]
-    nest("another", manifest_of(smoke, NAME), smoke)
+    nest_in("another", smoke, trained=True)
     assert [(t.key, t.parent) for t in tracked_trials()] == [(tracked.key, "another")]
 
 
@@ -76,7 +82,7 @@ def test_a_trial_that_fails_says_why_in_mlflow_and_in_its_log(smoke, heard):
         run_smoke_trial(smoke)
     assert BOUND not in heard[-1]
     assert "Traceback" in LOG.read_text()
-    mark(smoke, NAME, "key", str(failure.value))
+    mark(RunSpec(smoke, NAME), "key", str(failure.value))
     (tracked,) = tracked_trials()
     assert (tracked.status, tracked.parent) == ("FAILED", "key")
     assert tracked.tags["failure"] == str(failure.value)
@@ -98,7 +104,7 @@ def test_a_trial_that_was_stopped_is_no_failure_and_may_go_on(smoke, heard, monk
         with pytest.raises(SystemExit):
             run_smoke_trial(smoke)
     for _ in range(2):
-        mark(smoke, NAME, "key", "")
+        mark(RunSpec(smoke, NAME), "key", "")
         (tracked,) = tracked_trials()
         assert (tracked.status, tracked.tags["stopped_early"]) == ("KILLED", "yes")
         assert steps(tracked) == [1, 2, 3, 4, 5, 6]
@@ -110,7 +116,7 @@ def test_a_trial_that_was_stopped_is_no_failure_and_may_go_on(smoke, heard, monk
 
 
 def test_a_trial_whose_process_was_lost_is_nested_and_has_failed(smoke):
-    mark(smoke, NAME, "key", "its process was lost")
+    mark(RunSpec(smoke, NAME), "key", "its process was lost")
     (tracked,) = tracked_trials()
     assert (tracked.status, tracked.parent) == ("FAILED", "key")
 
@@ -118,7 +124,7 @@ def test_a_trial_whose_process_was_lost_is_nested_and_has_failed(smoke):
 def test_runs_are_nested_also_when_the_parent_is_sent_later(workspace):
     experiment = load_experiment()
     parent = Journal(Path("sweeps/s/tracking.jsonl"), experiment="smoke", run_name="sweep")
-    nest(parent.run.key, manifest_of(experiment, NAME), experiment)
+    nest_in(parent.run.key, experiment, trained=False)
     train_run()
     _, (child,) = tracked_runs()
     assert "mlflow.parentRunId" not in child.data.tags

@@ -13,6 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.artifacts.paths import resume_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster import connection as cluster
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute
@@ -57,7 +58,8 @@ def test_without_asha_nothing_is_stopped(tmp_path):
 
 
 def test_what_decides_the_trials_decides_where_their_state_is(monkeypatch):
-    monkeypatch.setattr(sweep, "manifest_of", lambda e, name: Mock(spec_hash=f"{e.runs[name]}"))
+    monkeypatch.setattr(RunSpec, "shards", Mock())
+    monkeypatch.setattr(sweep, "make_manifest", lambda spec, _: Mock(spec_hash=f"{spec.run}"))
 
     def folder(*overrides, code="now"):
         monkeypatch.setattr(sweep, "code_version", lambda stage: code)
@@ -150,7 +152,7 @@ def test_the_trials_are_listed_with_a_warning_and_how_to_go_on(
     name, other, *_ = plan.trials
     ended(**{other: ({FRACTION: 0.5}, None), name: ({BOUND: 0.5, ERROR: 0.1}, None)})
     sweep.sweep_once(plan, tmp_path)
-    assert [call.args[1] for call in sweep.mark.call_args_list] == [other]
+    assert [call.args[0].name for call in sweep.mark.call_args_list] == [other]
     said = capsys.readouterr().out
     assert said.index(name) < said.index(other)
     assert "The best of 2 trials looks better than it is" in said
