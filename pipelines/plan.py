@@ -9,14 +9,14 @@ that run's speed on 1 to 256 GPUs, each with the batch that it has in the experi
 (ftmodel/costs/scaling.py).
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import click
 from tokenizers import Tokenizer
 
 from ftmodel.costs import Memory, flops_per_token, memory, parameters
-from ftmodel.costs.scaling import Interconnect, Step, step, traffic
+from ftmodel.costs.scaling import Interconnect, step, traffic
 from ftmodel.model.config import ModelConfig
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines import cli
@@ -24,7 +24,6 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Number, overrides
 from pipelines.common.console import aligned
 from pipelines.common.errors import UserError
-from pipelines.common.strict_json import dumps
 from pipelines.compose import compose_config
 from pipelines.config.arms import group_by_seed
 from pipelines.config.data import ProcessData
@@ -44,26 +43,28 @@ class Assumptions:
     price: float | None  # of a GPU for an hour
 
 
-@dataclass
 class Plan:
     """One run. Memory is in bytes of one worker; tokens_per_second is that of one GPU."""
 
-    run: str
-    kappa_bits: float | None
-    parameters: int
-    table_parameters: int
-    tokens: int  # trained on: under wsd the decays of smaller budgets, too
-    flops_per_token: float
-    times_baseline: float  # FLOPs, against the same model without a latent
-    flops: float
-    gpus: float
-    tokens_per_second: float
-    days: float
-    cost: float | None
-    micro_batch: int  # sequences
-    memory: Memory
-    memory_total: float
-    fits: bool
+    def __init__(self, spec: RunSpec, options: Assumptions) -> None:
+        """Raises UserError if the vocabulary is that of a tokenizer that is not there."""
+        compute, config = spec.experiment.compute, spec.config
+        self.vocabulary = vocabulary = vocab_size(spec)
+        baseline = replace(config, latent_bits=0, latent_block=None)
+        self.spec, self.size = spec, parameters(config, vocabulary)
+        self.flops_per_token = flops_per_token(config, vocabulary).total
+        self.times_baseline = self.flops_per_token / flops_per_token(baseline, vocabulary).total
+        # trained on: under wsd the decays of smaller budgets, too
+        self.tokens = steps_taken(segments(spec)) * spec.batch_tokens
+        self.flops = self.flops_per_token * self.tokens
+        gpu = compute.gpus_per_worker or 1  # a worker's share of one
+        self.gpus = compute.workers * gpu
+        self.tokens_per_second = options.flops * options.mfu / self.flops_per_token
+        self.days = self.tokens / (self.tokens_per_second * self.gpus) / 86_400
+        self.cost = options.price and options.price * self.gpus * self.days * 24
+        self.micro_batch = spec.optim.batch_size // (compute.workers * compute.accumulate)
+        self.memory = worker_memory(compute, config, vocabulary, self.micro_batch, compute.workers)
+        self.fits = self.memory.total <= options.memory * GIB * gpu
 
 
 def vocab_size(spec: RunSpec) -> int:
@@ -81,37 +82,6 @@ def vocab_size(spec: RunSpec) -> int:
             f"data.{spec.run.data}.tokenizer: {data.tokenizer}: {error}; `python -m "
             "pipelines.pretrained` fetches those of pretrained models"
         ) from None
-
-
-def plan(spec: RunSpec, options: Assumptions) -> Plan:
-    compute, config, vocabulary = spec.experiment.compute, spec.config, vocab_size(spec)
-    baseline = ModelConfig(**{**vars(config), "latent_bits": 0, "latent_block": None})
-    size, flops = parameters(config, vocabulary), flops_per_token(config, vocabulary).total
-    tokens = steps_taken(segments(spec)) * spec.batch_tokens
-    gpu = compute.gpus_per_worker or 1  # a worker's share of one
-    gpus = compute.workers * gpu
-    speed = options.flops * options.mfu / flops
-    days = tokens / (speed * gpus) / 86_400
-    micro_batch = spec.optim.batch_size // (compute.workers * compute.accumulate)
-    bytes_ = worker_memory(compute, config, vocabulary, micro_batch, compute.workers)
-    return Plan(
-        run=spec.name,
-        kappa_bits=spec.run.kappa_bits,
-        parameters=size.total,
-        table_parameters=size.table,
-        tokens=tokens,
-        flops_per_token=flops,
-        times_baseline=flops / flops_per_token(baseline, vocabulary).total,
-        flops=flops * tokens,
-        gpus=gpus,
-        tokens_per_second=speed,
-        days=days,
-        cost=None if options.price is None else options.price * gpus * days * 24,
-        micro_batch=micro_batch,
-        memory=bytes_,
-        memory_total=bytes_.total,
-        fits=bytes_.total <= options.memory * GIB * gpu,
-    )
 
 
 def worker_memory(
@@ -143,12 +113,13 @@ def table(rows: list[dict[str, str]]) -> str:
 
 def costs_row(p: Plan, arm: str, seeds: int) -> dict[str, str]:
     """Of one run of an arm."""
+    kappa = p.spec.run.kappa_bits
     row = {
         "arm": arm,
         "seeds": str(seeds),
-        "κ, bits": "" if p.kappa_bits is None else f"{p.kappa_bits:g}",
-        "parameters": short(p.parameters),
-        "of z's table": short(p.table_parameters) if p.table_parameters else "",
+        "κ, bits": "" if kappa is None else f"{kappa:g}",
+        "parameters": short(p.size.total),
+        "of z's table": short(p.size.table) if p.size.table else "",
         "tokens": short(p.tokens),
         "FLOPs/token": f"{p.flops_per_token:.3e}",
         "÷ baseline": f"{p.times_baseline:.3f}",
@@ -179,7 +150,7 @@ def memory_row(p: Plan, arm: str, limit: float) -> dict[str, str]:
         "arm": arm,
         "sequences": str(p.micro_batch),
         **parts,
-        "sum": gib(p.memory_total),
+        "sum": gib(p.memory.total),
         f"fits {limit:g}": "yes" if p.fits else "NO",
     }
 
@@ -189,61 +160,42 @@ def gib(size: float) -> str:
     return f"{size / GIB:.1f}" if not 0 < size < 0.05 * GIB else f"{size / GIB:.2g}"
 
 
-@dataclass
-class Scaled:
-    """A run on so many GPUs, its batch growing with their number."""
-
-    gpus: int
-    sequences: int  # of a step, on all GPUs
-    memory: float  # bytes of each
-    fits: bool
-    sent: float  # bytes that each sends in a step
-    step: Step
-    tokens_per_second: float  # all together
-
-
-def weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect) -> list[Scaled]:
-    compute, config, vocabulary = spec.experiment.compute, spec.config, vocab_size(spec)
+def weak_scaling(
+    here: Plan, options: Assumptions, joined: Interconnect
+) -> Iterator[dict[str, str]]:
+    """A row for each number of GPUs, with a batch that grows with it."""
+    compute, config, vocabulary = here.spec.experiment.compute, here.spec.config, here.vocabulary
     sharded = compute.strategy is Strategy.fsdp
-    here = plan(spec, options)
     sequences = here.micro_batch * compute.accumulate
     tokens = sequences * config.context
-    rows = []
     for gpus in GPUS:
         needed = worker_memory(compute, config, vocabulary, here.micro_batch, gpus).total
         sent = traffic(config, vocabulary, gpus, sharded, compute.accumulate)
         seconds = tokens / here.tokens_per_second
         duration = step(seconds, sent, gpus, joined, sharded, compute.accumulate)
-        fits = needed <= options.memory * GIB
-        speed = gpus * tokens / duration.total
-        rows.append(Scaled(gpus, gpus * sequences, needed, fits, sent.bytes, duration, speed))
-    return rows
-
-
-def scaling_row(row: Scaled, limit: float) -> dict[str, str]:
-    return {
-        "GPUs": str(row.gpus),
-        "sequences": str(row.sequences),
-        "GiB each": f"{row.memory / GIB:.1f}",
-        f"fits {limit:g}": "yes" if row.fits else "NO",
-        "GB sent": f"{row.sent / 1e9:.1f}",
-        "computing, s": f"{row.step.compute:.3f}",
-        "sending, s": f"{row.step.transfer:.3f}",
-        "waiting, s": f"{row.step.exposed:.3f}",
-        "tokens/s": f"{row.tokens_per_second:,.0f}",
-        "efficiency": f"{row.step.efficiency:.1%}",
-    }
+        yield {
+            "GPUs": str(gpus),
+            "sequences": str(gpus * sequences),
+            "GiB each": f"{needed / GIB:.1f}",
+            f"fits {options.memory:g}": "yes" if needed <= options.memory * GIB else "NO",
+            "GB sent": f"{sent.bytes / 1e9:.1f}",
+            "computing, s": f"{duration.compute:.3f}",
+            "sending, s": f"{duration.transfer:.3f}",
+            "waiting, s": f"{duration.exposed:.3f}",
+            "tokens/s": f"{gpus * tokens / duration.total:,.0f}",
+            "efficiency": f"{duration.efficiency:.1%}",
+        }
 
 
 def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect) -> None:
     compute, known = spec.experiment.compute, spec.experiment.runs
     if spec.name not in known:
         raise UserError(f"--weak-scaling: no run {spec.name!r}; there are {', '.join(known)}")
-    rows = weak_scaling(spec, options, joined)
-    print(table([scaling_row(row, options.memory) for row in rows]))
+    here = Plan(spec, options)
+    print(table([*weak_scaling(here, options, joined)]))
     print(
         f"computed, not measured: {spec.name}, {compute.strategy.value}, {compute.accumulate} "
-        f"micro-batches of {rows[0].sequences // compute.accumulate} sequences on each GPU;\n"
+        f"micro-batches of {here.micro_batch} sequences on each GPU;\n"
         f"{options.mfu:.0%} of {options.flops:.3g} FLOP/s while it computes; nodes of "
         f"{joined.per_node} GPUs; a GPU sends {joined.nvlink / 1e9:g} GB/s\nwithin its node, "
         f"{joined.network / 1e9:g} GB/s to others, {joined.latency * 1e6:g} µs a hop; "
@@ -270,7 +222,6 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
 @click.option(
     "--price", type=POSITIVE, metavar="MONEY", help="Of a GPU for an hour, in any currency."
 )
-@click.option("--json", "as_json", is_flag=True, help="Figures in full, for programs.")
 @click.option("--weak-scaling", metavar="RUN", help="Speed of this run on 1 to 256 GPUs instead.")
 @click.option(
     "--nvlink", type=POSITIVE, default=360, metavar="GB/S", help="What a GPU sends within its node."
@@ -293,7 +244,6 @@ def main(
     mfu: float,
     memory: float,
     price: float | None,
-    as_json: bool,
     weak_scaling: str | None,
     nvlink: float,
     network: float,
@@ -307,14 +257,10 @@ def main(
         joined = Interconnect(nvlink * 1e9, network * 1e9, per_node, latency * 1e-6, overlap)
         show_weak_scaling(RunSpec(experiment, weak_scaling), options, joined)
         return
-    plans = [plan(RunSpec(experiment, name), options) for name in experiment.runs]
-    if as_json:
-        print(dumps([asdict(p) for p in plans], indent=2))
-        return
-    of_run = {p.run: p for p in plans}
+    of_run = {name: Plan(RunSpec(experiment, name), options) for name in experiment.runs}
     arms = group_by_seed(experiment.runs)
     print(table([costs_row(of_run[runs[0]], arm, len(runs)) for arm, runs in arms.items()]))
-    print(total(plans))
+    print(total([*of_run.values()]))
     print(
         f"experiment {experiment.name}, at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; "
         "evaluation is not counted"

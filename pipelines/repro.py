@@ -33,7 +33,7 @@ from pipelines.parallel.graph import Graph, changed_stages, read_graph
 from pipelines.parallel.scheduler import Outcome, Scheduler, error_of
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot, make_slots
-from pipelines.plan import Assumptions, plan
+from pipelines.plan import Assumptions, Plan
 
 RAN = re.compile(r"^Running stage '(.+)':$", re.M)
 ANY_GPU = Assumptions(flops=1.0, mfu=1.0, memory=1.0, price=None)  # FLOPs and bytes need none
@@ -84,17 +84,17 @@ def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
 
 
 def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> None:
-    plans = [plan(RunSpec(experiment, name), ANY_GPU) for name in experiment.runs]
+    plans = [Plan(RunSpec(experiment, name), ANY_GPU) for name in experiment.runs]
     if jobs == "ray" or os.environ.get("RAY_ADDRESS"):
         slots = cluster_slots(experiment, None if jobs == "ray" else jobs)
     else:
-        largest = max(each.memory_total for each in plans)
+        largest = max(each.memory.total for each in plans)
         slots = make_slots(experiment.compute, len(plans), largest, int(jobs) if jobs else None)
     if len(slots) == 1:
         if code := dvc_repro():
             raise SystemExit(code)
         return
-    costs = {f"train@{each.run}": each.flops for each in plans}
+    costs = {f"train@{each.spec.name}": each.flops for each in plans}
     try:
         side_by_side(slots, costs, Path("logs") / experiment.name, lock)
     except DvcException as error:

@@ -1,6 +1,5 @@
 """The planner: figures that belong together, a table of every run, mistakes in one line."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from ftmodel.costs import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.arms import group_by_seed
-from pipelines.plan import GIB, Assumptions, plan
+from pipelines.plan import GIB, Assumptions, Plan
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.planner import ROOT, composed
@@ -36,7 +35,7 @@ def printed(capsys):
 
 
 def planned(name, *overrides, **options):
-    return plan(RunSpec(composed(*overrides), name), replace(H100, **options))
+    return Plan(RunSpec(composed(*overrides), name), replace(H100, **options))
 
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "conf/experiment").glob("*.yaml")))
@@ -70,23 +69,17 @@ def test_the_shipped_controls_are_a_block_more_and_a_threshold_of_zero(name):
         assert k0 == {**plain, "kappa_bits": 0.0}
 
 
-def test_speed_days_and_cost_follow_from_flops_utilisation_and_price(printed):
-    experiment = composed("experiment=paper_1_5b")
-    options = ("--flops", "5e14", "--mfu", "0.5", "--price", "2", "--json")
-    rows = {row["run"]: row for row in json.loads(printed("experiment=paper_1_5b", *options))}
-    assert list(rows) == list(experiment.runs)
-    for name, row in rows.items():
-        config = experiment.model_config(experiment.runs[name])
-        flops = flops_per_token(config, 1 << 17).total
-        assert row["flops_per_token"] == flops
-        assert row["tokens"] == 44_822 * 256 * 4096
-        assert row["flops"] == flops * row["tokens"]
-        assert row["tokens_per_second"] == pytest.approx(2.5e14 / flops)
-        seconds = row["flops"] / (32 * 2.5e14)
-        assert row["days"] == pytest.approx(seconds / 86_400)
-        assert row["cost"] == pytest.approx(2 * 32 * seconds / 3600)
-    assert rows["baseline"]["times_baseline"] == 1
-    assert rows["free_k1"]["times_baseline"] == pytest.approx(1.0537, abs=5e-5)
+def test_speed_days_and_cost_follow_from_flops_utilisation_and_price():
+    for name, ratio in (("baseline", 1), ("free_k1", 1.0537)):
+        run = planned(name, "experiment=paper_1_5b", flops=5e14, mfu=0.5, price=2)
+        assert run.flops_per_token == flops_per_token(run.spec.config, 1 << 17).total
+        assert run.tokens == 44_822 * 256 * 4096
+        assert run.flops == run.flops_per_token * run.tokens
+        assert run.tokens_per_second == pytest.approx(2.5e14 / run.flops_per_token)
+        seconds = run.flops / (32 * 2.5e14)
+        assert run.days == pytest.approx(seconds / 86_400)
+        assert run.cost == pytest.approx(2 * 32 * seconds / 3600)
+        assert run.times_baseline == pytest.approx(ratio, abs=5e-5)
 
 
 @rejects(
@@ -114,14 +107,14 @@ def test_memory_is_that_of_one_worker_with_its_micro_batch():
     whole = planned("free_k1", "experiment=paper_8b", "compute.strategy=ddp")
     assert whole.memory == memory(config, 1 << 17, 1, True, 256)
     assert (sharded.fits, whole.fits) == (True, False)
-    total = sharded.memory_total / GIB
+    total = sharded.memory.total / GIB
     for gib, fits in ((total * 1.001, True), (total * 0.999, False)):
         assert planned("free_k1", "experiment=paper_8b", memory=gib).fits is fits
 
 
 def test_a_worker_with_a_share_of_a_gpu_has_that_share_of_its_speed_and_memory():
     one = ("experiment=paper_1_5b", "compute.workers=1", "compute.strategy=ddp")
-    limit = 1.5 * planned("baseline", *one).memory_total / GIB
+    limit = 1.5 * planned("baseline", *one).memory.total / GIB
     alone, shared = (
         planned("baseline", *one, f"compute.gpus_per_worker={g}", memory=limit) for g in (1, 0.5)
     )
@@ -201,5 +194,5 @@ def test_weak_scaling_grows_the_batch_and_each_assumption_counts(printed):
 
 def test_memory_of_weak_scaling_is_the_plans_own(printed):
     row = scaled(printed, "experiment=paper_8b")[256]
-    total = planned("free_k1", "experiment=paper_8b").memory_total
+    total = planned("free_k1", "experiment=paper_8b").memory.total
     assert float(row["GiB each"]) == pytest.approx(total / GIB, abs=0.05)

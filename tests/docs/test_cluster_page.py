@@ -73,9 +73,9 @@ def test_other_numbers_of_gpus():
             f"compute.strategy={strategy}",
             f"compute.accumulate={accumulate}",
         )
-        p = plan.plan(RunSpec(experiment, "free_k1"), H100S)
+        p = plan.Plan(RunSpec(experiment, "free_k1"), H100S)
         rows.append(
-            (name, workers, strategy, accumulate, p.micro_batch, f"{p.memory_total / plan.GIB:.0f}",
+            (name, workers, strategy, accumulate, p.micro_batch, f"{p.memory.total / plan.GIB:.0f}",
              f"{p.tokens_per_second * workers:,.0f}", f"{p.days:.1f}")
         )  # fmt: skip
     assert between("other GPUs") == markdown(*rows)
