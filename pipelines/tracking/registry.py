@@ -1,13 +1,10 @@
 """MLflow's registry of models, and what it holds of them: the best arm, exported models."""
 
-import json
 from pathlib import Path
 
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
-from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from mlflow.utils.uri import is_local_uri
 
 from pipelines.artifacts.checkpoint import Manifest
@@ -70,7 +67,6 @@ def register_model(manifest: Manifest, alias: str, description: str) -> str:
     mlflow.set_tracking_uri(entry.store.uri)  # where MLflow looks the model up
     with entry.store.answering():
         version = version_of(entry.client, manifest.experiment, entry.id)
-        link(entry.client, entry.id, version)
         entry.client.update_model_version(manifest.experiment, version.version, description)
         entry.client.set_registered_model_alias(manifest.experiment, alias, version.version)
     return str(version.version)
@@ -78,24 +74,8 @@ def register_model(manifest: Manifest, alias: str, description: str) -> str:
 
 def version_of(client: MlflowClient, experiment: str, model_id: str) -> ModelVersion:
     """The version of the registered model that is this logged model; made if there is none."""
-    try:
-        client.create_registered_model(
-            experiment, description=f"Models of the experiment {experiment}, the best by its bound"
-        )
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
     source = f"models:/{model_id}"
     for version in client.search_model_versions(f"name = '{experiment}'"):
         if version.source == source:
             return version
-    return client.create_model_version(experiment, source, model_id=model_id)
-
-
-def link(client: MlflowClient, model_id: str, version: ModelVersion) -> None:
-    """Let MLflow's list of logged models name the version."""
-    known = json.loads(client.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
-    mine = {"name": version.name, "version": version.version}
-    if mine not in known:
-        tag = json.dumps([*known, mine])
-        client.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: tag})
+    return mlflow.register_model(source, experiment)
