@@ -21,7 +21,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import ROOT
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
-from pipelines.plan import vocab_size
+from pipelines.plan import GIB, vocab_size
 
 # of each the experiment that trains it, sequences a step, and the utilisation to be reached
 PRESETS = {
@@ -30,7 +30,6 @@ PRESETS = {
 }
 SPARE = 0.9  # of the GPU's memory: what the planner does not count needs the rest
 QUICK_VOCABULARY = 64
-GIB = 1 << 30
 
 
 def shape(preset: str) -> tuple[ModelConfig, int]:

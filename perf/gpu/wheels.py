@@ -11,12 +11,11 @@ import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
+from pipelines import ROOT
 from pipelines.common import errors
 from pipelines.common.errors import UserError
 
-ROOT = Path(__file__).parents[2]  # atomic_files has it, and needs a package
 NEWEST, OLDER = 13, 12  # CUDA versions that PyTorch 2.13 is built for, 13.0 and 12.6
 OLDER_BUILD, OLDER_INDEX = "cu126", "https://download.pytorch.org/whl/cu126"
 

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-ROOT = Path(__file__).parents[2]
+from pipelines import ROOT as ROOT
 
 
 @contextmanager
