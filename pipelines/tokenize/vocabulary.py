@@ -1,5 +1,6 @@
 """The vocabulary of a data set, written as tokenizer.json: a byte-level BPE trained on its text, a
-tokenizer.json of the user's, or the symbols of a process.
+tokenizer.json of the user's, or the symbols of a process. A user's is byte-level, or has ▁ for
+spaces and byte fallback, as Llama 2's.
 """
 
 import json
@@ -11,7 +12,13 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipelines.artifacts import corpus
-from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer, spelled, stretches
+from pipelines.artifacts.tokens.byte_tokenizer import (
+    CHARACTERS,
+    ByteTokenizer,
+    byte_tokens,
+    spelled,
+    stretches,
+)
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.config.data import TextData
@@ -23,7 +30,12 @@ LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
 # bytes that an adopted tokenizer may lack: control characters, what is never in UTF-8, and with
 # what characters begin in planes of Unicode that have none (4 to 11)
 RARE = {*range(0x20)} - {*b"\t\n\r"} | {0x7F, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)}
-KEEPS_TEXT = ("ByteLevel", "Split", "Digits", "Punctuation", "UnicodeScripts")  # pre-tokenizers
+KEEPS_TEXT = ("ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "UnicodeScripts")
+MOST_NAMED = 9  # tokens, in a message
+SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}  # a normalizer
+WITH_SPACES = decoders.Sequence(
+    [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+)
 
 
 def sha256_of(path: Path) -> str:
@@ -136,20 +148,12 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
     model = spec["model"]
     if model["type"] != "BPE":
         raise UserError(f"{model['type']}, not a byte-level BPE: it would not give any bytes back")
-    parts = pre_tokenizer_parts(spec["pre_tokenizer"])
-    kinds = [part["type"] for part in parts]
-    if kinds.count("ByteLevel") != 1:
-        raise UserError("not a byte-level BPE (one ByteLevel pre-tokenizer): text would be lost")
-    for part in parts:
-        if part["type"] not in KEEPS_TEXT or part.get("behavior") == "Removed":
-            raise UserError(f"its pre-tokenizer {part['type']} does not keep all of a text")
-        if part.get("add_prefix_space"):
-            raise UserError("add_prefix_space: true puts a space before each text")
+    fallback = keep_text(spec)
     for name in ("continuing_subword_prefix", "end_of_word_suffix", "dropout"):
         if model.get(name):
             raise UserError(f"model.{name}: {model[name]!r} does not fit a byte-exact tokenizer")
-    vocabulary = model["vocab"]
-    missing = [byte for byte in range(256) if CHARACTERS[byte] not in vocabulary]
+    vocabulary, bytes_ = model["vocab"], byte_tokens(fallback)
+    missing = [byte for byte in range(256) if bytes_[byte] not in vocabulary]
     if ordinary_text := [byte for byte in missing if byte not in RARE]:
         raise UserError(
             f"no token for {len(missing)} of the 256 bytes, 0x{ordinary_text[0]:02X} among them"
@@ -159,27 +163,70 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
             f"tokenizer: {len(missing)} of the 256 bytes have no token; documents with one of "
             "them are left out"
         )
-    for name in ("normalizer", "truncation", "padding"):
-        if spec.get(name):
-            if name == "normalizer":
-                kind = spec[name]["type"]
-                print(f"tokenizer: its normalizer ({kind}) is left out: it would alter text")
-            spec[name] = None
-    spec["post_processor"] = None  # adds tokens
-    spec["decoder"] = json.loads(decoders.ByteLevel().__getstate__())
     merges = (pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"])
-    ordinary = {*CHARACTERS, *("".join(pair) for pair in merges)}
+    ordinary = {*bytes_, *("".join(pair) for pair in merges)}
+    if fallback:
+        ordinary |= {token for token in vocabulary if len(token) == 1}
+        spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in bytes_]
     if end_of_text in ordinary:
         raise UserError(f"end_of_text: {end_of_text!r} is a token that text is made of")
     for token in spec["added_tokens"]:
         content = token["content"]
         token["lstrip"] = token["rstrip"] = False  # would swallow the space around it
         token["special"] |= content == end_of_text
-        if content in ordinary and (token["special"] or spelled(content) != content.encode()):
+        same = spelled(content, fallback) == content.encode()
+        if content in ordinary and (token["special"] or not same):
             raise UserError(f"{content!r} is an added token, but also one that text is made of")
     tokenizer = Tokenizer.from_str(json.dumps(spec))
-    tokenizer.add_special_tokens([end_of_text])  # if it is not there
+    if tokenizer.token_to_id(end_of_text) is None:
+        special = [token["content"] for token in spec["added_tokens"] if token["special"]]
+        if known := [token for token in special if "reserved" not in token]:
+            raise UserError(
+                f"it has no token {end_of_text!r}: `end_of_text` names the one that starts a "
+                f"document, such as {', '.join(map(repr, known[:MOST_NAMED]))}"
+            )
+        print(f"tokenizer: {end_of_text!r} is added to it, as it has no special token")
+    tokenizer.add_special_tokens([end_of_text])
     return ByteTokenizer(tokenizer, end_of_text)
+
+
+def keep_text(spec: dict[str, Any]) -> bool:
+    """Leave out, of all but the model of a tokenizer.json, what alters text; prints that. Returns
+    whether it writes spaces as ▁ and other characters by byte fallback, else it is byte-level.
+
+    Raises UserError for one that is neither.
+    """
+    model, parts = spec["model"], pre_tokenizer_parts(spec["pre_tokenizer"])
+    kinds = [part["type"] for part in parts]
+    fallback: bool = model["byte_fallback"] and "ByteLevel" not in kinds
+    model["byte_fallback"] = fallback
+    normalizer = spec["normalizer"] or {"normalizers": []}
+    steps = normalizer.get("normalizers", [normalizer])
+    kept = [SPACES] if fallback and SPACES in steps else []
+    wanted, other = ("Metaspace", "ByteLevel") if fallback else ("ByteLevel", "Metaspace")
+    if kinds.count(wanted) + len(kept) != 1 or other in kinds:
+        raise UserError(
+            "neither a byte-level BPE (one ByteLevel pre-tokenizer) nor one with byte_fallback "
+            "and ▁ for spaces: text would be lost"
+        )
+    for part in parts:
+        if part["type"] not in KEEPS_TEXT or part.get("behavior") == "Removed":
+            raise UserError(f"its pre-tokenizer {part['type']} does not keep all of a text")
+        if part.get("add_prefix_space"):
+            raise UserError("add_prefix_space: true puts a space before each text")
+        if part.get("replacement", "▁") != "▁":
+            raise UserError(f"its Metaspace writes a space as {part['replacement']!r}, not as ▁")
+        if part.get("prepend_scheme", "never") != "never":
+            part["prepend_scheme"] = "never"
+            print("tokenizer: the space that it puts before a text is left out")
+    if left_out := ", ".join(step["type"] for step in steps if step not in kept):
+        print(f"tokenizer: its normalizer ({left_out}) is left out: it would alter text")
+    spec["normalizer"] = kept[0] if kept else None
+    spec["truncation"] = spec["padding"] = None
+    spec["post_processor"] = None  # adds tokens
+    decoder = WITH_SPACES if fallback else decoders.ByteLevel()
+    spec["decoder"] = json.loads(decoder.__getstate__())
+    return fallback
 
 
 def pre_tokenizer_parts(spec: dict[str, Any] | None) -> list[dict[str, Any]]:

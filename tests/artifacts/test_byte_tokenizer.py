@@ -18,6 +18,12 @@ from tests.support.tokenizers import END, MIXED, STYLES, TEXT, byte_tokenizer, e
     'np.array([len(text.decode(errors="replace")) for text in self.bytes_of], np.int64)',
     "characters of a token counted for its bytes",
 )
+@rejects("ESCAPED_OR_SPACE if fallback else ", "", "a ▁ that stands in a text taken for a space")
+@rejects(
+    "bytes.fromhex(byte[1]) if byte else ",
+    "",
+    "the name of a byte counted for the byte",
+)
 @every_style
 @given(text=MIXED)
 @settings(max_examples=50)
@@ -46,11 +52,15 @@ def test_texts_encoded_together_are_those_encoded_alone(style, texts):
 
 @every_style
 def test_valid_text_has_the_tokens_of_the_tokenizer_as_it_was(style):
-    """Here with no character that a normalizer changes, and without what a post-processor adds."""
+    """Here with no character that a normalizer changes, and without what a post-processor adds;
+    Llama 2's puts a space before a text, and behind each added token.
+    """
     original = STYLES[style]() if style in STYLES else byte_tokenizer(style).tokenizer
-    text = "def g(y):\n    return größer(y) + 日本  # π <tool>\n"
+    text, before = "def g(y):\n    return größer(y) + 日本  # π <tool>\n", ""
+    if style == "llama_2":
+        text, before = text.replace("<tool>", ""), " "
     expected = original.encode(text, add_special_tokens=False).ids
-    assert encode(byte_tokenizer(style), text.encode()) == expected
+    assert encode(byte_tokenizer(style), f"{before}{text}".encode()) == expected
 
 
 @every_style

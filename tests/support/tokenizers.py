@@ -17,7 +17,7 @@ from tokenizers import (
     trainers,
 )
 
-from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
+from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, byte_tokens
 from pipelines.tokenize.vocabulary import byte_exact, train_bpe
 
 END = "<|endoftext|>"
@@ -63,7 +63,7 @@ def split_and_bytes(behavior="isolated"):
 
 def llama_3():
     tokenizer = trained(split_and_bytes(), ignore_merges=True)
-    tokenizer.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>"])
+    tokenizer.add_special_tokens(["<|begin_of_text|>", END])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<|begin_of_text|> $A",
         special_tokens=[("<|begin_of_text|>", tokenizer.token_to_id("<|begin_of_text|>"))],
@@ -79,7 +79,22 @@ def qwen_2():
     return tokenizer
 
 
-STYLES = {"gpt_2": gpt_2, "llama_3": llama_3, "qwen_2": qwen_2}
+def llama_2():
+    """With byte fallback for what is in no word, such as the end of a line."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<unk>", END, *byte_tokens(True)], show_progress=False
+    )
+    lines = [line for text in TEXT for line in text.decode().replace("🎲", "").splitlines()]
+    tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.add_tokens(["<tool>"])
+    return tokenizer
+
+
+STYLES = {"gpt_2": gpt_2, "llama_3": llama_3, "qwen_2": qwen_2, "llama_2": llama_2}
 
 
 @cache
@@ -99,7 +114,8 @@ MIXED = st.lists(
     st.one_of(
         st.binary(max_size=8),
         st.text(max_size=8).map(lambda text: text.encode("utf-8", "surrogatepass")),
-        st.sampled_from([END, "<|im_start|>", "<tool>", "größer", " a  lost  b", "e\u0301", "\n"])
-        .map(str.encode),
+        st.sampled_from(
+            [END, "<|im_start|>", "<tool>", "größer", " a  lost  b", "e\u0301", "\n", "a▁ ▁<0x0A>"]
+        ).map(str.encode),
     )
 ).map(b"".join)  # fmt: skip

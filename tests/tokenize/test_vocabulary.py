@@ -15,18 +15,18 @@ from tests.support.tokenizers import (
     TEXT,
     encode,
     gpt_2,
-    llama_3,
+    llama_2,
     qwen_2,
     split_and_bytes,
     trained,
 )
 
 
-def test_an_end_of_text_that_is_missing_is_added():
-    tokenizer = llama_3()
-    assert tokenizer.token_to_id(END) is None
+def test_an_end_of_text_is_added_to_a_tokenizer_without_special_tokens_alone(capsys):
+    tokenizer = trained(pre.ByteLevel(add_prefix_space=False))
     tokens = byte_exact(json.loads(tokenizer.to_str()), END)
     assert tokens.end_of_text == tokenizer.get_vocab_size() == tokens.vocab_size - 1
+    assert f"{END!r} is added to it" in capsys.readouterr().out
 
 
 def test_a_normalizer_is_left_out_and_that_is_said(capsys):
@@ -39,8 +39,17 @@ def word_piece():
 
 
 def sentence_piece():
+    """Without its bytes."""
     tokenizer = Tokenizer(models.BPE({"▁a": 0}, [], byte_fallback=True))
     tokenizer.pre_tokenizer = pre.Metaspace()
+    return tokenizer
+
+
+def spaces_as(mark):
+    tokenizer = Tokenizer.from_str(llama_2().to_str())
+    tokenizer.normalizer = None
+    if mark:
+        tokenizer.pre_tokenizer = pre.Metaspace(mark)
     return tokenizer
 
 
@@ -74,7 +83,10 @@ def split_at_space():
     ("make", "end_of_text", "words"),
     [
         (word_piece, END, "WordPiece, not a byte-level BPE"),
-        (sentence_piece, END, "not a byte-level BPE"),
+        (sentence_piece, END, "no token for 256 of the 256 bytes"),
+        (lambda: spaces_as(None), END, "neither a byte-level BPE .* nor one with byte_fallback"),
+        (lambda: spaces_as("_"), END, "its Metaspace writes a space as '_'"),
+        (qwen_2, "<s>", r"no token '<s>': `end_of_text` .* '<\|endoftext\|>', '<\|im_start\|>'$"),
         (lambda: trained(pre.ByteLevel(add_prefix_space=True)), END, "add_prefix_space"),
         (lambda: trained(split_and_bytes("removed")), END, "Split does not keep all of a text"),
         (split_at_space, END, "WhitespaceSplit does not keep all of a text"),
@@ -109,6 +121,14 @@ def test_bytes_that_text_does_without_may_lack_a_token(tmp_path, capsys):
         with pytest.raises(ValueError, match=f"no token for the byte {byte}"):
             encode(tokens, text)
     assert tokens.cannot_spell(b"\x1c\xc2\xa0") == ""
+
+
+def test_a_space_that_a_metaspace_puts_before_a_text_is_left_out(capsys):
+    tokens = byte_exact(json.loads(spaces_as("▁").to_str()), END)
+    assert "the space that it puts before a text is left out" in capsys.readouterr().out
+    for text in ("f (x)", " f (x)"):
+        ids = encode(tokens, text.encode())
+        assert tokens.tokenizer.decode(ids) == tokens.decode(ids).decode() == text
 
 
 def test_a_file_with_keys_left_out_is_taken_as_one_with_all(tmp_path):

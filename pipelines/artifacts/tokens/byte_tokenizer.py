@@ -4,6 +4,10 @@ A byte-level BPE has a token for each of the 256 bytes, so that no text is unkno
 was adopted may lack some, and then refuses texts with them. The file format and the encoder are
 those of `tokenizers`, which takes text only. So each stretch of valid UTF-8 goes through the
 encoder, and a byte outside such a stretch becomes the token of that byte.
+
+The tokenizers of Llama 2 and TinyLlama, made by SentencePiece, write a space as ▁ and have the
+tokens <0x00> … <0xFF> for the bytes of characters that are no tokens (``byte_fallback``). A ▁ that
+stands in a text goes by its bytes, too.
 """
 
 import re
@@ -14,6 +18,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 ESCAPED = re.compile(r"([\udc80-\udcff]+)")  # what Python makes of bytes that are not UTF-8
+ESCAPED_OR_SPACE = re.compile(r"([\udc80-\udcff▁]+)")
+BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 def byte_characters() -> str:
@@ -30,10 +36,11 @@ BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
 
 
 class ByteTokenizer:
-    """A byte-level BPE, which pipelines/tokenize/vocabulary.py makes, and its end of text."""
+    """A BPE, which pipelines/tokenize/vocabulary.py has made byte-exact, and its end of text."""
 
     def __init__(self, tokenizer: Tokenizer, end_of_text: str) -> None:
         self.tokenizer = tokenizer
+        fallback = self.fallback = tokenizer.model.byte_fallback
         tokenizer.encode_special_tokens = True  # "<|endoftext|>" inside a text is text
         vocabulary, added = tokenizer.get_vocab(), tokenizer.get_added_tokens_decoder()
         self.end_of_text = vocabulary[end_of_text]
@@ -41,10 +48,10 @@ class ByteTokenizer:
         self.bytes_of = [b""] * self.vocab_size  # special tokens stand for none
         for token, i in vocabulary.items():
             if i not in added:
-                self.bytes_of[i] = spelled(token) or b""
+                self.bytes_of[i] = spelled(token, fallback) or b""
             elif not added[i].special:
-                self.bytes_of[i] = token.encode()
-        self.byte_ids = [vocabulary.get(character) for character in CHARACTERS]
+                self.bytes_of[i] = (token.replace("▁", " ") if fallback else token).encode()
+        self.byte_ids = [vocabulary.get(token) for token in byte_tokens(fallback)]
         missing = bytes(byte for byte, i in enumerate(self.byte_ids) if i is None)
         self.unknown = re.compile(b"[" + re.escape(missing) + b"]") if missing else None
 
@@ -61,7 +68,7 @@ class ByteTokenizer:
         for text in texts:
             if byte := self.cannot_spell(text):
                 raise ValueError(f"the tokenizer has no token for the byte {byte}")
-        split = [stretches(text) for text in texts]
+        split = [stretches(text, self.fallback) for text in texts]
         valid = [s for segments in split for s in segments if isinstance(s, str)]
         encoded = iter(self.tokenizer.encode_batch_fast(valid, add_special_tokens=False))
 
@@ -81,20 +88,35 @@ class ByteTokenizer:
         return np.array([len(text) for text in self.bytes_of], np.int64)
 
 
-def spelled(token: str) -> bytes | None:
-    """The bytes that a token of a byte-level vocabulary spells; None if it spells none."""
+def byte_tokens(fallback: bool) -> list[str]:
+    """The tokens of the 256 bytes in a byte-level vocabulary, or one with byte fallback."""
+    return [f"<0x{byte:02X}>" for byte in range(256)] if fallback else [*CHARACTERS]
+
+
+def spelled(token: str, fallback: bool = False) -> bytes | None:
+    """The bytes that a token of a byte-level vocabulary, or one with byte fallback, spells; None if
+    it spells none.
+    """
+    if fallback:
+        byte = BYTE.fullmatch(token)
+        return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").encode()
     try:
         return bytes([BYTES[character] for character in token])
     except KeyError:
         return None
 
 
-def stretches(text: bytes) -> list[str | bytes]:
-    """A text as stretches of valid UTF-8, decoded, and of other bytes, as they are."""
+def stretches(text: bytes, fallback: bool = False) -> list[str | bytes]:
+    """A text as stretches of valid UTF-8, decoded, and of other bytes, as they are; with
+    ``fallback`` ▁ is among the latter.
+    """
     try:
-        return [text.decode()]
+        decoded = text.decode()
+        if not fallback or "▁" not in decoded:
+            return [decoded]
     except UnicodeDecodeError:
-        parts = ESCAPED.split(text.decode(errors="surrogateescape"))
+        decoded = text.decode(errors="surrogateescape")
+    parts = (ESCAPED_OR_SPACE if fallback else ESCAPED).split(decoded)
     return [
         part.encode(errors="surrogateescape") if i % 2 else part
         for i, part in enumerate(parts)
