@@ -30,6 +30,7 @@ from pipelines.config.load import PARAMS, parse
 
 CONF = Path("conf")
 OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^=']+)")
+PACKAGE = re.compile(r"(\s*(#.*)?\n)*?# @package ")  # at the top of a file of conf/
 FULL_KEY = re.compile(r"full_key: (\S+)")
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
@@ -60,7 +61,8 @@ def refusals(source: str, overrides: Sequence[str]) -> Iterator[None]:
     except UserError:
         raise
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(f"{source}: {one_line(error)}") from None
+        hint = no_package() if "ConfigKeyError" in str(error) else ""
+        raise UserError(f"{source}: {one_line(error)}{hint}") from None
     except Exception as error:
         words = broken_file() or no_choice(overrides) or one_line(error)
         raise UserError(f"{source}: {words}") from None
@@ -74,6 +76,19 @@ def broken_file() -> str | None:
         except (UserError, OSError) as error:
             return str(error)
     return None
+
+
+def no_package() -> str:
+    """A hint to the first file of conf/ of which Hydra does not see where its content belongs."""
+    for group, package in (("experiment", "_global_"), ("data", "data."), ("model", "models.")):
+        for path in sorted((CONF / group).glob("*.yaml")):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            if text.startswith("\ufeff"):
+                return f"; {path} begins with a byte-order mark: save it as UTF-8 without"
+            if not PACKAGE.match(text):
+                name = package if group == "experiment" else f"{package}{path.stem}"
+                return f"; {path} lacks its first line, `# @package {name}`"
+    return ""
 
 
 def no_choice(overrides: Sequence[str]) -> str | None:

@@ -18,6 +18,9 @@ BROKEN = [
     ("conf/config.yaml", b"a: 1\nname: \xe9\n", "conf/config.yaml: line 2: not UTF-8"),
     (SMOKE, b"data:\n  b: &a {c: *a}\n", f"{SMOKE}: line 2: *a contains itself"),
     (SMOKE, b"# @package _global_\ndefaults: 3\n", "Invalid defaults list in 'experiment/smoke'"),
+    (SMOKE, b"\xef\xbb\xbf# @package _global_\nname: a\n", f"{SMOKE} begins with a byte-order"),
+    (SMOKE, b"# mine\n\nname: a\n", f"{SMOKE} lacks its first line, `# @package _global_`"),
+    ("conf/model/target_small.yaml", b"optim: {}\n", "`# @package models.target_small`"),
     ("conf/suite/mini.yaml", b"# @package suite\nname: mini\n", MINI),
 ]
 

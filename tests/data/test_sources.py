@@ -372,6 +372,7 @@ def named(field="text", **row):
     return json.dumps({field: "a"} | row).encode() + b"\n"
 
 
+LONG_ZST = b"(\xb5/\xfd\0\x90 \0\0text\1\0\0"  # "text", in a window of 256 MiB
 DAMAGED_ZST = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(os.urandom(999)))
 DAMAGED_ZST[500] ^= 1
 BAD = [
@@ -382,6 +383,7 @@ BAD = [
     ("a.txt.gz", b"text", r"a\.txt\.gz: cannot be read .*incorrect header"),
     ("a.txt.gz", b"", r"a\.txt\.gz: cannot be read \(Truncated"),
     ("a.txt.zst", zstandard.compress(b"text")[:-2], r"a\.txt\.zst: cannot be read \(Truncated"),
+    ("a.zst", LONG_ZST, r"a\.zst: cannot be read .* 128 MiB: `zstd -d --long=31 a\.zst` unpacks"),
     ("a.txt.zst", bytes(DAMAGED_ZST), r"a\.txt\.zst: cannot be read .*checksum"),
     ("a.jsonl", named() + b'{"text": "\xff"}', r"a\.jsonl:2: not a line of JSON in UTF-8"),
     ("a.jsonl", b"[" * 99 + b"\n", r"a\.jsonl:1: not a line of JSON"),

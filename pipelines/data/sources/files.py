@@ -27,7 +27,15 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     with listing.readable(path, pa.ArrowException):
-        yield
+        try:
+            yield
+        except OSError as error:
+            if "too much memory" in str(error):  # Arrow's limit is zstd's default
+                raise OSError(
+                    "made by zstd --long, with a window of more than 128 MiB: "
+                    f"`zstd -d --long=31 {path.name}` unpacks it"
+                ) from None
+            raise
 
 
 class FileSource(Source):
