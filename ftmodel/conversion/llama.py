@@ -4,6 +4,10 @@ Both compute the same function of the same numbers. What differs are names, that
 value, gate and up in one matrix, and the order of a head's channels: RoPE turns our channels
 (2 j, 2 j + 1) together, Hugging Face's (j, j + E / 2).
 
+Its embedding and read-out may have more rows than the tokenizer has ids, as Qwen2's have. Our model
+has the tokenizer's alone, so that no other id is ever predicted: its probabilities are those of the
+Llama, renormalised over the tokenizer's ids. The padding rows are handed over beside it.
+
 Shapes: D model width, E head width, V vocabulary.
 """
 
@@ -19,6 +23,12 @@ from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.layers import Block
 
 ACTIVATIONS = ("silu", "swish")
+VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")  # tensors with a row for each id
+NUMBERS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)  # dtypes of weights
+ROPE = (  # the entries of rope_parameters, llama3's last
+    *("rope_type", "type", "rope_theta"),
+    *("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+)
 
 
 def to_halves(weight: Tensor, heads: int) -> Tensor:
@@ -116,9 +126,12 @@ def block_weights(block: Block, config: ModelConfig, pairs: bool) -> dict[str, T
 
 
 @torch.no_grad()
-def llama_weights(model: FreeTransformer, pairs: bool = False) -> dict[str, Tensor]:
+def llama_weights(
+    model: FreeTransformer, pairs: bool = False, padding: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     """The decoder's tensors by Hugging Face's names, contiguous; without lm_head if it is tied.
-    With ``pairs``, q's and k's channels stay in our order, which is llama.cpp's.
+    With ``pairs``, q's and k's channels stay in our order, which is llama.cpp's. ``padding``: what
+    ``load_llama`` returned, for the end of those tensors.
     """
     config = model.config
     weights = {
@@ -131,12 +144,31 @@ def llama_weights(model: FreeTransformer, pairs: bool = False) -> dict[str, Tens
         assert isinstance(block, Block), "a module around a block hides its weights"
         for name, weight in block_weights(block, config, pairs).items():
             weights[f"model.layers.{i}.{name}"] = weight
+    for name, rows in (padding or {}).items():
+        weights[name] = torch.cat((weights[name], rows.to(weights[name])))
     return {name: weight.detach().contiguous() for name, weight in weights.items()}
+
+
+def entry(
+    config: Mapping[str, Any], name: str, kind: type, default: Any = None, null: bool = False
+) -> Any:
+    """An entry of config.json: a ``kind`` (int, float, bool or dict), or ``default`` if it is left
+    out, or with ``null`` if it is null; raises ValueError that names it.
+    """
+    value = config.get(name)
+    if value is None and default is not None and (null or name not in config):
+        return default
+    kinds = (int, float) if kind is float else kind
+    if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool):
+        wanted = {int: "a whole number", float: "a number", bool: "true or false"}
+        found = repr(value) if name in config else "missing"
+        raise ValueError(f"{name}: {found}, expected {wanted.get(kind, 'a mapping')}")
+    return value
 
 
 def our_config(config: Mapping[str, Any]) -> ModelConfig:
     """The architecture of a Llama of which ``config`` is config.json; raises ValueError, naming the
-    entry, for what our decoder does not compute, and KeyError for an entry that is missing.
+    entry, for what our decoder does not compute and what is missing or of another type.
     """
 
     def refuse(name: str, wanted: object) -> None:
@@ -152,33 +184,38 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
         refuse("use_sliding_window", "attention to all positions")
     if config.get("hidden_act", "silu") not in ACTIVATIONS:
         refuse("hidden_act", "silu")
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    rope = entry(config, key, dict, {}, null=True)
     rotation = rope.get("rope_type", rope.get("type", "default"))
+    if rotation not in ("default", "llama3"):
+        raise ValueError(f"rope_type: {rotation!r}, and our decoder has plain RoPE or llama3's")
+    if unknown := sorted(rope.keys() - {*ROPE}):
+        raise ValueError(f"{key}.{unknown[0]}: {rope[unknown[0]]!r}, unknown to our decoder")
     scaling: dict[str, Any] = {}
     if rotation == "llama3":
         scaling = {
-            "rope_factor": float(rope["factor"]),
-            "rope_low_freq": float(rope["low_freq_factor"]),
-            "rope_high_freq": float(rope["high_freq_factor"]),
-            "rope_old_context": rope["original_max_position_embeddings"],
+            "rope_factor": entry(rope, "factor", float),
+            "rope_low_freq": entry(rope, "low_freq_factor", float),
+            "rope_high_freq": entry(rope, "high_freq_factor", float),
+            "rope_old_context": entry(rope, "original_max_position_embeddings", int),
         }
-    elif rotation != "default":
-        raise ValueError(f"rope_type: {rotation!r}, and our decoder has plain RoPE or llama3's")
-    heads, width = config["num_attention_heads"], config["hidden_size"]
-    head_width = config["head_dim"] if kind == "qwen3" else config.get("head_dim")
+    heads, width = (entry(config, key, int) for key in ("num_attention_heads", "hidden_size"))
+    head_width = None
+    if kind == "qwen3" or config.get("head_dim") is not None:
+        head_width = entry(config, "head_dim", int)
     if head_width and head_width * heads == width:
         head_width = None
     ours = ModelConfig(
-        n_layers=config["num_hidden_layers"],
+        n_layers=entry(config, "num_hidden_layers", int),
         d_model=width,
         n_heads=heads,
-        n_kv_heads=config.get("num_key_value_heads") or heads,
+        n_kv_heads=entry(config, "num_key_value_heads", int, heads, null=True),
         head_width=head_width,
-        ffn_width=config["intermediate_size"],
-        context=config["max_position_embeddings"],
-        tied=config.get("tie_word_embeddings", False),
-        rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
-        norm_eps=config["rms_norm_eps"],
+        ffn_width=entry(config, "intermediate_size", int),
+        context=entry(config, "max_position_embeddings", int),
+        tied=entry(config, "tie_word_embeddings", bool, False),
+        rope_theta=entry(rope if "rope_theta" in rope else config, "rope_theta", float, 10000.0),
+        norm_eps=entry(config, "rms_norm_eps", float),
         qkv_bias=kind == "qwen2",
         qk_norm=kind == "qwen3",
         **scaling,
@@ -188,34 +225,45 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
 
 
 @torch.no_grad()
-def load_llama(model: FreeTransformer, weights: Mapping[str, Tensor]) -> None:
+def load_llama(
+    model: FreeTransformer, weights: Mapping[str, Tensor], rows: int | None = None
+) -> dict[str, Tensor]:
     """Copy a Llama's weights, by Hugging Face's names, into the decoder of ``model``; a latent
-    stays as it is. Raises ValueError, naming the tensor, for one that is missing, left over, of
-    another shape or not finite; then nothing is copied.
+    stays as it is. Returns the padding of the tensors of its vocabulary: of ``rows``, by default
+    V, those from V on.
+
+    Raises ValueError, naming the tensor, for one that is missing, left over, of another shape, not
+    of floating-point numbers of 16 bits or more, or not finite; then nothing is copied.
     """
-    config = model.config
+    config, ids = model.config, model.embedding.num_embeddings
     with torch.device("meta"):  # names and shapes
-        expected = llama_weights(FreeTransformer(config, model.embedding.num_embeddings))
+        expected = llama_weights(FreeTransformer(config, ids))
     names = {name for name in weights if not name.endswith("rotary_emb.inv_freq")}
-    if config.tied and "lm_head.weight" in names:  # some files hold it all the same
-        names.remove("lm_head.weight")
-        if not torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"]):
-            raise ValueError("lm_head.weight: differs from the embedding that it is tied to")
     for name, ours in expected.items():
         if name not in names:
             raise ValueError(f"{name}: is missing")
-        theirs = weights[name]
-        if theirs.shape != ours.shape:
-            raise ValueError(f"{name}: {tuple(theirs.shape)}, expected {tuple(ours.shape)}")
+        theirs, shape = weights[name], tuple(ours.shape)
+        if name in VOCABULARY:
+            shape = rows or ids, *shape[1:]
+        if theirs.shape != shape:
+            raise ValueError(f"{name}: {tuple(theirs.shape)}, expected {shape}")
+        if theirs.dtype not in NUMBERS:
+            dtype = str(theirs.dtype).removeprefix("torch.")
+            raise ValueError(f"{name}: {dtype}, not bfloat16, float16, float32 or float64")
         if not torch.stack(theirs.aminmax()).isfinite().all():  # in no memory of its size
             raise ValueError(f"{name}: has values that are not finite")
+    if config.tied and "lm_head.weight" in names:  # some files hold it all the same
+        names.remove("lm_head.weight")
+        readout, embedding = weights["lm_head.weight"], weights["model.embed_tokens.weight"]
+        if readout.dtype not in NUMBERS or not torch.equal(readout, embedding):
+            raise ValueError("lm_head.weight: differs from the embedding that it is tied to")
     if left := sorted(names - expected.keys()):
         more = f", and {len(left) - 1} more" if left[1:] else ""
         raise ValueError(f"{left[0]}: unknown{more}")
-    model.embedding.weight.copy_(weights["model.embed_tokens.weight"])
+    vocabulary = {name: weights[name] for name in VOCABULARY if name in expected}
+    for name, ours in zip(vocabulary, (model.embedding, model.readout), strict=False):
+        ours.weight.copy_(vocabulary[name][:ids])
     model.norm.weight.copy_(weights["model.norm.weight"])
-    if not config.tied:
-        model.readout.weight.copy_(weights["lm_head.weight"])
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block)
         layer = f"model.layers.{i}."
@@ -237,12 +285,15 @@ def load_llama(model: FreeTransformer, weights: Mapping[str, Tensor]) -> None:
         gate_up = torch.cat((w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"]))
         block.ffn.gate_up.weight.copy_(gate_up)
         block.ffn.down.weight.copy_(w["mlp.down_proj.weight"])
+    return {name: tensor[ids:].clone() for name, tensor in vocabulary.items() if len(tensor) > ids}
 
 
 def decoder_of(
     config: Mapping[str, Any], weights: Mapping[str, Tensor], **changes: Any
 ) -> FreeTransformer:
     """A model whose decoder is that Llama; ``changes`` of its ModelConfig, such as latent_bits."""
-    model = FreeTransformer(replace(our_config(config), **changes), config["vocab_size"])
+    model = FreeTransformer(
+        replace(our_config(config), **changes), entry(config, "vocab_size", int)
+    )
     load_llama(model, weights)
     return model

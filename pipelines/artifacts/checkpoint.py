@@ -27,6 +27,7 @@ from pipelines.common.errors import UserError
 
 ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
+PADDING = "padding"  # what load_llama has returned: rows that the parent has beyond the ids
 PART = "part"  # marks what a worker has of a tensor
 RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in a run's folder of resume/
 PREFIX = "model."  # of the model's parameters inside the training module
@@ -213,6 +214,12 @@ def load_model(path: Path) -> tuple[FreeTransformer, Manifest]:
             f"{path}: its weights do not fit its configuration: {' '.join(str(error).split())}"
         ) from None
     return use_kernels(model).eval(), manifest
+
+
+def read_padding(path: Path) -> dict[str, Tensor]:
+    """Rows that a checkpoint keeps for exports: by Hugging Face's names of their tensors."""
+    rows: dict[str, Tensor] = read_checkpoint(path, mmap=True)[0].get(PADDING, {})
+    return rows
 
 
 def check_vocabulary(path: Path, manifest: Manifest, shards: Shards) -> None:

@@ -38,7 +38,7 @@ class GgufWeights(Mapping[str, Tensor]):
         for name in names:
             stem, _, kind = name.rpartition(".")
             theirs[f"{known.get_name(stem)}.{kind}"] = name
-        reader = GGUFReader(path)
+        self.path, reader = path, GGUFReader(path)
         for key, field in reader.fields.items():  # which transformers does not read
             if ".rope.scaling." in key and field.contents() != "none":
                 raise ValueError(f"{key}: not supported from GGUF; use the folder of safetensors")
@@ -54,7 +54,8 @@ class GgufWeights(Mapping[str, Tensor]):
         from gguf import dequantize
 
         tensor = self.tensors[name]
-        numbers = dequantize(tensor.data, tensor.tensor_type)
+        with errors(self.path):
+            numbers = dequantize(tensor.data, tensor.tensor_type)
         numbers = np.require(numbers, requirements="W")  # copied if they are the file's own
         weight = torch.from_numpy(numbers)
         heads = self.heads.get(name.split(".")[-2])

@@ -14,16 +14,17 @@ llama.cpp, of the same name with .gguf behind it. With --mlflow it is copied int
 of the checkpoint among *Models*, too; in a store of this machine the entry names it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+from torch import Tensor
 
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
+from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, read_padding
 from pipelines.artifacts.manifest import check_manifest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
@@ -69,7 +70,8 @@ def main(
     check_vocabulary(path, manifest, shards)
     entry = Entry(manifest, smaller) if mlflow else None
     try:
-        write = writer(to, experiment, manifest, smaller or whole, model, shards)
+        padding = read_padding(path)
+        write = writer(to, experiment, manifest, smaller or whole, model, shards, padding)
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,21 +92,26 @@ def writer(
     tokens: int,
     model: FreeTransformer,
     shards: Shards,
+    padding: Mapping[str, Tensor],
 ) -> Callable[[Path], None]:
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
     if model.latent is not None and model.config.latent.shared_codes:
         raise ValueError(
             f"latent.per: {model.config.latent.per} is not exported: only one z per token is"
         )
+    rows = shards.metadata.vocab_size + max(map(len, padding.values()), default=0)
     if to == "gguf":
         if model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1:
             raise ValueError("qkv_bias, qk_norm and rope_factor are exported by --to hf alone")
-        config = llama_config(model.config, shards.metadata.vocab_size)
-        words, about = llama_cpp.vocabulary(shards), llama_cpp.provenance(manifest, tokens)
-        return partial(llama_cpp.write, model=model, config=config, words=words, about=about)
+        config = llama_config(model.config, rows)
+        words, about = llama_cpp.vocabulary(shards, rows), llama_cpp.provenance(manifest, tokens)
+        write = partial(llama_cpp.write, model=model, config=config, words=words, about=about)
+        return partial(write, padding=padding)
     if model.latent is not None:
         card = free_card.of_run(experiment, manifest, tokens)
         return partial(free_transformer.write, model=model, shards=shards, card=card)
     card = model_card.of_run(experiment, manifest, tokens)
-    settings = hugging_face.configuration(model, shards)
-    return partial(hugging_face.write, config=settings, model=model, shards=shards, card=card)
+    settings = hugging_face.configuration(model, shards, rows)
+    return partial(
+        hugging_face.write, config=settings, model=model, shards=shards, card=card, padding=padding
+    )

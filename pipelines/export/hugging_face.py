@@ -1,11 +1,13 @@
 """A baseline as a folder that transformers, vLLM and lm_eval take for a Llama."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
+from torch import Tensor
 from transformers import (
     AutoConfig,
     GenerationConfig,
@@ -21,9 +23,13 @@ from pipelines.artifacts.tokens.shards import Shards
 SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 
-def configuration(model: FreeTransformer, shards: Shards) -> PreTrainedConfig:
-    """Raises ValueError for a model that is no Llama."""
-    entries = llama_config(model.config, shards.metadata.vocab_size)
+def configuration(
+    model: FreeTransformer, shards: Shards, rows: int | None = None
+) -> PreTrainedConfig:
+    """Of a Llama with so many ``rows`` in its embedding, by default as many as the tokenizer has
+    ids; raises ValueError for a model that is none.
+    """
+    entries = llama_config(model.config, rows or shards.metadata.vocab_size)
     family = entries.pop("model_type")
     return AutoConfig.for_model(
         family,
@@ -41,11 +47,22 @@ def special_tokens(shards: Shards) -> dict[str, Any]:
 
 
 def write(
-    folder: Path, config: PreTrainedConfig, model: FreeTransformer, shards: Shards, card: str
+    folder: Path,
+    config: PreTrainedConfig,
+    model: FreeTransformer,
+    shards: Shards,
+    card: str,
+    padding: Mapping[str, Tensor] | None = None,
 ) -> None:
+    """``padding``: rows for the end of the embedding and the read-out, which `generate` then never
+    predicts.
+    """
     config.save_pretrained(folder)
-    save_file(llama_weights(model), folder / "model.safetensors", metadata={"format": "pt"})
-    GenerationConfig(**SAMPLING, **special_tokens(shards)).save_pretrained(folder)
+    weights = llama_weights(model, padding=padding)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    never = [*range(shards.metadata.vocab_size, config.vocab_size)] or None
+    settings = GenerationConfig(**SAMPLING, **special_tokens(shards), suppress_tokens=never)
+    settings.save_pretrained(folder)
     tokenizer(shards, model.config.context).save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
 

@@ -18,6 +18,7 @@ from gguf import (
     TokenType,
     get_tensor_name_map,
 )
+from torch import Tensor
 
 from ftmodel.conversion.llama import llama_weights
 from ftmodel.model.free_transformer import FreeTransformer
@@ -55,8 +56,10 @@ class Vocabulary:
     begin: int
 
 
-def vocabulary(shards: Shards) -> Vocabulary:
-    """Raises ValueError for a tokenizer that llama.cpp does not have."""
+def vocabulary(shards: Shards, rows: int | None = None) -> Vocabulary:
+    """Of as many tokens as an embedding has ``rows``, by default the tokenizer's; raises ValueError
+    for a tokenizer that llama.cpp does not have.
+    """
     begin = shards.metadata.end_of_text
     if begin is None:
         raise ValueError(
@@ -67,7 +70,8 @@ def vocabulary(shards: Shards) -> Vocabulary:
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     if not merges:
         raise ValueError("its tokenizer has no merges, and llama.cpp reads none without")
-    tokens = [f"[PAD{i}]" for i in range(shards.metadata.vocab_size)]  # ids may be left out
+    count = rows or shards.metadata.vocab_size
+    tokens = [f"[PAD{i}]" for i in range(count)]  # ids may be left out
     types = [TokenType.UNUSED] * len(tokens)
     for token, i in model["vocab"].items():
         tokens[i] = token
@@ -88,7 +92,7 @@ def pre_tokenizer(spec: Mapping[str, Any]) -> str:
     parts = pre_tokenizer_parts(spec["pre_tokenizer"])
     patterns = tuple(pattern for part in parts if (pattern := pattern_of(part)))
     ignore_merges = spec["model"]["ignore_merges"]
-    if parts[-1]["type"] == "ByteLevel" and (patterns, ignore_merges) in PRE_TOKENIZERS:
+    if parts and parts[-1]["type"] == "ByteLevel" and (patterns, ignore_merges) in PRE_TOKENIZERS:
         return PRE_TOKENIZERS[patterns, ignore_merges]
     raise ValueError(
         "llama.cpp has no name for the way in which its tokenizer cuts text: "
@@ -133,8 +137,11 @@ def write(
     config: Mapping[str, Any],
     words: Vocabulary,
     about: Mapping[str, str | int],
+    padding: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """A file of float32 weights; ``config`` is llama_config's, ``about`` goes under ``general``."""
+    """A file of float32 weights; ``config`` is llama_config's, ``about`` goes under ``general``,
+    ``padding`` to the end of the embedding and the read-out.
+    """
     writer = GGUFWriter(path, "llama")
     for key, value in about.items():
         kind = GGUFValueType.STRING if isinstance(value, str) else GGUFValueType.UINT64
@@ -144,7 +151,7 @@ def write(
     add_architecture(writer, config)
     add_tokenizer(writer, words)
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
-    for name, weight in llama_weights(model, pairs=True).items():
+    for name, weight in llama_weights(model, pairs=True, padding=padding).items():
         known = names.get_name(name, (".weight",))
         assert known, name
         writer.add_tensor(known, weight.float().numpy())

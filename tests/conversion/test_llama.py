@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -15,6 +16,8 @@ from ftmodel.conversion.llama import (
     our_config,
     rope_parameters,
 )
+from ftmodel.kernels.cross_entropy import linear_cross_entropy
+from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.positions import rope_rates
 from tests.support.mutants import rejects
 from tests.support.passes import given_codes
@@ -168,6 +171,17 @@ def test_a_model_comes_back_from_its_llama(make_model, changes):
         ({"head_dim": 5}, "head_width: .* even head width, not 5"),
         ({"head_dim": 0}, "head_width: 0 times n_heads 6 is outside"),
         ({"num_key_value_heads": 4}, "n_kv_heads: 4 does not divide n_heads 6"),
+        ({"rope_parameters": "default"}, "^rope_parameters: 'default', expected a mapping"),
+        ({"rope_parameters": None, "rope_scaling": "x"}, "^rope_scaling: 'x', expected a mapping"),
+        ({"rope_parameters": {"full_attention": 1}}, r"^rope_parameters\.full_attention: 1, unkn"),
+        ({"rope_parameters": {"rope_theta": None}}, "^rope_theta: None, expected a number"),
+        ({"rope_parameters": None, "rope_theta": None}, "^rope_theta: None, expected a number"),
+        ({"rope_parameters": LLAMA_3 | {"factor": "4"}}, "^factor: '4', expected a number"),
+        ({"hidden_size": "24"}, "^hidden_size: '24', expected a whole number"),
+        ({"num_hidden_layers": True}, "^num_hidden_layers: True, expected a whole number"),
+        ({"rms_norm_eps": "1e-6"}, "^rms_norm_eps: '1e-6', expected a number"),
+        ({"tie_word_embeddings": "false"}, "^tie_word_embeddings: 'false', expected true or false"),
+        ({"head_dim": 4.0}, r"^head_dim: 4\.0, expected a whole number"),
     ],
 )
 def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
@@ -186,6 +200,11 @@ def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
         ({"model.layers.0.self_attn.q_proj.bias": torch.zeros(16)}, "q_proj.bias: unknown$"),
         (dict.fromkeys("ab", torch.zeros(1)), "^a: unknown, and 1 more$"),
         ({"lm_head.weight": torch.zeros(11, 16)}, "lm_head.weight: differs from the embedding"),
+        *(
+            ({UP: torch.zeros(24, 16).to(dtype)}, f"^{UP}: {str(dtype)[6:]}, not bfloat16")
+            for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.bool)
+        ),
+        ({"lm_head.weight": torch.zeros(11, 16).to(torch.float8_e5m2)}, "lm_head.weight: differs"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_nothing_is_copied(make_model, change, words):
@@ -197,13 +216,40 @@ def test_weights_that_do_not_fit_are_named_and_nothing_is_copied(make_model, cha
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
 
 
+@rejects("[name][:ids]", "[name][-ids:]", "the last rows of a padded vocabulary taken for its ids")
+@rejects("tensor[ids:].clone()", "tensor[:-ids].clone()", "other rows kept as padding")
+@pytest.mark.parametrize("tied", [True, False])
+@torch.no_grad()
+def test_rows_beyond_the_tokenizer_are_kept_and_never_predicted(make_model, tokens, tied):
+    """Of a parent with 17 rows for 11 ids: probabilities are its own, renormalised over the ids."""
+    config = AutoConfig.for_model(
+        "qwen2", **TINY | {"vocab_size": 17}, tie_word_embeddings=tied, initializer_range=0.3
+    )
+    theirs = AutoModelForCausalLM.from_config(config).eval()
+    weights = {k: w for k, w in theirs.state_dict().items() if not tied or k != "lm_head.weight"}
+    model = FreeTransformer(our_config(config.to_dict()), 11).eval()
+    padding = load_llama(model, weights, 17)
+    logits, hidden = theirs(tokens).logits, model(tokens[:, :-1]).hidden.flatten(0, 1)
+    targets = tokens[:, 1:].flatten()
+    p = logits[:, :-1].softmax(-1)[..., :11].flatten(0, 1)
+    expected = -(p / p.sum(1, keepdim=True)).log().gather(1, targets[:, None]).mean()
+    loss = linear_cross_entropy(hidden, model.readout.weight, targets)
+    torch.testing.assert_close(loss, expected)
+    assert loss < F.cross_entropy(logits[:, :-1].flatten(0, 1), targets) - 0.1  # over all rows
+    exported = llama_weights(model, padding=padding)
+    assert exported.keys() == weights.keys() and len(padding) == 2 - tied
+    assert all(torch.equal(exported[name], weights[name]) for name in weights)
+    with pytest.raises(ValueError, match=r"embed_tokens.weight: \(17, 24\), expected \(18, 24\)"):
+        load_llama(model, weights, 18)
+
+
 def test_a_qwen_3_that_does_not_say_its_head_width_is_refused():
     """Whose default is not D / N."""
     config = Qwen3Config(**TINY).to_dict()
     assert config["head_dim"] == 128
     assert our_config(config).head_channels == 128
     del config["head_dim"]
-    with pytest.raises(KeyError, match="head_dim"):
+    with pytest.raises(ValueError, match=r"^head_dim: missing, expected a whole number"):
         our_config(config)
 
 

@@ -8,12 +8,15 @@ from gguf import GGUFReader, TokenType
 from tokenizers import AddedToken, pre_tokenizers as pre
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ftmodel.conversion.llama import llama_config
+from pipelines.artifacts import gguf_file
 from pipelines.export import llama_cpp
 from pipelines.tokenize.vocabulary import byte_exact, train_bpe
 from tests.support.gguf_files import (
     AWKWARD,
     BYTES,
     CONTEXT,
+    MANIFEST,
     PRE_TOKENIZERS,
     SHAPES,
     exact,
@@ -27,7 +30,7 @@ from tests.support.mutants import rejects
 from tests.support.tokenizers import END, STYLES, trained
 
 
-@rejects(", pairs=True)", ")", "a GGUF with Hugging Face's order of channels")
+@rejects(", pairs=True", "", "a GGUF with Hugging Face's order of channels")
 @rejects(
     "key if pairs else to_halves(key, config.n_kv_heads)",
     "to_halves(key, config.n_kv_heads)",
@@ -41,9 +44,9 @@ from tests.support.tokenizers import END, STYLES, trained
     file="export/llama_cpp.py",
 )
 @rejects(
-    "llama_weights(model, pairs=True).items():\n",
-    'llama_weights(model, pairs=True).items():\n        if name == "lm_head.weight":\n'
-    "            continue\n",
+    "llama_weights(model, pairs=True, padding=padding).items():\n",
+    "llama_weights(model, pairs=True, padding=padding).items():\n"
+    '        if name == "lm_head.weight":\n            continue\n',
     "a GGUF without its read-out",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
@@ -158,6 +161,18 @@ def test_an_id_that_is_left_out_is_an_unused_token():
     words = llama_cpp.vocabulary(shards_of(tokens))
     assert words.tokens[last : last + 3] == [f"[PAD{last}]", f"[PAD{last + 1}]", END]
     assert words.types[last : last + 2] == [TokenType.UNUSED] * 2
+
+
+def test_the_padding_of_a_vocabulary_is_tokens_that_are_not_used(make_model, tmp_path):
+    path, padding = tmp_path / "b.gguf", {"model.embed_tokens.weight": torch.randn(3, 32)}
+    model, tokens = export(make_model, tmp_path / "a.gguf")
+    rows = tokens.vocab_size + 3
+    words = llama_cpp.vocabulary(shards_of(tokens), rows)
+    assert words.types[-4:] == [TokenType.NORMAL, *[TokenType.UNUSED] * 3]
+    about = llama_cpp.provenance(MANIFEST, 1)
+    llama_cpp.write(path, model, llama_config(model.config, rows), words, about, padding)
+    weights = gguf_file.read(path)[1]["model.embed_tokens.weight"]
+    assert torch.equal(weights, torch.cat((model.embedding.weight, *padding.values())))
 
 
 @rejects('if not part["invert"]:', "if True:", "a pattern that is inverted for one that is not")

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from pipelines.artifacts.checkpoint import load_model, read_checkpoint
+from pipelines.artifacts.checkpoint import PADDING, load_model, read_checkpoint, read_padding
 from pipelines.artifacts.paths import checkpoint_path, resume_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
@@ -255,6 +255,7 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
     assert same_everywhere(published(), alone.weights)
 
 
+@rejects("(ENTRY, PADDING)", "(ENTRY,)", "padding of a sharded model's vocabulary lost")
 def test_weights_of_a_model_in_parts_are_put_together_when_they_are_published(copy):
     """As workers that share a model out write them: see sharding.py."""
     whole = copy("cosine").weights[BUDGETS[0]]
@@ -266,7 +267,10 @@ def test_weights_of_a_model_in_parts_are_put_together_when_they_are_published(co
         state = {
             key: {"part": value.tensor_split(2)[i]} for key, value in content["state_dict"].items()
         }
-        torch.save({**content, "state_dict": state}, path / f"worker-{i:05d}-of-00002.ckpt")
+        more = {"state_dict": state, PADDING: {"lm_head.weight": torch.ones(2)}}
+        torch.save(content | more, path / f"worker-{i:05d}-of-00002.ckpt")
     train_run()
     assert checkpoint_path("smoke", RUN, BUDGETS[0]).is_file()
+    (padding,) = read_padding(checkpoint_path("smoke", RUN, BUDGETS[0])).values()
+    assert torch.equal(padding, torch.ones(2))
     assert same(kept(BUDGETS[0]), whole)

@@ -18,10 +18,11 @@ from pipelines.common.errors import UserError
 from pipelines.config.init_from import InitFrom
 from pipelines.config.load import load_experiment
 from pipelines.export import model_card
-from pipelines.export.build import main as export
+from pipelines.export.build import main as export, writer
 from pipelines.train.core import parent as parent_module
 from pipelines.train.core.manifest import differences, make_manifest
-from pipelines.train.core.parent import start_from_parent
+from pipelines.train.core.parent import copy_parent, start_from_parent
+from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, same, tracked_runs, train, train_run
 from tests.support.workspace import enter
@@ -176,6 +177,12 @@ def other_tokenizer(folder):
     (folder / "tokenizer.json").write_text(json.dumps(spec))
 
 
+def strange_numbers(folder):
+    """Of a type that safetensors knows and torch does not."""
+    path = folder / WEIGHTS
+    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"F4" ', 1))
+
+
 def pickled(folder):
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
 
@@ -184,10 +191,13 @@ DAMAGE = [
     (shutil.rmtree, r"^llama: neither a folder nor a \.gguf file$"),
     (pickled, r"^llama/model\.safetensors: is missing; weights are read from safetensors"),
     (truncated, r"^llama/model\.safetensors: not readable as safetensors"),
-    (edit(vocab_size=64), r"^llama: vocab_size: 64, but the tokenizer of data/tokens/target has"),
+    (edit(vocab_size=4), r"^llama: vocab_size: 4, but the tokenizer of data/tokens/target has"),
     (edit(rms_norm_eps=0.5), r"^llama: its norm_eps is 0\.5, and the run's architecture says"),
     (edit(max_position_embeddings=3), r"^llama: it was trained with up to 3 positions"),
-    (edit(hidden_size=None), r"^llama: config\.json: .* is missing or malformed"),
+    (edit(vocab_size="11"), r"^llama: vocab_size: '11', expected a whole number$"),
+    (edit(vocab_size=4096), r"^llama: model\.embed_tokens\.weight: .* expected \(4096, "),
+    (edit(hidden_size=None), r"^llama: hidden_size: None, expected a whole number$"),
+    (strange_numbers, r"^llama/model\.safetensors: not readable as safetensors"),
     (other_tokenizer, r"^llama: its tokenizer is not that of data/tokens/target"),
     (
         lambda folder: (folder / INDEX).write_text('{"weight_map": {"a": "../b"}}'),
@@ -211,6 +221,33 @@ def test_a_parent_that_does_not_fit_is_one_line(parent, damage, words):
         train(RunSpec(experiment, RUN))
     assert "\n" not in str(caught.value)
     assert not list(Path("checkpoints").glob(f"*/{RUN}"))
+
+
+@rejects("self.padding = checkpoint", "checkpoint", "padding lost where a training is resumed")
+def test_the_padding_of_a_vocabulary_goes_from_parent_to_child_to_export(parent):
+    """Through a training that is resumed, too."""
+    name = "model.embed_tokens.weight"
+    weights = load_file(Path("llama", WEIGHTS))
+    ids, width = weights[name].shape
+    more = torch.randn(5, width)
+    save_file(weights | {name: torch.cat((weights[name], more))}, Path("llama", WEIGHTS))
+    edit(vocab_size=ids + 5)(Path("llama"))
+    changes = {"init_from": InitFrom(hf="llama"), "tokens": 3 * 520}
+    with killed(2, checkpoint=1):
+        train_run("baseline", **changes)
+    train_run("baseline", **changes)
+    experiment = load_experiment()
+    experiment.runs[RUN].init_from = InitFrom(run="baseline")
+    child = RunSpec(experiment, RUN)
+    shards = child.shards()
+    _, padding = copy_parent(FreeTransformer(child.config, ids), child, shards)
+    assert padding.keys() == {name} and torch.equal(padding[name], more)
+    trained, manifest = load_model(checkpoint_path("smoke", "baseline"))
+    writer("hf", experiment, manifest, 1560, trained, shards, padding)(Path("again"))
+    assert torch.equal(load_file(Path("again", WEIGHTS))[name][ids:], more)
+    assert json.loads(Path("again/config.json").read_text())["vocab_size"] == ids + 5
+    generation = json.loads(Path("again/generation_config.json").read_text())
+    assert generation["suppress_tokens"] == [*range(ids, ids + 5)]
 
 
 def test_a_run_whose_parent_is_not_trained_says_which(workspace):

@@ -5,8 +5,9 @@ from time import perf_counter
 from typing import Any
 
 import lightning as L
+from torch import Tensor
 
-from pipelines.artifacts.checkpoint import ENTRY, Manifest, numbered, remove
+from pipelines.artifacts.checkpoint import ENTRY, PADDING, Manifest, numbered, remove
 from pipelines.train.core.segments import Segment, budget_path
 from pipelines.train.core.step_callback import StepCallback
 
@@ -20,14 +21,32 @@ class Checkpoints(StepCallback):
     left, and weights alone where a smaller budget ends: before any checkpoint that is past it.
     """
 
-    def __init__(self, root: Path, seconds: float, segment: Segment, manifest: Manifest) -> None:
-        self.root, self.seconds, self.segment, self.manifest = root, seconds, segment, manifest
+    def __init__(
+        self,
+        root: Path,
+        seconds: float,
+        segment: Segment,
+        manifest: Manifest,
+        padding: dict[str, Tensor],
+    ) -> None:
+        """``padding``: that of the run's parent, unless training goes on from a checkpoint."""
+        self.root, self.seconds, self.segment = root, seconds, segment
+        self.manifest, self.padding = manifest, padding
         self.written, self.took = perf_counter(), 0.0
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint[ENTRY] = vars(self.manifest)
+        checkpoint |= self.entries()
+
+    def entries(self) -> dict[str, Any]:
+        padding = {PADDING: self.padding} if self.padding else {}
+        return {ENTRY: vars(self.manifest), **padding}
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.padding = checkpoint.get(PADDING, {})
 
     def on_step(self, trainer: L.Trainer) -> None:
         if self.step in self.segment.keep:
@@ -64,7 +83,7 @@ class Checkpoints(StepCallback):
                 remove(old)
 
     def keep(self, trainer: L.Trainer, target: Path) -> None:
-        """Write weights and manifest."""
+        """Write what a model is made from again."""
         state = trainer.strategy.lightning_module_state_dict()
-        trainer.strategy.save_checkpoint({"state_dict": state, ENTRY: vars(self.manifest)}, target)
+        trainer.strategy.save_checkpoint({"state_dict": state, **self.entries()}, target)
         trainer.strategy.barrier()

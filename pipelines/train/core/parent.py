@@ -10,10 +10,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ftmodel.conversion.latent_start import StartLosses, begin_latent, start_losses
-from ftmodel.conversion.llama import load_llama, our_config
+from ftmodel.conversion.llama import entry, load_llama, our_config
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts import llama_files
-from pipelines.artifacts.checkpoint import files_of, load_model
+from pipelines.artifacts.checkpoint import files_of, load_model, read_padding
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -59,35 +59,37 @@ def hash_of(files: list[Path]) -> str:
     return total.hexdigest()
 
 
-def copy_parent(model: FreeTransformer, spec: RunSpec, shards: Shards) -> bool:
+def copy_parent(
+    model: FreeTransformer, spec: RunSpec, shards: Shards
+) -> tuple[bool, dict[str, Tensor]]:
     """Copy the weights of a run's parent into ``model``; returns whether its latent is still to
-    begin. Raises UserError for a parent that does not fit.
+    begin, and the padding of the parent's vocabulary. Raises UserError for a parent that does not
+    fit.
     """
     start = spec.run.init_from
     if start.run is not None:
-        parent, _ = load_model(parent_checkpoint(spec))
+        path = parent_checkpoint(spec)
+        parent, _ = load_model(path)
         weights = parent.state_dict()
         if model.latent is None or parent.latent is None:
             weights = {k: v for k, v in weights.items() if not k.startswith(LATENT)}
         model.load_state_dict(weights, strict=False)
-        return model.latent is not None and parent.latent is None
+        return model.latent is not None and parent.latent is None, read_padding(path)
     assert start.hf is not None
-    copy_llama(model, Path(start.hf), shards)
-    return model.latent is not None
+    return model.latent is not None, copy_llama(model, Path(start.hf), shards)
 
 
-def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> None:
-    llama = llama_files.read_llama(path)
+def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> dict[str, Tensor]:
+    llama, ids = llama_files.read_llama(path), shards.metadata.vocab_size
     try:
         theirs = our_config(llama.config)
-        vocabulary = llama.config["vocab_size"]
-        if vocabulary != shards.metadata.vocab_size:
+        rows = entry(llama.config, "vocab_size", int)
+        if rows < ids:
             raise ValueError(
-                f"vocab_size: {vocabulary}, but the tokenizer of {shards.folder} has "
-                f"{shards.metadata.vocab_size} ids"
+                f"vocab_size: {rows}, but the tokenizer of {shards.folder} has {ids} ids"
             )
-        if llama.tokenizer is not None and spelling(llama.tokenizer) != spelling(
-            shards.tokenizer()
+        if llama.tokenizer is not None and spelling(llama.tokenizer, ids) != spelling(
+            shards.tokenizer(), ids
         ):
             raise ValueError(f"its tokenizer is not that of {shards.folder}: the same ids differ")
         for name, (their, our) in theirs.decoder_differences(model.config).items():
@@ -97,28 +99,31 @@ def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> None:
                 f"it was trained with up to {theirs.context} positions, and the run's "
                 f"architecture has a context of {model.config.context}"
             )
-        load_llama(model, llama.weights)
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: config.json: {error}: is missing or malformed") from None
+        return load_llama(model, llama.weights, rows)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
 
 
-def spelling(tokenizer: Tokenizer) -> tuple[dict[str, int], Any]:
-    """What fixes the ids of a text, but for how it is split into words."""
+def spelling(tokenizer: Tokenizer, ids: int) -> tuple[dict[str, int], Any]:
+    """What fixes the ids of a text, up to ``ids``, but for how it is split into words: some files
+    name the padding of a vocabulary, too.
+    """
     model = json.loads(tokenizer.to_str())["model"]
     merges = [
         " ".join(pair) if isinstance(pair, list) else pair for pair in model.get("merges", [])
     ]
-    return tokenizer.get_vocab(), merges
+    return {token: i for token, i in tokenizer.get_vocab().items() if i < ids}, merges
 
 
-def start_from_parent(model: FreeTransformer, spec: RunSpec, shards: Shards) -> StartLosses:
+def start_from_parent(
+    model: FreeTransformer, spec: RunSpec, shards: Shards
+) -> tuple[StartLosses, dict[str, Tensor]]:
     """Give ``model`` the weights of the run's parent, and a latent that it lacks a quiet beginning;
-    returns what that costs, measured on the first windows of the training data. Raises UserError.
+    returns what that costs, measured on the first windows of the training data, and the padding of
+    the parent's vocabulary. Raises UserError.
     """
     run, config = spec.run, model.config
-    latent_begins = copy_parent(model, spec, shards)
+    latent_begins, padding = copy_parent(model, spec, shards)
     windows = shards.windows("train", config.context)
     count = min(len(windows), max(1, SAMPLE // config.context))
     rows = windows.batch(torch.arange(count))
@@ -140,7 +145,7 @@ def start_from_parent(model: FreeTransformer, spec: RunSpec, shards: Shards) -> 
     if config.latent_bits:
         shape = (2, count, config.context, config.latent_bits)
         noise = torch.rand(shape, generator=generator(run.seed, Purpose.START))
-    return start_losses(model, rows, noise, documents)
+    return start_losses(model, rows, noise, documents), padding
 
 
 def copied(model: FreeTransformer, spec: RunSpec) -> set[str]:

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from pipelines.artifacts.checkpoint import ENTRY, HISTORY, Manifest, read_checkpoint, whole
+from pipelines.artifacts.checkpoint import (
+    ENTRY,
+    HISTORY,
+    PADDING,
+    Manifest,
+    read_checkpoint,
+    whole,
+)
 from pipelines.artifacts.curve import row_of, write_curve
 from pipelines.artifacts.paths import live_journal, published_journal
 from pipelines.artifacts.run_spec import RunSpec
@@ -45,7 +52,8 @@ def put(source: Path, content: dict[str, Any], target: Path) -> None:
     """Give a checkpoint a second name; of one in parts, the model alone is put together."""
     if source.is_dir():
         state = {key: whole(value) for key, value in content["state_dict"].items()}
-        torch.save({"state_dict": state, ENTRY: content[ENTRY]}, target)
+        rest = {key: content[key] for key in (ENTRY, PADDING) if key in content}
+        torch.save({"state_dict": state, **rest}, target)
     else:
         link(source, target)
 

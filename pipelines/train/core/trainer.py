@@ -60,6 +60,7 @@ class SegmentTraining:
     start: Start
     watch: Watch | None
     tracking: Tracking | None = None  # of rank 0 alone
+    padding: dict[str, torch.Tensor] = field(default_factory=dict)  # of the parent's vocabulary
 
     @property
     def segment(self) -> Segment:
@@ -86,7 +87,8 @@ class SegmentTraining:
         torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))
         model = use_kernels(FreeTransformer(config, shards.metadata.vocab_size))
         if run.init_from and not self.start.checkpoint:
-            self.report_start(start_from_parent(model, spec, shards))
+            losses, self.padding = start_from_parent(model, spec, shards)
+            self.report_start(losses)
         elements = run.tokens * config.d_model * config.n_layers
         workers = self.process.world_size
         compiled = speed_up(
@@ -149,7 +151,11 @@ class SegmentTraining:
             if compiled:
                 callbacks.append(CompileTime(self.tracking, self.title, compiled))
         checkpoints = Checkpoints(
-            self.spec.resume, CHECKPOINT_SECONDS, self.segment, self.start.manifest
+            self.spec.resume,
+            CHECKPOINT_SECONDS,
+            self.segment,
+            self.start.manifest,
+            self.padding,
         )
         return [*callbacks, checkpoints]
 
