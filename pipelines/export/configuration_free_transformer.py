@@ -3,12 +3,12 @@
 from dataclasses import asdict, fields
 from typing import Any
 
-from transformers import PreTrainedConfig
+from transformers import PretrainedConfig  # transformers 4 has no other name for it
 
 from ftmodel.model.config import ModelConfig
 
 
-class FreeTransformerConfig(PreTrainedConfig):
+class FreeTransformerConfig(PretrainedConfig):
     """``ModelConfig`` and a vocabulary size, under transformers' names for them, too."""
 
     model_type = "free_transformer"
@@ -25,10 +25,10 @@ class FreeTransformerConfig(PreTrainedConfig):
 
     def __init__(self, vocab_size: int = 0, **settings: Any) -> None:
         self.vocab_size = vocab_size
-        for field in fields(ModelConfig):
-            if field.name in settings:
-                setattr(self, field.name, settings.pop(field.name))
-        super().__init__(**settings)
+        names = {field.name for field in fields(ModelConfig)}
+        super().__init__(**{name: value for name, value in settings.items() if name not in names})
+        for name in names & settings.keys():  # over the defaults of transformers 4
+            setattr(self, name, settings[name])
 
     @classmethod
     def of(cls, config: ModelConfig, vocab_size: int, **settings: Any) -> "FreeTransformerConfig":

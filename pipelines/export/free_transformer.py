@@ -9,19 +9,21 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from safetensors.torch import save_file
-from transformers import GenerationConfig
-
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.export.configuration_free_transformer import FreeTransformerConfig
-from pipelines.export.hugging_face import SAMPLING, special_tokens, tokenizer
+from pipelines.export.hugging_face import special_tokens, tokenizer, write_files
 
 MODELING = "pipelines.export.modeling_free_transformer"
 AUTO = {
     "AutoConfig": "configuration_free_transformer.FreeTransformerConfig",
     "AutoModelForCausalLM": "modeling_free_transformer.FreeTransformerForCausalLM",
 }
+COPIED = """
+'''transformers 4 copies the modules that such lines of this very file name:
+{}
+'''
+"""
 OURS = re.compile(r"^( *from )((?:ftmodel\.\w+|pipelines\.export)\.(\w+)) import", re.MULTILINE)
 
 
@@ -48,17 +50,17 @@ def modules() -> dict[str, str]:
         file = f"{name.rpartition('.')[2]}.py"
         texts[file] = OURS.sub(r"\1.\3 import", text)
         waiting += [other for _, other, stem in OURS.findall(text) if f"{stem}.py" not in texts]
+    copied = "\n".join(f"from .{file.removesuffix('.py')} import" for file in sorted(texts))
+    for reference in AUTO.values():
+        texts[f"{reference.partition('.')[0]}.py"] += COPIED.format(copied)
     return texts
 
 
 def write(folder: Path, model: FreeTransformer, shards: Shards, card: str) -> None:
-    configuration(model, shards).save_pretrained(folder)
     weights = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
     if model.config.tied:
         del weights["model.readout.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    GenerationConfig(**SAMPLING, **special_tokens(shards)).save_pretrained(folder)
-    tokenizer(shards, model.config.context).save_pretrained(folder)
+    words = tokenizer(shards, model.config.context)
+    write_files(folder, configuration(model, shards), weights, words, card)
     for name, text in modules().items():
         (folder / name).write_text(text, encoding="utf-8")
-    (folder / "README.md").write_text(card, encoding="utf-8")

@@ -1,6 +1,8 @@
 """A baseline as a folder that transformers, vLLM and lm_eval take for a Llama."""
 
-from collections.abc import Mapping
+import json
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +20,28 @@ from transformers import (
 from ftmodel.conversion.llama import llama_config, llama_weights
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.tokens.shards import Shards
+from pipelines.export.llama_cpp import QWEN_2, pattern_of
+from pipelines.tokenize.vocabulary import pre_tokenizer_parts
 
 # what this project samples from; transformers' own default keeps the 50 most probable tokens only
 SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def configuration(
     model: FreeTransformer, shards: Shards, rows: int | None = None
 ) -> PreTrainedConfig:
     """Of a Llama with so many ``rows`` in its embedding, by default as many as the tokenizer has
-    ids; raises ValueError for a model that is none.
+    ids. Raises ValueError for a model that is no Llama, and for a Qwen2 whose tokenizer cuts text
+    in another way than Qwen2's, which transformers 5 takes for that of every Qwen2.
     """
     entries = llama_config(model.config, rows or shards.metadata.vocab_size)
     family = entries.pop("model_type")
+    if family == "qwen2" and QWEN_2 not in patterns(shards.tokenizer()):
+        raise ValueError(
+            "qkv_bias: transformers 5 cuts the text of every Qwen2 by that model's pattern, and "
+            "this tokenizer has another"
+        )
     return AutoConfig.for_model(
         family,
         **entries,
@@ -41,9 +52,12 @@ def configuration(
 
 
 def special_tokens(shards: Shards) -> dict[str, Any]:
-    return dict.fromkeys(
-        ("bos_token_id", "eos_token_id", "pad_token_id"), shards.metadata.end_of_text
-    )
+    return dict.fromkeys(SPECIAL_TOKENS, shards.metadata.end_of_text)
+
+
+def patterns(fast: Tokenizer) -> list[str]:
+    """By which a tokenizer cuts text, one after the other."""
+    return [*map(pattern_of, pre_tokenizer_parts(json.loads(fast.to_str())["pre_tokenizer"]))]
 
 
 def write(
@@ -57,14 +71,44 @@ def write(
     """``padding``: rows for the end of the embedding and the read-out, which `generate` then never
     predicts.
     """
-    config.save_pretrained(folder)
     weights = llama_weights(model, padding=padding)
+    never = [*range(shards.metadata.vocab_size, config.vocab_size)]
+    write_files(folder, config, weights, tokenizer(shards, model.config.context), card, never)
+
+
+def write_files(
+    folder: Path,
+    config: PreTrainedConfig,
+    weights: dict[str, Tensor],
+    tokens: PreTrainedTokenizerFast,
+    card: str,
+    never: Sequence[int] = (),
+) -> None:
+    """What the folders of both arms have in common; ``never``: ids that are not generated."""
+    config.save_pretrained(folder)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    never = [*range(shards.metadata.vocab_size, config.vocab_size)] or None
-    settings = GenerationConfig(**SAMPLING, **special_tokens(shards), suppress_tokens=never)
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # it was its owner's
+    special = {name: getattr(config, name) for name in SPECIAL_TOKENS}
+    settings = GenerationConfig(**SAMPLING, **special, suppress_tokens=[*never] or None)
     settings.save_pretrained(folder)
-    tokenizer(shards, model.config.context).save_pretrained(folder)
+    tokens.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
+    add_names_of_transformers_4(folder)
+
+
+def add_names_of_transformers_4(folder: Path) -> None:
+    """Each version reads the names that it knows, and takes its defaults for the others."""
+    config = json.loads((folder / "config.json").read_bytes())
+    config["torch_dtype"] = config["dtype"]
+    if rope := config.get("rope_parameters"):
+        config["rope_theta"] = rope["rope_theta"]
+        scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
+        config["rope_scaling"] = None if rope["rope_type"] == "default" else scaling
+    tokens = json.loads((folder / "tokenizer_config.json").read_bytes())
+    tokens["tokenizer_class"] = "PreTrainedTokenizerFast"
+    for name, entries in (("config.json", config), ("tokenizer_config.json", tokens)):
+        text = json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False)
+        (folder / name).write_text(f"{text}\n", encoding="utf-8")
 
 
 def tokenizer(shards: Shards, context: int) -> PreTrainedTokenizerFast:

@@ -177,6 +177,7 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         """
         if labels is not None:
             raise ValueError("labels=: a cross-entropy given one z is no bound of the likelihood")
+        others.pop("cache_position", None)  # transformers 4's, which the cache knows
         for name, value in others.items():
             if value is not None and value is not IGNORED.get(name):
                 raise ValueError(f"{name}= is not supported")

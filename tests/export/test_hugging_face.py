@@ -2,6 +2,7 @@
 
 import json
 import random
+from unicodedata import is_normalized
 
 import pytest
 import torch
@@ -21,12 +22,14 @@ from tests.support.benchmark_models import (
     rolling,
     some_text,
 )
-from tests.support.gguf_files import shards_of
+from tests.support.gguf_files import AWKWARD, CUTS, ours, shards_of, tokenizer_of
+from tests.support.mutants import rejects
 from tests.support.remote_code import export, modules_in
 
 QWEN_3 = {"tied": False, "qk_norm": True, "head_width": 12, "norm_eps": 0.3}
+LLAMA_3 = {"rope_factor": 8.0, "rope_old_context": 16, "rope_theta": 50.0}
 shapes = pytest.mark.parametrize(
-    "shape", [{}, {"tied": False}, QWEN_3], ids=["tied", "not tied", "Qwen 3"]
+    "shape", [{}, {"tied": False}, QWEN_3, LLAMA_3], ids=["tied", "not tied", "Qwen 3", "Llama 3.1"]
 )
 
 
@@ -59,9 +62,34 @@ def backend(folder, **arguments):
     return HFLM(pretrained=str(folder), batch_size=8, device="cpu", dtype="float32", **arguments)
 
 
+@rejects(
+    'config["rope_theta"] = rope["rope_theta"]',
+    "pass",
+    "an export whose rope_theta transformers 4 does not find",
+    case="Llama 3.1",
+)
+@rejects(
+    "else scaling\n",
+    "else None\n",
+    "an export whose rope_scaling transformers 4 does not find",
+    case="Llama 3.1",
+)
+@rejects(
+    'tokens["tokenizer_class"] = "PreTrainedTokenizerFast"',
+    "pass",
+    "a tokenizer of a class that transformers 4 does not have",
+    case="tied",
+)
+@rejects(
+    'shutil.copymode(folder / "config.json", folder / "model.safetensors")',
+    "pass",
+    "weights that only their owner may read",
+    case="tied",
+)
 @shapes
 @torch.no_grad()
 def test_transformers_loads_it_by_itself(exported, shape):
+    """The names of version 4 in its settings say the same as those of 5."""
     ours, folder = exported(**shape)
     theirs = AutoModelForCausalLM.from_pretrained(folder)
     tokens = torch.randint(300, (2, CONTEXT), generator=torch.Generator().manual_seed(0))
@@ -76,6 +104,14 @@ def test_transformers_loads_it_by_itself(exported, shape):
     assert config["architectures"] == [f"{family}ForCausalLM"]
     assert config["model_type"] == family.lower() and config["head_dim"] == head_dim
     assert config["eos_token_id"] == ours.eot_token_id
+    rope = (config["rope_scaling"] or {"rope_type": "default"}) | {
+        "rope_theta": config["rope_theta"]
+    }
+    assert rope == config["rope_parameters"] and config["torch_dtype"] == config["dtype"]
+    tokens = json.loads((folder / "tokenizer_config.json").read_text())
+    assert tokens["tokenizer_class"] == "PreTrainedTokenizerFast"
+    (folder / "new").touch()
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "as the umask says"
     files = {"model.safetensors", "generation_config.json", "tokenizer.json", "README.md"}
     assert files <= {path.name for path in folder.iterdir()}
 
@@ -88,6 +124,30 @@ def test_a_text_begins_with_the_token_of_documents_and_holds_no_other_special_on
         assert ids == ours.tok_encode(text)
         assert ids.count(ours.eot_token_id) == 1
         assert tokenizer.decode(ids[1:]) == text
+
+
+@rejects(
+    'if family == "qwen2" and',
+    'if family == "none" and',
+    "a tokenizer that transformers 5 rebuilds as Qwen2's",
+    case="gpt_2",
+)
+@pytest.mark.parametrize("style", CUTS)
+def test_text_is_cut_as_ours_in_every_family(make_model, tmp_path, style):
+    """But what Qwen2's class composes (NFC)."""
+    words = tokenizer_of(style)
+    for changes in ({}, {"qk_norm": True}, {"qkv_bias": True}):
+        model, shards = make_model(latent_bits=0, **changes), shards_of(words)
+        if "qkv_bias" in changes and style != "qwen_2":
+            with pytest.raises(ValueError, match=r"^qkv_bias: transformers 5 cuts the text of "):
+                hugging_face.configuration(model, shards)
+            continue
+        config = hugging_face.configuration(model, shards)
+        hugging_face.write(tmp_path, config, model, shards, "# a model\n")
+        theirs = AutoTokenizer.from_pretrained(tmp_path)
+        for text in AWKWARD:
+            if "qkv_bias" not in changes or is_normalized("NFC", text):
+                assert theirs(text).input_ids[1:] == ours(words, text), (changes, text)
 
 
 @shapes
