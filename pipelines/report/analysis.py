@@ -1,16 +1,21 @@
 """What a report is made from: the arms and all comparisons between them, computed once."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from matplotlib.figure import Figure
 
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, by_data, families
 from pipelines.compare.budgets import BudgetTable, budget_table
 from pipelines.compare.comparison import Comparison, compare, contrast_bounds
 from pipelines.compare.designs import Designs, designs
+from pipelines.compare.use_of_z import UseOfZ, uses_of_z
 from pipelines.config.schema import EvaluationConfig, Expectation
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
+from pipelines.report.blocks import Picture
 from pipelines.report.style import Style, styles
 
 
@@ -66,9 +71,29 @@ class Analysis:
         return benchmarks(self.arms)
 
     @cached_property
+    def uses(self) -> dict[str, UseOfZ]:
+        """What z is worth to each Free Transformer, by its name."""
+        uses = (use for arms in self.by_data.values() for use in uses_of_z(arms))
+        return {use.arm.name: use for use in uses}
+
+    @cached_property
     def style(self) -> dict[str, Style]:
         """The look of each arm, the same in all figures."""
         return styles(arm.name for arm in self.arms)
+
+    def pictures(
+        self,
+        name: str,
+        description: str,
+        shown: Callable[[Arm], object],
+        draw: Callable[[list[Arm], Mapping[str, Style]], Figure],
+    ) -> list[Picture]:
+        """A figure for each data set that has arms to be shown in it."""
+        return [
+            Picture(f"{name}_{data}", draw(arms, self.style), f"{description} on {data}")
+            for data, group in self.by_data.items()
+            if (arms := [arm for arm in group if shown(arm)])
+        ]
 
     def compared_on(self, data: str) -> list[Comparison]:
         return [c for c in self.comparisons if c.arm.run.data == data]

@@ -1,12 +1,14 @@
 """What a section is made of. markdown.py writes blocks; html.py makes the page of that Markdown."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from matplotlib.figure import Figure
 
 BELOW = "↳ "  # begins the name of a row that belongs to the row above it
 NOT_COMPARABLE = " (not comparable)"  # ends the head of a column that arms may not be compared by
+T = TypeVar("T")
 
 
 class Block:
@@ -27,6 +29,11 @@ class Table(Block):
     head: list[str]
     rows: list[list[str]]
 
+    @classmethod
+    def of(cls, things: Iterable[T], columns: Mapping[str, Callable[[T], str]]) -> "Table":
+        """A row for each thing; a column for each head with the function that gives its cells."""
+        return cls([*columns], [[cell(each) for cell in columns.values()] for each in things])
+
 
 @dataclass(frozen=True)
 class Picture(Block):
@@ -46,23 +53,17 @@ class Samples(Block):
 
 
 @dataclass(frozen=True)
-class Columns(Block):
-    """Blocks side by side where there is room."""
+class Group(Block):
+    """Blocks within an element of HTML."""
 
-    columns: Sequence[Sequence[Block]]
-
-
-@dataclass(frozen=True)
-class Fold(Block):
-    """Blocks that are shown on a click."""
-
-    title: str
+    opening: str
     blocks: Sequence[Block]
+    closing: str
 
 
 @dataclass(frozen=True)
 class Section:
-    """A topic of the report."""
+    """A topic of the report; docs/report.md explains it under the same title."""
 
     name: str
     title: str
@@ -73,24 +74,21 @@ def heading(words: str) -> Text:
     return Text(f"### {words}")
 
 
-def prose(words: str) -> Text:
-    """Paragraphs whose lines may end anywhere."""
-    return Text("\n\n".join(" ".join(part.split()) for part in words.split("\n\n")))
+def fold(title: str, blocks: Sequence[Block]) -> Group:
+    """Blocks that are shown on a click."""
+    return Group(f"<details><summary>{title}</summary>", blocks, "</details>")
 
 
-def explained(words: str, anchor: str) -> Text:
-    """A paragraph with a link to the part of docs/measurement.md that says what is measured."""
-    return prose(f"{words} [How it is measured](../../docs/measurement.md#{anchor})")
+def side_by_side(columns: Iterable[Sequence[Block]]) -> Group:
+    """Columns of blocks, beside one another where there is room."""
+    each = [Group("<div>", column, "</div>") for column in columns]
+    return Group('<div class="pair">', each, "</div>")
 
 
 def figures(blocks: Sequence[Block]) -> Iterator[Picture]:
     """Those among blocks, also within others."""
     for block in blocks:
-        match block:
-            case Picture():
-                yield block
-            case Fold(_, inner):
-                yield from figures(inner)
-            case Columns(columns):
-                for column in columns:
-                    yield from figures(column)
+        if isinstance(block, Picture):
+            yield block
+        elif isinstance(block, Group):
+            yield from figures(block.blocks)

@@ -2,6 +2,7 @@
 whether it was written before the runs.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -43,14 +44,11 @@ class Outcome:
             return "not contradicted" if expected == measured else "not shown"
         return "came true" if expected == measured else "did not come true"
 
-
-@dataclass(frozen=True)
-class Change:
-    """A statement that was another one, or none (""), when runs were trained; "" now: withdrawn."""
-
-    now: str
-    then: str
-    runs: list[str]  # their names
+    @property
+    def finding(self) -> str:
+        c = self.comparison
+        loose = ", but a bound is not tight" if c.may_be_loose else ""
+        return f"{FOUND[c.verdict]}, {in_words(c)} {UNITS[c.unit]} ({c.words}){loose}"
 
 
 @dataclass(frozen=True)
@@ -59,19 +57,42 @@ class Statement:
 
     question: str
     outcomes: list[Outcome]
-    question_changes: list[Change]
-    expectation_changes: list[Change]
-    not_recorded: list[str]  # runs of which it is not known what was stated before
-    runs: int  # how many there are
-
-    @property
-    def before(self) -> bool:
-        """Whether all of it is known to have been written before the runs."""
-        return not (self.question_changes or self.expectation_changes or self.not_recorded)
+    record: list[str]  # sentences: whether it was written before the runs, and what was changed
 
 
 def one_line(text: str | None) -> str:
     return " ".join((text or "").split())
+
+
+def statement(question: str | None, analysis: Analysis) -> Statement | None:
+    """None where nothing is asked or expected, nor ever was."""
+    asked, runs = one_line(question), analysis.runs
+    pairs = zip(analysis.expectation, analysis.expected, strict=True)
+    outcomes = [Outcome(expectation, comparison) for expectation, comparison in pairs]
+    changed = changes("The question", asked, runs, lambda then: one_line(then.question), len(runs))
+    changed += expectation_changes(analysis)
+    record = [*changed]
+    if missing := [run.name for run in runs if run.details.training.preregistration is None]:
+        before = "the runs" if len(missing) == len(runs) else trained(missing, len(runs))
+        record.append(f"Whether this was written before {before} is not recorded.")
+    record = record or ["Written before these runs were trained."]
+    return Statement(asked, outcomes, record) if asked or outcomes or changed else None
+
+
+def expectation_changes(analysis: Analysis) -> list[str]:
+    """Of those that stand now, by the runs of their two arms; then of those that were withdrawn."""
+    arms = {arm.name: arm for arm in analysis.arms}
+    standing = {pair(expectation): expectation for expectation in analysis.expectation}
+    records = [run.details.training.preregistration for run in analysis.runs]
+    ever = [pair(e) for record in records if record for e in record.expectation]
+    said = []
+    for each in dict.fromkeys([*standing, *ever]):
+        runs, now, what = analysis.runs, "", "The expectation"
+        if stands := standing.get(each):
+            runs = [*arms[stands.arm].runs, *arms[stands.than].runs]
+            now, what = str(stands), f"The expectation “{stands}”"
+        said += changes(what, now, runs, partial(recorded, arms=each), len(analysis.runs))
+    return said
 
 
 def pair(expectation: Expectation) -> frozenset[str]:
@@ -79,86 +100,33 @@ def pair(expectation: Expectation) -> frozenset[str]:
     return frozenset((expectation.arm, expectation.than))
 
 
+def recorded(stated: Preregistration, arms: frozenset[str]) -> str:
+    """What was expected of two arms, or nothing."""
+    return next((str(e) for e in stated.expectation if pair(e) == arms), "")
+
+
 def changes(
-    now: str, runs: Iterable[RunResults], of: Callable[[Preregistration], str]
-) -> list[Change]:
-    """Where runs have recorded something else, what that was and of which runs."""
-    others: dict[str, list[str]] = {}
+    what: str,
+    now: str,
+    runs: Iterable[RunResults],
+    of: Callable[[Preregistration], str],
+    total: int,
+) -> list[str]:
+    """A sentence for each other statement that runs have recorded ("": none); ``now`` is "" of a
+    statement that was withdrawn, and ``total`` the number of all runs.
+    """
+    others: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         stated = run.details.training.preregistration
         if stated and (then := of(stated)) != now:
-            others.setdefault(then, []).append(run.name)
-    return [Change(now, then, names) for then, names in others.items()]
-
-
-def expectation_changes(analysis: Analysis) -> list[Change]:
-    """Of those that stand now, by the runs of their two arms; then of those that were withdrawn."""
-    arms = {arm.name: arm for arm in analysis.arms}
-    changed: list[Change] = []
-    for expectation in analysis.expectation:
-        runs = [*arms[expectation.arm].runs, *arms[expectation.than].runs]
-        was = partial(recorded, expectation=expectation)
-        changed += changes(str(expectation), runs, was)
-    standing = {pair(expectation) for expectation in analysis.expectation}
-    withdrawn: dict[str, list[str]] = {}
-    for run in analysis.runs:
-        record = run.details.training.preregistration or Preregistration()
-        for expectation in record.expectation:
-            if pair(expectation) not in standing:
-                withdrawn.setdefault(str(expectation), []).append(run.name)
-    return changed + [Change("", then, names) for then, names in withdrawn.items()]
-
-
-def recorded(stated: Preregistration, expectation: Expectation) -> str:
-    """What was expected of the same two arms, or nothing."""
-    same = [str(e) for e in stated.expectation if pair(e) == pair(expectation)]
-    return same[0] if same else ""
-
-
-def statement(question: str | None, analysis: Analysis) -> Statement | None:
-    """None where nothing is asked or expected, nor ever was."""
-    asked = one_line(question)
-    pairs = zip(analysis.expectation, analysis.expected, strict=True)
-    stated = Statement(
-        question=asked,
-        outcomes=[Outcome(expectation, comparison) for expectation, comparison in pairs],
-        question_changes=changes(asked, analysis.runs, lambda then: one_line(then.question)),
-        expectation_changes=expectation_changes(analysis),
-        not_recorded=[
-            run.name for run in analysis.runs if run.details.training.preregistration is None
-        ],
-        runs=len(analysis.runs),
-    )
-    changed = stated.question_changes or stated.expectation_changes
-    return stated if asked or stated.outcomes or changed else None
-
-
-def finding(c: Comparison) -> str:
-    loose = ", but a bound is not tight" if c.may_be_loose else ""
-    return f"{FOUND[c.verdict]}, {in_words(c)} {UNITS[c.unit]} ({c.words}){loose}"
-
-
-def record(stated: Statement) -> list[str]:
-    """Whether it was written before the runs, a sentence for each change."""
-    said = ["Written before these runs were trained."] if stated.before else []
-    for c in stated.question_changes:
-        what = "The question" if c.now else f"The question “{c.then}”"
-        said.append(change_in_words(what, c, stated.runs))
-    for c in stated.expectation_changes:
-        said.append(change_in_words(f"The expectation “{c.now or c.then}”", c, stated.runs))
-    if missing := stated.not_recorded:
-        all_of_them = len(missing) == stated.runs
-        before = "the runs" if all_of_them else trained(missing, stated.runs)
-        said.append(f"Whether this was written before {before} is not recorded.")
+            others[then].append(run.name)
+    said = []
+    for then, names in others.items():
+        when = trained(names, total)
+        done, was = ("changed", f"“{then}”") if then else ("added", "none")
+        withdrawn = f"{what} “{then}” stood there when {when}, and was withdrawn."
+        said.append(f"{what} was {done} after {when} (then: {was})." if now else withdrawn)
     return said
-
-
-def change_in_words(what: str, change: Change, runs: int) -> str:
-    when = trained(change.runs, runs)
-    if change.now:
-        done, then = ("changed", f"“{change.then}”") if change.then else ("added", "none")
-        return f"{what} was {done} after {when} (then: {then})."
-    return f"{what} stood there when {when}, and was withdrawn."
 
 
 def trained(runs: list[str], total: int) -> str:
@@ -170,13 +138,17 @@ def trained(runs: list[str], total: int) -> str:
 def blocks(stated: Statement) -> list[Block]:
     """The question, a table of what became of the expectations, and when they were written."""
     asked = [Text(f"**Question:** {escaped(stated.question)}")] if stated.question else []
-    rows = [
-        [f"**{o.verdict.capitalize()}**", escaped(str(o.expectation)), finding(o.comparison)]
-        for o in stated.outcomes
-    ]
-    table = [Table(["verdict", "expected", "measured"], rows)] if rows else []
-    said = "\n\n".join(map(escaped, record(stated)))
-    return [Text("<!-- stated -->"), *asked, *table, Text(said), Text("<!-- /stated -->")]
+    table = Table.of(
+        stated.outcomes,
+        {
+            "verdict": lambda outcome: f"**{outcome.verdict.capitalize()}**",
+            "expected": lambda outcome: escaped(str(outcome.expectation)),
+            "measured": lambda outcome: outcome.finding,
+        },
+    )
+    said = Text("\n\n".join(map(escaped, stated.record)))
+    shown = [*asked, *[table] * bool(table.rows), said]
+    return [Text("<!-- stated -->"), *shown, Text("<!-- /stated -->")]
 
 
 def summary(stated: Statement | None) -> str:
@@ -185,6 +157,6 @@ def summary(stated: Statement | None) -> str:
         return ""
     lines = [f"Question: {stated.question}"] if stated.question else []
     for outcome in stated.outcomes:
-        verdict, found = outcome.verdict.capitalize(), finding(outcome.comparison)
-        lines.append(f"Expected: {outcome.expectation}. {verdict}: {found}.")
-    return "\n".join([*lines, *record(stated), "", ""])
+        verdict = outcome.verdict.capitalize()
+        lines.append(f"Expected: {outcome.expectation}. {verdict}: {outcome.finding}.")
+    return "\n".join([*lines, *stated.record, "", ""])

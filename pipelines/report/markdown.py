@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from pipelines.common.printable import printable
-from pipelines.report.blocks import Block, Columns, Fold, Picture, Samples, Section, Table, Text
+from pipelines.report.blocks import Block, Group, Picture, Samples, Section, Table, Text
 
 MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
 NUMBERS = re.compile(r"(\*\*)?[−+≤±]? ?\d.*|–?")
@@ -33,11 +33,8 @@ def one(block: Block) -> str:
             longest = max(map(len, re.findall("`+", text)), default=0)
             fence = "`" * max(3, longest + 1)  # which the text cannot close
             return f"{fence}{kind}\n{printable(text)}\n{fence}"
-        case Fold(title, inner):
-            return f"<details><summary>{title}</summary>\n\n{written(inner)}\n\n</details>"
-        case Columns(columns):
-            parts = (f"<div>\n\n{written(column)}\n\n</div>" for column in columns)
-            return "\n\n".join(['<div class="pair">', *parts, "</div>"])
+        case Group(opening, inner, closing):
+            return f"{opening}\n\n{written(inner)}\n\n{closing}"
     raise TypeError(block)
 
 
@@ -49,6 +46,13 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
 
 
+def anchor(title: str) -> str:
+    """Of a heading, as GitHub names it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
 def section(topic: Section) -> str:
     """Its name stands in a comment: `keep` finds it by that, and links in the page lead to it."""
-    return f"## {topic.title}\n<!-- {topic.name} -->\n\n{written(topic.blocks)}"
+    link = f"[How to read it](../../docs/report.md#{anchor(topic.title)})"
+    head = f"## {topic.title}\n<!-- {topic.name} -->"
+    return "\n\n".join([head, written(topic.blocks), link])

@@ -1,32 +1,23 @@
-"""How figures look: colours, axes, legends, and the horizontal axis of a setting's values."""
+"""How figures look: colours, axes, panels, seeds with their means, and legends."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from math import log2
+from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
 # Okabe and Ito's palette, told apart by colour-blind readers, with Tol's wine for its yellow; from
-# the ninth run on with markers
-COLOURS = (
-    "#000000",
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#e69f00",
-    "#882255",
-)
+# the ninth arm on with markers
+COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73",
+           "#cc79a7", "#56b4e9", "#e69f00", "#882255")  # fmt: skip
 MARKERS = ("", "o", "s", "^", "D", "v")
 GREY = "#767676"
 GRID = "#e5e7eb"
-WIDE = 8  # a setting whose values differ by this factor has a logarithmic axis
-TICKS = 12  # labels on an axis, at most
-
+MAX_TICKS = 12
 
 Style = dict[str, Any]
 
@@ -44,6 +35,11 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     }
 
 
+def dots(style: Style, size: float = 4) -> Style:
+    """The colour and marker of a style, for a line whose every point is marked."""
+    return {"color": style["color"], "marker": style["marker"] or "o", "ms": size}
+
+
 def plain(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.set_xlabel(x)
@@ -53,45 +49,58 @@ def plain(axes: Axes, title: str, x: str, y: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def below(figure: Figure, handles: list[Line2D], columns: int) -> None:
-    """A legend under the axes."""
-    height = (0.1 + 0.2 * -(-len(handles) // columns)) / figure.get_figheight()
+def panels(
+    number: int, columns: int, size: tuple[float, float], legend: float, **shared: bool
+) -> tuple[Figure, list[Axes]]:
+    """A figure of so many axes, each of ``size`` inches, with room for a legend below them."""
+    columns = min(columns, number)
+    rows = -(-number // columns)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows + legend))
+    axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten()
+    for unused in axes[number:]:
+        unused.set_visible(False)
+    return figure, [*axes[:number]]
+
+
+def below(figure: Figure, looks: Mapping[str, Style], columns: int) -> None:
+    """A legend under the axes: labels, and how the line of each looks."""
+    height = (0.1 + 0.2 * -(-len(looks) // columns)) / figure.get_figheight()
+    handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9.5)
     figure.tight_layout(rect=(0, height, 1, 1))
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Where values stand on the horizontal axis: what is no number, or has no logarithm, apart on
-    the left.
-    """
-
-    places: dict[Any, float]
-    apart: set[Any]
-    log: bool
-
-    def ticks(self) -> list[Any]:
-        """Values to label: those that keep their distance from the one before."""
-        ordered = sorted(self.places, key=lambda value: self.places[value])
-        width = self.places[ordered[-1]] - self.places[ordered[0]]
-        spaced = ordered[:1]
-        for value in ordered[1:]:
-            if self.places[value] - self.places[spaced[-1]] >= width / TICKS:
-                spaced.append(value)
-        return spaced
+def seeds_and_means(
+    axes: Axes, points: Mapping[float, list[float]], colour: str, line: str = "-"
+) -> None:
+    """Seeds at each x as dots, and a line through their means."""
+    for x, seeds in points.items():
+        axes.plot([x] * len(seeds), seeds, "o", ms=4, color=colour, alpha=0.6)
+    means = [fmean(seeds) for seeds in points.values()]
+    axes.plot([*points], means, line, lw=1.6, color=colour)
 
 
-def scale(values: list[Any], log: bool = False) -> Scale:
-    """The axis for these values; ``log`` asks for a logarithmic one in any case."""
-    different = list(dict.fromkeys(values))
-    numbers = sorted(v for v in different if isinstance(v, int | float) and not isinstance(v, bool))
-    positive = [v for v in numbers if v > 0]
-    log = bool(positive) and (log or (numbers == positive and positive[-1] / positive[0] >= WIDE))
-    placed = positive if log else numbers
-    places = {v: log2(v) if log else float(v) for v in placed}
-    left = min(places.values(), default=0.0)
-    step = max((max(places.values(), default=0.0) - left) / 8, 1.0 if log or not places else 0.0)
-    apart = [v for v in numbers if v not in places] + [v for v in different if v not in numbers]
-    for i, value in enumerate(apart, start=1):
-        places[value] = left - i * (step or 1.0)
-    return Scale(places, set(apart) - set(numbers), log)
+def millions(axes: Axes, ticks: Iterable[float], unit: str = "") -> None:
+    """A logarithmic horizontal axis with these ticks, which are labelled in millions."""
+    axes.set_xscale("log")
+    axes.set_xticks([*ticks], [f"{tick / 1e6:.3g}{unit}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def log_places(values: Iterable[float]) -> dict[float, float]:
+    """Where values from 0 on stand on a logarithmic axis: 0 apart on the left."""
+    places = {value: log2(value) for value in sorted({*values}) if value > 0}
+    first, last = min(places.values()), max(places.values())
+    zero = {0: first - max((last - first) / 8, 1.0)} if 0 in values else {}
+    return zero | places
+
+
+def spaced(places: Mapping[float, float]) -> list[float]:
+    """The values to label: those that keep their distance from the one before."""
+    values = [*places]
+    width = places[values[-1]] - places[values[0]]
+    kept = values[:1]
+    for value in values[1:]:
+        if places[value] - places[kept[-1]] >= width / MAX_TICKS:
+            kept.append(value)
+    return kept

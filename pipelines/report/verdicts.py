@@ -6,11 +6,11 @@ from collections.abc import Collection
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
-from pipelines.compare.use_of_z import UseOfZ, uses_of_z
+from pipelines.compare.use_of_z import UseOfZ
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import Benchmarks
-from pipelines.report.blocks import Block, Fold, Table, Text, explained
-from pipelines.report.wording import count, estimate, in_words, listed, verdict
+from pipelines.report.blocks import Block, Table, Text, fold
+from pipelines.report.wording import comparisons_made, estimate, in_words, listed, verdict
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
     "lower": "lower all the same, which z cannot explain",
@@ -18,27 +18,32 @@ MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
     "higher": "the difference is what the machinery costs",
     "not known": "the error of its cost is not known",
 }
-LOOSE = (
-    "A verdict “but a bound is not tight” would be another if either bound were lower by its "
-    "looseness. Looseness is estimated by half the variance of a filter’s log estimate (an "
-    "overestimate when it is large), or by another, lower bound of the arm. More particles "
-    "(`evaluation.particles`) lower it, and another proposal of z (`evaluation.proposal`; not "
-    "with one z per sequence) may. [Use of z](../../docs/measurement.md#use-of-z-waste-recovery) "
-    "is called ignored within two standard errors of 0 or under 5 % of the KL. A latent has "
-    "[collapsed](../../docs/measurement.md#collapse) if its KL stayed under a tenth of κ "
-    "throughout the last third of training."
-)
 GAINS = {
     "more": "more than further blocks give",
     "same": "further blocks gain too",
     "open": "not told apart from further blocks",
 }
-
-
-COMPARED = """\
-Arms are compared by an upper bound on the negative log-likelihood of held-out documents: exact
-for a baseline, for a Free Transformer by a particle filter or, with one z per sequence, by a sum
-over its values or by importance sampling. Lower is better."""
+COMPARED = (
+    "Arms are compared by an upper bound on the negative log-likelihood of held-out documents, "
+    "exact for a baseline. Lower is better. "
+    "[What may be compared](../../docs/measurement.md#what-may-be-compared)"
+)
+ERRORS = (
+    "± is one standard error over held-out documents. A difference counts only if it exceeds t "
+    "standard errors (t: the 97.5 % quantile of Student’s t, about two), so two equal models are "
+    "reported as different in one case of twenty: "
+    "[the rule for differences](../../docs/measurement.md#the-rule-for-differences)."
+)
+SEEDS = (
+    "With several seeds, a difference must also exceed t standard errors over seeds, t over "
+    "documents and seeds combined, and each arm’s spread over seeds. Errors over seeds are pooled "
+    "over all arms compared, unless spreads are too unlike (p < 0.2)."
+)
+LOOSE = (
+    "A verdict “but a bound is not tight” would be another if either bound were lower by its "
+    "estimated looseness: more particles (`evaluation.particles`) lower it. "
+    "[Terms of the table](../../docs/report.md#the-first-screen)"
+)
 
 
 def findings(analysis: Analysis) -> list[Block]:
@@ -46,8 +51,8 @@ def findings(analysis: Analysis) -> list[Block]:
     blocks: list[Block] = []
     for data in analysis.by_data:
         blocks += [Text(f"**{data}:** {answer(data, analysis)}"), verdicts(data, analysis)]
-    how_far = Fold("How far these verdicts go", [Text("\n\n".join(caveat(analysis)))])
-    return [*blocks, explained(COMPARED, "what-may-be-compared"), how_far]
+    how_far = fold("How far these verdicts go", [Text("\n\n".join(caveat(analysis)))])
+    return [*blocks, Text(COMPARED), how_far]
 
 
 def answer(data: str, analysis: Analysis) -> str:
@@ -62,11 +67,11 @@ def answer(data: str, analysis: Analysis) -> str:
     said = "no Free Transformer has a significantly lower bound than its baseline"
     if better:
         has, its = ("has", "its") if len(better) == 1 else ("have", "their")
-        names = listed(c.arm.name for c in better)
         gains = [f"{gain:.4f}" for gain in sorted(-c.mean for c in better)]
         said = (
-            f"{names} {has} a significantly lower bound than {its} baseline, by "
-            f"{' to '.join(dict.fromkeys((gains[0], gains[-1])))} {UNITS[against[0].unit]}"
+            f"{listed(c.arm.name for c in better)} {has} a significantly lower bound than {its} "
+            f"baseline, by {' to '.join(dict.fromkeys((gains[0], gains[-1])))} "
+            f"{UNITS[against[0].unit]}"
         )
         kinds = {c.arm.name: found[0] for c in better if (found := gain_of(c, compared))}
         if doubted := [name for name, kind in kinds.items() if kind != "more"]:
@@ -84,30 +89,31 @@ def verdicts(data: str, analysis: Analysis) -> Table:
     controls: dict[int, dict[str, Arm]] = defaultdict(dict)  # by their further blocks
     for c in sorted(compared, key=lambda c: c.other.run.extra_blocks):
         controls[c.other.run.extra_blocks][c.other.name] = c.other
-    uses = {use.arm.name: use for use in uses_of_z(arms)}
     suites = [b for b in analysis.benchmarks if b.arms[0].run.data == data and b.baseline]
     head = ["arm", f"bound, {UNITS[arms[0].unit]}"]
     for first, *others in (list(alike.values()) for alike in controls.values()):
         alone = f"{first.name} ({first.parameters:,} parameters)"
         head += [f"from {f'its {first.kind}' if others else alone}", "verdict"]
-    further = any(controls)
-    head += ["gain"] * further + ["use of z, bits per token"] * bool(uses)
-    head += ["benchmarks against the baseline"] * bool(suites) + ["reservations"]
-    rows = []
+    rows = {arm.name: [name(arm), estimate(arm.bound())] for arm in arms}
+    more = {
+        "gain": any(controls),
+        "use of z, bits per token": not all(arm.baseline for arm in arms),
+        "benchmarks against the baseline": bool(suites),
+        "reservations": True,
+    }
     for arm in arms:
         against = {c.other.run.extra_blocks: c for c in compared if c.arm is arm}
-        cells = [name(arm), estimate(arm.bound())]
         for blocks in controls:
-            cells += difference_cells(against.get(blocks))
-        cells += [gain(against.values(), compared)] * further
-        cells += [use_in_words(uses.get(arm.name))] * bool(uses)
-        cells += [", ".join(on_benchmarks(suites, arm)) or "–"] * bool(suites)
-        rows.append([*cells, "; ".join(reservations(arm, against.values())) or "–"])
-    return Table(head, rows)
-
-
-def difference_cells(c: Comparison | None) -> list[str]:
-    return [in_words(c), verdict(c)] if c else ["–", "–"]
+            c = against.get(blocks)
+            rows[arm.name] += [in_words(c), verdict(c)] if c else ["–", "–"]
+        found = (
+            gain(against.values(), compared),
+            use_in_words(analysis.uses.get(arm.name)),
+            ", ".join(on_benchmarks(suites, arm)) or "–",
+            "; ".join(reservations(arm, against.values())) or "–",
+        )
+        rows[arm.name] += [cell for cell, shown in zip(found, more.values(), strict=True) if shown]
+    return Table(head + [column for column, shown in more.items() if shown], [*rows.values()])
 
 
 def name(arm: Arm) -> str:
@@ -140,11 +146,9 @@ def gain(against: Collection[Comparison], compared: list[Comparison]) -> str:
     """What becomes of a gain beside a baseline with further blocks; that one may have fewer
     parameters, and then says nothing of these.
     """
-    for c in against:
-        if found := gain_of(c, compared):
-            kind, matched = found
-            fewer = matched.other.parameters < matched.arm.parameters
-            return GAINS[kind] + (" (with fewer parameters)" if fewer and kind == "more" else "")
+    for kind, matched in filter(None, (gain_of(c, compared) for c in against)):
+        fewer = matched.other.parameters < matched.arm.parameters
+        return GAINS[kind] + (" (with fewer parameters)" if fewer and kind == "more" else "")
     return "–"
 
 
@@ -158,8 +162,7 @@ def use_in_words(use: UseOfZ | None) -> str:
             for runs in parts
         )
         return f"differs between seeds, so that no mean describes them: {using} against {ignoring}"
-    value = f"{use.use} of a KL of {use.kl.mean:.4f}"
-    return f"{value}: ignored" if use.ignored else value
+    return f"{use.use} of a KL of {use.kl.mean:.4f}" + ": ignored" * use.ignored
 
 
 def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
@@ -167,12 +170,11 @@ def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
     notes = []
     if arm.collapsed:
         notes.append(f"latent collapsed (seed {listed(map(str, arm.collapsed))})")
-    if (bound := arm.figures().filtering) and max(
-        arm.looseness(), bound.monte_carlo or 0
-    ) > bound.se / 10:
+    bound, loose = arm.figures().filtering, arm.looseness()
+    if bound and max(loose, bound.monte_carlo or 0) > bound.se / 10:
         notes.append(
-            f"bound not tight: about {arm.looseness():.4f} above the NLL, where the error over "
-            f"documents is {bound.se:.4f}"
+            f"bound not tight: about {loose:.4f} above the NLL, where the error over documents is "
+            f"{bound.se:.4f}"
         )
     if not arm.baseline and not against:
         notes.append("no baseline of the same model and token budget")
@@ -183,16 +185,19 @@ def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
 
 def on_benchmarks(suites: list[Benchmarks], arm: Arm) -> list[str]:
     """On how many the arm differs from the plain baseline, and on which."""
-    tasks: dict[str, list[str]] = defaultdict(list)
+    tasks: dict[str, list[str]] = {
+        word: [] for word in ("better", "worse", "no difference", "not known")
+    }
     for suite in suites:
         for task in suite.tasks:
             score = suite.final[task.key].get(arm.name)
             if score and score.verdict:
                 tasks[score.verdict].append(task.name)
-    counts = [f"{word} on {len(tasks[word])} ({listed(tasks[word])})"
-              for word in ("better", "worse") if word in tasks]  # fmt: skip
-    counts += [f"{word} on {len(tasks[word])}" for word in ("no difference", "not known")
-               if word in tasks]  # fmt: skip
+    counts = [
+        f"{word} on {len(names)}" + f" ({listed(names)})" * (word in ("better", "worse"))
+        for word, names in tasks.items()
+        if names
+    ]
     return counts and [*counts, f"of {sum(map(len, tasks.values()))}"]
 
 
@@ -201,38 +206,22 @@ def caveat(analysis: Analysis) -> list[str]:
     repeated = [len(arm.runs) for arm in analysis.arms if len(arm.runs) > 1]
     alone = [data for data, arms in analysis.by_data.items()
              if max(len(arm.runs) for arm in arms) == 1]  # fmt: skip
-    said = [
-        "± is one standard error over held-out documents. A difference counts only if it exceeds "
-        "t standard errors (t: the 97.5 % quantile of Student’s t, about two), so two equal models "
-        "are reported as different in one case of twenty: "
-        "[the rule for differences](../../docs/measurement.md#the-rule-for-differences)."
-    ]
+    said = [ERRORS]
     if alone:
         said.append(
             f"One seed per arm on {listed(alone)}: how far another seed would move these figures "
             "is not known, so nothing is claimed beyond these very runs."
         )
-    if repeated:
+    said += [SEEDS] * bool(repeated)
+    if repeated and min(repeated) < 4:
         said.append(
-            "With several seeds, a difference must also exceed t standard errors over seeds, t "
-            "over documents and seeds combined, and each arm’s spread over seeds. Errors over "
-            "seeds are pooled over all arms compared, unless spreads are too unlike (Cochran’s "
-            "test of the largest variance, p < 0.2); then they are those of the two arms alone "
-            "(Welch’s t-test). The table of differences gives the other of these two errors "
-            "beside the one that decides."
+            f"With {min(repeated)} seeds an arm with four times the spread of all others is "
+            f"reported as different from an equal one in one case of "
+            f"{'six' if min(repeated) == 2 else 'ten'} instead of one in twenty."
         )
-        if min(repeated) < 4:
-            said.append(
-                f"With {min(repeated)} seeds that test often misses unequal spreads: an arm with "
-                "four times the spread of all others is then reported as different from an equal "
-                f"one in one case of {'six' if min(repeated) == 2 else 'ten'} instead of one in "
-                "twenty."
-            )
     if number := analysis.comparisons_made:
         said.append(
-            f"{count(number, 'comparison')} {'was' if number == 1 else 'were'} made, at 5 % each: "
-            "about one comparison in twenty between equal arms reports a difference."
+            f"{comparisons_made(number)}, at 5 % each: about one comparison in twenty between "
+            "equal arms reports a difference."
         )
-    if any(not arm.baseline for arm in analysis.arms):
-        said.append(LOOSE)
-    return said
+    return said + [LOOSE] * any(not arm.baseline for arm in analysis.arms)

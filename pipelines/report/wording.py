@@ -2,10 +2,19 @@
 
 from collections.abc import Iterable
 from math import isnan
+from statistics import fmean, stdev
 
 from ftmodel.analysis.differences import Difference
 from pipelines.artifacts.results import Estimate
 from pipelines.compare.comparison import Comparison
+
+
+def number(value: float | None, decimals: int = 4) -> str:
+    """−0.1234; a dash where there is none."""
+    if value is None or isnan(value):
+        return "–"
+    rounded = round(value, decimals) + 0.0  # not −0.00
+    return f"{rounded:.{decimals}f}".replace("-", "−")
 
 
 def signed(value: float) -> str:
@@ -17,13 +26,15 @@ def percent(relative: float) -> str:
     return f"{relative:+.2f} %".replace("-", "−")
 
 
-def number(value: float, decimals: int) -> str:
-    return "–" if isnan(value) else f"{value:.{decimals}f}"
-
-
 def count(number: int, noun: str) -> str:
     """3 seeds; 34,567 tokens."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def comparisons_made(number: int, kind: str = "") -> str:
+    """1 comparison of this kind was made."""
+    kind = f" {kind}" * bool(kind)
+    return f"{count(number, 'comparison')}{kind} {'was' if number == 1 else 'were'} made"
 
 
 def magnitude(number: float) -> str:
@@ -32,11 +43,6 @@ def magnitude(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g} {letter}"
     return f"{number:,.0f}"
-
-
-def p_value(p: float, adjusted: float, tests: int) -> str:
-    """p = 0.016, 0.43 adjusted for 27 runs; of a single one its own alone."""
-    return f"p = {p:.3g}" + (f", {adjusted:.3g} adjusted for {tests} runs" if tests > 1 else "")
 
 
 def listed(words: Iterable[str]) -> str:
@@ -50,10 +56,18 @@ def estimate(value: Estimate | None, decimals: int = 4) -> str:
     """
     if value is None:
         return "–"
-    errors = (("± ", value.se), (", spread ", value.spread))
-    error, spread = ("" if isnan(e) else f"{sign}{e:.{decimals}f}" for sign, e in errors)
+    error = "" if isnan(value.se) else f" ± {number(value.se, decimals)}"
     own = "" if value.monte_carlo is None else f", filter ± {value.monte_carlo:.5f}"
-    return f"{value.mean:.{decimals}f} {error}".strip().replace("-", "−") + own + spread
+    spread = "" if isnan(value.spread) else f", spread {number(value.spread, decimals)}"
+    return number(value.mean, decimals) + error + own + spread
+
+
+def over_seeds(seeds: list[float], decimals: int) -> str:
+    """Mean and, of several seeds, ± their sample standard deviation."""
+    if not seeds:
+        return "–"
+    spread = f" ± {number(stdev(seeds), decimals)}" if len(seeds) > 1 else ""
+    return number(fmean(seeds), decimals) + spread
 
 
 def in_words(difference: Difference) -> str:

@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 from pipelines.report import markdown
 from pipelines.report.blocks import (
     NOT_COMPARABLE,
-    Columns,
-    Fold,
     Picture,
     Samples,
     Section,
     Table,
     Text,
     figures,
+    fold,
+    side_by_side,
 )
 from pipelines.report.html import character_kinds, html
 from pipelines.report.markdown import escaped, written
@@ -28,7 +28,8 @@ def page(*blocks, **images):
 
 def test_a_section_is_found_by_its_name():
     topic = Section("topic", "A topic", [Text("Words.")])
-    assert markdown.section(topic) == "## A topic\n<!-- topic -->\n\nWords."
+    link = "[How to read it](../../docs/report.md#a-topic)"
+    assert markdown.section(topic) == f"## A topic\n<!-- topic -->\n\nWords.\n\n{link}"
     assert '<h2 id="topic">A topic</h2>' in html(markdown.section(topic), {})
     assert "<!--" not in html("<!-- other -->", {}).replace("<!-- other -->", "")
 
@@ -44,7 +45,7 @@ def test_columns_of_numbers_end_on_the_right_and_rows_have_a_head():
 
 def test_figures_are_found_within_other_blocks_and_have_their_description_below():
     deep, shown = (Picture(name, Figure(), f"What {name} shows") for name in ("deep", "shown"))
-    blocks = [shown, Fold("More", [Columns([[deep]])])]
+    blocks = [shown, fold("More", [side_by_side([[deep]])])]
     assert [each.name for each in figures(blocks)] == ["shown", "deep"]
     assert written([shown]) == "![What shown shows](figures/shown.png)"
     made = page(*blocks, **{"shown.png": "data:1", "deep.png": "data:2"})

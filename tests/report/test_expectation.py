@@ -9,7 +9,7 @@ import yaml
 
 from pipelines.artifacts.preregistration import Preregistration
 from pipelines.config.schema import Bound, Expectation
-from pipelines.report.expectation import finding, record, statement
+from pipelines.report.expectation import statement
 from pipelines.report.verdicts import find
 from tests.support.results import (
     PAIR,
@@ -57,7 +57,7 @@ def outcomes(analysis, arm):
     found = []
     for bound in Bound:
         stated = statement(None, replace(analysis, expectation=[Expectation(arm, "base", bound)]))
-        found.append((stated.outcomes[0].verdict, finding(stated.outcomes[0].comparison)))
+        found.append((stated.outcomes[0].verdict, stated.outcomes[0].finding))
     return found
 
 
@@ -143,7 +143,7 @@ def recorded_of(analysis, then, question=None, expectation=()):
     analysis = deepcopy(replace(analysis, expectation=[*expectation]))
     for each in analysis.runs:
         each.details.training = replace(each.details.training, preregistration=then.get(each.name))
-    return record(statement(question, analysis))
+    return statement(question, analysis).record
 
 
 UNASKED = recorded(PLAIN) | recorded(PLAIN, question=None, runs=["plus_s1"])

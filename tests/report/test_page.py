@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.common.errors import UserError
+from pipelines.report.markdown import anchor
 from pipelines.report.sections.figure4 import read_paper
 from tests.report.conftest import RUNS, SEEDED
 from tests.support.mutants import rejects
@@ -54,14 +55,13 @@ def test_page_stands_alone(small):
     assert all(image.startswith("data:image/png;base64,iVBOR") for image in images)
 
 
-def test_links_to_what_is_measured_lead_there(small, seeded):
-    """Headings of docs/measurement.md, as GitHub names them."""
-    text = Path("docs/measurement.md").read_text()
-    titles = re.findall(r"^#+ (.*)", text, re.M)
-    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+def test_links_to_what_is_explained_lead_there(small, seeded):
+    """Every section is in docs/report.md under its title; headings as GitHub names them."""
     pages = "".join((report / "report.md").read_text() for report in (small, seeded))
-    linked = set(re.findall(r"\]\(\.\./\.\./docs/measurement\.md#(.*?)\)", pages))
-    assert linked and linked <= anchors
+    for name in ("measurement", "report"):
+        titles = re.findall(r"^#+ (.*)", Path(f"docs/{name}.md").read_text(), re.M)
+        linked = set(re.findall(rf"\]\(\.\./\.\./docs/{name}\.md#(.*?)\)", pages))
+        assert linked and linked <= {*map(anchor, titles)}
 
 
 def test_exactly_the_runs_of_the_experiment_are_in_with_their_marks(small):

@@ -1,24 +1,18 @@
-"""Where values stand on an axis."""
+"""Where values stand on an axis, and how arms look."""
 
-import pytest
-
-from pipelines.report.style import scale
+from pipelines.report.style import log_places, spaced, styles
 
 
-@pytest.mark.parametrize(
-    ("values", "log", "places"),
-    [
-        ([1, 2, 4], False, {1: 1, 2: 2, 4: 4}),
-        ([1, 2, 8], False, {1: 0, 2: 1, 8: 3}),
-        ([0, 1, 2], True, {0: -1, 1: 0, 2: 1}),
-        (["a", "b"], False, {"a": -1, "b": -2}),
-        ([0.0, None], True, {0.0: 0.0, None: -1}),
-    ],
-)
-def test_places_on_the_axis(values, log, places):
-    assert scale(values, log).places == places
+def test_values_stand_at_their_logarithms_and_0_apart():
+    assert log_places([4, 1, 2]) == {1: 0, 2: 1, 4: 2}
+    assert log_places([1, 0, 2]) == {0: -1, 1: 0, 2: 1}
 
 
 def test_many_values_are_not_all_labelled():
-    assert len(scale([1 + 0.01 * i for i in range(100)]).ticks()) == 12
-    assert scale([1.0, 1.01, 2.0]).ticks() == [1.0, 2.0]
+    assert len(spaced({1 + 0.01 * i: i for i in range(100)})) == 12
+    assert spaced({1.0: 1.0, 1.01: 1.01, 2.0: 2.0}) == [1.0, 2.0]
+
+
+def test_no_two_of_forty_arms_look_alike():
+    looks = styles(map(str, range(40))).values()
+    assert len({(look["color"], look["marker"]) for look in looks}) == 40

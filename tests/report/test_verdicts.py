@@ -162,7 +162,7 @@ def against_kappa(folder, bounds=WORSE, ces=BETTER, loose=0.0, arms=KAPPAS, more
     each |= {name: [0.3] for name in more}
     analysis = seeded(folder, arms, {"base": [0.5]} | each, others=others)
     ((family),) = analysis.families
-    (row,) = collapse_at_large_kappa(family, analysis.comparisons)
+    (row,) = collapse_at_large_kappa(family, analysis)
     return row
 
 

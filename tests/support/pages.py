@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.report import markdown
-from pipelines.report.blocks import Block, Fold, Section, Table
+from pipelines.report.blocks import Block, Group, Section, Table
 
 
 def text_of(section: Section) -> str:
@@ -18,7 +18,7 @@ def tables(blocks: Sequence[Block]) -> Iterator[Table]:
     for block in blocks:
         if isinstance(block, Table):
             yield block
-        elif isinstance(block, Fold):
+        elif isinstance(block, Group):
             yield from tables(block.blocks)
 
 

@@ -16,7 +16,6 @@ FILES = {  # name, parameters of the baseline and trained tokens, by file
     "table2_8b_200b.csv": ("Table 2", 8e9, 200e9),
     "table3_8b_1t.csv": ("Table 3", 8e9, 1e12),
 }
-FREE = re.compile(r"ft_(?P<kappa>[\d/]+)bit(?P<when>_final|_last_third)?")
 NAMES = {"race_high": "race.high", "race_middle": "race.middle"}  # a key of params.yaml has no dots
 
 
@@ -42,14 +41,12 @@ class PaperTable:
     name: str
     parameters: float
     tokens: float
-    final: dict[str, PaperScores]
-    last_third: dict[str, PaperScores]  # of Table 3; empty for the others
+    late: bool  # means over the last third of training, which Table 3 has beside final ones
+    scores: dict[str, PaperScores]
 
-    def scores(self, late: bool) -> dict[str, PaperScores]:
-        return self.last_third if late else self.final
-
-    def kappas(self, late: bool) -> set[float]:
-        return {kappa for scores in self.scores(late).values() for kappa in scores.free}
+    @property
+    def kappas(self) -> set[float]:
+        return {kappa for scores in self.scores.values() for kappa in scores.free}
 
     def distance(self, parameters: float, tokens: float) -> float:
         """From a model and its training, by the factors between them."""
@@ -57,34 +54,27 @@ class PaperTable:
 
 
 def read_tables(folder: Path = FOLDER) -> list[PaperTable]:
-    return [read_table(folder / file, *about) for file, about in FILES.items()]
-
-
-def read_table(path: Path, name: str, parameters: float, tokens: float) -> PaperTable:
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    late = "baseline_last_third" in rows[0]
-    return PaperTable(
-        name,
-        parameters,
-        tokens,
-        {row["benchmark"]: read_scores(row, "_final" if late else "") for row in rows},
-        {row["benchmark"]: read_scores(row, "_last_third") for row in rows} if late else {},
-    )
+    tables = []
+    for name, about in FILES.items():
+        with open(folder / name, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        for when in ("", "_final", "_last_third"):
+            if f"baseline{when}" in rows[0]:
+                scores = {row["benchmark"]: read_scores(row, when) for row in rows}
+                tables.append(PaperTable(*about, when == "_last_third", scores))
+    return tables
 
 
 def read_scores(row: dict[str, str], when: str) -> PaperScores:
-    columns = {
-        float(Fraction(match["kappa"])): column
-        for column in row
-        if (match := FREE.fullmatch(column)) and (match["when"] or "") == when
-    }
+    """``when`` ends the names of the columns to be read."""
+    found = (re.fullmatch(rf"ft(_([\d/]+)bit{when})", column) for column in row)
+    columns = {float(Fraction(match[2])): match[1] for match in found if match}
     return PaperScores(
         row["metric"],
         float(row[f"baseline{when}"]),
-        {kappa: float(row[column]) for kappa, column in columns.items()},
-        {kappa: float(row["rel" + column.removeprefix("ft")]) for kappa, column in columns.items()},
-    )
+        *({kappa: float(row[kind + column]) for kappa, column in columns.items()}
+          for kind in ("ft", "rel")),
+    )  # fmt: skip
 
 
 def nearest(
@@ -101,6 +91,6 @@ def nearest(
     fitting = [
         table
         for table in tables
-        if table.kappas(late) & set(kappas) and table.scores(late).keys() & set(tasks)
+        if table.late == late and table.kappas & {*kappas} and table.scores.keys() & {*tasks}
     ]
     return min(fitting, key=lambda table: table.distance(parameters, tokens), default=None)

@@ -41,8 +41,7 @@ class SampledTask:
     @property
     def compared(self) -> list[Score]:
         """Those with a verdict."""
-        every = [score for row in self.rows for score in row.pass_at]
-        return [score for score in every if score.verdict not in ("", "not known")]
+        return [score for row in self.rows for score in row.pass_at if score.compared]
 
 
 def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
@@ -54,10 +53,14 @@ def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
         known = [each for run in family.runs for each in sampled(run, task)]
         if known:
             n, ks = known[0].samples, [*known[0].pass_at]
-            samplings = dict.fromkeys(each.sampling for each in known)
-            rows = [row for way in samplings for row in rows_of(family.arms, task, way, n, ks)]
-            order = [arm.name for arm in family.arms], [*Varied]
-            rows.sort(key=lambda r: (order[0].index(r.arm.name), order[1].index(r.sampling.varied)))
+            varied = [*Varied]
+            ways = dict.fromkeys(each.sampling for each in known)
+            rows = [
+                row
+                for way in sorted(ways, key=lambda way: varied.index(way.varied))
+                for row in rows_of(family.arms, task, way, n, ks)
+            ]
+            rows.sort(key=lambda row: family.arms.index(row.arm))
             tables.append(SampledTask(task, n, ks, rows))
     return tables
 
@@ -67,15 +70,11 @@ def rows_of(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[in
     figures = [*(f"pass_at_{k}" for k in ks), "distinct"]
     *by_k, distinct = (as_benchmark(arms, task, sampling, n, figure) for figure in figures)
     return [
-        Row(
-            arm,
-            sampling,
-            [each[arm.name] for each in by_k],
-            replace(distinct[arm.name], baseline=None, difference=None),
-        )
+        Row(arm, sampling, [each[arm.name] for each in by_k],
+            replace(distinct[arm.name], baseline=None, difference=None))
         for arm in arms
         if arm.name in distinct and not (arm.baseline and sampling.varied is not Varied.tokens)
-    ]
+    ]  # fmt: skip
 
 
 def as_benchmark(
@@ -85,20 +84,11 @@ def as_benchmark(
     baselines' tokens alone vary.
     """
     tokens = replace(sampling, varied=Varied.tokens)
-    return scores(
-        [
-            Arm(
-                arm.name,
-                [
-                    scored_by(run, task, tokens if arm.baseline else sampling, n, figure)
-                    for run in arm.runs
-                ],
-            )
-            for arm in arms
-        ],
-        task,
-        late=False,
-    )
+    scored = []
+    for arm in arms:
+        way = tokens if arm.baseline else sampling
+        scored.append(Arm(arm.name, [scored_by(run, task, way, n, figure) for run in arm.runs]))
+    return scores(scored, task, late=False)
 
 
 def scored_by(run: RunResults, task: Task, sampling: Sampling, n: int, figure: str) -> RunResults:

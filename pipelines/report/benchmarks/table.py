@@ -11,12 +11,17 @@ the error over seeds as well.
 from collections import defaultdict
 from dataclasses import dataclass
 from math import hypot, nan
-from statistics import fmean
 
 import torch
 
 from ftmodel.analysis.differences import DocumentError, document_error, pool_seeds
-from pipelines.artifacts.results import Estimate, SuiteBudget, SuiteResults, TaskScore
+from pipelines.artifacts.results import (
+    Estimate,
+    SuiteBudget,
+    SuiteResults,
+    TaskResult,
+    TaskScore,
+)
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, OverSeeds, families, over_seeds
 from pipelines.compare.comparison import Comparison, contrast, controls
@@ -25,20 +30,15 @@ from pipelines.report.wording import listed
 
 # where scores may be compared
 CONDITIONS = ("task", "metric", "shots", "version", "documents", "sources")
+OPPOSITE = {"higher": "lower", "lower": "higher"}
+WORDS = {"higher": "better", "lower": "worse"}
 
 
 @dataclass(frozen=True)
-class Task:
-    """A benchmark as it was run."""
+class Task(TaskResult):
+    """A benchmark as the first run was scored on it."""
 
-    key: str  # in params.yaml
-    task: str  # its name in the harness, or of ours
-    metric: str
-    shots: int
-    documents: int
-    version: str
-    sources: list[str]  # where its data are from; none of our own
-    higher_is_better: bool
+    key: str = ""  # in params.yaml
 
     @property
     def name(self) -> str:
@@ -66,14 +66,17 @@ class Score:
         """`better`, `worse`, `no difference` or `not known`; empty for the baseline itself."""
         if self.difference is None:
             return ""
-        words = {"higher": "better", "lower": "worse"}
-        if not self.higher_is_better:
-            words = {"higher": "worse", "lower": "better"}
-        return words.get(self.difference.verdict, self.difference.verdict)
+        found = self.difference.verdict
+        sign = found if self.higher_is_better else OPPOSITE.get(found, found)
+        return WORDS.get(sign, sign)
 
     @property
     def counts(self) -> bool:
-        return self.verdict in ("better", "worse")
+        return self.verdict in WORDS.values()
+
+    @property
+    def compared(self) -> bool:
+        return self.verdict not in ("", "not known")
 
 
 Scores = dict[str, dict[str, Score]]  # by key of the task, then by arm
@@ -100,13 +103,7 @@ class Benchmarks:
     def compared(self, late: bool = False) -> list[Score]:
         """Those with a verdict."""
         tables = self.last_third if late else self.final
-        scores = [score for by_arm in tables.values() for score in by_arm.values()]
-        return [score for score in scores if score.verdict not in ("", "not known")]
-
-    @property
-    def comparisons(self) -> list[Score]:
-        """All with a verdict, of the final models and over the last third of training."""
-        return [*self.compared(), *self.compared(late=True)]
+        return [each for by_arm in tables.values() for each in by_arm.values() if each.compared]
 
     @property
     def skipped(self) -> dict[str, list[str]]:
@@ -134,8 +131,7 @@ def of_family(arms: list[Arm]) -> Benchmarks:
     tasks: dict[str, Task] = {}
     for run in (run for arm in arms for run in arm.runs):
         for key, result in suite_of(run).tasks.items():
-            about = {name: getattr(result, name) for name in (*CONDITIONS, "higher_is_better")}
-            tasks.setdefault(key, Task(key, **about))
+            tasks.setdefault(key, Task(**vars(result), key=key))
     final = {key: scores(arms, task, late=False) for key, task in tasks.items()}
     late = {key: scores(arms, task, late=True) for key, task in tasks.items()}
     late = {key: by_arm for key, by_arm in late.items() if by_arm}
@@ -166,11 +162,9 @@ def scores(arms: list[Arm], task: Task, late: bool) -> dict[str, Score]:
     by_arm = {}
     for arm in present:
         baseline = difference = None
-        for other in controls(arm, present):
-            if other.run.extra_blocks or (late and late_tokens(arm) != late_tokens(other)):
-                continue
+        pooled = [each for each in present if not late or late_tokens(each) == late_tokens(arm)]
+        for other in (other for other in controls(arm, present) if other.plain and other in pooled):
             baseline = over_seeds(values[other.name]).mean
-            pooled = [each for each in present if not late or late_tokens(each) == late_tokens(arm)]
             difference = compare_scores(arm, other, task, values, late, pooled)
         value = over_seeds(values[arm.name])
         by_arm[arm.name] = Score(value, baseline, difference, task.higher_is_better)
@@ -209,13 +203,9 @@ def late_values(arm: Arm, task: Task) -> list[Estimate]:
 
     The same documents score all of them, so that the error of their mean is at most the mean error.
     """
-    budgets = [late_budgets(run) for run in arm.runs]
     return [
-        Estimate(
-            fmean(budget.tasks[task.key].value for budget in late),
-            fmean(estimate(budget.tasks[task.key]).se for budget in late),
-        )
-        for late in budgets
+        over_seeds([estimate(budget.tasks[task.key]) for budget in late])
+        for late in map(late_budgets, arm.runs)
         if len(late) > 1 and all(task.key in budget.tasks for budget in late)
     ]
 

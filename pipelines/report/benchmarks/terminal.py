@@ -1,10 +1,9 @@
 """Benchmarks for a terminal: a benchmark a line, the arms side by side as far as they fit."""
 
 from pipelines.common.console import aligned
-from pipelines.compare.arms import Arm
-from pipelines.report.benchmarks.table import Benchmarks, Task, suite_of
+from pipelines.report.benchmarks.table import Benchmarks, suite_of
 
-TERMINAL = 110  # characters a line
+WIDTH = 110  # characters a line
 MARKS = {"better": " >", "worse": " <"}
 
 
@@ -27,24 +26,17 @@ def summary_lines(families: list[Benchmarks]) -> list[str]:
 def summary_table(family: Benchmarks) -> list[str]:
     names = ["", *(task.name for task in family.tasks)]
     metrics = ["", *(task.metric + " ↓" * (not task.higher_is_better) for task in family.tasks)]
-    columns = [[arm.name, *(summary_cell(family, task, arm) for task in family.tasks)]
-               for arm in family.arms]  # fmt: skip
-    head, blocks = [names, metrics], list[list[list[str]]]()
-    for column in columns:
-        if not blocks or width([*head, *blocks[-1], column]) > TERMINAL:
-            blocks.append([])
-        blocks[-1].append(column)
-    return [line for block in blocks for line in aligned(rows_of([*head, *block]))]
+    lines, columns = list[str](), [names, metrics]
+    for arm in family.arms:
+        scores = [family.final[task.key].get(arm.name) for task in family.tasks]
+        cells = [f"{s.value.mean:.3f}{MARKS.get(s.verdict, '')}" if s else "–" for s in scores]
+        wider = [*columns, [arm.name, *cells]]
+        if len(columns) > 2 and max(map(len, side_by_side(wider))) > WIDTH:
+            lines += side_by_side(columns)
+            wider = [names, metrics, [arm.name, *cells]]
+        columns = wider
+    return lines + side_by_side(columns)
 
 
-def summary_cell(family: Benchmarks, task: Task, arm: Arm) -> str:
-    score = family.final[task.key].get(arm.name)
-    return f"{score.value.mean:.3f}{MARKS.get(score.verdict, '')}" if score else "–"
-
-
-def width(columns: list[list[str]]) -> int:
-    return sum(max(map(len, column)) + 2 for column in columns) - 2
-
-
-def rows_of(columns: list[list[str]]) -> list[list[str]]:
-    return [list(row) for row in zip(*columns, strict=True)]
+def side_by_side(columns: list[list[str]]) -> list[str]:
+    return aligned([list(row) for row in zip(*columns, strict=True)])

@@ -1,58 +1,19 @@
-"""The topics of a report in their order on the pages."""
+"""The topics of a report in their order on the pages; each is a module of this package."""
 
 from collections.abc import Callable
+from importlib import import_module
 
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Section
-from pipelines.report.sections import (
-    benchmarks,
-    bit_information,
-    bounds,
-    budgets,
-    coin,
-    corpora,
-    curves,
-    designs,
-    figure4,
-    glossary,
-    iwae,
-    kappa,
-    label,
-    ladder,
-    latent_bits,
-    sequence_z,
-    steering,
-    swap,
-    target_latent,
-    target_reconstruction,
-    text_samples,
-    use_of_z,
-)
 
-SECTIONS: tuple[Callable[[Analysis], Section | None], ...] = (
-    figure4.section,
-    target_latent.section,
-    target_reconstruction.section,
-    kappa.section,
-    designs.section,
-    ladder.section,
-    corpora.section,
-    bounds.section,
-    use_of_z.section,
-    benchmarks.section,
-    budgets.section,
-    iwae.section,
-    coin.section,
-    label.section,
-    curves.section,
-    latent_bits.section,
-    bit_information.section,
-    swap.section,
-    sequence_z.section,
-    steering.section,
-    text_samples.section,
-    glossary.section,
-)
+TOPICS = """
+figure4 target_latent target_reconstruction kappa designs ladder corpora bounds use_of_z benchmarks
+budgets iwae coin label curves latent_bits bit_information swap sequence_z steering text_samples
+comparisons
+"""
+SECTIONS: list[Callable[[Analysis], Section | None]] = [
+    import_module(f"pipelines.report.sections.{topic}").section for topic in TOPICS.split()
+]
 
 
 def all_sections(analysis: Analysis) -> list[Section]:

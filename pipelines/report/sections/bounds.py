@@ -5,49 +5,37 @@ from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
 from pipelines.config.schema import EvaluationConfig
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Block, Section, Table, Text, explained, heading
+from pipelines.report.blocks import NOT_COMPARABLE, Block, Section, Table, Text, heading
 from pipelines.report.verdicts import name
 from pipelines.report.wording import estimate, in_words, other_error, verdict
 
-Columns = dict[str, str]  # heads: fields of Figures
+FIELDS = {  # of Figures, by head
+    "NLL (exact)": "nll",
+    "filtering bound": "filtering",
+    f"ELBO bound{NOT_COMPARABLE}": "elbo",
+    f"IWAE-{{}} bound{NOT_COMPARABLE}": "iwae",
+    f"prior-sample bound{NOT_COMPARABLE}": "prior",
+    f"KL{NOT_COMPARABLE}": "kl",
+    f"reconstruction CE{NOT_COMPARABLE}": "ce",
+}
+PROPOSALS = {None: "by the default rule", 0: "from the prior"}
 
 
 def section(analysis: Analysis) -> Section:
-    blocks = [
-        block
-        for data, arms in analysis.by_data.items()
-        for block in measured(data, arms, analysis.compared_on(data), analysis.settings)
-    ]
-    return Section("bounds", "Measurements", blocks)
+    blocks = (measured(data, arms, analysis) for data, arms in analysis.by_data.items())
+    return Section("bounds", "Measurements", [block for each in blocks for block in each])
 
 
-def columns(settings: EvaluationConfig) -> Columns:
-    others = {
-        "ELBO bound": "elbo",
-        f"IWAE-{settings.iwae_samples} bound": "iwae",
-        "prior-sample bound": "prior",
-        "KL": "kl",
-        "reconstruction CE": "ce",
-    }
-    compared = {"NLL (exact)": "nll", "filtering bound": "filtering"}
-    return compared | {label + NOT_COMPARABLE: field for label, field in others.items()}
-
-
-def cells(shown: Columns, figures: Figures) -> list[str]:
-    return [estimate(getattr(figures, field)) for field in shown.values()]
-
-
-def measured(
-    data: str, arms: list[Arm], compared: list[Comparison], settings: EvaluationConfig
-) -> list[Block]:
+def measured(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
     """All tables of one data set; the first of its units is the one to compare in."""
     unit, *others = [unit for unit in UNITS if arms[0].first.figures(unit) != Figures()]
-    shown = columns(settings)
+    compared, settings = analysis.compared_on(data), analysis.settings
     seeds = any(len(arm.runs) > 1 for arm in arms)
+    columns = [head.format(settings.iwae_samples) for head in FIELDS]
     blocks: list[Block] = [
         heading(f"{data}: {UNITS[unit]}"),
-        all_arms(arms, unit, shown),
-        *how_to_read(arms, unit, seeds, settings),
+        all_arms(arms, unit, columns),
+        *map(Text, how_to_read(arms, unit, seeds, settings)),
     ]
     if compared:
         blocks += [
@@ -55,26 +43,30 @@ def measured(
             differences(compared, arms, seeds),
         ]
     for other in others:
-        blocks += [heading(f"{data}: {UNITS[other]}"), all_arms(arms, other, shown)]
+        blocks += [heading(f"{data}: {UNITS[other]}"), all_arms(arms, other, columns)]
     if seeds:
         mark = " **(collapsed)**"
         rows = [
             [run.name + mark * bool(run.evaluation.collapsed), str(run.run.seed),
-             *cells(shown, run.figures(unit))]
+             *cells(run.figures(unit))]
             for arm in arms
             for run in arm.runs
         ]  # fmt: skip
         blocks += [
             heading(f"{data}: single runs, {UNITS[unit]}"),
-            Table(["run", "seed", *shown], rows),
+            Table(["run", "seed", *columns], rows),
         ]
     return blocks
 
 
-def all_arms(arms: list[Arm], unit: str, shown: Columns) -> Table:
+def cells(figures: Figures) -> list[str]:
+    return [estimate(getattr(figures, field)) for field in FIELDS.values()]
+
+
+def all_arms(arms: list[Arm], unit: str, columns: list[str]) -> Table:
     gap = unit == "bits_per_token" and arms[0].gap is not None
     head = ["arm", "kind", "κ, bits", "H", "parameters", "trained tokens", "seeds",
-            "scored, tokens/s", *["gap to exact, nats/token"] * gap, *shown]  # fmt: skip
+            "scored, tokens/s", *["gap to exact, nats/token"] * gap, *columns]  # fmt: skip
     rows = [
         [
             name(arm),
@@ -86,55 +78,40 @@ def all_arms(arms: list[Arm], unit: str, shown: Columns) -> Table:
             str(len(arm.runs)),
             f"{arm.tokens_per_second:,.0f}",
             *[estimate(arm.gap)] * gap,
-            *cells(shown, arm.figures(unit)),
+            *cells(arm.figures(unit)),
         ]
         for arm in arms
     ]
     return Table(head, rows)
 
 
-def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationConfig) -> list[Text]:
+def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationConfig) -> list[str]:
     first = arms[0].first.evaluation
     texts = [
-        explained(
-            f"Means {'over seeds ' * seeds}± one standard error over {first.documents:,} held-out "
-            f"documents{'; spread: sample standard deviation over seeds' * seeds}. Scored: tokens "
-            f"per second of the evaluation{', mean over seeds' * seeds}, on the machine that it "
-            "ran on.",
-            "what-may-be-compared",
-        )
+        f"Means {'over seeds ' * seeds}± one standard error over {first.documents:,} held-out "
+        f"documents{'; spread: sample standard deviation over seeds' * seeds}. KL and "
+        "reconstruction cross-entropy are the two parts of the ELBO, and neither is a "
+        "language-model loss."
     ]
-    bounds = [bound for arm in arms if (bound := arm.figures(unit).filtering)]
-    if bounds:
+    if bounds := [bound for arm in arms if (bound := arm.figures(unit).filtering)]:
         largest = max(bounds, key=lambda bound: bound.monte_carlo or 0)
         half = max(bound.half_variance or 0.0 for bound in bounds)
-        known: dict[float | None, str] = {None: "by the default rule", 0: "from the prior"}
-        proposal = known.get(settings.proposal, f"with {settings.proposal} of the encoder’s logits")
+        chosen = f"with {settings.proposal} of the encoder’s logits"
+        proposal = PROPOSALS.get(settings.proposal, chosen)
         texts.append(
-            explained(
-                f"Filtering bound: mean of {settings.filters} filters of {settings.particles} "
-                f"particles, z proposed {proposal}. Its own "
-                f"error, of repeated filters, is at most {largest.monte_carlo or 0:.5f}, where "
-                f"the error over documents is {largest.se:.5f}; half the variance of a filter’s "
-                f"log estimate, roughly its distance from the NLL, is at most {half:.5f}. KL and "
-                "reconstruction cross-entropy are the two parts of the ELBO, and neither is a "
-                "language-model loss.",
-                "the-filtering-bound",
-            )
+            f"Filtering bound: mean of {settings.filters} filters of {settings.particles} "
+            f"particles, z proposed {proposal}. Its own error, of repeated filters, is at most "
+            f"{largest.monte_carlo or 0:.5f}, where the error over documents is {largest.se:.5f}; "
+            "half the variance of a filter’s log estimate, roughly its distance from the NLL, is "
+            f"at most {half:.5f}."
         )
     if unit == "bits_per_byte":
-        texts.append(
-            Text("Tokenizers differ, bytes do not: bits per byte are the figures to quote.")
-        )
+        texts.append("Tokenizers differ, bytes do not: bits per byte are the figures to quote.")
     if exact := first.bits_per_token.exact:
         texts.append(
-            explained(
-                "The process that made these data is known, and no model can do better than its "
-                f"entropy on average: the process itself has {exact} bits per token on the same "
-                "documents. Gap: NLL or filtering bound minus −log probability under the process, "
-                "document by document.",
-                "processes-with-a-known-likelihood",
-            )
+            f"The process that made these data has {exact} bits per token on the same documents, "
+            "and no model can do better than its entropy on average. Gap: NLL or filtering bound "
+            "minus −log probability under the process, document by document."
         )
     return texts
 
@@ -150,8 +127,7 @@ def differences(comparisons: list[Comparison], arms: list[Arm], seeds: bool) -> 
     for arm in arms:
         against = {c.other.name: c for c in comparisons if c.arm is arm}
         cells = [arm.name, f"{arm.parameters:,}"]
-        for control in controls:
-            c = against.get(control.name)
+        for c in (against.get(control.name) for control in controls):
             cells.append(in_words(c) if c else "–")
             cells += [other_error(c) if c else "–"] * seeds
             cells.append(f"{verdict(c)} ({c.words})" if c else "–")

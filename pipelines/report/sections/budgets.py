@@ -3,53 +3,56 @@
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
 
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
 from pipelines.compare.budgets import BudgetTable, Cell
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, Section, Table, heading, prose
-from pipelines.report.style import GREY, Style, below, plain, scale
+from pipelines.report.blocks import Block, Picture, Section, Table, Text, heading
+from pipelines.report.style import GREY, Style, below, dots, log_places, millions, plain, spaced
 from pipelines.report.wording import count, estimate, in_words
 
-TEXT = """\
-Held-out bounds at each token budget. Full markers are models whose learning rate was annealed to
-zero for that budget. Hollow markers are snapshots taken before the learning rate decayed, which
-raises them: compare hollow with hollow.
-
-Bounds of single documents are kept for the final budget alone. Elsewhere the verdict is by seeds
-alone, about models on these very documents; without a second seed nothing is claimed. The last
-third of training is the mean of the budgets that lie in it, compared between arms that have the
-same ones there."""
+TEXT = (
+    "Held-out bounds at each token budget. Hollow markers are snapshots taken before the learning "
+    "rate decayed, which raises them: compare hollow with hollow. Bounds of single documents are "
+    "kept for the final budget alone; elsewhere the verdict is by seeds alone, and without a "
+    "second seed nothing is claimed."
+)
+ANNEALING: dict[str, Style] = {
+    "snapshot, not annealed": {"color": GREY, "ls": ":", "marker": "o", "mfc": "white"},
+    "learning rate annealed to zero": {"color": GREY, "marker": "o"},
+}
 
 
 def section(analysis: Analysis) -> Section | None:
-    budgets = {data: table for data, table in analysis.budgets.items() if table.arms}
-    blocks: list[Block] = [prose(TEXT)]
-    for data, table in budgets.items():
-        alt = f"Held-out bound against tokens on {data}"
-        unit = UNITS[table.arms[0].unit]
-        blocks += [
-            Picture(f"budgets_{data}", bound_by_budget(table.arms, analysis.style), alt),
-            heading(f"{data}: bound at each budget and difference from the plain baseline, {unit}"),
-            budget_rows(table),
-        ]
-    return Section("budgets", "What further tokens buy", blocks) if budgets else None
+    blocks: list[Block] = []
+    for data, table in analysis.budgets.items():
+        if table.arms:
+            unit = UNITS[table.arms[0].unit]
+            words = f"{data}: bound at each budget and difference from the plain baseline, {unit}"
+            drawn = bound_by_budget(table.arms, analysis.style)
+            blocks += [
+                Picture(f"budgets_{data}", drawn, f"Held-out bound against tokens on {data}"),
+                heading(words),
+                budget_rows(table),
+            ]
+    title = "What further tokens buy"
+    return Section("budgets", title, [Text(TEXT), *blocks]) if blocks else None
 
 
 def budget_rows(table: BudgetTable) -> Table:
-    head = [cell for column in table.columns for cell in (column, "difference")]
+    head = ["arm", *(cell for column in table.columns for cell in (column, "difference"))]
     rows = [
-        [arm.name, *(cell for column in table.columns.values()
-                     for cell in budget_cells(column.get(arm.name)))]
+        [
+            arm.name,
+            *(cell for by_arm in table.columns.values() for cell in cells(by_arm.get(arm.name))),
+        ]
         for arm in table.arms
-    ]  # fmt: skip
-    return Table(["arm", *head], rows)
+    ]
+    return Table(head, rows)
 
 
-def budget_cells(cell: Cell | None) -> list[str]:
+def cells(cell: Cell | None) -> list[str]:
     """A bound with what it is the mean of, and its difference."""
     if cell is None:
         return ["–", "–"]
@@ -64,29 +67,14 @@ def bound_by_budget(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     figure = Figure(figsize=(11, 4.8 + 0.2 * (len(arms) // 4)))
     axes = figure.subplots()
     for arm in arms:
-        colour, marker = style[arm.name]["color"], style[arm.name]["marker"] or "o"
+        look = dots(style[arm.name], 5)
         for run in arm.runs:
-            for annealed, line, face in ((False, ":", "white"), (True, "-", colour)):
-                points = [
-                    (entry.tokens / 1e6, entry.figures(unit).bound.mean)
-                    for entry in run.evaluation.budgets
-                    if entry.annealed == annealed
-                ]
-                xs, ys = [x for x, _ in points], [y for _, y in points]
-                axes.plot(xs, ys, line, marker=marker, ms=5, mfc=face, lw=1.1, color=colour)
+            for annealed, line, face in ((False, ":", "white"), (True, "-", look["color"])):
+                entries = [each for each in run.evaluation.budgets if each.annealed == annealed]
+                bounds = [each.figures(unit).bound.mean for each in entries]
+                axes.plot([each.tokens for each in entries], bounds, line, mfc=face, lw=1.1, **look)
     plain(axes, "Held-out bound at each budget", "tokens (million)", UNITS[unit])
-    axes.set_xscale("log")
     budgets = {entry.tokens for arm in arms for entry in arm.first.evaluation.budgets}
-    ticks = scale(sorted(budgets), log=True).ticks()
-    axes.set_xticks([tick / 1e6 for tick in ticks], [f"{tick / 1e6:.3g}" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    handles = [
-        Line2D([], [], color=style[arm.name]["color"], marker=style[arm.name]["marker"] or "o",
-               ms=5, label=arm.name) for arm in arms
-    ]  # fmt: skip
-    handles += [
-        Line2D([], [], color=GREY, ls=":", marker="o", mfc="white", label="snapshot, not annealed"),
-        Line2D([], [], color=GREY, marker="o", label="learning rate annealed to zero"),
-    ]
-    below(figure, handles, 3)
+    millions(axes, spaced(log_places(budgets)))
+    below(figure, {arm.name: dots(style[arm.name], 5) for arm in arms} | ANNEALING, 3)
     return figure

@@ -13,22 +13,21 @@ def section(analysis: Analysis) -> Section | None:
     blocks: list[Block] = []
     for data, arms in analysis.by_data.items():
         if arms[0].first.source == "text":
-            words = (f"- {words}" for words in data_words(data))
-            blocks += [heading(data), Text("\n".join(words))]
+            lines = (f"- {words}" for words in data_words(tokens_folder(data)))
+            blocks += [heading(data), Text("\n".join(lines))]
     return Section("corpora", "Data", blocks) if blocks else None
 
 
-def data_words(data: str) -> list[str]:
-    folder = tokens_folder(data)
+def data_words(folder: Path) -> list[str]:
     if not (folder / "metadata.json").exists():
         return [f"{folder} has no metadata.json, so nothing is known of its size"]
     splits = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["splits"]
-    parts = [
-        f"{name}: {count(split['documents'], 'document')}, {count(split['tokens'], 'token')}, "
-        f"{count(split['bytes'], 'byte')}"
-        for name, split in splits.items()
-    ]
-    return [*parts, overlap_words(folder)]
+    units = ("document", "token", "byte")
+    return [
+        *(f"{name}: {', '.join(count(split[f'{unit}s'], unit) for unit in units)}"
+          for name, split in splits.items()),
+        overlap_words(folder),
+    ]  # fmt: skip
 
 
 def overlap_words(folder: Path) -> str:

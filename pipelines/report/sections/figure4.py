@@ -22,19 +22,17 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import (
     BELOW,
     Block,
-    Columns,
-    Fold,
     Picture,
     Samples,
     Section,
     Table,
     Text,
-    explained,
+    fold,
     heading,
-    prose,
+    side_by_side,
 )
 from pipelines.report.html import character_kinds
-from pipelines.report.sections.target_latent import latent_columns
+from pipelines.report.sections.target_latent import target_figures
 from pipelines.report.style import GREY
 from pipelines.report.wording import number
 
@@ -48,79 +46,22 @@ KINDS = {  # of characters in a generated sequence
     "other": "#111111",
 }
 FRESH, PINNED = "#3b82f6", "#16a34a"  # boxes: blue and green, as in the paper
-
-
-TEXT = """\
-In blue boxes every sequence has a z of its own; in green boxes five sequences share one (under a
-learned prior, the random numbers that it is drawn with), so what stays the same in a green box
-is what z decides. Sequences are generated after the prompt of the synthetic task: a letter’s
-target of eight, somewhere among _, with noise !. Below each panel: the share of valid sequences,
-the spread of the target’s position with fresh → pinned z, and how much noise pinned sequences
-have in common."""
-SCORES = """\
-Valid, spread and noise are over all groups generated, means over seeds (pinned ÷ fresh: the mean
-of ratios); spread says little where few sequences are valid. The sequences shown are the first
-seed’s. The paper’s scores are computed from the sequences printed in its Figure 4, one fresh and
-two pinned groups of five for each κ, so they are rough."""
+TEXT = (
+    "In blue boxes every sequence has a z of its own; in green boxes five sequences share one "
+    "(under a learned prior, the random numbers that it is drawn with), so what stays the same in "
+    "a green box is what z decides. Below each panel: the share of valid sequences, the spread of "
+    "the target’s position with fresh → pinned z, and how much noise pinned sequences have in "
+    "common."
+)
+SCORES = (
+    "Scores are over all groups generated, means over seeds (pinned ÷ fresh: the mean of ratios); "
+    "spread says little where few sequences are valid. The sequences shown are the first seed’s. "
+    "The paper’s scores are of the sequences printed in its Figure 4, so they are rough."
+)
+DECIMALS = {"valid_fresh": 2, "spread_fresh": 1, "spread_pinned": 1, "ratio": 2, "noise_fresh": 2,
+            "noise_pinned": 2}  # fmt: skip
 HEAD = ["arm", "κ", "seed", "groups × size", "valid", "spread, fresh z", "spread, pinned z",
         "pinned ÷ fresh", "noise, fresh z", "noise, pinned z"]  # fmt: skip
-DECIMALS = (2, 1, 1, 2, 2, 2)
-
-
-def section(analysis: Analysis) -> Section | None:
-    rows = figure4_rows(analysis.arms, read_paper())
-    if not rows:
-        return None
-    alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
-    blocks: list[Block] = [explained(TEXT, "processes-with-a-known-likelihood")]
-    for row in rows:
-        panels = [panel_blocks("this experiment", row.ours)]
-        panels += [panel_blocks("the paper", row.paper)] if row.paper else []
-        blocks += [heading(row.arm.title), Columns(panels)]
-    blocks += [
-        heading("Scores"),
-        Table(HEAD, [line for row in rows for line in score_rows(row)]),
-        prose(SCORES),
-        Fold("The same as a picture", [Picture("figure4", draw_figure4(rows), alt)]),
-    ]
-    return Section("figure4", "What does z decide? Figure 4 of the paper, side by side", blocks)
-
-
-def panel_blocks(source: str, panel: "Panel") -> list[Block]:
-    boxes = [("fresh", group) for group in panel.fresh]
-    boxes += [("pinned", group) for group in panel.pinned]
-    samples = [Samples(kind, "\n".join(group)) for kind, group in boxes]
-    return [Text(f"{source}: {panel.summary}"), *samples]
-
-
-def score_rows(row: "Row") -> list[list[str]]:
-    """The arm, below it its seeds where they are several, and the paper."""
-    arm, groups = row.arm, row.ours.groups
-    several = len(row.seeds) > 1
-    seed = f"mean of {len(row.seeds)}" if several else str(arm.run.seed)
-    rows = [[arm.name, arm.first.kappa, seed, groups, *score_cells(row.ours.figures)]]
-    if several:
-        rows += [
-            [BELOW + arm.name, arm.first.kappa, str(seed), groups, *score_cells(scores)]
-            for seed, scores in zip(arm.seeds, row.seeds, strict=True)
-        ]
-    if row.paper:
-        cells = score_cells(row.paper.figures)
-        rows.append([f"{BELOW}the paper", arm.first.kappa, "–", row.paper.groups, *cells])
-    return rows
-
-
-def score_cells(scores: "TargetScores") -> list[str]:
-    s = scores
-    values = (
-        s.valid_fresh,
-        s.spread_fresh,
-        s.spread_pinned,
-        s.ratio,
-        s.noise_fresh,
-        s.noise_pinned,
-    )
-    return [number(value, decimals) for value, decimals in zip(values, DECIMALS, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -139,20 +80,19 @@ class TargetScores:
     noise_fresh: float
     noise_pinned: float
 
+    @classmethod
+    def of(cls, fresh: Scores, pinned: Scores | None) -> "TargetScores":
+        other = pinned or Scores(nan, nan, nan, 0, 0)
+        ratio = other.spread / fresh.spread if fresh.spread else nan
+        spreads, noise = (fresh.spread, other.spread, ratio), (fresh.noise, other.noise)
+        return cls(fresh.valid, other.valid, *spreads, *noise)
 
-def figures_of(fresh: Scores, pinned: Scores | None) -> TargetScores:
-    other = pinned or Scores(nan, nan, nan, 0, 0)
-    ratio = other.spread / fresh.spread if fresh.spread else nan
-    return TargetScores(
-        *(fresh.valid, other.valid, fresh.spread, other.spread, ratio, fresh.noise, other.noise)
-    )
-
-
-def mean_figures(seeds: list[TargetScores]) -> TargetScores:
-    """Means over runs, each figure over those that have it; ``ratio`` is the mean of ratios."""
-    rows = map(astuple, seeds)
-    columns = ([v for v in column if not isnan(v)] for column in zip(*rows, strict=True))
-    return TargetScores(*(fmean(column) if column else nan for column in columns))
+    @classmethod
+    def mean(cls, seeds: list["TargetScores"]) -> "TargetScores":
+        """Each figure over the runs that have it; ``ratio`` is the mean of ratios."""
+        columns = zip(*map(astuple, seeds), strict=True)
+        known = ([value for value in column if not isnan(value)] for column in columns)
+        return cls(*(fmean(column) if column else nan for column in known))
 
 
 @dataclass(frozen=True)
@@ -164,6 +104,11 @@ class Panel:
     figures: TargetScores
     groups: str  # how many groups of how many sequences were scored, fresh and pinned
     note: str = ""  # of which seeds all this is
+
+    @property
+    def boxes(self) -> list[tuple[str, list[str]]]:
+        """Groups with what their z is."""
+        return [("fresh", group) for group in self.fresh] + [("pinned", g) for g in self.pinned]
 
     @property
     def summary(self) -> str:
@@ -185,6 +130,51 @@ class Row:
     seeds: list[TargetScores]  # of each run
     paper: Panel | None
 
+    @property
+    def panels(self) -> list[Panel]:
+        return [self.ours, self.paper] if self.paper else [self.ours]
+
+
+def section(analysis: Analysis) -> Section | None:
+    rows = figure4_rows(analysis.arms, read_paper())
+    if not rows:
+        return None
+    blocks: list[Block] = [Text(TEXT)]
+    for row in rows:
+        named = zip(("this experiment", "the paper"), row.panels, strict=False)
+        columns = [
+            [Text(f"{source}: {panel.summary}"),
+             *(Samples(kind, "\n".join(group)) for kind, group in panel.boxes)]
+            for source, panel in named
+        ]  # fmt: skip
+        blocks += [heading(row.arm.title), side_by_side(columns)]
+    alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
+    blocks += [
+        heading("Scores"),
+        Table(HEAD, [line for row in rows for line in score_rows(row)]),
+        Text(SCORES),
+        fold("The same as a picture", [Picture("figure4", draw_figure4(rows), alt)]),
+    ]
+    return Section("figure4", "What does z decide? Figure 4 of the paper, side by side", blocks)
+
+
+def score_rows(row: Row) -> list[list[str]]:
+    """The arm, below it its seeds where they are several, and the paper."""
+    name, several = row.arm.name, len(row.seeds) > 1
+    groups = row.ours.groups
+    seed = f"mean of {len(row.seeds)}" if several else str(row.arm.run.seed)
+    lines = [(name, seed, groups, row.ours.figures)]
+    if several:
+        seeds = zip(map(str, row.arm.seeds), row.seeds, strict=True)
+        lines += [(BELOW + name, seed, groups, scores) for seed, scores in seeds]
+    if row.paper:
+        lines.append((f"{BELOW}the paper", "–", row.paper.groups, row.paper.figures))
+    return [
+        [name, row.arm.first.kappa, seed, groups,
+         *(number(getattr(scores, figure), places) for figure, places in DECIMALS.items())]
+        for name, seed, groups, scores in lines
+    ]  # fmt: skip
+
 
 def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
     """The paper's panels by κ in bits per token; one fresh and two pinned groups each."""
@@ -196,15 +186,14 @@ def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
             current.append([])
         elif not line.startswith("#"):
             current[-1].append(line)
-    return {kappa: paper_panel(panel[:1], panel[1:]) for kappa, panel in groups.items()}
+    panels = {}
+    for kappa, (first, *others) in groups.items():
+        scores = score_groups([first]), score_groups(others)
+        panels[kappa] = Panel([first], others, TargetScores.of(*scores), in_groups(*scores))
+    return panels
 
 
-def paper_panel(fresh: list[list[str]], pinned: list[list[str]]) -> Panel:
-    scores = score_groups(fresh), score_groups(pinned)
-    return Panel(fresh, pinned, figures_of(*scores), groups_in_words(*scores))
-
-
-def groups_in_words(fresh: Scores, pinned: Scores | None) -> str:
+def in_groups(fresh: Scores, pinned: Scores | None) -> str:
     return f"{fresh.groups}{f' + {pinned.groups}' if pinned else ''} × {fresh.group_size}"
 
 
@@ -214,8 +203,8 @@ def run_scores(run: RunResults) -> tuple[Scores, Scores | None]:
     return run.evaluation.fresh, run.evaluation.pinned
 
 
-def figures_by_seed(arm: Arm) -> list[TargetScores]:
-    return [figures_of(*run_scores(run)) for run in arm.runs]
+def scores_by_seed(arm: Arm) -> list[TargetScores]:
+    return [TargetScores.of(*run_scores(run)) for run in arm.runs]
 
 
 def our_panel(arm: Arm) -> Panel:
@@ -226,21 +215,19 @@ def our_panel(arm: Arm) -> Panel:
     return Panel(
         [groups["fresh"][0][:GROUP_SIZE]],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
-        mean_figures(figures_by_seed(arm)),
-        groups_in_words(*run_scores(arm.first)),
+        TargetScores.mean(scores_by_seed(arm)),
+        in_groups(*run_scores(arm.first)),
         several if len(arm.runs) > 1 else "",
     )
 
 
 def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
     """A row for each arm on the target task: baselines first, then by κ."""
-    rows = []
-    for arm in arms:
-        if arm.first.on_target:
-            kappa = -1.0 if arm.run.kappa_bits is None else arm.run.kappa_bits
-            row = Row(arm, our_panel(arm), figures_by_seed(arm), paper.get(kappa))
-            rows.append((kappa, row))
-    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+    kappas = {arm.name: -1.0 if (kappa := arm.run.kappa_bits) is None else kappa for arm in arms}
+    shown = sorted((arm for arm in arms if arm.first.on_target), key=lambda arm: kappas[arm.name])
+    return [
+        Row(arm, our_panel(arm), scores_by_seed(arm), paper.get(kappas[arm.name])) for arm in shown
+    ]
 
 
 def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
@@ -268,19 +255,13 @@ def known(scores: TargetScores) -> dict[str, float | None]:
 
 
 def run_columns(run: RunResults) -> dict[str, Any]:
-    evaluation = run.evaluation
     fresh, _ = run_scores(run)
-    gap, elbo_gap = evaluation.gap_nats_per_token, evaluation.elbo_gap_nats_per_token
-    kl = evaluation.bits_per_token.kl
     return {
         "groups": fresh.groups,
         "group_size": fresh.group_size,
-        "gap_nats_per_token": gap and gap.mean,
-        "elbo_gap_nats_per_token": elbo_gap and elbo_gap.mean,
-        "kl_bits_per_token": kl and kl.mean,
-        **latent_columns(run),
-        "parameters": evaluation.parameters,
-        "trained_tokens": evaluation.trained_tokens,
+        **target_figures(run),
+        "parameters": run.evaluation.parameters,
+        "trained_tokens": run.evaluation.trained_tokens,
         "training_seconds": training_seconds(run.curve),
     }
 
@@ -297,7 +278,8 @@ KEY = (
 
 def draw_figure4(rows: list[Row]) -> Figure:
     """The sequences of each arm beside the paper's: fresh z boxed in blue, pinned z in green."""
-    height = HEADER + sum(row_height(row) for row in rows)
+    heights = [0.85 + sum(len(group) * LINE + 0.2 for _, group in row.ours.boxes) for row in rows]
+    height = HEADER + sum(heights)
     figure = Figure(figsize=(PAGE, height), dpi=115)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, PAGE), ylim=(height, 0))
     axes.set_axis_off()
@@ -305,28 +287,21 @@ def draw_figure4(rows: list[Row]) -> Figure:
         axes.text(left, 0.35, head, fontsize=15, fontweight="bold")
     axes.text(COLUMNS[0], 0.8, KEY, fontsize=10.5, color=GREY)
     top = HEADER - 0.15
-    for row in rows:
+    for row, row_height in zip(rows, heights, strict=True):
         axes.text(COLUMNS[0], top + 0.25, row.arm.title, fontsize=12.5, fontweight="bold")
-        draw_panel(axes, COLUMNS[0], top + 0.4, row.ours)
-        if row.paper:
-            draw_panel(axes, COLUMNS[1], top + 0.4, row.paper)
-        top += row_height(row)
+        for left, panel in zip(COLUMNS, row.panels, strict=False):
+            draw_panel(axes, left, top + 0.4, panel)
+        top += row_height
     return figure
 
 
-def row_height(row: Row) -> float:
-    groups = row.ours.fresh + row.ours.pinned
-    return 0.85 + sum(len(group) * LINE + 0.2 for group in groups)
-
-
 def draw_panel(axes: Axes, left: float, top: float, panel: Panel) -> None:
-    boxes = [(group, FRESH) for group in panel.fresh] + [(group, PINNED) for group in panel.pinned]
-    for group, edge in boxes:
-        height = len(group) * LINE + 0.08
-        round_box = FancyBboxPatch(
-            (left, top), BOX, height, "round,pad=0,rounding_size=0.06", fc="white", ec=edge, lw=1.8
+    for kind, group in panel.boxes:
+        height, edge = len(group) * LINE + 0.08, {"fresh": FRESH, "pinned": PINNED}[kind]
+        corners = "round,pad=0,rounding_size=0.06"
+        axes.add_patch(
+            FancyBboxPatch((left, top), BOX, height, corners, fc="white", ec=edge, lw=1.8)
         )
-        axes.add_patch(round_box)
         for i, sequence in enumerate(group):
             draw_sequence(axes, left + 0.12, top + 0.04 + (i + 0.5) * LINE, sequence)
         top += height + 0.12
@@ -336,16 +311,8 @@ def draw_panel(axes: Axes, left: float, top: float, panel: Panel) -> None:
 def draw_sequence(axes: Axes, x: float, y: float, sequence: str) -> None:
     """One line of text for each kind of character, laid over each other by the fixed width."""
     kinds = character_kinds(sequence)
+    font = {"family": "DejaVu Sans Mono", "size": FONT, "va": "center_baseline"}
     for kind, colour in KINDS.items():
         masked = (c if k == kind else " " for c, k in zip(sequence, kinds, strict=True))
         weight = "bold" if kind in ("target", "noise") else "normal"
-        axes.text(
-            x,
-            y,
-            "".join(masked),
-            family="DejaVu Sans Mono",
-            fontsize=FONT,
-            fontweight=weight,
-            color=colour,
-            va="center_baseline",
-        )
+        axes.text(x, y, "".join(masked), weight=weight, color=colour, **font)

@@ -3,29 +3,28 @@
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Picture, Section, explained
-from pipelines.report.style import Style, below, plain
+from pipelines.report.blocks import Section, Text
+from pipelines.report.style import Style, below, dots, plain
 
-TEXT = """\
-The IWAE bound with K samples of z, minus the filtering bound of the same model; K = 1 is the
-ELBO bound, up to sampling error. What lies above 0 is looseness of the bound, not a fault of the
-model: compared by IWAE, a Free Transformer would look worse than it is by this much."""
+TEXT = (
+    "The IWAE bound with K samples of z, minus the filtering bound of the same model; K = 1 is the "
+    "ELBO bound, up to sampling error. What lies above 0 is looseness of the bound, not a fault of "
+    "the model."
+)
 
 
 def section(analysis: Analysis) -> Section | None:
-    figures = []
-    for data, group in analysis.by_data.items():
-        if arms := [a for a in group if all(r.evaluation.iwae_by_samples for r in a.runs)]:
-            alt = f"IWAE-K bound minus the filtering bound on {data}"
-            drawn = bound_by_samples(arms, analysis.style)
-            figures.append(Picture(f"samples_{data}", drawn, alt))
-    blocks = [explained(TEXT, "the-other-bounds"), *figures]
-    return Section("iwae", "How loose ELBO and IWAE are", blocks) if figures else None
+    words = "IWAE-K bound minus the filtering bound"
+    figures = analysis.pictures("samples", words, measured, bound_by_samples)
+    title = "How loose ELBO and IWAE are"
+    return Section("iwae", title, [Text(TEXT), *figures]) if figures else None
+
+
+def measured(arm: Arm) -> bool:
+    return all(run.evaluation.iwae_by_samples for run in arm.runs)
 
 
 def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
@@ -38,18 +37,9 @@ def bound_by_samples(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
             samples = sorted(bounds)
             filtering = run.figures("bits_per_token").bound.mean
             above = [bounds[k].mean - filtering for k in samples]
-            look = {**style[arm.name], "markevery": 1, "marker": style[arm.name]["marker"] or "o"}
-            axes.plot(samples, above, lw=1.1, **look)
-    plain(
-        axes,
-        "IWAE-K bound minus the filtering bound",
-        "samples K",
-        "bits per token",
-    )
+            axes.plot(samples, above, lw=1.1, **dots(style[arm.name]))
+    plain(axes, "IWAE-K bound minus the filtering bound", "samples K", "bits per token")
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    handles = [Line2D([], [], label=arm.name, lw=2, color=style[arm.name]["color"],
-                      marker=style[arm.name]["marker"], ms=4) for arm in arms]  # fmt: skip
-    below(figure, handles, 4)
+    axes.xaxis.set_major_formatter("{x:g}")
+    below(figure, {arm.name: {"lw": 2, **dots(style[arm.name])} for arm in arms}, 4)
     return figure

@@ -4,18 +4,24 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import fmean
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from pipelines.artifacts.results import UNITS, Estimate, Figures
-from pipelines.artifacts.run_results import RunResults, fraction
+from pipelines.artifacts.run_results import fraction
 from pipelines.compare.arms import Arm, baselines
-from pipelines.compare.comparison import Comparison
-from pipelines.compare.use_of_z import required, uses_of_z
+from pipelines.compare.use_of_z import required
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Picture, Section, Table, prose
-from pipelines.report.style import COLOURS, GREY, Scale, below, plain, scale
+from pipelines.report.blocks import NOT_COMPARABLE, Picture, Section, Table, Text
+from pipelines.report.style import (
+    COLOURS,
+    GREY,
+    Style,
+    below,
+    log_places,
+    plain,
+    seeds_and_means,
+    spaced,
+)
 from pipelines.report.verdicts import find
 from pipelines.report.wording import listed
 
@@ -25,17 +31,16 @@ SERIES: dict[str, tuple[Pick, str, str]] = {  # label: figure, colour, line
     "filtering bound": (lambda figures: figures.filtering, COLOURS[1], "-"),
     "ELBO bound": (lambda figures: figures.elbo, COLOURS[2], "-"),
 }
-
-
-TEXT = """\
-Held-out figures against κ, of Free Transformers with the latent of their model’s file; a dot is
-a seed, lines go through means, and baselines are level lines with a band over the range of their
-seeds. The filtering bound lies above reconstruction cross-entropy (grey; no language-model loss)
-by what the decoder gains from the encoder’s z, and below the ELBO by the KL that buys nothing."""
-COLLAPSE = """\
-Where κ is large, z may copy the text: reconstruction improves, by a z that is used, while the
-bound gets worse. The paper (§ 4.4) meets this at 4 bits. An arm is worse than its baseline here
-only by more than its bound may be loose."""
+TEXT = (
+    "Held-out figures against κ, of Free Transformers with the latent of their model’s file; a dot "
+    "is a seed, lines go through means, and baselines are level lines with a band over the range "
+    "of their seeds. Reconstruction cross-entropy (grey) is no language-model loss."
+)
+COLLAPSE = (
+    "Where κ is large, z may copy the text: reconstruction improves, by a z that is used, while "
+    "the bound gets worse. The paper (§ 4.4) meets this at 4 bits. An arm is worse than its "
+    "baseline here only by more than its bound may be loose."
+)
 HEAD = ["baseline", "from κ", "to κ", "reconstruction CE" + NOT_COMPARABLE, "arms worse than it",
         "collapse at large κ"]  # fmt: skip
 
@@ -47,24 +52,25 @@ def section(analysis: Analysis) -> Section | None:
             name = f"kappa_{analysis.family_name(family)}"
             alt = f"Reconstruction CE, filtering bound and ELBO against κ on {family[0].run.data}"
             figures.append(Picture(name, figures_against_kappa(family), alt))
-            rows += collapse_at_large_kappa(family, analysis.comparisons)
-    collapse = [prose(COLLAPSE), Table(HEAD, rows)] if rows else []
-    blocks = [prose(TEXT), *figures, *collapse]
+            rows += collapse_at_large_kappa(family, analysis)
+    collapse = [Text(COLLAPSE), Table(HEAD, rows)] if rows else []
+    blocks = [Text(TEXT), *figures, *collapse]
     return Section("kappa", "How much should z tell?", blocks) if figures else None
 
 
-def collapse_at_large_kappa(family: list[Arm], comparisons: list[Comparison]) -> list[list[str]]:
+def collapse_at_large_kappa(family: list[Arm], analysis: Analysis) -> list[list[str]]:
     """Whether more bits make z a copy of the text, a row; none without two κ and a baseline."""
     free = sorted((arm for arm in family if arm.preset_design), key=kappa_of)
     steps = {kappa_of(arm): arm for arm in free}  # of arms of one κ, the last
-    plain = {k: c for k, arm in steps.items() if (c := find(comparisons, arm, plain=True))}
+    found = {k: find(analysis.comparisons, arm, plain=True) for k, arm in steps.items()}
+    plain = {k: c for k, c in found.items() if c}
     if len(steps) < 2 or len(plain) < len(steps):
         return []
     first, *_, last = steps.values()
     ce = [required(arm.figures().ce).mean for arm in steps.values()]
     above = [k for k, c in plain.items() if c.worse]
     onset = [k for k in steps if all(later in above for later in steps if later >= k)]
-    (use,) = uses_of_z([last])
+    use = analysis.uses[last.name]
     worse = "none"
     if onset:
         worse = f"from κ = {steps[onset[0]].first.kappa} on"
@@ -98,49 +104,31 @@ def figures_against_kappa(family: list[Arm]) -> Figure:
     The right panel has the bound alone, on a scale that shows what it gains or loses.
     """
     free = [arm for arm in family if arm.preset_design]
-    axis = scale([arm.run.kappa_bits for arm in free], log=True)
-    unit = free[0].unit
-    levels = list(zip(baselines(family), (COLOURS[0], COLOURS[4]), strict=False))
+    places, unit = log_places({kappa_of(arm) for arm in free}), free[0].unit
+    levels = dict(zip((COLOURS[0], COLOURS[4]), baselines(family), strict=False))
     figure = Figure(figsize=(11, 4.6))
     left, right = figure.subplots(1, 2)
     for axes, series in ((left, SERIES), (right, {"": SERIES["filtering bound"]})):
         for pick, colour, line in series.values():
-            draw_series(axes, free, pick, axis, colour, line)
-        for arm, colour in levels:
-            draw_level(axes, arm, colour)
-        ticks = axis.ticks()
-        axes.set_xticks([axis.places[k] for k in ticks], [fraction(k) for k in ticks])
+            points: dict[float, list[float]] = {place: [] for place in places.values()}
+            for arm in free:
+                found = (pick(run.figures(unit)) for run in arm.runs)
+                points[places[kappa_of(arm)]] += [each.mean for each in found if each]
+            seeds_and_means(axes, points, colour, line)
+        for colour, arm in levels.items():
+            seeds = arm.bounds()
+            axes.axhline(fmean(seeds), lw=1.4, color=colour)
+            if len(seeds) > 1:  # a band over what they span
+                axes.axhspan(min(seeds), max(seeds), color=colour, alpha=0.15, lw=0)
+        ticks = spaced(places)
+        axes.set_xticks([places[k] for k in ticks], [fraction(k) for k in ticks])
         axes.margins(x=0.06, y=0.12)
     plain(left, "What z tells, and what it costs", "κ, bits per token", UNITS[unit])
     plain(right, "The bound alone", "κ, bits per token", UNITS[unit])
-    handles = [
-        Line2D([], [], color=colour, ls=line, marker="o", ms=4, label=label)
+    looks: dict[str, Style] = {
+        label: {"color": colour, "ls": line, "marker": "o", "ms": 4}
         for label, (_, colour, line) in SERIES.items()
-    ] + [Line2D([], [], color=colour, lw=1.4, label=f"{arm.name} (NLL)") for arm, colour in levels]
-    below(figure, handles, 3)
+    }
+    looks |= {f"{arm.name} (NLL)": {"color": c, "lw": 1.4} for c, arm in levels.items()}
+    below(figure, looks, 3)
     return figure
-
-
-def values(runs: list[RunResults], pick: Pick) -> list[float]:
-    return [estimate.mean for run in runs if (estimate := pick(run.figures(run.unit)))]
-
-
-def draw_series(
-    axes: Axes, free: list[Arm], pick: Pick, axis: Scale, colour: str, line: str
-) -> None:
-    means: dict[float, list[float]] = {}
-    for arm in free:
-        seeds = values(arm.runs, pick)
-        place = axis.places[arm.run.kappa_bits]
-        axes.plot([place] * len(seeds), seeds, "o", ms=4, color=colour, alpha=0.6)
-        means.setdefault(place, []).extend(seeds)
-    places = sorted(means)
-    axes.plot(places, [fmean(means[p]) for p in places], line, lw=1.6, color=colour)
-
-
-def draw_level(axes: Axes, arm: Arm, colour: str) -> None:
-    """A baseline: its mean, and a band over what its seeds span."""
-    seeds = arm.bounds()
-    axes.axhline(fmean(seeds), lw=1.4, color=colour)
-    if len(seeds) > 1:
-        axes.axhspan(min(seeds), max(seeds), color=colour, alpha=0.15, lw=0)

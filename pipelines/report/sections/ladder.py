@@ -6,16 +6,14 @@ from statistics import fmean
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
 
 from ftmodel.analysis.trend import Interval, Trend, log_linear, power_law
 from pipelines.artifacts.run_results import fraction
 from pipelines.compare.ladder import Ladder, Metric, Rung, ladders
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, Section, Table, Text, explained
-from pipelines.report.style import COLOURS, GREY, below, plain
-from pipelines.report.wording import signed
+from pipelines.report.blocks import Block, Picture, Section, Table, Text
+from pipelines.report.style import COLOURS, GREY, Style, below, millions, plain, seeds_and_means
+from pipelines.report.wording import number, signed
 
 TARGET = 124_000_000  # parameters to which the line is drawn
 PUBLISHED = (0.19, 0.05)  # tax and error of a public replication at 124 M, nats per token
@@ -23,28 +21,21 @@ PUBLISHED_LABEL = "public replication: 0.19 ± 0.05, by a loose bound"
 HEAD = ["model", "parameters", "tokens per parameter", "κ", "tax", "tax over the larger baseline",
         "use of z", "recovery"]  # fmt: skip
 AGAINST = {False: "the baseline", True: "the larger baseline"}
-
-
-TEXT = """\
-Models of several sizes at constant tokens per parameter, nats per token. The tax is a Free
-Transformer’s bound minus the NLL of a baseline of the same size and tokens, or of one with a
-further block; a dot is a seed, brackets are the range of the Free Transformer’s seeds, without
-that of the baseline’s. The band is the 95 % prediction interval of a further size, if sizes
-scatter alike around the line and the trend continues. No size here can show that it does: 124
-million parameters lie far beyond the largest. Where every tax is positive, a power law is fitted
-as well; how far the two disagree is in neither interval, nor is the error over documents. The
-black diamond is the figure of a public replication, by a loose bound, of other text in other
-tokens; no line is fitted to it."""
+TEXT = (
+    "Models of several sizes at constant tokens per parameter, nats per token. The tax is a Free "
+    "Transformer’s bound minus the NLL of a baseline of the same size and tokens, or of one with a "
+    "further block; a dot is a seed, brackets are the range of the Free Transformer’s seeds. The "
+    "band is the 95 % prediction interval of a further size, if the trend continues. No size here "
+    "can show that it does. The black diamond is the figure of a public replication, by a loose "
+    "bound, of other text in other tokens; no line is fitted to it."
+)
 TREND = ["tax of", "over", "nats per token for tenfold parameters", "at 124 M by the line",
          "at 124 M by a power law"]  # fmt: skip
 
 
 def section(analysis: Analysis) -> Section | None:
-    by_data = ladders(analysis.arms)
-    if not by_data:
-        return None
-    blocks: list[Block] = [explained(TEXT, "against-size")]
-    for ladder in by_data:
+    blocks: list[Block] = []
+    for ladder in ladders(analysis.arms):
         alt = "Tax, use of z and recovery against parameters, the tax with a line to 124 million"
         blocks += [
             Text(f"**{ladder.data}:** {reservations(ladder)}"),
@@ -52,7 +43,7 @@ def section(analysis: Analysis) -> Section | None:
             Table(TREND, predictions(ladder)),
             Picture(f"ladder_{ladder.data}", draw(ladder), f"{alt}, on {ladder.data}"),
         ]
-    return Section("ladder", "Tax by model size", blocks)
+    return Section("ladder", "Tax by model size", [Text(TEXT), *blocks]) if blocks else None
 
 
 def tax_of(kappa: float, larger: bool) -> Metric:
@@ -61,9 +52,9 @@ def tax_of(kappa: float, larger: bool) -> Metric:
 
 def trend(ladder: Ladder, kappa: float, larger: bool, power: bool = False) -> Trend | None:
     """Of the tax, means over seeds."""
-    points = ladder.points(tax_of(kappa, larger))
+    points = dict(ladder.points(tax_of(kappa, larger)))
     fit = power_law if power else log_linear
-    return fit([size for size, _ in points], [fmean(seeds) for _, seeds in points])
+    return fit([*points], [fmean(seeds) for seeds in points.values()])
 
 
 def rows_of(ladder: Ladder) -> list[list[str]]:
@@ -86,8 +77,8 @@ def cell(seeds: list[float] | None, decimals: int = 4) -> str:
     """Their mean and, of several, the range."""
     if not seeds:
         return "–"
-    low, mean, high = (f"{f(seeds):.{decimals}f}" for f in (min, fmean, max))
-    return (f"{mean} ({low} to {high})" if len(seeds) > 1 else mean).replace("-", "−")
+    low, mean, high = (number(f(seeds), decimals) for f in (min, fmean, max))
+    return f"{mean} ({low} to {high})" if len(seeds) > 1 else mean
 
 
 def reservations(ladder: Ladder) -> str:
@@ -109,16 +100,13 @@ def predictions(ladder: Ladder) -> list[list[str]]:
         for kappa in ladder.kappas:
             if line := trend(ladder, kappa, larger):
                 law = trend(ladder, kappa, larger, power=True)
+                at = line.at(TARGET)
                 rows.append([
                     f"κ = {fraction(kappa)}", name, signed(line.per_tenfold),
-                    format_interval(line.at(TARGET)), format_factor(law.at(TARGET)) if law else "–",
+                    f"{signed(at.mean)} (95 %: {signed(at.low)} to {signed(at.high)})",
+                    format_factor(law.at(TARGET)) if law else "–",
                 ])  # fmt: skip
     return rows
-
-
-def format_interval(interval: Interval) -> str:
-    low, high = signed(interval.low), signed(interval.high)
-    return f"{signed(interval.mean)} (95 %: {low} to {high})"
 
 
 def format_factor(interval: Interval) -> str:
@@ -136,36 +124,23 @@ def draw(ladder: Ladder) -> Figure:
     for axes, flag in ((tax, False), (larger, True)):
         draw_taxes(axes, ladder, flag, colours)
         plain(axes, f"Tax: bound − NLL of {AGAINST[flag]}", "parameters", "nats per token")
-    for kappa, colour in colours.items():
-        draw_means(use, ladder, partial(Rung.use_of_z, kappa=kappa), colour)
-        draw_means(recovery, ladder, partial(Rung.recovery, kappa=kappa), colour)
-    plain(use, "Use of z", "parameters", "nats per token")
-    plain(recovery, "Recovery: share of the KL that comes back", "parameters", "")
-    sizes = [rung.parameters for rung in ladder.rungs]
-    for axes, ticks in ((tax, [1e6, 1e7, 1e8]), (larger, [1e6, 1e7, 1e8]), (use, sizes),
-                        (recovery, sizes)):  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{tick / 1e6:.3g} M" for tick in ticks])
-        axes.xaxis.set_minor_locator(NullLocator())
+        millions(axes, [1e6, 1e7, 1e8], " M")
+    for axes, metric, title, unit in (
+        (use, Rung.use_of_z, "Use of z", "nats per token"),
+        (recovery, Rung.recovery, "Recovery: share of the KL that comes back", ""),
+    ):
+        for kappa, colour in colours.items():
+            seeds_and_means(axes, dict(ladder.points(partial(metric, kappa=kappa))), colour)
+        plain(axes, title, "parameters", unit)
+        millions(axes, [rung.parameters for rung in ladder.rungs], " M")
+    for axes in figure.axes:
         axes.axhline(0, lw=0.8, color=GREY)
-    handles = [
-        Line2D([], [], color=colour, marker="o", ms=4, label=f"κ = {fraction(kappa)}")
+    looks: dict[str, Style] = {
+        f"κ = {fraction(kappa)}": {"color": colour, "marker": "o", "ms": 4}
         for kappa, colour in colours.items()
-    ]
-    handles.append(Line2D([], [], color="black", marker="D", ls="", label=PUBLISHED_LABEL))
-    below(figure, handles, 4)
+    }
+    below(figure, looks | {PUBLISHED_LABEL: {"color": "black", "marker": "D", "ls": ""}}, 4)
     return figure
-
-
-def draw_means(axes: Axes, ladder: Ladder, metric: Metric, colour: str) -> None:
-    points = ladder.points(metric)
-    draw_seeds(axes, points, colour)
-    axes.plot([x for x, _ in points], [fmean(seeds) for _, seeds in points], color=colour)
-
-
-def draw_seeds(axes: Axes, points: list[tuple[int, list[float]]], colour: str) -> None:
-    for size, seeds in points:
-        axes.plot([size] * len(seeds), seeds, "o", ms=4, color=colour, alpha=0.6)
 
 
 def draw_taxes(axes: Axes, ladder: Ladder, larger: bool, colours: dict[float, str]) -> None:
@@ -176,9 +151,9 @@ def draw_taxes(axes: Axes, ladder: Ladder, larger: bool, colours: dict[float, st
     heights = [0.0, value - error, value + error]
     sizes = np.geomspace(ladder.rungs[0].parameters, TARGET, 60)
     for kappa, colour in colours.items():
-        points = ladder.points(tax_of(kappa, larger))
-        draw_seeds(axes, points, colour)
-        heights += [tax for _, seeds in points for tax in seeds]
+        for size, seeds in ladder.points(tax_of(kappa, larger)):
+            axes.plot([size] * len(seeds), seeds, "o", ms=4, color=colour, alpha=0.6)
+            heights += seeds
         if line := trend(ladder, kappa, larger):
             bands = [line.at(size) for size in sizes]
             heights += [bands[0].mean, bands[-1].mean]

@@ -8,13 +8,13 @@ from matplotlib.ticker import MaxNLocator
 from numpy import full, nan
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Picture, Section, explained
+from pipelines.report.blocks import Picture, Section, Text
 
-TEXT = """\
-KL of each bit of z to the prior on held-out documents. To the uniform one 0 is an idle bit, 1 a
-bit that the encoder sets for certain (1/n, where n tokens share a latent code); to a learned one
-0 may also mean that the prefix already predicts the bit. Bits have no names: bit 3 of two seeds
-may mean two things."""
+TEXT = (
+    "KL of each bit of z to the prior on held-out documents. To the uniform prior 0 is an idle bit "
+    "and 1 a bit that the encoder sets for certain (1/n, where n tokens share a latent code); to a "
+    "learned one 0 may also mean that the prefix already predicts the bit."
+)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -22,16 +22,15 @@ def section(analysis: Analysis) -> Section | None:
     if not bits:
         return None
     drawn = Picture("kl_per_bit", kl_per_bit(bits), "KL of each latent bit, bits per token")
-    blocks = [explained(TEXT, "the-other-bounds"), drawn]
-    return Section("latent_bits", "How much each latent bit carries", blocks)
+    return Section("latent_bits", "How much each latent bit carries", [Text(TEXT), drawn])
 
 
 def kl_per_bit(runs: Mapping[str, list[float]]) -> Figure:
     """Heat map of the KL, bits per token, of each latent bit; runs may differ in H."""
-    width = max(len(values) for values in runs.values())
+    width = max(map(len, runs.values()))
     figure = Figure(figsize=(11, 2 + 0.36 * len(runs)))
     axes = figure.subplots()
-    largest = max(value for values in runs.values() for value in values)
+    largest = max(map(max, runs.values()))
     shade = LogNorm(1e-3, max(1, largest), clip=True)  # to a uniform prior 1 is the most
     size = min(9, 170 / width)  # points, so that 24 bits fit
     grid = full((len(runs), width), nan)

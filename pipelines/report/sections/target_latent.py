@@ -1,97 +1,96 @@
 """What z says of the target, on its own: a thin line per seed, a thick one through their means."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import floor, log2, log10
 from statistics import fmean, stdev
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from ftmodel.designs.design import LatentDesign
 from ftmodel.synthetic.target_task import STARTS, TARGET
-from pipelines.artifacts.results import LatentDetails, LatentFigures
+from pipelines.artifacts.results import ByOffset, LatentDetails
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Picture, Section, Table, explained
+from pipelines.report.blocks import Section, Table, Text
 from pipelines.report.style import GREY, Style, below, plain
+from pipelines.report.wording import number
 
-LITTLE = 0.1  # bits: of less, no half is told
+MIN_BITS = 0.1  # of the start that z must say, for the position of their half
+MIN_SEQUENCES = 30  # for a mean KL at an offset
+AXIS_BITS = 1e-4  # where a logarithmic axis begins at least
 START_BITS = log2(STARTS)  # entropy of where a target starts
-ENOUGH = 30  # sequences, for a mean KL at an offset
-FLOOR = 1e-4  # bits, on a logarithmic axis
-Pick = Callable[[LatentFigures], float | None]
-COLUMNS: dict[str, Pick] = {  # of figure4.csv
-    "start_bits": lambda z: z.start_bits,
-    "start_entropy_bits": lambda z: z.start_entropy,
-    "aggregate_at_least_bits": lambda z: z.aggregate_bits.at_least,
-    "aggregate_at_most_bits": lambda z: z.aggregate_bits.at_most,
-    "reconstruction_valid": lambda z: z.reconstruction.valid,
-    "reconstruction_distance": lambda z: z.reconstruction.distance,
-    "reconstruction_noise": lambda z: z.reconstruction.noise,
-}
-Line = dict[int, float]
-
-
-TEXT = """\
-How much z alone says of the target: z is drawn from the encoder for fresh sequences of the
-process. Top: bits of the target’s start known from z of the input positions 0 to t, without
-decoder and text. It is a lower bound: z may say more in a way that the probe cannot read. Dotted
-is κ (t + 1), the most that free bits alone can have paid for; there is no such line for an arm
-whose free bits may all be spent at one token, nor under a learned prior. Bottom left: of arms
-with one z per token, the KL by position relative to the target’s first character; the target is
-shaded. Bottom right: how far the z of a position is from fair bits for a reader who knows the z
-before it, a lower bound, too; of a learned prior it is not shown. Thin lines are seeds, thick
-ones their means."""
+HEAD = ["arm", "bits of the start known from z, at least", "of", "half of them by position"]
+TEXT = (
+    "How much z alone says of the target, for fresh sequences of the process. Top: bits of the "
+    "target’s start known from z of the positions 0 to t, without decoder and text. It is a lower "
+    "bound: z may say more in a way that the probe cannot read. Dotted is κ (t + 1), the most that "
+    "free bits alone can have paid for. Bottom left: KL by position relative to the target "
+    "(shaded). Bottom right: how far the z of a position is from fair bits, a lower bound, too."
+)
 
 
 def section(analysis: Analysis) -> Section | None:
-    figures, rows = [], list[list[str]]()
-    for data, group in analysis.by_data.items():
-        if arms := [
-            arm for arm in explained_arms(group) if all(r.details.latent for r in arm.runs)
-        ]:
-            alt = (
-                f"The target’s start as known from z, KL around it, and z from fair bits, on {data}"
-            )
-            figures.append(Picture(f"latent_{data}", what_z_says(arms, analysis.style), alt))
-            rows += [row for arm in arms for row in start_row(arm)]
-    head = ["arm", "bits of the start known from z, at least", "of", "half of them by position"]
-    blocks = [explained(TEXT, "the-latent-probe"), *[Table(head, rows)] * bool(rows), *figures]
+    words = "The target’s start as known from z, KL around it, and z from fair bits,"
+    figures = analysis.pictures("latent", words, drawable, what_z_says)
+    arms = [arm for group in analysis.by_data.values() for arm in group if drawable(arm)]
+    rows = [row for arm in arms for row in start_row(arm)]
+    blocks = [Text(TEXT), *[Table(HEAD, rows)] * bool(rows), *figures]
     return Section("target_latent", "What z says of the target", blocks) if figures else None
 
 
-def latent_columns(run: RunResults) -> dict[str, float | None]:
-    """What was measured of z, by name; None where it could not be measured."""
-    latent = run.evaluation.latent
-    return {name: pick(latent) for name, pick in COLUMNS.items()} if latent else {}
+def target_figures(run: RunResults) -> dict[str, float | None]:
+    """What was measured on the target task, by name; None where it could not be measured."""
+    evaluation, latent = run.evaluation, run.evaluation.latent
+    figures = {
+        "gap_nats_per_token": evaluation.gap_nats_per_token,
+        "elbo_gap_nats_per_token": evaluation.elbo_gap_nats_per_token,
+        "kl_bits_per_token": evaluation.bits_per_token.kl,
+    }
+    of_z = {} if latent is None else {
+        "start_bits": latent.start_bits,
+        "start_entropy_bits": latent.start_entropy,
+        "aggregate_at_least_bits": latent.aggregate_bits.at_least,
+        "aggregate_at_most_bits": latent.aggregate_bits.at_most,
+        "reconstruction_valid": latent.reconstruction.valid,
+        "reconstruction_distance": latent.reconstruction.distance,
+        "reconstruction_noise": latent.reconstruction.noise,
+    }  # fmt: skip
+    return {name: figure and figure.mean for name, figure in figures.items()} | of_z
 
 
-def explained_arms(arms: list[Arm]) -> list[Arm]:
-    """The Free Transformers of which all seeds were asked what z says of the target."""
-    return [arm for arm in arms if all(run.evaluation.latent for run in arm.runs)]
+def over(arm: Arm, name: str) -> list[float]:
+    """A figure of each seed; empty unless all of them have it."""
+    values = [target_figures(run).get(name) for run in arm.runs]
+    return [] if None in values else [value for value in values if value is not None]
 
 
-def over(arm: Arm, pick: Pick) -> list[float]:
-    """A figure of z of each seed; empty unless all of them have it."""
-    latents = [run.evaluation.latent for run in arm.runs]
-    present = [value for z in latents if z and (value := pick(z)) is not None]
-    return present if len(present) == len(arm.runs) else []
+def asked(arm: Arm) -> bool:
+    """Whether all seeds of a Free Transformer were asked what z says of the target."""
+    return all(run.evaluation.latent for run in arm.runs)
+
+
+def drawable(arm: Arm) -> bool:
+    return asked(arm) and all(run.details.latent for run in arm.runs)
+
+
+def details(arm: Arm) -> list[LatentDetails]:
+    """Of each seed that has them."""
+    return [latent for run in arm.runs if (latent := run.details.latent)]
 
 
 def start_row(arm: Arm) -> list[list[str]]:
     """How much of the start z tells, and by which position it tells half of that."""
-    known, entropy = over(arm, lambda z: z.start_bits), over(arm, lambda z: z.start_entropy)
+    known, entropy = over(arm, "start_bits"), over(arm, "start_entropy_bits")
     if not known or not entropy:
         return []
     bits = max(0.0, fmean(known))  # information is never less
     spread = f", spread {stdev(known):.2f}" if len(known) > 1 else ""
-    half = half_known(arm) if bits > LITTLE else None
-    return [
-        [arm.name, f"{bits:.2f}{spread}", f"{entropy[0]:.2f}", "–" if half is None else str(half)]
-    ]
+    half = half_known(arm) if bits > MIN_BITS else None
+    cells = [f"{bits:.2f}{spread}", f"{entropy[0]:.2f}", number(half, 0)]
+    return [[arm.name, *cells]]
 
 
 def half_known(arm: Arm) -> int | None:
@@ -111,9 +110,8 @@ def kappa_at_each_token(design: LatentDesign) -> bool:
 
 
 def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
-    """Of Free Transformers that were asked: the start known from z, bits against
-    positions; KL against the place relative to the target; how far z is from fair bits,
-    given the z before it.
+    """The start known from z, bits against positions; KL against the place relative to the target;
+    how far z is from fair bits, given the z before it.
     """
     figure = Figure(figsize=(11, 8.6))
     grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1))
@@ -121,20 +119,19 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     around, unfair = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[1, 1])
     for arm in arms:
         colour, kappa = style[arm.name]["color"], arm.run.kappa_bits or 0.0
-        known = by_position(arm, lambda z: z.start_bits)
+        known = [by_position(z.start_bits) for z in details(arm)]
         draw(start, known, colour)
-        paid = {t: min(START_BITS, kappa * (t + 1)) for t in (known[0] if known else ())}
         # of a learned prior the aggregate is not compared with fair bits
-        uniform = over(arm, lambda z: z.aggregate_bits.at_least)
-        config = arm.first.config
+        uniform, config = over(arm, "aggregate_at_least_bits"), arm.first.config
         if uniform and config and kappa_at_each_token(config.latent):
-            start.plot(list(paid), list(paid.values()), ":", lw=1.2, color=colour)
-        if offsets := from_start(arm):
+            paid = [min(START_BITS, kappa * (t + 1)) for t in known[0]]
+            start.plot([*known[0]], paid, ":", lw=1.2, color=colour)
+        if offsets := [by_offset(z.from_start) for z in details(arm) if z.from_start]:
             draw(around, offsets, colour)
             if kappa:
                 around.axhline(kappa, ls=":", lw=1.2, color=colour)
         if uniform:
-            draw(unfair, by_position(arm, lambda z: z.next_bits), colour)
+            draw(unfair, [by_position(z.next_bits) for z in details(arm)], colour)
     start.axhline(START_BITS, ls="--", lw=1.2, color=GREY)
     words = f"all there is to know: {START_BITS:.2f} bits"
     start.text(0.985, START_BITS + 0.08, words, color=GREY, ha="right",
@@ -142,66 +139,42 @@ def what_z_says(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     start.set_ylim(min(0.0, start.get_ylim()[0]), START_BITS + 0.55)
     start.set_yticks(range(6))
     around.axvspan(-0.5, TARGET - 0.5, color=GREY, alpha=0.12, lw=0)
-    decades(around)
+    around.set_yscale("log")
+    lowest = max(AXIS_BITS, around.get_ylim()[0])
+    around.set_ylim(bottom=10 ** floor(log10(lowest)))
+    around.yaxis.set_major_locator(LogLocator())
     unfair.set_yscale("symlog", linthresh=0.1)  # 0 is what the prior has
-    plain_ticks(unfair)
+    position = "t (input position; 0 is the letter, 1 is >)"
     plain(
-        start,
-        "Known of the target’s start from z of positions 0 … t",
-        "t (input position; 0 is the letter, 1 is >)",
-        "bits, at least",
+        start, "Known of the target’s start from z of positions 0 … t", position, "bits, at least"
     )
     plain(around, "KL around the target (dotted: κ)", "position, from the target’s start", "bits")
     plain(unfair, "z from fair bits, the z before it known", "position", "bits, at least")
-    handles = [Line2D([], [], lw=2, color=style[arm.name]["color"], label=arm.name) for arm in arms]
+    looks: dict[str, Style] = {a.name: {"lw": 2, "color": style[a.name]["color"]} for a in arms}
     if unfair.lines:
-        handles.append(Line2D([], [], ls=":", color=GREY, label="κ (t + 1): free bits’ share"))
+        looks["κ (t + 1): free bits’ share"] = {"ls": ":", "color": GREY}
     for axes in (around, unfair):
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.set_visible(bool(axes.lines))
-    below(figure, handles, 5)
+    below(figure, looks, 5)
     return figure
 
 
-def details(arm: Arm) -> list[LatentDetails]:
-    """Of each seed that has them."""
-    return [latent for run in arm.runs if (latent := run.details.latent)]
+def by_position(values: list[float | None]) -> dict[int, float]:
+    return {t: value for t, value in enumerate(values) if value is not None}
 
 
-def by_position(arm: Arm, pick: Callable[[LatentDetails], list[float | None]]) -> list[Line]:
-    """A figure of every position, of each seed; empty where it was not measured."""
-    return [
-        {t: value for t, value in enumerate(pick(latent)) if value is not None}
-        for latent in details(arm)
-    ]
+def by_offset(kl: ByOffset) -> dict[int, float]:
+    """KL by offset, where enough sequences have the offset."""
+    offsets = zip(kl.offset, kl.kl_bits, kl.n, strict=True)
+    return {offset: bits for offset, bits, n in offsets if n >= MIN_SEQUENCES}
 
 
-def from_start(arm: Arm) -> list[Line]:
-    """KL by offset, of each seed, where enough sequences have the offset."""
-    offsets = [by for latent in details(arm) if (by := latent.from_start)]
-    return [
-        {offset: kl for offset, kl, n in zip(by.offset, by.kl_bits, by.n, strict=True)
-         if n >= ENOUGH}
-        for by in offsets
-    ]  # fmt: skip
-
-
-def draw(axes: Axes, seeds: list[Line], colour: str) -> None:
+def draw(axes: Axes, seeds: list[dict[int, float]], colour: str) -> None:
     if len(seeds) > 1:
         for line in seeds:
             axes.plot(list(line), list(line.values()), lw=0.7, alpha=0.45, color=colour)
     shared = [x for x in seeds[0] if all(x in line for line in seeds)] if seeds else []
     means = [fmean(line[x] for line in seeds) for x in shared]
     axes.plot(shared, means, lw=2, color=colour)
-
-
-def decades(axes: Axes) -> None:
-    """A logarithmic axis that begins at a power of ten."""
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=max(FLOOR, 10 ** floor(log10(max(FLOOR, axes.get_ylim()[0])))))
-    axes.yaxis.set_major_locator(LogLocator())
-    plain_ticks(axes)
-
-
-def plain_ticks(axes: Axes) -> None:
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())

@@ -17,33 +17,32 @@ def percent_range(value, baseline):
 
 
 def test_every_value_agrees_with_its_printed_percentage():
-    columns = [each for table in TABLES for late in (0, 1) if (each := table.scores(late))]
-    assert [len(scores) for scores in columns] == [16] * 4
-    for task, found in (pair for scores in columns for pair in scores.items()):
+    assert [len(table.scores) for table in TABLES] == [16] * 4
+    for task, found in (pair for table in TABLES for pair in table.scores.items()):
         assert found.free.keys() == found.relative.keys()
         for kappa, value in found.free.items():
             low, high = percent_range(value, found.baseline)
             assert low <= found.relative[kappa] <= high, (task, kappa)
-    found = TABLES[0].final["mbpp"]  # a value of another column does not agree
+    found = TABLES[0].scores["mbpp"]  # a value of another column does not agree
     low, high = percent_range(found.free[0.25], found.baseline)
     assert not low <= found.relative[0.5] <= high
 
 
 def test_values_and_thresholds_are_those_printed():
-    first, second, third = TABLES
-    assert first.final["human_eval_plus"].baseline == 0.055
-    assert first.final["csqa"].relative == {0.25: -11.93, 0.5: 0.0, 1.0: -6.17, 2.0: -0.82}
-    assert second.final["csqa"].free == {0.25: 0.292, 0.5: 0.45, 1.0: 0.346, 2.0: 0.324}
-    assert third.final["boolq"].free == {0.5: 0.725, 1.0: 0.814}
-    assert third.last_third["boolq"].baseline == 0.755
-    assert third.last_third["boolq"].relative == {0.5: -0.10, 1.0: 3.42}
-    assert not first.last_third and not second.last_third
-    assert {found.metric for found in first.final.values()} == {
+    first, second, third, late = (table.scores for table in TABLES)
+    assert [table.late for table in TABLES] == [False, False, False, True]
+    assert first["human_eval_plus"].baseline == 0.055
+    assert first["csqa"].relative == {0.25: -11.93, 0.5: 0.0, 1.0: -6.17, 2.0: -0.82}
+    assert second["csqa"].free == {0.25: 0.292, 0.5: 0.45, 1.0: 0.346, 2.0: 0.324}
+    assert third["boolq"].free == {0.5: 0.725, 1.0: 0.814}
+    assert late["boolq"].baseline == 0.755
+    assert late["boolq"].relative == {0.5: -0.10, 1.0: 3.42}
+    assert {found.metric for found in first.values()} == {
         "pass@1", "em", "macro_avg/acc_char", "acc_char", "acc_completion"
     }  # fmt: skip
     names = [paper_name(task) for task in ("race_high", "race_middle", "mbpp")]
     assert names == ["race.high", "race.middle", "mbpp"]
-    assert set(names) <= first.final.keys()
+    assert set(names) <= first.keys()
 
 
 @rejects(

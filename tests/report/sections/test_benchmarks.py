@@ -189,7 +189,7 @@ def test_what_was_scored_in_other_ways_is_said(tmp_path):
     analysis = analysis_of(folder)
     (family,) = analysis.benchmarks
     paper = beside(family, TABLES, late=False)
-    assert [paper_scores(paper, each, late=False) is None for each in family.tasks] == [
+    assert [paper_scores(paper, each) is None for each in family.tasks] == [
         True, False, False, False
     ]  # fmt: skip
     assert "others: mbpp of free_k3. `dvc repro`" in left_out(family)[-1]

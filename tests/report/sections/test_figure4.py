@@ -19,8 +19,6 @@ from pipelines.report.sections.figure4 import (
     TargetScores,
     draw_figure4,
     figure4_rows,
-    figures_of,
-    mean_figures,
     read_paper,
 )
 from tests.support.mutants import rejects
@@ -53,8 +51,8 @@ def seeded(tmp_path):
 
 
 @rejects(
-    "mean_figures(figures_by_seed(arm))",
-    "mean_figures(figures_by_seed(arm)[:1])",
+    "TargetScores.mean(scores_by_seed(arm))",
+    "TargetScores.mean(scores_by_seed(arm)[:1])",
     "scores of the first seed in place of means",
     file="report/sections/figure4.py",
 )
@@ -72,9 +70,9 @@ def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded):
 
 def test_nothing_is_divided_by_a_spread_of_zero():
     still = Scores(1.0, 0.0, nan, 1, 1)
-    assert isnan(figures_of(still, still).ratio)
+    assert isnan(TargetScores.of(still, still).ratio)
     nothing = TargetScores(*[nan] * 7)
-    assert all(isnan(value) for value in vars(mean_figures([nothing, nothing])).values())
+    assert all(isnan(value) for value in vars(TargetScores.mean([nothing, nothing])).values())
 
 
 def test_paper_has_three_groups_of_five_at_four_thresholds():

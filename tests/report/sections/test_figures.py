@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from math import log
+from types import SimpleNamespace
 
 import pytest
 
 from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import BudgetFigures, CoinDetails, CoinSequence, Estimate, Figures
+from pipelines.config.schema import Run
 from pipelines.report.sections.budgets import bound_by_budget
 from pipelines.report.sections.coin import LINES, coin_flip
 from pipelines.report.sections.curves import curves
@@ -109,32 +111,34 @@ BASE = [CurveRow(i, 1_000_000 * i, 1.0, log(2) / i, 0.001, 100.0) for i in (1, 2
 FREE = [replace(row, kl_bits=0.5, hinge_nats=0.0) for row in BASE]
 
 
+def arm(name, *curves, kappa=0.0):
+    runs = [SimpleNamespace(curve=curve) for curve in curves]
+    return SimpleNamespace(name=name, runs=runs, first=runs[0], run=Run(kappa_bits=kappa))
+
+
 def lines(axes):
     return [(line.get_linestyle(), list(line.get_ydata())) for line in axes.lines]
 
 
 def test_curve_is_ce_and_of_a_free_transformer_ce_plus_kl_with_its_ce_dashed():
     ce = [1, 0.5, 0.25]
-    (axes,) = curves({"base": BASE}).axes
+    (axes,) = curves([arm("base", BASE)]).axes
     assert lines(axes) == [("-", pytest.approx(ce))]
-    bound, kl = curves({"free": FREE}).axes
+    bound, kl = curves([arm("free", FREE)]).axes
     assert lines(bound) == [("-", pytest.approx([1.5, 1, 0.75])), ("--", pytest.approx(ce))]
     assert lines(kl) == [("-", [0.5, 0.5, 0.5])]
 
 
 def test_thresholds_are_dotted_in_the_colour_of_their_run():
-    runs = {"base": BASE, "free": FREE, "open": FREE}
-    _, kl = curves(runs, kappas={"free": 0.25, "open": 0.0}).axes
+    _, kl = curves([arm("base", BASE), arm("free", FREE, kappa=0.25), arm("open", FREE)]).axes
     dotted = [line for line in kl.lines if line.get_linestyle() == ":"]
     assert [line.get_ydata()[0] for line in dotted] == [0.25]  # κ = 0 has no place on a log axis
     assert dotted[0].get_color() == kl.lines[0].get_color()
 
 
-def test_a_run_looks_like_its_arm_and_unlike_any_other():
-    alone = curves({"s0": FREE, "s1": FREE}, arms={"s0": "a", "s1": "a"}).axes[0].lines
+def test_seeds_look_like_their_arm():
+    alone = curves([arm("a", FREE, FREE)]).axes[0].lines
     assert len({line.get_color() for line in alone}) == 1
-    many = styles(map(str, range(40)))
-    assert len({(look["color"], look["marker"]) for look in many.values()}) == 40
 
 
 SHOWN = CoinSequence("101", 1, ones=[0, 1, 1], exact=[0.5, 0.7, 0.5], given_side=0.8)

@@ -7,13 +7,13 @@ import pytest
 from pipelines.artifacts.results import Between, ByOffset, LatentDetails
 from pipelines.report.sections.target_latent import (
     START_BITS,
-    explained_arms,
+    asked,
     start_row,
     what_z_says,
 )
 from pipelines.report.sections.target_reconstruction import (
     against_posterior,
-    aggregate_cell,
+    aggregate,
     target_table,
 )
 from pipelines.report.style import styles
@@ -81,7 +81,7 @@ def test_a_gap_is_said_as_far_as_it_was_measured(tmp_path):
     for bits, cell in ((Between(1.5), "–"), (Between(None, 2.5), "≤ 2.5 ± 0.0")):
         for seed in free.runs:
             seed.evaluation.latent = replace(seed.evaluation.latent, aggregate_bits=bits)
-        assert aggregate_cell(free) == cell
+        assert aggregate(free) == cell
 
 
 def test_the_table_has_an_arm_a_column_and_spreads(tmp_path):
@@ -100,9 +100,9 @@ def test_the_table_has_an_arm_a_column_and_spreads(tmp_path):
 
 
 def test_an_arm_of_which_a_seed_was_not_asked_is_left_out(tmp_path):
-    assert [arm.name for arm in explained_arms(arms(tmp_path, [1.0, 1.0], [1.0, 1.0]))] == ["free"]
+    assert [asked(arm) for arm in arms(tmp_path, [1.0, 1.0], [1.0, 1.0])] == [False, True]
     change(tmp_path, "free_s1", "evaluation.json", latent=None)
-    assert explained_arms(arms_of(tmp_path)) == []
+    assert not any(map(asked, arms_of(tmp_path)))
 
 
 TWO = {"one": run(kappa=1.0), "two": run(kappa=2.0)}

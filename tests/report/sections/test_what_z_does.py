@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import nan
+from types import SimpleNamespace
 
 import pytest
 
@@ -153,5 +154,6 @@ def test_one_run_of_many_with_a_small_p_shows_nothing(tmp_path):
 def test_a_run_of_one_document_has_no_error_to_show():
     one = NetInformation(0.5, nan, 0.1, 0.1)
     assert cell(one) == "0.5000" and cell(None) == "–"
-    figure = persistence({"free": [[one] * 3]}, styles(["free"]))
+    measured = SimpleNamespace(details=SimpleNamespace(persistence=[one] * 3))
+    figure = persistence([SimpleNamespace(name="free", runs=[measured])], styles(["free"]))
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
