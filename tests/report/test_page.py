@@ -102,8 +102,10 @@ def test_reconstruction_ce_is_never_offered_for_comparison(small):
         assert f"{CE:.4f}" not in text and "0.7654" in text
 
 
-@rejects('"ELBO bound": "elbo"', '"ELBO bound": "iwae"', "a bound under the name of another")
-@rejects('"KL": "kl"', '"KL": "waste"', "a figure under the name of the KL")
+@rejects(
+    'NOT_COMPARABLE}": "elbo"', 'NOT_COMPARABLE}": "iwae"', "a bound under the name of another"
+)
+@rejects('NOT_COMPARABLE}": "kl"', 'NOT_COMPARABLE}": "waste"', "a figure under the name of the KL")
 def test_every_figure_of_the_table_of_bounds_is_under_its_own_name(small):
     table = markdown_tables(small, "## Measurements")[0]
     head, base, free, *_ = table
@@ -206,7 +208,11 @@ def test_the_label_is_in_a_table_of_verdicts_and_one_of_runs(seeded):
     assert runs[1] == ["free_1_s0", *figures, "0.8750"]
 
 
-@rejects("row.ce_nats / LN2", "row.ce_nats", "cross-entropy in nats under the name of bits")
+@rejects(
+    '"ce_bits_per_token": row.ce_nats / LN2',
+    '"ce_bits_per_token": row.ce_nats',
+    "cross-entropy in nats under the name of bits",
+)
 def test_curves_hold_the_bound(small):
     with open(small / "curves.csv", newline="") as file:
         rows = list(csv.DictReader(file))
