@@ -443,7 +443,8 @@ def test_a_linear_map_takes_64_bits(make_tokens, rng):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"latent_bits": 65, "latent": {"map": "linear"}}, "65 is outside 0 … 64"),
+        ({"latent_bits": 65, "latent": {"map": "linear"}}, "0 … 64 of latent.map linear$"),
+        ({"latent_bits": 25}, "25 is outside 0 … 24$"),
         ({"latent": {"inject": "embedding"}, "latent_block": 2}, "embedding is before block 1"),
         ({"latent": {"encoder": "own"}}, "encoder: 'own' is not one of shared, separate"),
         ({"latent": {"inject": "queries"}}, "'queries' is not one of kv, residual, kv_all, "),

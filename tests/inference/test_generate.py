@@ -87,15 +87,17 @@ def test_cached_generation_equals_the_full_forward_pass(
     "tokens after a cache off by one position",
 )
 @rejects("(past)", "()", "a chunk read after others without their shift in the mask")
-@pytest.mark.parametrize(("chunks", "heads"), [([4, 3, 1, 2], 4), ([1, 9], 1)], ids=str)
+@pytest.mark.parametrize(("chunks", "n"), [([4, 3, 1, 2], 4), ([1, 9], 1)], ids=str)
 @pytest.mark.parametrize(("bits", "inject"), [(0, "kv"), (3, "kv"), (3, "memory")])
 @torch.no_grad()
 def test_reading_in_chunks_equals_reading_at_once(
-    make_model, make_tokens, rng, bits, inject, chunks, heads
+    make_model, make_tokens, rng, bits, inject, chunks, n
 ):
-    """A chunk of several tokens after a filled cache needs a mask of its own."""
-    latent = {"inject": inject}
-    model = make_model(latent_bits=bits, latent=latent, n_heads=heads, n_kv_heads=1)
+    """A chunk of several tokens after a filled cache needs a mask of its own; ``n`` layers, of
+    which the last reads z, and heads.
+    """
+    shape = {"n_layers": n, "latent_block": n, "n_heads": n, "n_kv_heads": 1}
+    model = make_model(latent_bits=bits, latent={"inject": inject}, **shape)
     tokens = make_tokens(2, 10)
     codes = torch.randint(8, (2, 10), generator=rng)
     z = codes.split(chunks, dim=1) if bits else [None] * len(chunks)

@@ -45,7 +45,9 @@ def test_the_smaller_factor_is_copied(rng, calls):
 
 def test_a_frozen_input_or_matrix_costs_no_product(rng, calls):
     layer, x = Linear(3, 4), torch.randn(5, 3, generator=rng)
-    layer(x).sum().backward()
+    y = layer(x)
+    torch.testing.assert_close(y, x @ layer.weight.t() + layer.bias)
+    y.sum().backward()
     assert len(calls) == 2
     layer.weight.requires_grad_(False)
     layer(x.requires_grad_()).sum().backward()

@@ -177,6 +177,12 @@ def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, eve
         decoder(model, cache, rounded=rounded)
 
 
+@pytest.mark.parametrize("flag", ["avx512_bf16", "amx_bf16", "avx512_f"])
+def test_which_processors_multiply_bf16(monkeypatch, flag):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {flag: True})
+    assert bf16_products() == (flag != "avx512_f")
+
+
 def test_a_processor_that_does_not_multiply_bf16_is_named(make_model, monkeypatch):
     monkeypatch.setattr(weights, "bf16_products", lambda: False)
     with pytest.raises(ValueError, match="AVX512-BF16 or AMX"):

@@ -156,14 +156,19 @@ class LargestOutput(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    ("half", "width", "most"),
-    [(False, 64, 4096), (True, 64, 4096), (False, 16, 16384)],
-    ids=["by codes", "by codes, bf16", "Khatri-Rao"],
+    ("half", "bits", "tokens", "width", "block", "most"),
+    [
+        *((half, 10, 64, 64, 4096, 4096) for half in (False, True)),
+        *((False, 10, 64, 16, 4096, 16384), (False, 8, 2048, 40, 1 << 17, 1 << 17)),
+    ],
+    ids=["by codes", "by codes, bf16", "Khatri-Rao", "many tokens"],
 )
-def test_backward_never_makes_a_tensor_of_all_codes(rng, monkeypatch, half, width, most):
-    """Which would be 65536 elements; allowed are blocks, or a copy of the table."""
-    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", 4096)
-    o, noise, table, rho = problem(10, rng, lead=(64,), width=width, dtype=torch.float32)
+def test_backward_never_makes_a_tensor_of_all_codes(
+    rng, monkeypatch, half, bits, tokens, width, block, most
+):
+    """Which would be 65536 elements or more; allowed are blocks, or a copy of the table."""
+    monkeypatch.setattr("ftmodel.model.mapper.CPU_BLOCK", block)
+    o, noise, table, rho = problem(bits, rng, lead=(tokens,), width=width, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         loss = (mapped(o, noise, table.detach()) * rho).sum()
     with LargestOutput() as largest:
@@ -178,6 +183,7 @@ def test_how_wide_a_table_is_for_khatri_rao_products(monkeypatch, onednn, bits, 
     monkeypatch.setattr(mapper, "onednn_is_faster", lambda _: onednn)
     pays = [mapper.khatri_rao_pays(torch.ones(2, width), bits) for width in (widest, widest + 1)]
     assert pays == [True, False]
+    assert not mapper.khatri_rao_pays(torch.ones(2, 1, device="meta"), bits), "a CPU's alone"
 
 
 @rejects(" == dtype", "", "Khatri-Rao products of bf16 factors")
@@ -223,5 +229,6 @@ def test_bfloat16_logits_are_sampled_with_float32_probabilities(rng, gradient):
     ("noise", "rows"), [((2, 4), 8), ((1, 3), 8), ((2, 3), 7), ((2, 3), 16)], ids=str
 )
 def test_shapes_that_do_not_belong_together_are_refused(noise, rows):
-    with pytest.raises(ValueError, match=r"differ in shape|does not fit"):
-        binary_mapper(torch.zeros(2, 3), torch.zeros(noise), torch.zeros(rows, 5))
+    words = rf"differ in shape|^a table of {rows} rows does not fit 3 bits$"
+    with pytest.raises(ValueError, match=words):
+        binary_mapper(torch.zeros(1, 2, 3), torch.zeros(1, *noise), torch.zeros(rows, 5))

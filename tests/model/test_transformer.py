@@ -6,6 +6,7 @@ from math import inf, sqrt
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional as F
 
 from ftmodel.designs.design import LatentDesign
@@ -352,10 +353,14 @@ def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
 def test_compiled_blocks_turn_queries_and_keys_as_plain_ones_do(make_model, make_tokens):
     """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""
     model, tokens = make_model(latent_bits=0, rope_theta=50.0), make_tokens(2, 16)
-    expected = model(tokens).hidden
+    expected, traced = model(tokens).hidden, []
     for block in model.blocks:
-        block.compile(backend="aot_eager", fullgraph=True)
+        block.compile(
+            backend=lambda graph, inputs: traced.append(graph.code) or aot_eager(graph, inputs),
+            fullgraph=True,
+        )
     torch.testing.assert_close(model(tokens).hidden, expected, atol=5e-5, rtol=1e-5)
+    assert traced and "complex" not in "".join(traced)
 
 
 @pytest.mark.parametrize("encoder", ["shared", "separate"])
@@ -429,6 +434,12 @@ def test_shapes_are_possible_up_to_their_limits(field, limit, beyond):
     beyond = limit | beyond if field == "latent" else beyond
     with pytest.raises(ValueError, match=rf"\b{field}\b"):
         ModelConfig(**LEAST | {field: beyond}).validate()
+
+
+def test_rotations_may_all_be_slow():
+    ModelConfig(**LEAST, rope_low_freq=0.25, rope_high_freq=0.5).validate()
+    with pytest.raises(ValueError, match=r"rope_factor: 0\.5 must be at least 1$"):
+        ModelConfig(**LEAST, rope_factor=0.5).validate()
 
 
 def test_a_head_of_one_channel_cannot_turn():
