@@ -3,7 +3,8 @@
 Cosmic Ray's operators make the mistakes: another operator, comparison, number or truth value. Each
 is made in a copy of the project, where the tests that execute its line run, fastest first, until
 one fails. Results go to mutation/<package>.jsonl; the next call tries only mistakes that survived
-or whose module has changed. tests/equivalent_mutants.yaml names changed lines that compute the
+or whose module has changed. Tests that do not end say nothing: there may be an endless loop, or a
+busy machine. tests/equivalent_mutants.yaml names changed lines that compute the
 same as the code, each with the reason: they are not counted.
 """
 
@@ -37,7 +38,7 @@ TESTS = (
 )
 NUMBERS = "tests/docs/test_numbers.py"  # reads constants that modules set when they are imported
 MAX_SECONDS = 60.0  # of the tests of one mistake, and of what they may take longer than usual
-KILLED = "killed"
+KILLED, NO_END = "killed", "no end"
 BINARY = {"Add": "Sub", "Sub": "Add", "Mul": "Div", "Div": "Mul", "FloorDiv": "Mul", "Mod": "Mul"}
 BINARY |= {"Pow": "Mul", "LShift": "RShift", "RShift": "LShift"}
 BINARY |= {"BitAnd": "BitOr", "BitOr": "BitAnd", "BitXor": "BitAnd"}
@@ -149,7 +150,7 @@ def verdict(copies: Bench, covering: Covering, mistake: Mistake) -> tuple[Mistak
         return mistake, "no test"
     result, _ = copies.pytest_on(mistake.path, mistake.text, "-x", *tests, timeout=2 * MAX_SECONDS)
     if result is None:
-        return mistake, KILLED  # by an endless loop
+        return mistake, NO_END
     assert "no match in any of" not in result.stdout, result.stdout  # as pytest says of a test's id
     return mistake, "survived" if result.returncode == 0 else KILLED
 
@@ -172,21 +173,23 @@ def main(packages: tuple[str, ...], share: float) -> None:
             made = [mistake for path in paths for mistake in mistakes(path, share)]
             same = [m for m in made if m.after in equivalent.get(m.path, {})]
             new = [m for m in made if m not in same and m.key not in killed]
-            alive = 0
+            alive = endless = 0
             with file.open("a") as results:
                 for mistake, word in pool.map(partial(verdict, copies, covering), new):
                     row = {"key": mistake.key, "verdict": word} | asdict(mistake)
                     del row["text"]
                     print(json.dumps(row), file=results, flush=True)
+                    endless += word == NO_END
                     if word != KILLED:
-                        alive += 1
+                        alive += word != NO_END
                         print(f"{mistake.path}:{mistake.line}: {word}\n    {mistake.before}\n"
                               f"    {mistake.after}", flush=True)  # fmt: skip
-            counted = len(made) - len(same)
-            table.append((package, counted, len(same), alive, 1 - alive / max(counted, 1)))
-    print(f"{'package':<12} mistakes  equivalent  survived  killed")
-    for package, counted, same, alive, rate in table:
-        print(f"{package:<12} {counted:8}  {same:10}  {alive:8}  {rate:6.1%}")
+            counted = len(made) - len(same) - endless
+            rate = 1 - alive / max(counted, 1)
+            table.append((package, counted, len(same), endless, alive, rate))
+    print(f"{'package':<12} mistakes  equivalent  no end  survived  killed")
+    for package, counted, same, endless, alive, rate in table:
+        print(f"{package:<12} {counted:8}  {same:10}  {endless:6}  {alive:8}  {rate:6.1%}")
 
 
 if __name__ == "__main__":

@@ -166,8 +166,9 @@ def test_candidates_are_the_same_points_in_every_run_rotated_by_the_noise():
     """And a pinned bit is theirs, too."""
     points = torch.rand(prompt_spans.CANDIDATES, 1, 2, generator=torch.Generator().manual_seed(0))
     points[0] = 0
-    rotated = candidate_noise(torch.tensor([[0.25, 0.5], [0.25, 1.0]]))
-    expected = ((points + torch.tensor([0.25, 0.5])) % 1).repeat(1, 2, 1)
+    least = 2.0**-24
+    rotated = candidate_noise(torch.tensor([[least, 0.5], [least, 1.0]]))
+    expected = ((points + torch.tensor([least, 0.5])) % 1).repeat(1, 2, 1)
     expected[:, 1, 1] = 1
     assert torch.equal(rotated, expected)
 
