@@ -4,8 +4,8 @@ Cosmic Ray's operators make the mistakes: another operator, comparison, number o
 is made in a copy of the project, where the tests that execute its line run, fastest first, until
 one fails. Results go to mutation/<package>.jsonl; the next call tries only mistakes that survived
 or whose module has changed. Tests that do not end say nothing: there may be an endless loop, or a
-busy machine. tests/equivalent_mutants.yaml names changed lines that compute the
-same as the code, each with the reason: they are not counted.
+busy machine. tests/equivalent_mutants.yaml names changed lines that compute the same as the code,
+each with the reason: they are not counted.
 """
 
 import ast
