@@ -150,7 +150,9 @@ def test_given_codes_are_used_in_order(make_model, make_tokens, recorded, rng, s
 def test_what_the_generator_decides(make_model, make_tokens):
     model, prompt = make_model(), make_tokens(1, 4).expand(5, -1)
     runs = [generate(model, prompt, 8, generator=seeded(s), z=Pinned(7)) for s in (1, 1, 2)]
+    usual = generate(model, prompt, 8, generator=seeded(1), z=Pinned(7), temperature=1.0)
     assert torch.equal(runs[0], runs[1]), "its seed reproduces everything"
+    assert torch.equal(runs[0], usual), "at a temperature of 1"
     assert not torch.equal(runs[0], runs[2]), "with z pinned the tokens are still drawn"
     assert len(runs[0].unique(dim=0)) > 1, "for each row"
     runs = [

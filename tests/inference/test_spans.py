@@ -164,12 +164,12 @@ def test_noise_outside_0_to_1_pins_a_bit():
 
 def test_candidates_are_the_same_points_in_every_run_rotated_by_the_noise():
     """And a pinned bit is theirs, too."""
-    points = torch.rand(prompt_spans.CANDIDATES, 1, 2, generator=torch.Generator().manual_seed(0))
+    points = torch.rand(16, 1, 2, generator=torch.Generator().manual_seed(0))
     points[0] = 0
     least = 2.0**-24
-    rotated = candidate_noise(torch.tensor([[least, 0.5], [least, 1.0]]))
-    expected = ((points + torch.tensor([least, 0.5])) % 1).repeat(1, 2, 1)
-    expected[:, 1, 1] = 1
+    rotated = candidate_noise(torch.tensor([[least, 0.5], [least, 0.5], [least, 1.0]]))
+    expected = ((points + torch.tensor([least, 0.5])) % 1).repeat(1, 3, 1)
+    expected[:, 2, 1] = 1
     assert torch.equal(rotated, expected)
 
 
