@@ -99,7 +99,8 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
         chosen = f"with {settings.proposal} of the encoder’s logits"
         proposal = PROPOSALS.get(settings.proposal, chosen)
         texts.append(
-            f"Filtering bound: mean of {settings.filters} filters of {settings.particles} "
+            "[Filtering bound](../../docs/measurement.md#the-filtering-bound): mean of "
+            f"{settings.filters} filters of {settings.particles} "
             f"particles, z proposed {proposal}. Its own error, of repeated filters, is at most "
             f"{largest.monte_carlo or 0:.5f}, where the error over documents is {largest.se:.5f}; "
             "half the variance of a filter’s log estimate, roughly its distance from the NLL, is "
