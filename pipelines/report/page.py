@@ -10,8 +10,6 @@ runs.csv, figure4.csv and summary.txt.
 
 import base64
 from collections.abc import Iterable
-from dataclasses import asdict
-from io import BytesIO
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -32,17 +30,13 @@ from pipelines.report.sections.all_sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
 from pipelines.report.verdicts import findings
 
-TEMPLATES = Path(__file__).with_name("templates")
-
-
-def templates() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=lambda name: ".html" in (name or ""),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=lambda name: ".html" in (name or ""),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 def save_figures(drawn: Iterable[Picture], folder: Path) -> dict[str, str]:
@@ -50,56 +44,47 @@ def save_figures(drawn: Iterable[Picture], folder: Path) -> dict[str, str]:
     folder.mkdir()
     uris = {}
     for each in drawn:
-        png, name = BytesIO(), f"{each.name}.png"
-        each.figure.savefig(
-            png, format="png", dpi=each.figure.dpi if each.name == "figure4" else 140
-        )
-        (folder / name).write_bytes(png.getvalue())
-        uris[name] = f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
+        path = folder / f"{each.name}.png"
+        each.figure.savefig(path, dpi=each.figure.dpi if each.name == "figure4" else 140)
+        uris[path.name] = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
     return uris
 
 
 def first_screen(analysis: Analysis, stated: expectation.Statement | None) -> list[Block]:
     """The question, the picture and the verdicts."""
-    picture = headline.picture(analysis)
+    drawn = headline.picture(analysis)
     alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
-    return [
-        *(expectation.blocks(stated) if stated else []),
-        *([Picture("headline", picture, alt)] if picture else []),
-        *findings(analysis),
-    ]
+    pictures = [Picture("headline", drawn, alt)] if drawn else []
+    return [*(expectation.blocks(stated) if stated else []), *pictures, *findings(analysis)]
 
 
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
     analysis = Analysis(group_by_seed(runs), experiment.evaluation, experiment.expectation)
     stated = expectation.statement(experiment.question, analysis)
     first, sections = first_screen(analysis, stated), all_sections(analysis)
-    images = save_figures(
-        figures([*first, *(block for s in sections for block in s.blocks)]), folder / "figures"
-    )
+    shown = [*first, *(block for section in sections for block in section.blocks)]
+    images = save_figures(figures(shown), folder / "figures")
     top, rest = markdown.written(first), "\n\n".join(map(markdown.section, sections))
-    page, families = templates(), [asdict(family) for family in explorer_families(analysis)]
+    title, families = experiment.name, explorer_families(analysis)
+    index = report_folder(title) / "index.html"
+    summary = expectation.summary(stated) + tables.summary(analysis, index)
     pages = {
-        "report.md": f"# {experiment.name}\n\n{top}\n\n{rest}\n",
-        "index.html": page.get_template("index.html.jinja").render(
-            title=experiment.name,
-            first=html(top, images),
-            rest=html(rest, images),
-            sections=sections,
-            families=families,
-        ),
-        "explorer.html": page.get_template("explorer.html.jinja").render(
-            title=experiment.name, families=families
-        ),
+        "report.md": f"# {title}\n\n{top}\n\n{rest}\n",
+        "summary.txt": printable(summary),
     }
-    index = report_folder(experiment.name) / "index.html"
-    pages["summary.txt"] = printable(expectation.summary(stated) + tables.summary(analysis, index))
+    content = {"title": title, "families": families, "sections": sections}
+    content |= {"first": html(top, images), "rest": html(rest, images)}
+    for name in ("index.html", "explorer.html"):
+        pages[name] = TEMPLATES.get_template(f"{name}.jinja").render(content)
     for name, text in pages.items():
         (folder / name).write_text(text, encoding="utf-8")
-    tables.write_table(folder / "curves.csv", tables.curve_rows(runs))
-    tables.write_table(folder / "arms.csv", [tables.arm_row(arm) for arm in analysis.arms])
-    tables.write_table(folder / "runs.csv", [tables.run_row(run) for run in runs])
-    tables.write_table(folder / "figure4.csv", figure4_csv(analysis))
+    for name, rows in {
+        "curves": tables.curve_rows(runs),
+        "arms": [tables.arm_row(arm) for arm in analysis.arms],
+        "runs": [tables.run_row(run) for run in runs],
+        "figure4": figure4_csv(analysis),
+    }.items():
+        tables.write_table(folder / f"{name}.csv", rows)
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def test_arms_with_other_prompts_are_apart(tmp_path):
     change(folder, "long", "details.json", generations=other)
     change(folder, "none", "details.json", generations=[])
     found = explorer_families(analysis_of(folder))
-    assert [(family.name, family.prompts, len(family.arms)) for family in found] == [
+    assert [(family["name"], family["prompts"], len(family["arms"])) for family in found] == [
         ("text (small)", ["if a <b> &", "for"], 1),
         ("text (large)", ["longer"], 1),
     ]

@@ -58,22 +58,18 @@ SCORING = {
 
 
 def section(analysis: Analysis) -> Section | None:
-    families, tables = analysis.benchmarks, read_tables()
+    families = analysis.benchmarks
     if not families:
         return None
     blocks: list[Block] = [Text(suite_words(families))]
     for family in families:
-        blocks += family_blocks(family, title(family, families), tables, analysis)
+        blocks += family_blocks(family, analysis)
     blocks += [*map(Text, scoring_words(families)), Text(CLOSING)]
-    if any(beside(family, tables, late=False) for family in families):
-        blocks += [fold(f"{paper_words(table)}, whole", [whole_table(table)]) for table in tables]
+    if any(map(beside, families)):
+        blocks += [
+            fold(f"{paper_words(table)}, whole", [whole_table(table)]) for table in read_tables()
+        ]
     return Section("benchmarks", "Benchmarks", blocks)
-
-
-def title(family: Benchmarks, families: list[Benchmarks]) -> str:
-    run = family.arms[0].run
-    alone = sum(other.arms[0].run.data == run.data for other in families) == 1
-    return run.data if alone else f"{run.data}, {run.model}, {run.tokens:,} tokens"
 
 
 def suite_words(families: list[Benchmarks]) -> str:
@@ -92,14 +88,12 @@ def suite_words(families: list[Benchmarks]) -> str:
     return f"{said}. ± is one standard error over documents."
 
 
-def family_blocks(
-    family: Benchmarks, name: str, tables: list[PaperTable], analysis: Analysis
-) -> list[Block]:
-    paper = beside(family, tables, late=False)
+def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
+    name, paper = analysis.family_name(family.arms), beside(family)
     blocks: list[Block] = [heading(f"{name}: benchmarks")]
     if family.final:
         blocks.append(score_table(family, family.final, paper))
-    notes = [*comparison_words(family), *paper_notes(family, paper, tables), *left_out(family)]
+    notes = [*comparison_words(family), *paper_notes(family, paper), *left_out(family)]
     for words, reasons in (
         ("Where the data are from:", {t.name: t.sources for t in family.tasks if t.sources}),
         ("Skipped, so that nothing is known of them:", family.skipped),
@@ -111,20 +105,18 @@ def family_blocks(
         blocks += [Text(MONTE_CARLO), table]
     blocks += sampled_blocks(family, name)
     if family.last_third:
-        late = beside(family, tables, late=True)
+        late = beside(family, late=True)
         blocks += [
             heading(f"{name}: benchmarks, mean of the last third of training"),
             score_table(family, family.last_third, late),
             Text(LATE + (f" Beside them: {paper_words(late)}." if late else "")),
         ]
     if family.tasks and with_budgets(family):
-        run = family.arms[0].run
-        file = run.data if name == run.data else f"{run.data}_{run.model}_{run.tokens}"
         alt = f"Score on each benchmark against tokens on {name}"
         blocks += [
             heading(f"{name}: benchmarks during training"),
             Text(DURING),
-            Picture(f"benchmarks_{file}", during_training(family, analysis.style), alt),
+            Picture(f"benchmarks_{name}", during_training(family, analysis.style), alt),
         ]
     return blocks
 
@@ -133,12 +125,12 @@ def kappas(family: Benchmarks) -> set[float]:
     return {arm.run.kappa_bits for arm in family.arms if arm.run.kappa_bits is not None}
 
 
-def beside(family: Benchmarks, tables: list[PaperTable], late: bool) -> PaperTable | None:
+def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
     """The paper's table to compare with, if one has a κ and a benchmark in common."""
     first = family.baseline or family.arms[0]
     names = [task.name for task in family.tasks]
     tokens = family.arms[0].trained_tokens
-    return nearest(tables, first.parameters, tokens, kappas(family), names, late)
+    return nearest(read_tables(), first.parameters, tokens, kappas(family), names, late)
 
 
 def score_cell(score: Score | None) -> str:
@@ -218,12 +210,10 @@ def comparison_words(family: Benchmarks) -> list[str]:
     return [said]
 
 
-def paper_notes(
-    family: Benchmarks, paper: PaperTable | None, tables: list[PaperTable]
-) -> list[str]:
+def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
     """How far the paper's models are from these, and what is not put beside them."""
     if not paper:
-        common = {task.name for task in family.tasks} & {n for t in tables for n in t.scores}
+        common = {task.name for task in family.tasks} & {n for t in read_tables() for n in t.scores}
         why = "no Free Transformer here has a κ of theirs" if common else "none of these is in them"
         alone = f"The paper’s tables are not put beside these benchmarks: {why}."
         return [alone] * bool(family.tasks)

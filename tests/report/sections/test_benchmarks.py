@@ -5,13 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.report.benchmarks.paper_tables import read_tables
 from pipelines.report.benchmarks.terminal import summary_lines
 from pipelines.report.markdown import escaped
 from pipelines.report.sections.benchmarks import beside, left_out, paper_scores, section
 from tests.support.pages import markdown_tables, text_of
 from tests.support.results import (
-    PAPER,
     analysis_of,
     make_report,
     rows_by,
@@ -42,9 +40,6 @@ def write(folder, tasks, **more):
 def everywhere(**found):
     """The same tasks for all arms."""
     return {name: found for name in ARMS}
-
-
-TABLES = read_tables(PAPER)
 
 
 def said(analysis):
@@ -188,7 +183,7 @@ def test_what_was_scored_in_other_ways_is_said(tmp_path):
     write_suite(folder, "free_k3", tasks | {"mbpp": mbpp(0.3, shots=5)}, limit=20, **other)
     analysis = analysis_of(folder)
     (family,) = analysis.benchmarks
-    paper = beside(family, TABLES, late=False)
+    paper = beside(family)
     assert [paper_scores(paper, each) is None for each in family.tasks] == [
         True, False, False, False
     ]  # fmt: skip
