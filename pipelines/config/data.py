@@ -172,7 +172,7 @@ def typed(source: str, prefix: str, entry: Any, kind: type[T]) -> T:
     ``prefix``.
     """
     try:
-        merged = OmegaConf.merge(structured(kind), entry)
+        merged = OmegaConf.merge(structured(kind), entry)  # type: ignore[arg-type]  # hashable
         if missing := sorted(OmegaConf.missing_keys(merged)):
             raise UserError(f"{source}: {prefix}{missing[0]} is missing")
         return cast(T, OmegaConf.to_object(merged))
