@@ -15,47 +15,22 @@ from ftmodel.analysis.permutation import Chance
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.estimate import Estimate
+from pipelines.artifacts.estimate import Estimate as Estimate
 from pipelines.artifacts.latent_results import InformativeBit, SequenceZ, Steering, Swap
 from pipelines.artifacts.preregistration import Preregistration
-from pipelines.artifacts.result_files import flat, plain, read, write
-from pipelines.artifacts.suite_results import (
-    SuiteBudget,
-    SuiteLastThird,
-    SuiteResults,
-    TaskResult,
-    TaskScore,
+from pipelines.artifacts.result_files import (
+    flat as flat,
+    plain as plain,
+    read as read,
+    write as write,
 )
-
-__all__ = [
-    "UNITS",
-    "Between",
-    "BudgetFigures",
-    "ByOffset",
-    "CoinDetails",
-    "CoinSequence",
-    "Details",
-    "Estimate",
-    "EvaluationResult",
-    "Figures",
-    "Generations",
-    "Headline",
-    "LabelFigures",
-    "LastThird",
-    "LatentDetails",
-    "LatentFigures",
-    "Reconstruction",
-    "SuiteBudget",
-    "SuiteLastThird",
-    "SuiteResults",
-    "TaskResult",
-    "TaskScore",
-    "Training",
-    "flat",
-    "plain",
-    "read",
-    "write",
-]
+from pipelines.artifacts.suite_results import (
+    SuiteBudget as SuiteBudget,
+    SuiteLastThird as SuiteLastThird,
+    SuiteResults as SuiteResults,
+    TaskResult as TaskResult,
+    TaskScore as TaskScore,
+)
 
 UNITS = {"bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
 

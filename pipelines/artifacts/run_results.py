@@ -33,23 +33,6 @@ class RunResults:
     config: ModelConfig | None = None
     design_changes: dict[str, Any] = field(default_factory=dict)  # of its latent, from its preset's
 
-    @classmethod
-    def of(
-        cls, spec: RunSpec, evaluation: EvaluationResult, details: Details, curve: Curve
-    ) -> "RunResults":
-        """Without a suite."""
-        return cls(
-            name=spec.name,
-            run=spec.run,
-            latent_bits=spec.config.latent_bits,
-            source=spec.data.source,
-            evaluation=evaluation,
-            details=details,
-            curve=curve,
-            config=spec.config,
-            design_changes=spec.design_changes,
-        )
-
     @property
     def baseline(self) -> bool:
         return self.run.kappa_bits is None
@@ -96,10 +79,17 @@ def read_runs(experiment: Experiment) -> list[RunResults]:
 
 def read_run(spec: RunSpec) -> RunResults:
     folder = spec.results
-    evaluation = results.read(folder / "evaluation.json", EvaluationResult, "evaluate")
-    details = results.read(folder / "details.json", Details, "evaluate")
-    curve = read_curve(folder / "curve.csv")
-    result = RunResults.of(spec, evaluation, details, curve)
+    result = RunResults(
+        name=spec.name,
+        run=spec.run,
+        latent_bits=spec.config.latent_bits,
+        source=spec.data.source,
+        evaluation=results.read(folder / "evaluation.json", EvaluationResult, "evaluate"),
+        details=results.read(folder / "details.json", Details, "evaluate"),
+        curve=read_curve(folder / "curve.csv"),
+        config=spec.config,
+        design_changes=spec.design_changes,
+    )
     check_made(folder / "details.json", result.details, spec, "evaluate")
     if spec.name in spec.experiment.suite_runs:  # files of a suite may be left of an earlier one
         result.suite = results.read(folder / "suite.json", SuiteResults, "suite")
