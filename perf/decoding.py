@@ -28,21 +28,23 @@ from ftmodel.model.free_transformer import FreeTransformer
 from perf.measure import Figure, Work, figure, in_turns, ratio
 from tests.support.hugging_face import to_hugging_face
 
-PROMPT = 16
+PROMPT_LENGTH = 16
 # L, D, heads, SwiGLU's width, V: widths of 8 D / 3 rounded up to a multiple of 64
 SHAPES = {
     "small": (4, 128, 4, 384, 8192),
     "middle": (8, 256, 8, 704, 8192),
     "large": (8, 512, 8, 1408, 32768),
 }
-TINY = {"tiny": (2, 32, 2, 64, 64)}
+TINY_SHAPES = {"tiny": (2, 32, 2, 64, 64)}
 
 
 def measure(turns: int, quick: bool, device: str = "cpu", only: str | None = None) -> list[Figure]:
     """Of all shapes, or ``only`` of one."""
     logging.set_verbosity_error()
     figures = []
-    for shape, sizes in (TINY if quick else {only: SHAPES[only]} if only else SHAPES).items():
+    for shape, sizes in (
+        TINY_SHAPES if quick else {only: SHAPES[only]} if only else SHAPES
+    ).items():
         context = 64 if quick else 1024
         baseline, free = (make_model(sizes, bits, context).to(device) for bits in (0, 16))
         reference = to_hugging_face(baseline).to(device)
@@ -61,7 +63,7 @@ def make_model(sizes: tuple[int, ...], bits: int, context: int) -> FreeTransform
     return use_kernels(FreeTransformer(config, vocabulary)).eval()
 
 
-def ours(
+def our_generation(
     model: FreeTransformer,
     prompt: Tensor,
     new: int,
@@ -72,7 +74,7 @@ def ours(
     return generate(model, prompt, new, generator=rng, temperature=temperature, rounded=rounded)
 
 
-def theirs(
+def their_generation(
     model: LlamaForCausalLM, prompt: Tensor, new: int, temperature: float, cache: str
 ) -> Tensor:
     """Without an end of text, so that all rows go on to the last token."""
@@ -103,19 +105,19 @@ def beside_generate(
     turns: int,
 ) -> list[Figure]:
     rng = torch.Generator().manual_seed(0)
-    prompt = torch.randint(baseline.embedding.num_embeddings, (rows, PROMPT), generator=rng)
+    prompt = torch.randint(baseline.embedding.num_embeddings, (rows, PROMPT_LENGTH), generator=rng)
     prompt, figures = prompt.to(baseline.embedding.weight.device), []
     on_cpu = prompt.device.type == "cpu"
     rounded = RoundedWeights(baseline) if on_cpu and bf16_products() else None
     for how, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         arms: dict[str, Work] = {
-            "ours": partial(ours, baseline, prompt, new, temperature),
-            "free": partial(ours, free, prompt, new, temperature),
-            "dynamic": partial(theirs, reference, prompt, new, temperature, "dynamic"),
-            "static": partial(theirs, reference, prompt, new, temperature, "static"),
+            "ours": partial(our_generation, baseline, prompt, new, temperature),
+            "free": partial(our_generation, free, prompt, new, temperature),
+            "dynamic": partial(their_generation, reference, prompt, new, temperature, "dynamic"),
+            "static": partial(their_generation, reference, prompt, new, temperature, "static"),
         }
         if rounded and rounded.packed:
-            arms["bf16"] = partial(ours, baseline, prompt, new, temperature, rounded)
+            arms["bf16"] = partial(our_generation, baseline, prompt, new, temperature, rounded)
         at = f"{name}, {how}"
         speeds = {
             arm: [rows * new / each for each in spent]

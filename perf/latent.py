@@ -17,12 +17,12 @@ from perf.measure import Figure, figure, in_turns, peak_bytes, ratio
 from perf.steps import BATCH, QUICK, SHAPE, VOCABULARY
 
 MIB = 1 << 20
-WIDE = replace(SHAPE, d_model=512, n_heads=8, n_kv_heads=8, ffn_width=1408)
-BESIDE = {  # shape, H, compiled, bf16
+SHAPE_D512 = replace(SHAPE, d_model=512, n_heads=8, n_kv_heads=8, ffn_width=1408)
+COMPARED_SHAPES = {  # shape, H, compiled, bf16
     "D = 256, H = 8, float32": (SHAPE, 8, False, False),
     "D = 256, H = 8, float32, compiled": (SHAPE, 8, True, False),
     "D = 256, H = 8, bf16, compiled": (SHAPE, 8, True, True),
-    "D = 512, H = 8, float32": (WIDE, 8, False, False),
+    "D = 512, H = 8, float32": (SHAPE_D512, 8, False, False),
     "D = 256, H = 16, float32": (SHAPE, 16, False, False),
 }
 
@@ -33,7 +33,7 @@ def beside_baseline(
     tokens = torch.randint(VOCABULARY, (BATCH, config.context + 1))
     configs = {"free": config, "baseline": replace(config, latent_bits=0)}
     made = {arm: steps.ours(c, VOCABULARY, compiled) for arm, c in configs.items()}
-    arms = {arm: steps.step(made[arm], tokens, half, steps.IN_A_ROW) for arm in made}
+    arms = {arm: steps.training_work(made[arm], tokens, half, steps.STEPS_PER_TURN) for arm in made}
     seconds = in_turns(arms, turns)
     flops = {arm: flops_per_token(c, VOCABULARY).total for arm, c in configs.items()}
     bound = flops["free"] / flops["baseline"]
@@ -52,7 +52,7 @@ def beside_baseline(
 def measure(turns: int, quick: bool) -> list[Figure]:
     torch.manual_seed(0)
     found: list[Figure] = []
-    rows = {"D = 32, H = 8": (QUICK, 8, False, False)} if quick else BESIDE
+    rows = {"D = 32, H = 8": (QUICK, 8, False, False)} if quick else COMPARED_SHAPES
     for where, (shape, bits, compiled, half) in rows.items():
         config = replace(shape, latent_bits=bits)
         found += beside_baseline(where, config, compiled, half, turns)

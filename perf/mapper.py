@@ -23,8 +23,9 @@ from ftmodel.model import mapper
 from ftmodel.model.mapper import binary_mapper, code_probabilities, pack_bits
 from perf.measure import Figure, Work, figure, in_turns, peak_bytes, ratio
 
-Mapper = Callable[[Tensor, Tensor, Tensor], Tensor]
-SHAPES = ((8, 64), (12, 32), (12, 64), (16, 16), (16, 32), (16, 64), (16, 128), (16, 512))  # H, D
+MapperForm = Callable[[Tensor, Tensor, Tensor], Tensor]
+# H, D
+MAPPER_SHAPES = ((8, 64), (12, 32), (12, 64), (16, 16), (16, 32), (16, 64), (16, 128), (16, 512))
 
 
 def exact(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
@@ -40,10 +41,10 @@ def dense(o: Tensor, noise: Tensor, table: Tensor) -> Tensor:
     return (y + g - g.detach()) @ table
 
 
-class Arm:
+class MapperArm:
     """A form of the mapper with inputs of its own, the same for all arms of a shape."""
 
-    def __init__(self, mapper: Mapper, tokens: int, bits: int, width: int) -> None:
+    def __init__(self, mapper: MapperForm, tokens: int, bits: int, width: int) -> None:
         rng = torch.Generator().manual_seed(0)
         self.mapper = mapper
         self.o = torch.randn(tokens, bits, generator=rng).requires_grad_()
@@ -57,7 +58,7 @@ class Arm:
 
 
 def beside_dense(tokens: int, bits: int, width: int, turns: int) -> list[Figure]:
-    arms = {f.__name__: Arm(f, tokens, bits, width) for f in (dense, exact)}
+    arms = {f.__name__: MapperArm(f, tokens, bits, width) for f in (dense, exact)}
     seconds = in_turns(dict(arms), turns)
     most = {}
     for name, arm in arms.items():
@@ -74,7 +75,7 @@ def beside_dense(tokens: int, bits: int, width: int, turns: int) -> list[Figure]
 
 def forms(tokens: int, bits: int, width: int, turns: int) -> Figure:
     """Both forms of the sums over codes."""
-    inputs = Arm(exact, tokens, bits, width)
+    inputs = MapperArm(exact, tokens, bits, width)
     p, table = inputs.o.detach().sigmoid(), inputs.table.detach()
     g_low, g_high = (code_probabilities(half) for half in (p[:, : bits // 2], p[:, bits // 2 :]))
     shared = inputs.rho, g_low, g_high, table
@@ -91,5 +92,5 @@ def forms(tokens: int, bits: int, width: int, turns: int) -> Figure:
 def measure(turns: int, quick: bool) -> list[Figure]:
     tokens, bits, widths = (32, 8, (16,)) if quick else (1024, 16, (512, 1536))
     found = [each for width in widths for each in beside_dense(tokens, bits, width, turns)]
-    shapes = [(8, 16)] if quick else SHAPES
+    shapes = [(8, 16)] if quick else MAPPER_SHAPES
     return [*found, *(forms(32 if quick else 4160, *shape, turns) for shape in shapes)]

@@ -44,7 +44,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 for onednn in (False, True):
                     torch.manual_seed(0)
                     made = steps.ours(config, vocabulary, compiled)
-                    arms[str(onednn)] = switched(steps.step(made, tokens, steps=3), onednn)
+                    arms[str(onednn)] = switched(steps.training_work(made, tokens, steps=3), onednn)
                 seconds = in_turns(arms, turns)
                 speed = [3 * tokens[:, 1:].numel() / each for each in seconds["True"]]
                 at = f"{name}, {arm}, {'compiled' if compiled else 'not compiled'}"

@@ -30,11 +30,11 @@ from pipelines.common.strict_json import dumps
 
 Entry = dict[str, Any]
 PR_SET_PDEATHSIG = 1
-GRACE = 30  # seconds from the end of its time to its end, for what does not stop itself
+GRACE_SECONDS = 30  # seconds from the end of its time to its end, for what does not stop itself
 # what is measured, or measured beside
 PACKAGES = ("torch", "numpy", "lightning", "transformers", "tokenizers", "lm_eval")
 REHEARSAL = "This is a rehearsal at toy size on a CPU. Its figures mean nothing."
-HEAD = "| | median (least to most) | unit | target | |\n|---|---|---|---|---|"
+TABLE_HEAD = "| | median (least to most) | unit | target | |\n|---|---|---|---|---|"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ def machine() -> dict[str, str]:
     """What figures depend on and a reader cannot see."""
     gpu = "none"
     if torch.cuda.is_available():
-        driver = doctor.run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+        driver = doctor.output_of(
+            "nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"
+        )
         driver = (driver or "unknown").splitlines()[0]
         gpu = f"{torch.cuda.get_device_name()}, driver {driver}, CUDA {torch.version.cuda}"
     found = {each.name.replace("_", "-"): each.version for each in distributions()}
@@ -86,7 +88,7 @@ def end_after(seconds: float) -> None:
 
     def over(*_: object) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(GRACE)
+        signal.alarm(GRACE_SECONDS)
         raise TimeoutError(f"not done after {seconds:.0f} s")
 
     if seconds < inf:
@@ -94,7 +96,7 @@ def end_after(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def measured(part: Part, turns: int, quick: bool, seconds: float = inf) -> Entry:
+def measure_part(part: Part, turns: int, quick: bool, seconds: float = inf) -> Entry:
     """The entry of one part, run in a process of its own, for so long at most."""
     entry: Entry = {
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
@@ -112,7 +114,7 @@ def measured(part: Part, turns: int, quick: bool, seconds: float = inf) -> Entry
     return entry | {"seconds": perf_counter() - start, "load_after": f"{os.getloadavg()[0]:.1f}"}
 
 
-def is_done(entry: Entry | None) -> bool:
+def is_measured(entry: Entry | None) -> bool:
     """Whether it was measured, and with the code that is here now."""
     return entry is not None and "figures" in entry and entry["commit"] == git_revision()
 
@@ -137,7 +139,7 @@ def record(
     begun, failed = perf_counter(), False
     if unknown := [name for name in names if name not in parts]:
         raise UserError(f"no measurement {unknown[0]!r}; there are {', '.join(parts)}")
-    entries = read(path, parts)
+    entries = read_entries(path, parts)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -148,10 +150,10 @@ def record(
         left = 60 * minutes - (perf_counter() - begun)
         seconds = time_for(part, [parts[each] for each in todo], left)
         if seconds > 0:
-            entry = measured(part, turns or part.turns, quick, seconds)
+            entry = measure_part(part, turns or part.turns, quick, seconds)
             line = f"{in_a_line(entry)}; {entry['seconds']:.0f} s"
             failed |= "failure" in entry
-            if "figures" not in entry and is_done(entries.get(name)):
+            if "figures" not in entry and is_measured(entries.get(name)):
                 entries[name]["later"] = in_a_line(entry)
             else:
                 entries[name] = entry
@@ -167,7 +169,7 @@ def record(
     sys.exit(failed)
 
 
-def read(path: Path, parts: Mapping[str, Part]) -> dict[str, Entry]:
+def read_entries(path: Path, parts: Mapping[str, Part]) -> dict[str, Entry]:
     """What earlier calls measured; raises UserError if it is no such file."""
     file = path.with_name(f"{path.name}.json")
     try:
@@ -215,7 +217,11 @@ def page(entries: Mapping[str, Entry], parts: Mapping[str, Part], title: str) ->
         known = here
         if "later" in entry:
             blocks.append(f"measured; when tried again: {entry['later']}")
-        blocks.append("\n".join([HEAD, *(row(each, entry["quick"]) for each in entry["figures"])]))
+        blocks.append(
+            "\n".join(
+                [TABLE_HEAD, *(figure_row(each, entry["quick"]) for each in entry["figures"])]
+            )
+        )
     return "\n\n".join(blocks) + "\n"
 
 
@@ -226,8 +232,8 @@ def said(entry: Entry) -> str:
     return f"{words}, {entry['seconds']:.0f} s; {load}{entry['load_after']} after"
 
 
-def row(figure: Mapping[str, Any], quick: bool) -> str:
-    low, middle, high = (number(figure[key]) for key in ("low", "median", "high"))
+def figure_row(figure: Mapping[str, Any], quick: bool) -> str:
+    low, middle, high = (rounded(figure[key]) for key in ("low", "median", "high"))
     spread = "" if low == high else f" ({low} to {high})"
     verdict = {None: "", True: "met", False: "missed"}[figure["met"]]
     if quick and verdict:
@@ -236,6 +242,6 @@ def row(figure: Mapping[str, Any], quick: bool) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def number(value: float) -> str:
+def rounded(value: float) -> str:
     """Four digits, and those of a larger number in groups."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

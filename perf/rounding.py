@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from pipelines.suite.batching import Encoded
 
-HEAD = (
+ROUNDING_HEAD = (
     "| benchmark | answers | their nats | nats off | largest | mean | mean, signed "
     "| largest, of the answer's nats |\n|---|---|---|---|---|---|---|---|"
 )
@@ -60,16 +60,16 @@ def log_likelihoods(llama: LlamaForCausalLM, requests: Sequence[Encoded]) -> lis
     return results
 
 
-def rows(name: str, values: Mapping[str, Sequence[float]], exact: Sequence[float]) -> list[str]:
+def arm_rows(name: str, values: Mapping[str, Sequence[float]], exact: Sequence[float]) -> list[str]:
     """A line for each of ``values``, log-likelihoods of the same answers."""
     nats = fmean(map(abs, exact))
     return [
-        f"| {name} | {len(exact)} | {nats:.0f} | {who} | {errors(each, exact)} |"
+        f"| {name} | {len(exact)} | {nats:.0f} | {who} | {error_cells(each, exact)} |"
         for who, each in values.items()
     ]
 
 
-def errors(values: Sequence[float], exact: Sequence[float]) -> str:
+def error_cells(values: Sequence[float], exact: Sequence[float]) -> str:
     off = [value - true for value, true in zip(values, exact, strict=True)]
     largest, mean = max(map(abs, off)), fmean(map(abs, off))
     share = max(abs(error / true) for error, true in zip(off, exact, strict=True))

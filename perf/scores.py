@@ -48,9 +48,9 @@ from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tokenize.vocabulary import adopt
 from tests.support import real_benchmarks
 
-END = "<|endoftext|>"
+END_TOKEN = "<|endoftext|>"
 MODEL = Path("models/smollm2_135m")
-CONTEXT = 2048
+CONTEXT_TOKENS = 2048
 LIMITS = {  # documents, so that a core needs some minutes for each; of MMLU a subject
     **dict.fromkeys(("human_eval_plus", "mbpp", "gsm8k"), 16),
     **dict.fromkeys(("nq", "tqa"), 50),
@@ -63,7 +63,7 @@ LIMITS = {  # documents, so that a core needs some minutes for each; of MMLU a s
     **dict.fromkeys(("piqa", "winogrande", "obqa"), 500),
 }
 CHOICES = ("piqa", "winogrande", "hellaswag", "obqa", "arc_challenge", "arc_easy")
-HEAD = (
+SCORES_HEAD = (
     "| benchmark | figure | shots | documents | ours | lm_eval's hf | answers compared "
     "| s, ours | s, hf |\n|---|---|---|---|---|---|---|---|---|"
 )
@@ -79,11 +79,11 @@ class Backend(HFLM):  # type: ignore[misc]
         pass
 
 
-def ours() -> FreeTransformerLM:
+def our_model() -> FreeTransformerLM:
     config, weights, _ = gguf_file.read(MODEL / "model.gguf")
     return FreeTransformerLM(
-        decoder_of(config, weights, context=CONTEXT),
-        adopt(MODEL / "tokenizer.json", END),
+        decoder_of(config, weights, context=CONTEXT_TOKENS),
+        adopt(MODEL / "tokenizer.json", END_TOKEN),
         torch.device("cpu"),
         scoring=Scoring.marginal,
         samples=1,
@@ -104,12 +104,14 @@ def backend() -> HFLM:
 
 def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
     """Every text begins with END."""
-    end = tokenizer.token_to_id(END)
+    end = tokenizer.token_to_id(END_TOKEN)
     llama.generation_config.eos_token_id = end
     fast = Tokenizer.from_str(tokenizer.to_str())
-    fast.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=[(END, end)])
+    fast.post_processor = TemplateProcessing(
+        single=f"{END_TOKEN} $A", special_tokens=[(END_TOKEN, end)]
+    )
     wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=fast, bos_token=END, eos_token=END, pad_token=END
+        tokenizer_object=fast, bos_token=END_TOKEN, eos_token=END_TOKEN, pad_token=END_TOKEN
     )
     return Backend(
         llama,
@@ -117,7 +119,7 @@ def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
         batch_size=batch_size,
         device="cpu",
         add_bos_token=True,
-        max_length=CONTEXT,
+        max_length=CONTEXT_TOKENS,
     )
 
 
@@ -125,13 +127,13 @@ def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path
     """How far log-likelihoods of both are from those of the model in float64, and lm_eval's with
     its softmax in float32, its default, in batches and one request at a time.
     """
-    mine, theirs = ours(), backend()
+    mine, theirs = our_model(), backend()
     arms = {"ours": mine, "hf, softmax_dtype=float64": theirs}
     for arm, rows in (("hf", theirs.batch_size), ("hf, one by one", 1)):
         arms[arm] = backend_of(theirs.model, mine.tokens.tokenizer, rows)
     exact = rounding.in_float64(deepcopy(theirs.model))
     suite = Suite(name="paper", limit=documents, run_code=True)
-    lines = [rounding.HEAD]
+    lines = [rounding.ROUNDING_HEAD]
     for name in names:
         outcomes = {
             arm: run_task(lm, name, SuiteTask(**tasks[name]), suite) for arm, lm in arms.items()
@@ -140,12 +142,10 @@ def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path
         pairs = [(pair[0], pair[1]) for document in log for pair in document["arguments"]]
         likelihoods = rounding.log_likelihoods(exact, mine.encode_pairs(pairs))
         values = {
-            arm: [
-                float(answer[0]) for document in outcome.log for answer in flat(document["resps"])
-            ]
+            arm: [float(answer[0]) for log in outcome.log for answer in responses_of(log["resps"])]
             for arm, outcome in outcomes.items()
         }
-        lines += rounding.rows(name, values, likelihoods)
+        lines += rounding.arm_rows(name, values, likelihoods)
         print("\n".join(lines), flush=True)
         with replace_file(file) as written:
             written.write(("\n".join(lines) + "\n").encode())
@@ -155,23 +155,22 @@ def compared(mine: Outcome, theirs: Outcome) -> str:
     """How the answers of two models to the same requests differ."""
     pairs = list(zip(mine.log, theirs.log, strict=True))
     assert all(a["arguments"] == b["arguments"] for a, b in pairs), "other requests"
-    answers = list(
-        chain.from_iterable(zip(flat(a["resps"]), flat(b["resps"]), strict=True) for a, b in pairs)
-    )
+    both = ((responses_of(each["resps"]) for each in pair) for pair in pairs)
+    answers = list(chain.from_iterable(zip(*pair, strict=True) for pair in both))
     if all(isinstance(text, str) for text, _ in answers):
         return f"{sum(a == b for a, b in answers)} of {len(answers)} texts the same"
     apart = max(abs(float(a[0]) - float(b[0])) for a, b in answers)
     return f"{len(answers)} log-likelihoods to {apart:.1e} nats"
 
 
-def flat(responses: Any) -> list[Any]:
+def responses_of(responses: Any) -> list[Any]:
     """Of a document: a text or (log-likelihood, whether greedy) for each request."""
     if isinstance(responses, str) or not isinstance(responses[0], list | str):
         return [responses]
-    return list(chain.from_iterable(map(flat, responses)))
+    return list(chain.from_iterable(map(responses_of, responses)))
 
 
-def score(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
+def score_row(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
     """A row of the table."""
     suite = Suite(name="paper", limit=LIMITS[name], run_code=True)
     outcomes, values, seconds = [], [], []
@@ -209,16 +208,16 @@ def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
     if reference:
         return against_float64(names or CHOICES, tasks, reference, out / "rounding.md")
     rows = json.loads(path.read_bytes()) if path.exists() else {}
-    models = ours(), backend()
+    models = our_model(), backend()
     for name in names or tasks:
         try:
-            rows[name] = score(name, SuiteTask(**tasks[name]), models)
+            rows[name] = score_row(name, SuiteTask(**tasks[name]), models)
         except Skipped as reason:
             print(f"{name}: skipped: {reason}", flush=True)
             continue
         print(rows[name], flush=True)
         about = f"{datetime.now(UTC):%Y-%m-%d}, commit {git_revision()}, {processor_name()}"
-        table = "\n".join([HEAD, *(rows[name] for name in tasks if name in rows)])
+        table = "\n".join([SCORES_HEAD, *(rows[name] for name in tasks if name in rows)])
         for file, text in ((path, dumps(rows)), (path.with_suffix(".md"), f"{about}\n\n{table}\n")):
             with replace_file(file) as written:
                 written.write(text.encode())

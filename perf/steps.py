@@ -26,7 +26,7 @@ VOCABULARY, BATCH = 8192, 8
 SHAPE = ModelConfig(8, 256, 4, 4, 704, context=256)
 QUICK = ModelConfig(2, 32, 2, 2, 48, context=16)
 KAPPA = 1.0  # bits
-IN_A_ROW = 3  # steps of a turn: the first finds caches and allocator as another arm left them
+STEPS_PER_TURN = 3  # steps of a turn: the first finds caches and allocator as another arm left them
 
 
 def plain_cross_entropy(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def held(model: nn.Module) -> int:
     return 12 * sum(parameter.numel() for parameter in model.parameters())
 
 
-def step(
+def training_work(
     made: tuple[nn.Module, Loss],
     tokens: Tensor,
     half: bool = False,

@@ -23,7 +23,7 @@ from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches
 from pipelines.tokenize.encode import Task, tokenize_parts
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 
-END = "<|endoftext|>"
+EOT = "<|endoftext|>"
 
 
 def make_corpus(folder: Path, part: int, files: list[Path]) -> list[Path]:
@@ -45,21 +45,21 @@ def measure(turns: int, quick: bool) -> list[Figure]:
         folder = Path(scratch)
         parts = make_corpus(folder / "corpus", part, files)
         path = folder / "tokenizer.json"
-        train_bpe(training_sample(parts), vocabulary, END).tokenizer.save(str(path))
+        train_bpe(training_sample(parts), vocabulary, EOT).tokenizer.save(str(path))
         texts = [text for part in parts for _, text in corpus.documents(part)]
         valid = [s for text in texts for s in stretches(text) if isinstance(s, str)]
         size = sum(map(len, texts))
 
         def stage() -> None:
             tasks = [
-                Task(part, folder / f"{part.stem}.tokens", path, END, None, "uint16", bytes(32))
+                Task(part, folder / f"{part.stem}.tokens", path, EOT, None, "uint16", bytes(32))
                 for part in parts
             ]
             written = tokenize_parts(tasks, len(os.sched_getaffinity(0)))
             assert sum(header.text_bytes for _, header in written) == size
 
         def alone() -> None:
-            ByteTokenizer(Tokenizer.from_file(str(path)), END).tokenizer.encode_batch_fast(valid)
+            ByteTokenizer(Tokenizer.from_file(str(path)), EOT).tokenizer.encode_batch_fast(valid)
 
         seconds = in_turns({"stage tokenize": stage, "tokenizers alone": alone}, turns)
     speeds = {name: [size / 1e6 / each for each in spent] for name, spent in seconds.items()}

@@ -29,17 +29,17 @@ def measure(turns: int, quick: bool) -> list[Figure]:
         for mode in modes:
             for arm, make in {"ours": steps.ours, "Llama": steps.llama}.items():
                 made = make(config, VOCABULARY, mode == "compiled")
-                work = steps.step(made, tokens, precision == "bf16", steps.IN_A_ROW)
+                work = steps.training_work(made, tokens, precision == "bf16", steps.STEPS_PER_TURN)
                 arms[precision, mode, arm] = work
     if not quick:
         with fresh_cache():
-            only = steps.step(steps.ours(config, VOCABULARY, True), tokens)
+            only = steps.training_work(steps.ours(config, VOCABULARY, True), tokens)
             start = perf_counter()
             only()
             first = perf_counter() - start
         found.append(figure("first step of ours, compiled, nothing cached", [first], "s"))
     seconds = in_turns(arms, turns)
-    read = steps.IN_A_ROW * tokens[:, 1:].numel()
+    read = steps.STEPS_PER_TURN * tokens[:, 1:].numel()
     flops = flops_per_token(config, VOCABULARY).total * read
     for precision, dtype in DTYPES.items():
         for mode in modes:

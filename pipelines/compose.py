@@ -62,9 +62,9 @@ def refusals(source: str, overrides: Sequence[str]) -> Iterator[None]:
         raise
     except (HydraException, OmegaConfBaseException) as error:
         hint = no_package() if "ConfigKeyError" in str(error) else ""
-        raise UserError(f"{source}: {one_line(error)}{hint}") from None
+        raise UserError(f"{source}: {refusal_words(error)}{hint}") from None
     except Exception as error:
-        words = broken_file() or no_choice(overrides) or one_line(error)
+        words = broken_file() or no_choice(overrides) or refusal_words(error)
         raise UserError(f"{source}: {words}") from None
 
 
@@ -102,7 +102,7 @@ def no_choice(overrides: Sequence[str]) -> str | None:
     return None
 
 
-def one_line(error: Exception) -> str:
+def refusal_words(error: Exception) -> str:
     """The error's message; one of a type or of a resolver (hydra_plugins/) starts with its key."""
     cause = error.__cause__
     override = OVERRIDE.match(str(error))

@@ -28,11 +28,11 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.common.console import aligned
 from pipelines.common.shell_paths import compiler_path, ray_path, special
 
-EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
+INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
 GB = 1e9
-LEAST_DISK, ENOUGH_DISK = 1.0, 10.0  # GB
-PATIENCE = 3.0  # seconds for an answer from a network
+MIN_DISK_GB, RECOMMENDED_DISK_GB = 1.0, 10.0  # GB
+NETWORK_SECONDS = 3.0  # seconds for an answer from a network
 
 
 @dataclass
@@ -60,7 +60,7 @@ def packages() -> Finding:
     pinned = dict(re.findall(r"^(\S+)==(\S+)$", text_of("constraints.txt"), re.M))
     project = tomllib.loads(text_of("pyproject.toml")).get("project", {})
     extras = project.get("optional-dependencies", {})
-    lists = [project.get("dependencies", []), *(extras.get(name, []) for name in EXTRAS)]
+    lists = [project.get("dependencies", []), *(extras.get(name, []) for name in INSTALLED_EXTRAS)]
     names = re.findall(r"^[\w-]+", "\n".join(chain(*lists)), re.M)
     missing, others = [], []
     for name in names:
@@ -85,9 +85,9 @@ def disk() -> Finding:
     value = f"{free:.1f} GB free"
     if not os.access(folder, os.W_OK):
         return Finding("disk", "this folder takes no file", STOPS, "every stage writes here")
-    if free < LEAST_DISK:
-        return Finding("disk", value, STOPS, f"at least {LEAST_DISK:g} GB are needed")
-    if free < ENOUGH_DISK:
+    if free < MIN_DISK_GB:
+        return Finding("disk", value, STOPS, f"at least {MIN_DISK_GB:g} GB are needed")
+    if free < RECOMMENDED_DISK_GB:
         cost = "enough for `quickstart`; where it fills up, a stage ends and goes on later"
         return Finding("disk", value, COSTS, cost)
     return Finding("disk", value)
@@ -97,9 +97,9 @@ def git() -> Finding:
     cost = "no results name the code's commit (unless GIT_REVISION does), no `dvc exp`"
     if not shutil.which("git"):
         return Finding("git", "not installed", COSTS, cost)
-    if run("git", "rev-parse", "--is-inside-work-tree") != "true":
+    if output_of("git", "rev-parse", "--is-inside-work-tree") != "true":
         return Finding("git", "this folder is in no repository", COSTS, cost)
-    return Finding("git", (run("git", "--version") or "").removeprefix("git version "))
+    return Finding("git", (output_of("git", "--version") or "").removeprefix("git version "))
 
 
 def path() -> Finding:
@@ -124,7 +124,7 @@ def cores() -> Finding:
 def gpu() -> Finding:
     import torch
 
-    driver = run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    driver = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     if torch.cuda.is_available():
         count, name = torch.cuda.device_count(), torch.cuda.get_device_name()
         return Finding("GPU", f"{count} × {name}, driver {(driver or '?').splitlines()[0]}")
@@ -167,7 +167,7 @@ def compiler() -> Finding:
         return Finding("compiler", f"no {name}", COSTS, cost)
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return Finding("compiler", "no Python.h (python3-dev)", COSTS, cost)
-    return Finding("compiler", (run(name, "--version") or name).splitlines()[0])
+    return Finding("compiler", (output_of(name, "--version") or name).splitlines()[0])
 
 
 def hub() -> Finding:
@@ -181,7 +181,7 @@ def hub() -> Finding:
     return Finding("hub", f"{endpoint.hostname} is not in reach", COSTS, cost)
 
 
-def run(*command: str) -> str | None:
+def output_of(*command: str) -> str | None:
     """What a program prints; None if it fails."""
     try:
         process = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=10)
@@ -196,14 +196,14 @@ def answers(host: str, port: int) -> bool:
 
     def ask() -> None:
         try:
-            socket.create_connection((host, port), PATIENCE).close()
+            socket.create_connection((host, port), NETWORK_SECONDS).close()
             connections.append(True)
         except OSError:
             pass
 
     asking = Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(PATIENCE)
+    asking.join(NETWORK_SECONDS)
     return bool(connections)
 
 
@@ -212,7 +212,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 
-def findings() -> Iterator[Finding]:
+def all_findings() -> Iterator[Finding]:
     for check in CHECKS:
         try:
             yield check()
@@ -221,7 +221,7 @@ def findings() -> Iterator[Finding]:
 
 
 def main() -> None:
-    rows = list(findings())
+    rows = list(all_findings())
     for line, row in zip(aligned([[r.state, r.what, r.value] for r in rows]), rows, strict=True):
         print(line)
         if row.cost:

@@ -23,7 +23,7 @@ from pipelines import cli
 from pipelines.common.arguments import choices
 from pipelines.common.atomic_files import alone, replace_file
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import one_line
+from pipelines.common.file_listing import words_of
 from pipelines.common.printable import printable
 from pipelines.common.yaml_files import read_yaml
 from pipelines.compose import CONF
@@ -95,7 +95,7 @@ def main(suites: Sequence[str]) -> None:
             brought = fetch(task)
         except Exception as error:  # whatever is wrong with one task, the others are wanted
             cause = error.__cause__ if isinstance(error, tasks.Skipped) else None
-            failed[name] = one_line(cause if isinstance(cause, Exception) else error)
+            failed[name] = words_of(cause if isinstance(cause, Exception) else error)
             print(f"{name}: not fetched", flush=True)
             continue
         if brought is None:

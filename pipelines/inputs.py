@@ -24,27 +24,27 @@ import yaml
 
 from pipelines import cli
 from pipelines.common.atomic_files import replace_file
-from pipelines.common.distributions import Pinned
+from pipelines.common.distributions import PinnedFiles
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Entry, Folder, by_content_if_small, local_files
+from pipelines.common.file_listing import FileEntry, Folder, by_content_if_small, local_files
 from pipelines.common.printable import printable
 from pipelines.common.source_code import CODE, mirror, stages_reading
 from pipelines.common.yaml_files import read_yaml
 from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
-SHOWN = 6  # files of changed code that are named
-MALFORMED = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
+MAX_FILES_NAMED = 6  # files of changed code that are named
+BAD_ENTRY = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
 
 
-def part_files(key: str, part: dict[str, Any]) -> Iterable[Entry] | None:
+def part_files(key: str, part: dict[str, Any]) -> Iterable[FileEntry] | None:
     """The files of one part; None if its kind of source has none on this machine."""
     match part["source"]:
         case "files":
             return Folder(key, part["root"], part["pattern"], part.get("exclude") or []).entries()
         case "distributions":
             filters = {name: part.get(name) or [] for name in ("leave_out", "exclude")}
-            return Pinned(key, part["pins"], pattern=part["pattern"], **filters).entries()
+            return PinnedFiles(key, part["pins"], pattern=part["pattern"], **filters).entries()
         case "hub":
             return local_files(part["dataset"], part.get("data_files") or [])
     return None
@@ -76,13 +76,13 @@ def tokenizer_input(key: str, data: dict[str, Any]) -> Any:
         raise UserError(f"{key}.tokenizer: {path} cannot be read ({error.strerror})") from None
 
 
-def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> None:
+def note_input(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> None:
     """Write what ``look`` finds. If it finds that something is gone, what was made from it stays as
     it is, and so does the file.
     """
     try:
         content = dumps(look(key, data), indent=1).encode() + b"\n"
-    except (UserError, *MALFORMED) as error:
+    except (UserError, *BAD_ENTRY) as error:
         if path.exists():
             if isinstance(error, UserError):
                 print(printable(f"{error}; what was made from it before stays"))
@@ -96,7 +96,7 @@ def note(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> No
 
 def read_suite_input(path: Path) -> dict[str, Any]:
     """What is noted of the suite; nothing is known if the note is missing or damaged."""
-    with suppress(FileNotFoundError, RecursionError, *MALFORMED):
+    with suppress(FileNotFoundError, RecursionError, *BAD_ENTRY):
         before: dict[str, Any] = loads(path.read_bytes())
         if all(isinstance(pair, str) for pair in before["known"]):
             return before
@@ -113,7 +113,7 @@ def note_suite(tasks: Any, sampled: Any = ()) -> None:
         named = {name: str(task["task"]) for name, task in tasks.items()}
         keys = {name: str(task["key"]) for name, task in tasks.items()}
         drawn = [str(name) for name in sampled if name in tasks]
-    except MALFORMED:
+    except BAD_ENTRY:
         raise UserError(
             "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`"
         ) from None
@@ -163,9 +163,10 @@ def note_code(known: bool) -> None:
             "its code there, so every stage runs once more"
         )
     elif known and changed:
-        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+        unnamed = len(changed) - MAX_FILES_NAMED
+        more = f" and {unnamed} more" if unnamed > 0 else ""
         print(
-            f"code changed: {', '.join(changed[:SHOWN])}{more}; this runs again: "
+            f"code changed: {', '.join(changed[:MAX_FILES_NAMED])}{more}; this runs again: "
             f"{', '.join(stages_reading(changed)) or 'nothing'}"
         )
 
@@ -184,8 +185,8 @@ def main() -> None:
     note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {}, sampled_of(suite))
     note_code(known)
     for name, data in entries.items():
-        note(INPUTS / name / "text.json", text_input, f"data.{name}", data)
-        note(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
+        note_input(INPUTS / name / "text.json", text_input, f"data.{name}", data)
+        note_input(INPUTS / name / "tokenizer.json", tokenizer_input, f"data.{name}", data)
     for folder in INPUTS.iterdir():
         if folder.is_dir() and folder.name not in {*entries, CODE.name}:
             shutil.rmtree(folder)

@@ -43,7 +43,7 @@ class Assumptions:
     price: float | None  # of a GPU for an hour
 
 
-class Plan:
+class RunPlan:
     """One run. Memory is in bytes of one worker; tokens_per_second is that of one GPU."""
 
     def __init__(self, spec: RunSpec, options: Assumptions) -> None:
@@ -107,11 +107,11 @@ def short(number: float) -> str:
     return f"{number:g}"
 
 
-def table(rows: list[dict[str, str]]) -> str:
+def text_table(rows: list[dict[str, str]]) -> str:
     return "\n".join(aligned([list(rows[0]), *(list(row.values()) for row in rows)], right=True))
 
 
-def costs_row(p: Plan, arm: str, seeds: int) -> dict[str, str]:
+def costs_row(p: RunPlan, arm: str, seeds: int) -> dict[str, str]:
     """Of one run of an arm."""
     kappa = p.spec.run.kappa_bits
     row = {
@@ -131,7 +131,7 @@ def costs_row(p: Plan, arm: str, seeds: int) -> dict[str, str]:
     return row if p.cost is None else {**row, "cost": f"{p.cost:,.0f}"}
 
 
-def total(plans: list[Plan]) -> str:
+def total(plans: list[RunPlan]) -> str:
     """What all runs need, in words."""
     days = sum(p.days for p in plans)
     costs = [p.cost for p in plans if p.cost is not None]
@@ -144,7 +144,7 @@ def format_days(days: float) -> str:
     return f"{days:.2f}" if days >= 0.1 else f"{days:.2g}"
 
 
-def memory_row(p: Plan, arm: str, limit: float) -> dict[str, str]:
+def memory_row(p: RunPlan, arm: str, limit: float) -> dict[str, str]:
     parts = {name.replace("_", " "): gib(b) for name, b in asdict(p.memory).items()}
     return {
         "arm": arm,
@@ -161,7 +161,7 @@ def gib(size: float) -> str:
 
 
 def weak_scaling(
-    here: Plan, options: Assumptions, joined: Interconnect
+    here: RunPlan, options: Assumptions, joined: Interconnect
 ) -> Iterator[dict[str, str]]:
     """A row for each number of GPUs, with a batch that grows with it."""
     compute, config, vocabulary = here.spec.experiment.compute, here.spec.config, here.vocabulary
@@ -191,8 +191,8 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
     compute, known = spec.experiment.compute, spec.experiment.runs
     if spec.name not in known:
         raise UserError(f"--weak-scaling: no run {spec.name!r}; there are {', '.join(known)}")
-    here = Plan(spec, options)
-    print(table([*weak_scaling(here, options, joined)]))
+    here = RunPlan(spec, options)
+    print(text_table([*weak_scaling(here, options, joined)]))
     print(
         f"computed, not measured: {spec.name}, {compute.strategy.value}, {compute.accumulate} "
         f"micro-batches of {here.micro_batch} sequences on each GPU;\n"
@@ -257,16 +257,18 @@ def main(
         joined = Interconnect(nvlink * 1e9, network * 1e9, per_node, latency * 1e-6, overlap)
         show_weak_scaling(RunSpec(experiment, weak_scaling), options, joined)
         return
-    of_run = {name: Plan(RunSpec(experiment, name), options) for name in experiment.runs}
+    of_run = {name: RunPlan(RunSpec(experiment, name), options) for name in experiment.runs}
     arms = group_by_seed(experiment.runs)
-    print(table([costs_row(of_run[runs[0]], arm, len(runs)) for arm, runs in arms.items()]))
+    print(text_table([costs_row(of_run[runs[0]], arm, len(runs)) for arm, runs in arms.items()]))
     print(total([*of_run.values()]))
     print(
         f"experiment {experiment.name}, at {options.mfu:.0%} of {options.flops:.3g} FLOP/s; "
         "evaluation is not counted"
     )
     print("\nGiB of each worker when it needs most")
-    print(table([memory_row(of_run[runs[0]], arm, options.memory) for arm, runs in arms.items()]))
+    print(
+        text_table([memory_row(of_run[runs[0]], arm, options.memory) for arm, runs in arms.items()])
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from pipelines import cli
 from pipelines.common.errors import UserError
 
-PAGE = """<!doctype html>
+PLOTS_PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -41,7 +41,7 @@ def main() -> None:
     vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder) / "plots.html"
-        template.write_text(PAGE.format(vega=vega), encoding="utf-8")
+        template.write_text(PLOTS_PAGE.format(vega=vega), encoding="utf-8")
         command = ["dvc", "plots", "show", "--html-template", str(template)]
         sys.exit(subprocess.run(command).returncode)
 

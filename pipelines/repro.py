@@ -30,10 +30,10 @@ from pipelines.compose import compose_valid, write_params
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.parallel.graph import Graph, changed_stages, read_graph
-from pipelines.parallel.scheduler import Outcome, Scheduler, error_of
+from pipelines.parallel.scheduler import Scheduler, StageOutcome, error_of
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot, make_slots
-from pipelines.plan import Assumptions, Plan
+from pipelines.plan import Assumptions, RunPlan
 
 RAN = re.compile(r"^Running stage '(.+)':$", re.M)
 ANY_GPU = Assumptions(flops=1.0, mfu=1.0, memory=1.0, price=None)  # FLOPs and bytes need none
@@ -84,7 +84,7 @@ def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
 
 
 def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> None:
-    plans = [Plan(RunSpec(experiment, name), ANY_GPU) for name in experiment.runs]
+    plans = [RunPlan(RunSpec(experiment, name), ANY_GPU) for name in experiment.runs]
     if jobs == "ray" or os.environ.get("RAY_ADDRESS"):
         slots = cluster_slots(experiment, None if jobs == "ray" else jobs)
     else:
@@ -138,7 +138,7 @@ def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: i
         print(f"changed while others ran, and run again: {', '.join(sorted(ran))}")
 
 
-def report(screen: Screen, outcome: Outcome, graph: Graph) -> None:
+def report(screen: Screen, outcome: StageOutcome, graph: Graph) -> None:
     """Show what became of the stages; raises UserError if one failed, SystemExit if stopped."""
     work = sum(outcome.seconds.values())
     total = len(graph.needs)

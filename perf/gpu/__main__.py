@@ -22,27 +22,27 @@ from pathlib import Path
 import click
 import torch
 
-from perf.record import REHEARSAL, Part, is_done, read, record
+from perf.record import REHEARSAL, Part, is_measured, read_entries, record
 from pipelines import cli, doctor
 from pipelines.common.arguments import POSITIVE, listed, out_folder
 from pipelines.common.errors import UserError
 
 STEP, DECODING = "perf.gpu.training_step", "perf.decoding"
 SLICE = "perf.gpu.training_slice"
-RATIO = "time, free ÷ baseline ≤ FLOPs, free ÷ baseline + 0.015"
-FASTER = "ours ÷ Hugging Face ≥ 2, free ÷ ours ≥ 0.97"
-HALF = "its half of the 20 minutes"
-MFU = "model-FLOPs utilisation ≥ 0.40 in bf16"
+STEP_TARGET = "time, free ÷ baseline ≤ FLOPs, free ÷ baseline + 0.015"
+DECODING_TARGET = "ours ÷ Hugging Face ≥ 2, free ÷ ours ≥ 0.97"
+SLICE_TARGET = "its half of the 20 minutes"
+MFU_TARGET = "model-FLOPs utilisation ≥ 0.40 in bf16"
 PARTS = {
     "tests": Part("perf.gpu.gpu_tests", "all tests marked `gpu` pass", 3),
-    "step_1_5b": Part(STEP, f"{MFU}; {RATIO}", 4, {"preset": "1.5 B"}),
-    "step_124m": Part(STEP, RATIO, 3, {"preset": "124 M"}),
-    "decode_small": Part(DECODING, FASTER, 3, {"only": "small"}, turns=3),
-    "decode_middle": Part(DECODING, FASTER, 3, {"only": "middle"}, turns=3),
-    "decode_large": Part(DECODING, FASTER, 3, {"only": "large"}, turns=3),
+    "step_1_5b": Part(STEP, f"{MFU_TARGET}; {STEP_TARGET}", 4, {"preset": "1.5 B"}),
+    "step_124m": Part(STEP, STEP_TARGET, 3, {"preset": "124 M"}),
+    "decode_small": Part(DECODING, DECODING_TARGET, 3, {"only": "small"}, turns=3),
+    "decode_middle": Part(DECODING, DECODING_TARGET, 3, {"only": "middle"}, turns=3),
+    "decode_large": Part(DECODING, DECODING_TARGET, 3, {"only": "large"}, turns=3),
     "text": Part(SLICE, "text for the slice of kappa_124m", 9),
-    "slice_baseline": Part(SLICE, HALF, 11, {"arm": "baseline"}, goes_on=True),
-    "slice_free": Part(SLICE, HALF, 11, {"arm": "free"}, goes_on=True),
+    "slice_baseline": Part(SLICE, SLICE_TARGET, 11, {"arm": "baseline"}, goes_on=True),
+    "slice_free": Part(SLICE, SLICE_TARGET, 11, {"arm": "free"}, goes_on=True),
 }
 
 
@@ -88,8 +88,8 @@ def main(names: Sequence[str], minutes: float, rehearse: bool, out: Path) -> Non
     path = out / f"{date}_{file}"
     project = (out / ("rehearsed_slice" if rehearse else "slice")).resolve()
     parts = {name: part_on(part, device, project) for name, part in PARTS.items()}
-    done = read(path, parts)
-    todo = [each for each in parts if parts[each].goes_on or not is_done(done.get(each))]
+    done = read_entries(path, parts)
+    todo = [each for each in parts if parts[each].goes_on or not is_measured(done.get(each))]
     turns = 1 if rehearse else None
     record(parts, names or todo, path, f"{name}, {date}", rehearse, turns, minutes)
 

@@ -41,17 +41,17 @@ from pipelines.train.core.trainer import Process, SegmentTraining, quiet
 EXPERIMENT, DATA = "kappa_124m", "fineweb_edu"
 ARMS = {"baseline": "baseline_s0", "free": "free_k1_2_s0"}
 MINUTES = 20.0  # of training, half of them each arm's
-LEAST = 30.0  # seconds of training for which it is worth to start
-ENDING = 20.0  # seconds before the end of its time at which an arm stops: for its last checkpoint
-TEXT = ["data.fineweb_edu.max_bytes=200_000_000"]  # 46 M tokens
-SOURCES = [  # of the standard library
+MIN_TRAINING_SECONDS = 30.0  # for which it is worth to start
+ENDING_SECONDS = 20.0  # before the end of its time at which an arm stops: for its last checkpoint
+HUB_SETTINGS = ["data.fineweb_edu.max_bytes=200_000_000"]  # 46 M tokens
+STDLIB_SETTINGS = [  # of the standard library
     "+part@data.fineweb_edu.parts.stdlib=files",
     "~data.fineweb_edu.parts.fineweb_edu",
     "data.fineweb_edu.parts.stdlib.root=stdlib",
     "data.fineweb_edu.validation_share=0.01",
 ]
-EVERY_FILE = ['data.fineweb_edu.parts.stdlib.pattern="**/*.py"']
-TOY = [
+WHOLE_STDLIB = ['data.fineweb_edu.parts.stdlib.pattern="**/*.py"']
+TOY_SETTINGS = [
     "data.fineweb_edu.parts.stdlib.pattern=email/*.py",
     "data.fineweb_edu.validation_share=0.25",
     "data.fineweb_edu.vocab_size=384",
@@ -65,9 +65,9 @@ TOY_TOKENS = 5120
 
 def composed(quick: bool) -> DictConfig:
     """The experiment with its two arms alone."""
-    own_text = SOURCES + (TOY if quick else EVERY_FILE)
+    own_text = STDLIB_SETTINGS + (TOY_SETTINGS if quick else WHOLE_STDLIB)
     online = not quick and doctor.hub().state == doctor.OK
-    chosen = TEXT if online else own_text
+    chosen = HUB_SETTINGS if online else own_text
     config = compose_config([f"experiment={EXPERIMENT}", "suite=none", *chosen])
     config.runs = {name: config.runs[name] for name in ARMS.values()}
     config.arms, config.seeds, config.expectation, config.suite_runs = {}, [], [], {}
@@ -78,7 +78,7 @@ def composed(quick: bool) -> DictConfig:
     return config
 
 
-def make_text(quick: bool) -> list[Figure]:
+def make_slice_text(quick: bool) -> list[Figure]:
     """Compose and tokenize."""
     from pipelines.data import build as data
     from pipelines.tokenize import build as tokenize
@@ -124,7 +124,7 @@ class SliceTraining(SegmentTraining):
 def train(spec: RunSpec, seconds: float) -> None:
     """For so long, or until the arm's half of the slice is over."""
     left = 60 * MINUTES / len(ARMS) - training_seconds(curve(spec))
-    if min(left, seconds) < LEAST:
+    if min(left, seconds) < MIN_TRAINING_SECONDS:
         return
     quiet()
     training = SliceTraining(spec, Process(), start_of(spec), None)
@@ -132,7 +132,7 @@ def train(spec: RunSpec, seconds: float) -> None:
     training.train()
 
 
-def figures(spec: RunSpec, arm: str, device: str) -> list[Figure]:
+def arm_figures(spec: RunSpec, arm: str, device: str) -> list[Figure]:
     rows = curve(spec)
     if not rows:
         raise TimeoutError("no row of the training curve yet; called again, it goes on")
@@ -163,7 +163,7 @@ def speeds(rows: Curve) -> list[float]:
     return [row.tokens_per_second for row in rows[len(rows) > 1 :]]
 
 
-def beside(experiment: Experiment) -> list[Figure]:
+def figures_of_both(experiment: Experiment) -> list[Figure]:
     """Both arms, once both have been trained: at the last tokens that both have a row for."""
     baseline, free = (curve(RunSpec(experiment, name)) for name in ARMS.values())
     bounds = {row.tokens: row.bound_bits for row in baseline}
@@ -186,9 +186,9 @@ def measure(
     Path(project).mkdir(parents=True, exist_ok=True)
     with chdir(project):
         if arm is None:
-            return make_text(quick)
+            return make_slice_text(quick)
         if not tokens_folder(DATA).exists():
             raise Missing("it has no text yet: part `text` makes it")
         spec = RunSpec(load_experiment(), ARMS[arm])
-        train(spec, left - ENDING - (perf_counter() - begun))
-        return [*figures(spec, arm, device), *beside(spec.experiment)]
+        train(spec, left - ENDING_SECONDS - (perf_counter() - begun))
+        return [*arm_figures(spec, arm, device), *figures_of_both(spec.experiment)]

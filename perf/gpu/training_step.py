@@ -24,17 +24,17 @@ from pipelines.config.load import parse
 from pipelines.plan import GIB, vocab_size
 
 # of each the experiment that trains it, sequences a step, and the utilisation to be reached
-PRESETS = {
+GPU_PRESETS = {
     "1.5 B": ("paper_1_5b", 8, 0.40),  # as each of the experiment's 32 workers
     "124 M": ("kappa_124m", 32, None),  # as one of its micro-batches
 }
-SPARE = 0.9  # of the GPU's memory: what the planner does not count needs the rest
+MEMORY_SHARE = 0.9  # of the GPU's memory: what the planner does not count needs the rest
 QUICK_VOCABULARY = 64
 
 
 def shape(preset: str) -> tuple[ModelConfig, int]:
     """The Free Transformer of a preset, and its vocabulary."""
-    name = PRESETS[preset][0]
+    name = GPU_PRESETS[preset][0]
     with chdir(ROOT):
         experiment = parse(compose_config([f"experiment={name}"]), "conf/")
     spec = RunSpec(
@@ -60,15 +60,15 @@ def sequences(configs: dict[str, ModelConfig], vocabulary: int, most: int, room:
 
 def measure(turns: int, quick: bool, device: str, preset: str) -> list[Figure]:
     config, vocabulary = shape(preset)
-    _, batch, _ = PRESETS[preset]
+    _, batch, _ = GPU_PRESETS[preset]
     if quick:
         config, vocabulary, batch = replace(steps.QUICK, latent_bits=8), QUICK_VOCABULARY, 2
     configs = {"baseline": replace(config, latent_bits=0, latent_block=None), "free": config}
-    room = SPARE * torch.cuda.mem_get_info()[1] if device == "cuda" else SPARE * GIB
+    room = MEMORY_SHARE * torch.cuda.mem_get_info()[1] if device == "cuda" else MEMORY_SHARE * GIB
     micro = sequences(configs, vocabulary, batch, room)
     while True:
         try:
-            return side_by_side(preset, configs, vocabulary, micro, batch // micro, device, turns)
+            return both_arms(preset, configs, vocabulary, micro, batch // micro, device, turns)
         except torch.OutOfMemoryError:
             if micro == 1:
                 raise
@@ -76,7 +76,7 @@ def measure(turns: int, quick: bool, device: str, preset: str) -> list[Figure]:
         micro //= 2
 
 
-def side_by_side(
+def both_arms(
     preset: str,
     configs: dict[str, ModelConfig],
     vocabulary: int,
@@ -91,13 +91,16 @@ def side_by_side(
     tokens = torch.randint(vocabulary, (micro, context + 1), device=device)
     with torch.device(device):
         made = {arm: steps.ours(c, vocabulary, True) for arm, c in configs.items()}
-    work = {arm: steps.step(made[arm], tokens, True, steps.IN_A_ROW, accumulate) for arm in made}
+    work = {
+        arm: steps.training_work(made[arm], tokens, True, steps.STEPS_PER_TURN, accumulate)
+        for arm in made
+    }
     seconds = in_turns(work, turns)
     reached = steps.products(torch.bfloat16, 8192 if device == "cuda" else 64, turns, device)
     known = peak(torch.cuda.get_device_name()) if device == "cuda" else reached
     flops = {arm: flops_per_token(c, vocabulary) for arm, c in configs.items()}
     bound = flops["free"].total / flops["baseline"].total
-    least = PRESETS[preset][2]
+    least = GPU_PRESETS[preset][2]
     target = {} if least is None else {"at_least": least}
     figures = [
         figure(f"{preset}: sequences a step", [micro * accumulate], ""),
@@ -111,7 +114,7 @@ def side_by_side(
         ),
     ]
     for arm, config in configs.items():
-        read = steps.IN_A_ROW * accumulate * micro * context
+        read = steps.STEPS_PER_TURN * accumulate * micro * context
         speed = [read / each for each in seconds[arm]]
         figures.append(figure(f"{preset}, {arm}", speed, "tokens/s"))
         if known:

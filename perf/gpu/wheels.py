@@ -16,8 +16,8 @@ from pipelines import ROOT
 from pipelines.common import errors
 from pipelines.common.errors import UserError
 
-NEWEST, OLDER = 13, 12  # CUDA versions that PyTorch 2.13 is built for, 13.0 and 12.6
-OLDER_BUILD, OLDER_INDEX = "cu126", "https://download.pytorch.org/whl/cu126"
+PYPI_CUDA, INDEX_CUDA = 13, 12  # CUDA versions that PyTorch 2.13 is built for, 13.0 and 12.6
+INDEX_BUILD, INDEX_URL = "cu126", "https://download.pytorch.org/whl/cu126"
 
 
 def pinned() -> str:
@@ -35,11 +35,13 @@ def wanted(driver: str, torch: str) -> tuple[str, list[str]]:
     found = re.search(r"CUDA[\w ]* Version:\s*(\d+)", driver)
     if not found:
         raise UserError("nvidia-smi does not say which CUDA version the driver serves")
-    if (cuda := int(found[1])) >= NEWEST:
+    if (cuda := int(found[1])) >= PYPI_CUDA:
         return torch, []
-    if cuda == OLDER:
-        return f"{torch}+{OLDER_BUILD}", ["--extra-index-url", OLDER_INDEX]
-    raise UserError(f"the driver serves CUDA {cuda}, and PyTorch {torch} needs {OLDER} or later")
+    if cuda == INDEX_CUDA:
+        return f"{torch}+{INDEX_BUILD}", ["--extra-index-url", INDEX_URL]
+    raise UserError(
+        f"the driver serves CUDA {cuda}, and PyTorch {torch} needs {INDEX_CUDA} or later"
+    )
 
 
 def installed() -> str | None:

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from pipelines.common.atomic_files import ROOT
-from pipelines.common.errors import UserError, no_command
+from pipelines.common.errors import UserError
 from pipelines.common.shell_paths import check_ray
 from pipelines.config.schema import Compute, Experiment
 
@@ -204,7 +204,3 @@ def check_shared(folder: Path) -> None:
                     f"{folder}: node {node['NodeManagerAddress']} does not see it as it is here; "
                     "the project's folder must lie on storage that all nodes share"
                 )
-
-
-if __name__ == "__main__":
-    no_command(__doc__, "pipelines.train")

@@ -7,12 +7,12 @@ and zeroed: 1600 page faults of some 2 µs in a training step of `target_small`,
 import ctypes
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-NEVER = 1 << 30  # bytes
+NEVER_BYTES = 1 << 30  # bytes
 
 
 def keep_freed_memory() -> None:
     """Keep it for the next tensors, in this process; elsewhere than on glibc, do nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
-        mallopt(MMAP_THRESHOLD, NEVER)
-        mallopt(TRIM_THRESHOLD, NEVER)
+        mallopt(MMAP_THRESHOLD, NEVER_BYTES)
+        mallopt(TRIM_THRESHOLD, NEVER_BYTES)

@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Entry, Folder, readable
+from pipelines.common.file_listing import FileEntry, Folder, readable
 
 Found = tuple[str, PurePosixPath, Path]  # name with version, path below site-packages, file
 
@@ -33,7 +33,7 @@ def read_pins(key: str, path: Path) -> dict[str, str]:
     return dict(sorted(pins.items()))
 
 
-class Pinned(Folder):
+class PinnedFiles(Folder):
     """The files of the distributions that are pinned and not left out, in the order of a hash of
     their paths: any prefix of it is an even sample of them all.
 
@@ -71,10 +71,10 @@ class Pinned(Folder):
             raise UserError(f"{wanted}, but {installed.version} is installed")
         return installed
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[FileEntry]:
         for title, path, file in sorted(self.files(), key=lambda found: by_hash(found[1])):
             with readable(file):
-                yield Entry(f"{title}/{path}", file, file.stat().st_size, mtime_ns=0)
+                yield FileEntry(f"{title}/{path}", file, file.stat().st_size, mtime_ns=0)
 
     def files(self) -> Iterator[Found]:
         seen = set()

@@ -2,29 +2,22 @@
 ends in a traceback.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable
-from errno import (
-    EACCES,
-    EDQUOT,
-    EEXIST,
-    EFBIG,
-    EISDIR,
-    ELOOP,
-    ENAMETOOLONG,
-    ENOSPC,
-    ENOTDIR,
-    EPERM,
-    EROFS,
-)
 from io import TextIOWrapper
 from select import POLLERR, POLLOUT, poll
 
 from pipelines.common.printable import printable
 
-UNWRITABLE = (EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS)  # full, a limit, read-only, not ours
-FOREIGN = (EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR)  # a file in the place of a folder, say
+# full, a limit, read-only, not ours
+UNWRITABLE = (
+    *(errno.EACCES, errno.EDQUOT, errno.EFBIG),
+    *(errno.ENOSPC, errno.EPERM, errno.EROFS),
+)
+# a file in the place of a folder, say
+FOREIGN = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
 
 
 class UserError(Exception):
@@ -60,17 +53,6 @@ def stdout_is_closed() -> bool:
     if closed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return closed
-
-
-def no_command(description: str | None, used_by: str) -> None:
-    """What a module that looks like a command says if it is run; ``used_by``: the command's."""
-
-    def say() -> None:
-        if "--help" not in sys.argv:
-            raise UserError(f"this module is no command: `python -m {used_by}` uses it")
-        print(f"{description}\nThis module is no command: `python -m {used_by}` uses it.")
-
-    run(say)
 
 
 def use_utf8() -> None:

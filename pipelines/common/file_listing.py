@@ -18,11 +18,11 @@ from fsspec.utils import glob_translate
 from pipelines.common.errors import UserError
 
 BUILDERS = ("arrow", "csv", "json", "parquet", "text")  # of `datasets`, for files named one by one
-FEW, SMALL = 10_000, 128 << 20  # files and bytes of a part, up to which it is told by its content
+MAX_FILES_READ, MAX_BYTES_READ = 10_000, 128 << 20  # of a part that is told by its content
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """A file by its path below the root, and what changes when it is written again."""
 
     name: str
@@ -34,16 +34,16 @@ class Entry:
 class Fingerprint:
     """Running hash of entries: names, sizes and times, no content."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[FileEntry] = ()) -> None:
         self.digest, self.count, self.size = sha256(), 0, 0
         for entry in entries:
             self.add(entry)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: FileEntry) -> None:
         self.digest.update(repr((entry.name, entry.size, entry.mtime_ns)).encode())
         self.count, self.size = self.count + 1, self.size + entry.size
 
-    def add_content(self, entry: Entry) -> None:
+    def add_content(self, entry: FileEntry) -> None:
         with readable(entry.path), open(entry.path, "rb") as file:
             self.digest.update(repr((entry.name, file_digest(file, sha256).hexdigest())).encode())
         self.count, self.size = self.count + 1, self.size + entry.size
@@ -52,15 +52,15 @@ class Fingerprint:
         return self.digest.hexdigest()
 
 
-def by_content_if_small(entries: Iterable[Entry]) -> Fingerprint:
+def by_content_if_small(entries: Iterable[FileEntry]) -> Fingerprint:
     """By names and content, which are the same wherever the files are copied; by names, sizes and
     times where reading them at every `dvc repro` would take long. Raises UserError.
     """
-    first, size, remaining = list[Entry](), 0, iter(entries)
+    first, size, remaining = list[FileEntry](), 0, iter(entries)
     for entry in remaining:
         first.append(entry)
         size += entry.size
-        if len(first) > FEW or size > SMALL:
+        if len(first) > MAX_FILES_READ or size > MAX_BYTES_READ:
             return Fingerprint(chain(first, remaining))
     fingerprint = Fingerprint()
     for entry in first:
@@ -75,11 +75,11 @@ def readable(path: Path, *kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except caught as error:
-        reason = getattr(error, "strerror", None) or one_line(error)
+        reason = getattr(error, "strerror", None) or words_of(error)
         raise UserError(f"{path}: cannot be read ({reason}); mend it or exclude it") from None
 
 
-def one_line(error: Exception) -> str:
+def words_of(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -106,13 +106,13 @@ class Folder:
         self.excludes_name = re.compile("|".join(map(compile_exclude, names)) or "(?!)").match
         self.depth = inf if "**" in pattern else pattern.count("/")
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[FileEntry]:
         """All files that pattern and exclude let through, never held all at once."""
         with readable(self.root):
             status = self.root.stat()
         return self.walk(self.root, "", [(status.st_dev, status.st_ino)])
 
-    def walk(self, folder: Path, prefix: str, above: list[tuple[int, int]]) -> Iterator[Entry]:
+    def walk(self, folder: Path, prefix: str, above: list[tuple[int, int]]) -> Iterator[FileEntry]:
         with readable(folder), os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
         for entry in entries:
@@ -129,10 +129,10 @@ class Folder:
                     status = entry.stat()
                     if not entry.is_file():
                         raise OSError("neither a file nor a folder")
-                    yield Entry(name, path, status.st_size, status.st_mtime_ns)
+                    yield FileEntry(name, path, status.st_size, status.st_mtime_ns)
 
 
-def local_files(dataset: str, data_files: Iterable[str]) -> list[Entry] | None:
+def local_files(dataset: str, data_files: Iterable[str]) -> list[FileEntry] | None:
     """The files of a hub source that lie on this machine; None if it is elsewhere."""
     base = Path(dataset)
     if not base.is_dir():
@@ -148,5 +148,5 @@ def local_files(dataset: str, data_files: Iterable[str]) -> list[Entry] | None:
         with readable(path):
             if path.is_file():
                 status = path.stat()
-                entries.append(Entry(str(path), path, status.st_size, status.st_mtime_ns))
+                entries.append(FileEntry(str(path), path, status.st_size, status.st_mtime_ns))
     return entries

@@ -60,7 +60,7 @@ def stages() -> dict[str, list[str]]:
     }
 
 
-def hash_of(paths: Iterable[str]) -> str:
+def code_hash(paths: Iterable[str]) -> str:
     """Hash of all code at and below ``paths``."""
     digest = sha256()
     for name, file in files(paths):
@@ -71,7 +71,7 @@ def hash_of(paths: Iterable[str]) -> str:
 @cache  # what is edited while a stage is under way is not what it runs
 def code_version(stage: str) -> str:
     """Hash of the code that decides what a stage makes of its inputs."""
-    return hash_of(stages()[stage])
+    return code_hash(stages()[stage])
 
 
 def mirror(target: Path = CODE) -> list[str]:

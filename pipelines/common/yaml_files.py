@@ -6,7 +6,7 @@ import yaml
 
 from pipelines.common.errors import UserError
 
-DEEPEST = 50  # levels; Python's recursion ends at some hundred
+MAX_LEVELS = 50  # levels; Python's recursion ends at some hundred
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -36,8 +36,8 @@ def check_nesting(text: str) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.CollectionStartEvent):
             open_anchors.append(event.anchor)
-            if len(open_anchors) > DEEPEST:
-                raise ValueError(f"line {line}: nested more than {DEEPEST} deep")
+            if len(open_anchors) > MAX_LEVELS:
+                raise ValueError(f"line {line}: nested more than {MAX_LEVELS} deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             open_anchors.pop()
         elif isinstance(event, yaml.AliasEvent) and event.anchor in open_anchors:

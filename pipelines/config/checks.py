@@ -15,7 +15,7 @@ MAX_NAME_CHARACTERS = 120  # a file's name has at most 255 bytes, and some are m
 CODE_FOLDER = "code"  # of data/inputs, where each data entry has a folder of its name
 
 
-def check_names(group: str, entries: dict[str, Any]) -> None:
+def check_entry_names(group: str, entries: dict[str, Any]) -> None:
     for name in entries:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(
@@ -36,10 +36,10 @@ def check(experiment: Experiment) -> None:
         entries = getattr(experiment, group)
         if not entries and group != "arms":
             raise ValueError(f"{group}: empty; an experiment needs at least one entry")
-        check_names(group, entries)
+        check_entry_names(group, entries)
     for name, data in experiment.data.items():
         if isinstance(data, TextData):
-            check_names(f"data.{name}.parts", data.parts)
+            check_entry_names(f"data.{name}.parts", data.parts)
     if not NAME.fullmatch(experiment.name) or len(experiment.name) > MAX_NAME_CHARACTERS:
         raise ValueError(
             f"name: {shortened(experiment.name)!r} is not lower-case letters, digits, "
@@ -47,7 +47,7 @@ def check(experiment: Experiment) -> None:
         )
     if CODE_FOLDER in experiment.data:
         raise ValueError(f"data.{CODE_FOLDER}: data/inputs/{CODE_FOLDER} is for the code's copy")
-    check_names("suite.tasks", experiment.suite.tasks)
+    check_entry_names("suite.tasks", experiment.suite.tasks)
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
             check_run(experiment, f"{group}.{name}", run)

@@ -71,23 +71,23 @@ def select(params: DictConfig, keys: Any) -> dict[str, Any]:
     }
 
 
-def differences(then: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+def changed_values(then: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Dotted keys whose values differ, with both values."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for part in {**then, **now}:
             below = f"{key}.{part}" if key else str(part)
-            yield from differences(then.get(part), now.get(part), below)
+            yield from changed_values(then.get(part), now.get(part), below)
     elif then != now:
         yield key, then, now
 
 
 def first_difference(then: Any, now: Any) -> str:
     """In words; "" if there is none."""
-    for key, old, new in differences(then, now):
-        return f"{key} was {written(old)} and is {written(new)} now"
+    for key, old, new in changed_values(then, now):
+        return f"{key} was {in_yaml(old)} and is {in_yaml(new)} now"
     return ""
 
 
-def written(value: Any) -> str:
+def in_yaml(value: Any) -> str:
     plain = json.loads(json.dumps(value))  # YAML takes no Enum
     return yaml.safe_dump(plain, width=1000, default_flow_style=True).partition("\n")[0]

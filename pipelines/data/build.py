@@ -26,13 +26,13 @@ from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.frozen import Check, freeze, unchecked
-from pipelines.data.mixture import Mixture, Tally, check
-from pipelines.data.resume import PARTS, open_ledger, specification
+from pipelines.data.mixture import Mixture, Tally, check_mixture
+from pipelines.data.resume import PARTS_FOLDER, open_ledger, specification
 from pipelines.data.sources import open_source
 from pipelines.data.sources.base import Source
 
-DRAWN = 4096  # sequences of a process at once
-REPEATED = 0.01  # share of held-out ones among those drawn, above which they may be in training
+SEQUENCES_PER_DRAW = 4096  # sequences of a process at once
+REPEATED_SHARE = 0.01  # of held-out ones among those drawn, above which they are in training
 
 
 def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
@@ -49,11 +49,11 @@ def process_texts(data: ProcessData) -> dict[str, Iterator[str]]:
     held_out = [process.text(row) for row in rows]
 
     def draw() -> list[str]:
-        return [process.text(row) for row in process.sample(DRAWN, generator)]
+        return [process.text(row) for row in process.sample(SEQUENCES_PER_DRAW, generator)]
 
     def training() -> Iterator[str]:
         known, drawn = set(held_out), draw()
-        if sum(text in known for text in drawn) > REPEATED * DRAWN:
+        if sum(text in known for text in drawn) > REPEATED_SHARE * SEQUENCES_PER_DRAW:
             known = set()
         while True:
             yield from (text for text in drawn if text not in known)
@@ -84,9 +84,9 @@ def make_parts(name: str, data: TextData, work: Path) -> Tally:
     spec = specification(data)
     work.parent.mkdir(parents=True, exist_ok=True)
     with closing(open_ledger(name, work, spec, sources)) as ledger:
-        writers = {split: PartWriter(work / PARTS, split) for split in SPLITS}
+        writers = {split: PartWriter(work / PARTS_FOLDER, split) for split in SPLITS}
         tally = Mixture(name, data, sources, writers, ledger, spec).read()
-    check(key, data, tally)
+    check_mixture(key, data, tally)
     for writer in writers.values():
         writer.close()
     positions = {part: source.position() for part, source in sources.items()}
@@ -113,7 +113,7 @@ def make_text(name: str, data: TextData, target: Path, verify: Check = unchecked
             ) from None
         verify()
         shutil.rmtree(target, ignore_errors=True)
-        (work / PARTS).rename(target)
+        (work / PARTS_FOLDER).rename(target)
         (work / "done.json").replace(done)
         shutil.rmtree(work)
     for line in tally.lines(data):

@@ -140,7 +140,7 @@ class Mixture:
         )
 
 
-def check(key: str, data: TextData, tally: Tally) -> None:
+def check_mixture(key: str, data: TextData, tally: Tally) -> None:
     """Raise UserError if a split has no document."""
     count = sum(tally.documents.values())
     if not count:

@@ -25,8 +25,8 @@ from pipelines.config.data import TextData
 from pipelines.data.ledger import UNUSABLE, Ledger, primary
 from pipelines.data.sources.base import Source
 
-LEDGER, PARTS = "ledger.sqlite", "parts"
-KEPT_ASIDE = 3
+LEDGER, PARTS_FOLDER = "ledger.sqlite", "parts"
+MAX_SET_ASIDE = 3
 
 
 class Damaged(Exception):
@@ -69,7 +69,7 @@ def open_ledger(
         print(f"{name}: takes up the work set aside as {earlier}", flush=True)
         earlier.rename(work)
     else:
-        (work / PARTS).mkdir(parents=True)
+        (work / PARTS_FOLDER).mkdir(parents=True)
     return Ledger(work / LEDGER)
 
 
@@ -78,7 +78,7 @@ def read_state(work: Path) -> dict[str, Any]:
     cannot be read now.
     """
     path = work / LEDGER
-    begun = any((work / PARTS).glob("*"))
+    begun = any((work / PARTS_FOLDER).glob("*"))
     if not path.exists() and not begun:
         return {}
     try:
@@ -92,7 +92,7 @@ def read_state(work: Path) -> dict[str, Any]:
         raise Damaged(f"{path}: no part is noted as finished")
     for split, count in state.get("parts", {}).items():
         for number in range(count):
-            if not (part := part_path(work / PARTS, split, number)).exists():
+            if not (part := part_path(work / PARTS_FOLDER, split, number)).exists():
                 raise Damaged(f"{part} is missing")
     return state
 
@@ -129,13 +129,13 @@ def set_aside(
     shutil.rmtree(target, ignore_errors=True)  # the same work, further back or as far
     work.rename(target)
     os.utime(target)
-    removed = [path for path in asides(work) if path != kept][KEPT_ASIDE:]
+    removed = [path for path in asides(work) if path != kept][MAX_SET_ASIDE:]
     for path in removed:
         shutil.rmtree(path)
     count = sum(state["tally"]["documents"].values())
     print(
         f"{name}: {count:,} documents of unfinished work are set aside as {target} ({reason}), to "
-        f"go on when that is undone; the last {KEPT_ASIDE} such folders are kept"
+        f"go on when that is undone; the last {MAX_SET_ASIDE} such folders are kept"
         + f", {', '.join(map(str, removed))} is removed"
         * bool(removed),
         flush=True,

@@ -33,7 +33,7 @@ from pipelines.common.errors import UserError
 from pipelines.config.load import load_stage
 from pipelines.config.schema import Experiment
 from pipelines.export import free_card, free_transformer, hugging_face, llama_cpp, model_card
-from pipelines.tracking.registry import Entry
+from pipelines.tracking.registry import ModelEntry
 
 READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
 
@@ -68,7 +68,7 @@ def main(
     check_manifest(path, manifest, spec)
     shards = spec.shards()
     check_vocabulary(path, manifest, shards)
-    entry = Entry(manifest, smaller) if mlflow else None
+    entry = ModelEntry(manifest, smaller) if mlflow else None
     try:
         padding = read_padding(path)
         write = writer(to, experiment, manifest, smaller or whole, model, shards, padding)

@@ -17,14 +17,15 @@ from pipelines.parallel.graph import Graph
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot
 
-POLL = 0.2  # seconds between two looks at the processes
+LOOK_SECONDS = 0.2  # seconds between two looks at the processes
 LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
-FAILED = re.compile("^ERROR: failed to reproduce .*: failed to run: ")  # whatever the stage said
-SHOWN = 20  # lines of an error
+# whatever the stage said
+FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
+MAX_ERROR_LINES = 20  # lines of an error
 
 
 @dataclass
-class Job:
+class StageJob:
     """A stage at work."""
 
     name: str
@@ -39,7 +40,7 @@ class Job:
 
 
 @dataclass
-class Outcome:
+class StageOutcome:
     """What became of the stages; the rest was never started, for want of what it needs."""
 
     seconds: dict[str, float] = field(default_factory=dict)  # of those that ended well
@@ -79,11 +80,11 @@ class Scheduler:
         """
         self.slots, self.logs, self.lock, self.screen = slots, logs, lock, screen
         self.free = [*reversed(range(len(slots)))]
-        self.jobs: list[Job] = []
-        self.outcome = Outcome()
+        self.jobs: list[StageJob] = []
+        self.outcome = StageOutcome()
         logs.mkdir(parents=True, exist_ok=True)
 
-    def run(self, graph: Graph, names: set[str], priorities: dict[str, float]) -> Outcome:
+    def run(self, graph: Graph, names: set[str], priorities: dict[str, float]) -> StageOutcome:
         """Run the stages ``names``, those of high priority first; what else they need is there."""
         sorter = TopologicalSorter({name: graph.needs[name] & names for name in sorted(names)})
         sorter.prepare()
@@ -97,7 +98,7 @@ class Scheduler:
                     self.start(ready.pop(0))
                 if not self.jobs:
                     break
-                sleep(POLL)
+                sleep(LOOK_SECONDS)
                 if asked.count > answered:
                     answered = asked.count
                     self.interrupt()
@@ -121,12 +122,12 @@ class Scheduler:
                 start_new_session=True,  # a signal is passed on to all of it, once
                 pass_fds=[self.lock],
             )
-        self.jobs.append(Job(name, slot, log, process))
+        self.jobs.append(StageJob(name, slot, log, process))
 
     def command(self, name: str) -> list[str]:
         return [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
 
-    def end(self, job: Job, sorter: "TopologicalSorter[str]", ready: list[str]) -> None:
+    def end(self, job: StageJob, sorter: "TopologicalSorter[str]", ready: list[str]) -> None:
         self.jobs.remove(job)
         self.free.append(job.slot)
         if job.process.returncode == 0:
@@ -154,5 +155,5 @@ class Scheduler:
 def error_of(log: Path) -> str:
     """The last lines that a stage printed, without what DVC says of every failure."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    own = [line for line in lines if line.strip() and not FAILED.search(line)]
-    return "\n".join(own[-SHOWN:])
+    own = [line for line in lines if line.strip() and not FAILED_LINE.search(line)]
+    return "\n".join(own[-MAX_ERROR_LINES:])

@@ -13,16 +13,16 @@ from rich.text import Text
 
 from pipelines.common.printable import printable
 
-TAIL = 8192  # bytes of a log in which its last line is looked for
+TAIL_BYTES = 8192  # bytes of a log in which its last line is looked for
 PROGRESS = re.compile(r": +\d+% \S+ left ")  # in a line of common/console.py's Bar
-TERMINAL = {"PROGRESS_SECONDS": "2"}  # how often a stage then writes a line into its log
+PROGRESS_VARIABLE = {"PROGRESS_SECONDS": "2"}  # how often a stage then writes a line into its log
 
 
 def last_line(log: Path) -> str:
     """The newest line of a log, whichever it is; "" of an empty one."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").split("\n")
     except FileNotFoundError:
         return ""
@@ -50,7 +50,7 @@ class Screen:
     @property
     def environment(self) -> dict[str, str]:
         """For the stages, so that their logs are as new as the screen needs them."""
-        return TERMINAL if self.console.is_terminal else {}
+        return PROGRESS_VARIABLE if self.console.is_terminal else {}
 
     @property
     def elapsed(self) -> float:

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from pipelines.artifacts.paths import BENCHMARKS
 from pipelines.common.atomic_files import ROOT, alone, replace_file
-from pipelines.common.file_listing import BUILDERS, one_line
+from pipelines.common.file_listing import BUILDERS, words_of
 from pipelines.common.hub import NoCommit, dataset_commit
 
 FOLDER = BENCHMARKS
@@ -121,7 +121,7 @@ def fetch(dataset: str, name: str | None, kwargs: dict[str, Any], pin: Pin | Non
         kwargs = {**kwargs, "revision": revision}
         splits = datasets.load_dataset(dataset, name, cache_dir=str(FOLDER), **kwargs)
     except Exception as error:  # of the hub, its files, or what reads them
-        words = one_line(error).rstrip(".")
+        words = words_of(error).rstrip(".")
         login = "; HF_TOKEN may hold a token that has access" if "gated" in words else ""
         raise NotHere(f"{dataset}: {words}{login}") from error
     (file, *_), *_ = splits.cache_files.values()
@@ -145,10 +145,10 @@ def current_commit(dataset: str, revision: str | None) -> str:
     try:
         return dataset_commit(dataset, revision, timeout=WAIT)
     except (HfHubHTTPError, NoCommit) as error:  # the hub says no to this one
-        raise NotHere(f"{dataset}: {one_line(error)}") from error
+        raise NotHere(f"{dataset}: {words_of(error)}") from error
     except Exception as error:  # no connection, no such host, no answer, or asked to stay offline
         offline = isinstance(error, OfflineModeIsEnabled)
-        why = "HF_HUB_OFFLINE is set" if offline else one_line(error)
+        why = "HF_HUB_OFFLINE is set" if offline else words_of(error)
         NO_HUB.append(f"no hub in reach: {why}")
         raise NotHere(NO_HUB[0]) from error
 

@@ -22,7 +22,7 @@ from lm_eval.utils import handle_non_serializable
 
 from pipelines.artifacts.suite_results import TaskResult
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import one_line
+from pipelines.common.file_listing import words_of
 from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite import benchmark_data, task_index
 from pipelines.suite.task_figures import (
@@ -111,7 +111,7 @@ def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
     except UserError as error:  # its first document cannot be used, or there is none
         raise Skipped(str(error)) from error
     except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
-        raise Skipped(f"the harness cannot load it here ({one_line(error)})") from error
+        raise Skipped(f"the harness cannot load it here ({words_of(error)})") from error
 
 
 def check_programs(task: str, run_code: bool) -> None:

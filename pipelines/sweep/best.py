@@ -18,11 +18,11 @@ from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
 from pipelines.compose import CONF, compose_valid
 from pipelines.config.schema import Arm, Experiment, Optim
-from pipelines.sweep.outcome import Outcome
-from pipelines.sweep.plan import Plan, trial_name, with_settings
+from pipelines.sweep.outcome import TrialOutcome
+from pipelines.sweep.plan import SweepPlan, trial_name, with_settings
 
-WRITTEN = "# Written by `python -m pipelines.sweep sweep={name}`"
-HEADER = """\
+WRITTEN_BY = "# Written by `python -m pipelines.sweep sweep={name}`"
+EXPERIMENT_HEADER = """\
 # @package _global_
 {written}: the best settings of {trials} trials,
 # with seeds that no trial has had. The settings were chosen by their bounds on the held-out
@@ -31,7 +31,7 @@ HEADER = """\
 """
 
 
-def best_arms(plan: Plan, outcomes: Iterable[Outcome]) -> dict[str, str]:
+def best_arms(plan: SweepPlan, outcomes: Iterable[TrialOutcome]) -> dict[str, str]:
     """A trial of each of the best settings by the name of their arm, the best one first: by the
     mean over the seeds that are done. The best baseline is one of them, whatever its place.
     """
@@ -59,7 +59,7 @@ def best_path(sweep: str) -> Path:
 
 def check_replaceable(path: Path, sweep: str) -> None:
     """Raise UserError for an experiment that was not written by this sweep."""
-    if path.exists() and WRITTEN.format(name=sweep) not in path.read_text(encoding="utf-8"):
+    if path.exists() and WRITTEN_BY.format(name=sweep) not in path.read_text(encoding="utf-8"):
         raise UserError(f"{path}: not written by the sweep, which would replace it; rename it")
 
 
@@ -67,18 +67,18 @@ def defaults(kind: type) -> Any:
     return OmegaConf.to_container(OmegaConf.structured(kind), enum_to_str=True)
 
 
-def short(value: Any, default: Any) -> Any:
+def without_defaults(value: Any, default: Any) -> Any:
     """Settings without those that have their default."""
     if not isinstance(value, dict) or not isinstance(default, dict):
         return value
     return {
-        key: short(each, default.get(key))
+        key: without_defaults(each, default.get(key))
         for key, each in value.items()
         if key not in default or each != default[key]
     }
 
 
-def write_best(plan: Plan, arms: dict[str, str]) -> Path:
+def write_best(plan: SweepPlan, arms: dict[str, str]) -> Path:
     """Write the experiment of these trials' settings with fresh seeds; returns its path."""
     base = plan.base
     runs: dict[str, Any] = {}
@@ -108,14 +108,16 @@ def write_best(plan: Plan, arms: dict[str, str]) -> Path:
         "name": f"{plan.name}_best",
         "question": f"Do the best settings of sweep {plan.name} hold with new seeds?",
         "data": data,
-        "models": {key: short(preset, model) for key, preset in presets.items()},
+        "models": {key: without_defaults(preset, model) for key, preset in presets.items()},
         "seeds": [*range(first, first + plan.sweep.best_seeds)],
-        "arms": {name: short(run, arm) for name, run in runs.items()},
+        "arms": {name: without_defaults(run, arm) for name, run in runs.items()},
         "runs": "${each_seed:${arms},${seeds}}",
-        **{key: own for key in groups if (own := short(base[key], whole[key]))},
+        **{key: own for key in groups if (own := without_defaults(base[key], whole[key]))},
     }
     path = best_path(plan.name)
-    header = HEADER.format(written=WRITTEN.format(name=plan.name), trials=len(plan.trials))
+    header = EXPERIMENT_HEADER.format(
+        written=WRITTEN_BY.format(name=plan.name), trials=len(plan.trials)
+    )
     text = yaml.safe_dump(
         experiment, allow_unicode=True, sort_keys=False, width=110, default_flow_style=None
     )

@@ -9,9 +9,9 @@ from pipelines.artifacts.paths import published_journal
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision
-from pipelines.sweep.outcome import Outcome
-from pipelines.sweep.plan import Plan
-from pipelines.tracking.describe import COMPARED, source_tags
+from pipelines.sweep.outcome import TrialOutcome
+from pipelines.sweep.plan import SweepPlan
+from pipelines.tracking.describe import WHAT_IS_COMPARED, source_tags
 from pipelines.tracking.journal import Journal, open_journal
 from pipelines.tracking.live import Tracking
 from pipelines.tracking.store import AWAY
@@ -21,7 +21,7 @@ from pipelines.train.core.manifest import make_manifest
 ENDS = ("failure", "stopped_early")  # tags of a trial
 
 
-def open_parent(plan: Plan) -> Tracking:
+def open_parent(plan: SweepPlan) -> Tracking:
     """Open the run, the same one however often the command is given."""
     path = Path("sweeps") / plan.name / "tracking.jsonl"
     if path.exists():
@@ -29,13 +29,13 @@ def open_parent(plan: Plan) -> Tracking:
     else:
         journal = Journal(path, experiment=plan.experiment, run_name="sweep")
     command = f"python -m pipelines.sweep {' '.join(sys.argv[1:])}"
-    note = f"Sweep `{plan.name}`, made by `{command}`.\n\n{COMPARED}"
+    note = f"Sweep `{plan.name}`, made by `{command}`.\n\n{WHAT_IS_COMPARED}"
     tags = {"sweep": plan.name, "mlflow.source.git.commit": git_revision(), **source_tags(note)}
     journal.append(tags=tags, status="RUNNING")
     return Tracking(journal, note)
 
 
-def close_parent(tracking: Tracking, plan: Plan, best: Outcome, experiment: Path) -> None:
+def close_parent(tracking: Tracking, plan: SweepPlan, best: TrialOutcome, experiment: Path) -> None:
     """Log the best trial and the experiment that it has led to, and end the run."""
     assert best.bound
     settings = {f"best.{key}": str(value) for key, value in plan.settings[best.name].items()}

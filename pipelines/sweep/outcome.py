@@ -19,7 +19,7 @@ DONE, STOPPED, FAILED = "done", "stopped early", "failed"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """The end of a trial."""
 
     name: str
@@ -29,7 +29,7 @@ class Outcome:
     error: str = ""
 
     @classmethod
-    def of(cls, name: str, last: Mapping[str, Any], error: object) -> "Outcome":
+    def of(cls, name: str, last: Mapping[str, Any], error: object) -> "TrialOutcome":
         """From what was reported ``last``, and Tune's error if there is one."""
         share = last.get(FRACTION, 0.0)
         if error:
@@ -53,12 +53,12 @@ def in_one_line(error: object) -> str:
     return words if isinstance(cause, UserError | str) else f"{type(cause).__name__}: {words}"
 
 
-def by_bound(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def by_bound(outcomes: Iterable[TrialOutcome]) -> list[TrialOutcome]:
     """From the lowest held-out bound on; those without one last, by how far they came."""
     return sorted(outcomes, key=lambda o: (o.bound.mean if o.bound else inf, -o.share))
 
 
-def table(outcomes: Iterable[Outcome]) -> list[str]:
+def trial_table(outcomes: Iterable[TrialOutcome]) -> list[str]:
     """Lines of all trials, from the best on."""
     rows = [["trial", "state", "budget", "bound, bits per token"]]
     rows += [

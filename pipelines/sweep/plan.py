@@ -16,15 +16,15 @@ from pipelines.config.derived import trainings
 from pipelines.config.load import parse
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.schema import Sweep, read_sweep
-from pipelines.sweep.space import Settings, points, read_space
+from pipelines.sweep.space import Settings, read_space, sweep_points
 
-KAPPA, SEED = "run.kappa_bits", "run.seed"
+KAPPA_KEY, SEED_KEY = "run.kappa_bits", "run.seed"
 # settings that mean nothing to a baseline
-LATENT = ("architecture.latent", "run.latent", "run.kappa_warmup_")
+LATENT_KEYS = ("architecture.latent", "run.latent", "run.kappa_warmup_")
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep with its trials: each an experiment of one run, by the trial's name."""
 
     name: str
@@ -51,7 +51,7 @@ def trial_name(settings: Settings) -> str:
     words = []
     for (key, value), leaf in zip(settings.items(), leaves, strict=True):
         label = leaf if leaves.count(leaf) == 1 else key
-        baseline = key == KAPPA and value is None
+        baseline = key == KAPPA_KEY and value is None
         words.append("baseline" if baseline else f"{label}_{value_name(value)}")
     return re.sub("[^a-z0-9]+", "_", "_".join(words).lower()).strip("_")
 
@@ -82,7 +82,7 @@ def with_settings(
     return run, preset and plain
 
 
-def trial_spec(plan: Plan, name: str, settings: Settings) -> RunSpec:
+def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
     """The base run with these settings, as the only run of the base experiment."""
     base = plan.base
     run, preset = with_settings(base, plan.sweep.run, settings)
@@ -102,7 +102,7 @@ def trial_spec(plan: Plan, name: str, settings: Settings) -> RunSpec:
     return RunSpec(parse(config, f"conf/sweep/{plan.name}.yaml"), name)
 
 
-def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:
+def make_plan(name: str, sweep: Sweep, config: DictConfig) -> SweepPlan:
     """All trials of a sweep over the composed base experiment ``config``, validated; raises
     UserError naming what to mend.
     """
@@ -112,18 +112,18 @@ def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:
     if sweep.run not in base["runs"]:
         known = ", ".join(base["runs"])
         raise UserError(f"{source}: run: {sweep.run!r} is not one of {known} ({sweep.experiment})")
-    plan = Plan(name, sweep, base, {}, {}, {})
+    plan = SweepPlan(name, sweep, base, {}, {}, {})
     try:
         make_scheduler(sweep.asha, Path())
         if not sweep.space:
             raise ValueError("space: empty; a sweep needs at least one setting")
         space = read_space(sweep.space)
-        every = [*points(space, sweep.samples, sweep.seed)]
+        every = [*sweep_points(space, sweep.samples, sweep.seed)]
         varied = [key for key in space if any(p[key] != every[0][key] for p in every)] or [*space]
         for point in every:
             settings = {key: point[key] for key in space}
-            if settings.get(KAPPA, base["runs"][sweep.run]["kappa_bits"]) is None:
-                settings = {k: v for k, v in settings.items() if not k.startswith(LATENT)}
+            if settings.get(KAPPA_KEY, base["runs"][sweep.run]["kappa_bits"]) is None:
+                settings = {k: v for k, v in settings.items() if not k.startswith(LATENT_KEYS)}
             if settings in plan.settings.values():
                 continue
             named = {key: settings[key] for key in varied if key in settings}
@@ -132,7 +132,7 @@ def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:
                 raise ValueError(f"space: two different trials would be called {trial}")
             plan.settings[trial] = settings
             plan.arms[trial] = (
-                trial_name({k: v for k, v in named.items() if k != SEED}) or sweep.run
+                trial_name({k: v for k, v in named.items() if k != SEED_KEY}) or sweep.run
             )
             plan.trials[trial] = trial_spec(plan, trial, settings)
         if len(names := {spec.run.data for spec in plan.trials.values()}) > 1:
@@ -143,7 +143,7 @@ def make_plan(name: str, sweep: Sweep, config: DictConfig) -> Plan:
     return plan
 
 
-def compose_plan(name: str, overrides: list[str]) -> tuple[Plan, DictConfig]:
+def compose_plan(name: str, overrides: list[str]) -> tuple[SweepPlan, DictConfig]:
     """The plan of a sweep and its composed base experiment."""
     sweep, others = read_sweep(name, overrides)
     config = compose_config([f"experiment={sweep.experiment}", *others])

@@ -12,7 +12,7 @@ from ray import tune
 from ray.tune.search import sample
 from ray.tune.search.variant_generator import generate_variants
 
-GROUPS = ("run", "architecture", "optim")
+KEY_GROUPS = ("run", "architecture", "optim")
 FUNCTIONS = {  # those whose arguments YAML can write
     name: getattr(tune, name)
     for name in ["grid_search", *vars(sample)]
@@ -29,8 +29,8 @@ def read_space(space: dict[str, Any], prefix: str = "") -> Settings:
     found: Settings = {}
     for name, entry in space.items():
         key = f"{prefix}{name}"
-        if not prefix and key.partition(".")[0] not in GROUPS:
-            raise ValueError(f"space.{key}: a key starts with {', '.join(GROUPS)}")
+        if not prefix and key.partition(".")[0] not in KEY_GROUPS:
+            raise ValueError(f"space.{key}: a key starts with {', '.join(KEY_GROUPS)}")
         if not isinstance(entry, dict) or not entry:
             raise ValueError(f"space.{key}: not a mapping such as {{grid_search: [1, 2]}}")
         nested = all(isinstance(value, dict) for value in entry.values())
@@ -60,7 +60,7 @@ def read_function(key: str, entry: dict[str, Any]) -> Any:
     return values
 
 
-def points(space: Settings, samples: int, seed: int) -> Iterator[Settings]:
+def sweep_points(space: Settings, samples: int, seed: int) -> Iterator[Settings]:
     """Every point of the grid with every draw; draws vary slowest. More samples add to them."""
     if samples > 1 and not any(isinstance(values, sample.Domain) for values in space.values()):
         raise ValueError(f"samples: {samples}, but space has nothing that is drawn at random")

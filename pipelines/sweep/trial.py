@@ -14,10 +14,10 @@ from pipelines.artifacts.run_results import read_run
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.cluster.connection import on_a_worker
 from pipelines.common.atomic_files import alone
-from pipelines.common.errors import no_command
+from pipelines.common.errors import UserError
 from pipelines.evaluate.stage import measure
 from pipelines.sweep.mlflow_runs import is_trained, nest
-from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND
+from pipelines.sweep.outcome import BOUND, ERROR, FRACTION, TRAINING_BOUND, in_one_line
 from pipelines.train.core.manifest import make_manifest
 from pipelines.train.core.publish import publish
 from pipelines.train.core.trainer import fit
@@ -46,13 +46,18 @@ class Rows(TuneReportCallback):
             super().after_report(run_context, [reported(metrics[0], self.steps)], None)
 
 
-def run_trial(spec: RunSpec, parent: str, log: Path) -> None:
+def run_trial(spec: RunSpec, parent: str, log: Path, command: str) -> None:
     """Train and evaluate a trial, from its last checkpoint on, and report to Tune, which may end
     the process.
 
     ``parent`` is the key of the sweep's MLflow run. What a run prints is added to ``log``, and
-    so is the traceback of an exception, which is raised again.
+    so is the traceback of an exception, which is raised again. Tune starts such a trial again as
+    it does one that lost its node; in the same ``command`` it would only fail again, and is not
+    trained.
     """
+    failure = log.with_name(f"failure-{command}.txt")
+    if failure.exists():
+        raise UserError(failure.read_text(encoding="utf-8"))
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         open(log, "a", encoding="utf-8", buffering=1) as file,
@@ -63,8 +68,9 @@ def run_trial(spec: RunSpec, parent: str, log: Path) -> None:
             with alone(spec.resume):
                 train_and_measure(spec, parent)
             run = read_run(spec)
-        except Exception:
+        except Exception as error:
             traceback.print_exc()
+            failure.write_text(in_one_line(error), encoding="utf-8")
             raise
         bound = run.bound("bits_per_token")
         trained = {FRACTION: 1.0, TRAINING_BOUND: run.curve[-1].bound_bits}
@@ -90,7 +96,3 @@ def train_and_measure(spec: RunSpec, parent: str) -> None:
         on_a_worker(spec.experiment, partial(measure, spec))
     else:
         measure(spec)
-
-
-if __name__ == "__main__":
-    no_command(__doc__, "pipelines.sweep")

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow has it all
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends the command
@@ -38,8 +39,8 @@ from pipelines.config.schema import Compute
 from pipelines.sweep.asha import make_scheduler
 from pipelines.sweep.best import best_arms, best_path, check_replaceable, write_best
 from pipelines.sweep.mlflow_runs import close_parent, mark, open_parent
-from pipelines.sweep.outcome import DONE, Outcome, by_bound, table
-from pipelines.sweep.plan import Plan, compose_plan
+from pipelines.sweep.outcome import DONE, TrialOutcome, by_bound, trial_table
+from pipelines.sweep.plan import SweepPlan, compose_plan
 from pipelines.sweep.schema import known_sweeps
 from pipelines.sweep.trial import run_trial
 from pipelines.train.core.manifest import make_manifest
@@ -54,7 +55,7 @@ with seeds that no trial has had:
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # Progress says what a user must know
 
 
-def make_tokens(plan: Plan) -> None:
+def make_tokens(plan: SweepPlan) -> None:
     """Let DVC bring the data of all trials up to date."""
     stage = f"tokenize@{plan.first.run.data}"
     dvc = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", stage])
@@ -62,7 +63,7 @@ def make_tokens(plan: Plan) -> None:
         raise UserError(f"dvc repro {stage} failed; what it says is above")
 
 
-def state_folder(plan: Plan) -> Path:
+def state_folder(plan: SweepPlan) -> Path:
     """Where Tune keeps what has become of these very trials: of other settings, data or code it
     is another folder.
     """
@@ -72,7 +73,7 @@ def state_folder(plan: Plan) -> Path:
     return Path("sweeps") / plan.name / hash_of(decisive)[:16]
 
 
-class Progress(tune.Callback):
+class TrialProgress(tune.Callback):
     """Prints a line for each of so many trials that ends."""
 
     def __init__(self, trials: int) -> None:
@@ -88,7 +89,7 @@ class Progress(tune.Callback):
 
     def say(self, trials: list[Any], trial: Any, error: object) -> None:
         ended = sum(each.is_finished() or each is trial for each in trials)
-        outcome = Outcome.of(trial.config["trial"], trial.last_result, error)
+        outcome = TrialOutcome.of(trial.config["trial"], trial.last_result, error)
         say(f"{ended}/{self.trials} {outcome.name}: {outcome}")
 
 
@@ -115,7 +116,7 @@ def known_results(folder: Path) -> tune.ResultGrid | None:
         return None
 
 
-def run_trials(plan: Plan, folder: Path, parent: str) -> tune.ResultGrid:
+def run_trials(plan: SweepPlan, folder: Path, parent: str) -> tune.ResultGrid:
     """Run all trials that have not ended under an earlier command."""
     before = known_results(folder)
     ended = before.num_terminated if before else 0
@@ -127,12 +128,12 @@ def run_trials(plan: Plan, folder: Path, parent: str) -> tune.ResultGrid:
         return before
     connect()
     root, compute = Path.cwd(), plan.first.experiment.compute
-    at_once = concurrent_trials(compute)
+    at_once, command = concurrent_trials(compute), uuid4().hex[:8]
 
     def train(config: dict[str, Any]) -> None:
         os.chdir(root)  # from the trial's folder, where Tune has put this process
         name = config["trial"]
-        run_trial(plan.trials[name], parent, folder / name / "log.txt")
+        run_trial(plan.trials[name], parent, folder / name / "log.txt", command)
 
     folder.mkdir(parents=True, exist_ok=True)
     trainable = tune.with_resources(train, resources(compute))
@@ -149,7 +150,7 @@ def run_trials(plan: Plan, folder: Path, parent: str) -> tune.ResultGrid:
             name=folder.name,
             storage_path=str(folder.parent.resolve()),
             verbose=0,
-            callbacks=[Progress(len(plan.trials))],
+            callbacks=[TrialProgress(len(plan.trials))],
             failure_config=tune.FailureConfig(max_failures=compute.max_failures),
         ),
     )
@@ -158,16 +159,16 @@ def run_trials(plan: Plan, folder: Path, parent: str) -> tune.ResultGrid:
     return tuner.fit()
 
 
-def sweep_once(plan: Plan, folder: Path) -> None:
+def sweep_once(plan: SweepPlan, folder: Path) -> None:
     """Run the sweep to its end and record it in MLflow; raises UserError if no trial is done."""
     parent = open_parent(plan)
     try:
         results: Any = run_trials(plan, folder, parent.journal.run.key)
-        outcomes = [Outcome.of(r.config["trial"], r.metrics, r.error) for r in results]
+        outcomes = [TrialOutcome.of(r.config["trial"], r.metrics, r.error) for r in results]
         for each in outcomes:
             if each.state != DONE:
                 mark(plan.trials[each.name], parent.journal.run.key, each.error)
-        print("\n".join(table(outcomes)))
+        print("\n".join(trial_table(outcomes)))
         if not any(each.bound for each in outcomes):
             raise UserError(f"no trial is done: {max(each.error for each in outcomes)}")
         arms = best_arms(plan, outcomes)

@@ -22,8 +22,8 @@ from pipelines.artifacts.tokens.token_file import Header, Ids, write_tokens
 from pipelines.common.errors import UserError
 from pipelines.tokenize.pieces import pieces
 
-BATCH = 1 << 20  # bytes encoded at once, at least
-FEW = 2  # token files that take less time than starting workers
+ENCODED_BYTES = 1 << 20  # bytes encoded at once, at least
+MAX_FILES_WITHOUT_WORKERS = 2  # token files that take less time than starting workers
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def text_chunks(
         for piece in pieces(text) if text else [b""]:
             batch.append((name, piece, first))
             first, waiting = False, waiting + len(piece)
-            if waiting >= BATCH:
+            if waiting >= ENCODED_BYTES:
                 yield encode(batch)
                 batch, waiting = [], 0
     if batch:
@@ -98,7 +98,7 @@ def row_chunks(
     batch: list[tuple[str, bytes]] = []
     for document in documents:
         batch.append(document)
-        if len(batch) * row >= BATCH // 4:
+        if len(batch) * row >= ENCODED_BYTES // 4:
             yield encode(batch)
             batch = []
     if batch:
@@ -141,7 +141,7 @@ def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header
     Raises UserError or OSError for the first that fails, once those under way are finished.
     """
     workers = min(cores, len(tasks))
-    if workers == 1 or len(tasks) <= FEW:  # all cores work on each batch
+    if workers == 1 or len(tasks) <= MAX_FILES_WITHOUT_WORKERS:  # all cores work on each batch
         yield from ((task, tokenize_part(task)) for task in tasks)
         return
     context = multiprocessing.get_context("forkserver")

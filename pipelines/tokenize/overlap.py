@@ -17,9 +17,9 @@ from pipelines.artifacts.tokens.token_file import Ids, TokenFile
 from pipelines.common.splitmix64 import mix
 
 N = 13  # tokens
-HELD_OUT = 1 << 23  # tokens of the held-out part that are looked up, at most
-CHUNK = 1 << 18  # tokens hashed at once, so that they stay in a core's cache
-BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial; odd
+MAX_HELD_OUT_TOKENS = 1 << 23  # tokens of the held-out part that are looked up, at most
+CHUNK_TOKENS = 1 << 18  # tokens hashed at once, so that they stay in a core's cache
+POLYNOMIAL_BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial; odd
 
 Hashes = NDArray[np.uint64]
 
@@ -46,11 +46,11 @@ class Overlap:
 
 def scattered(vocab_size: int) -> Hashes:
     """A 64-bit number for each token id, (V,): SplitMix64."""
-    return mix(np.arange(1, vocab_size + 1, dtype=np.uint64) * BASE)
+    return mix(np.arange(1, vocab_size + 1, dtype=np.uint64) * POLYNOMIAL_BASE)
 
 
 def power(exponent: int) -> np.uint64:
-    return np.uint64(pow(int(BASE), exponent, 1 << 64))
+    return np.uint64(pow(int(POLYNOMIAL_BASE), exponent, 1 << 64))
 
 
 def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
@@ -98,8 +98,8 @@ class HeldOut:
 
         Several threads may do so at once.
         """
-        for start in range(0, len(ids), CHUNK):
-            other = hashes(ids[start : start + CHUNK + self.n - 1], self.numbers, self.n)
+        for start in range(0, len(ids), CHUNK_TOKENS):
+            other = hashes(ids[start : start + CHUNK_TOKENS + self.n - 1], self.numbers, self.n)
             other = other[self.table[other >> self.shift]]
             index = np.searchsorted(self.known, other)
             index[index == len(self.known)] = 0
@@ -133,7 +133,7 @@ def find_overlap(
 
     Memory does not grow with the training part. Raises UserError naming a damaged file.
     """
-    left, texts = HELD_OUT, []
+    left, texts = MAX_HELD_OUT_TOKENS, []
     for file in held_out:
         texts.append(file.read()[:left])
         left -= len(texts[-1])
@@ -141,4 +141,4 @@ def find_overlap(
     if len(text.known):
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(lambda file: text.mark(file.read()), training))
-    return text.overlap(whole=sum(map(len, held_out)) <= HELD_OUT)
+    return text.overlap(whole=sum(map(len, held_out)) <= MAX_HELD_OUT_TOKENS)

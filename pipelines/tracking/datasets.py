@@ -11,7 +11,7 @@ from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.tokens.shards import read_metadata
 from pipelines.common.errors import UserError
 
-CONTEXTS = dict(zip(SPLITS, ("train", "eval"), strict=True))
+CONTEXT_OF_SPLIT = dict(zip(SPLITS, ("train", "eval"), strict=True))
 
 
 def of_data(data: str, data_hash: str) -> list[dict[str, str]]:
@@ -28,7 +28,7 @@ def of_data(data: str, data_hash: str) -> list[dict[str, str]]:
     source = str(tokens_folder(data))
     return [
         dataset(split_name(data, split), data_hash, source, context, profiles.get(split))
-        for split, context in CONTEXTS.items()
+        for split, context in CONTEXT_OF_SPLIT.items()
     ]
 
 
@@ -37,7 +37,7 @@ def split_name(data: str, split: str) -> str:
     return f"{data}_{split}"
 
 
-def held_out(data: str) -> str:
+def held_out_name(data: str) -> str:
     """The dataset on which the bounds are measured."""
     return split_name(data, SPLITS[-1])
 

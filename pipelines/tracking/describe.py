@@ -19,7 +19,7 @@ from pipelines.artifacts.run_results import fraction
 from pipelines.config.arms import group_by_seed
 from pipelines.config.schema import Experiment
 
-COMPARED = (
+WHAT_IS_COMPARED = (
     "Arms are compared by `bound/bits_per_token` and `bound/bits_per_byte` alone (the exact NLL of "
     "a baseline, the filtering bound of a Free Transformer), and only with arms of the same data, "
     "model and token budget, over all seeds, by the rule for differences in docs/measurement.md. "
@@ -71,7 +71,7 @@ def source_tags(note: str) -> dict[str, str]:
     """Tags that MLflow shows: the description, and who ran what."""
     return {
         MLFLOW_RUN_NOTE: note[:MAX_TAG],
-        MLFLOW_SOURCE_NAME: source(),
+        MLFLOW_SOURCE_NAME: source_name(),
         MLFLOW_SOURCE_TYPE: "LOCAL",
         MLFLOW_USER: user(),
     }
@@ -81,7 +81,7 @@ def arm_kind(kappa_bits: float | None) -> str:
     return "baseline" if kappa_bits is None else "free transformer"
 
 
-def source() -> str:
+def source_name() -> str:
     """The command's module; that of `ftlab` and of a worker of Ray is another, and they train."""
     spec = sys.modules["__main__"].__spec__
     name = spec.name.removesuffix(".__main__") if spec else ""
@@ -106,7 +106,7 @@ def run_note(manifest: Manifest, command: str) -> str:
     lines = (
         f"**{arm}** on `{run['data']}`, model `{run['model']}`, {run['tokens']:,} tokens, "
         f"seed {run['seed']}.",
-        COMPARED,
+        WHAT_IS_COMPARED,
         f"Made by `{command}` in experiment `{manifest.experiment}`, with the settings "
         f"under Parameters; the weights are in `checkpoints/{manifest.experiment}/"
         f"{manifest.run_name}/`.",
@@ -127,13 +127,13 @@ def experiment_note(experiment: Experiment) -> str:
         "\n".join(f"- Expected: {each}" for each in experiment.expectation),
         "| arm | κ, bits per token | data | model | tokens | seeds |\n|---|---|---|---|---|---|\n"
         + "\n".join(rows),
-        COMPARED,
+        WHAT_IS_COMPARED,
         f"Made by `make repro EXPERIMENT={experiment.name}`.",
     ]
     return "\n\n".join(part for part in parts if part)[:MAX_TAG]
 
 
-def statement(experiment: Experiment) -> dict[str, str]:
+def statement_tags(experiment: Experiment) -> dict[str, str]:
     """What the experiment asks and expects, as tags."""
     expected = "\n".join(map(str, experiment.expectation))
     tags = {"question": experiment.question or "", "expectation": expected}

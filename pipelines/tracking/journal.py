@@ -18,7 +18,7 @@ from pipelines.artifacts.paths import live_journal
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Experiment
 from pipelines.tracking.datasets import of_data
-from pipelines.tracking.describe import run_params, run_tags, statement
+from pipelines.tracking.describe import run_params, run_tags, statement_tags
 from pipelines.tracking.tracked import Tracked
 
 
@@ -100,7 +100,7 @@ def open_journal(
         run_name=manifest.run_name,
         spec_hash=manifest.spec_hash,
         params=run_params(manifest, experiment),
-        tags=run_tags(manifest, command) | statement(experiment),
+        tags=run_tags(manifest, command) | statement_tags(experiment),
         inputs=of_data(manifest.run["data"], manifest.data_hash),
     )
 

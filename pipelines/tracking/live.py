@@ -17,8 +17,8 @@ from pipelines.tracking.store import AWAY, Store
 from pipelines.tracking.sync import LATER, Sync, reason
 from pipelines.tracking.system_metrics import SystemMetrics
 
-SECONDS = 5.0  # between two syncs
-LONGEST = 60.0  # between two tries while the store is away
+SYNC_SECONDS = 5.0  # between two syncs
+MAX_RETRY_SECONDS = 60.0  # between two tries while the store is away
 
 
 class Tracking(Logger):
@@ -65,7 +65,7 @@ class Tracking(Logger):
         wait = 0.0
         with suppress(UserError):  # somebody has deleted the journal: the next line to it says so
             while not self.ending.wait(wait):
-                wait = SECONDS if self.try_to_sync() else min(LONGEST, 2 * wait + 1)
+                wait = SYNC_SECONDS if self.try_to_sync() else min(MAX_RETRY_SECONDS, 2 * wait + 1)
 
     def try_to_sync(self) -> bool:
         """Returns whether the store has everything now; says when that changes."""

@@ -20,7 +20,7 @@ from pipelines.artifacts.results import (
 )
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
-from pipelines.tracking.datasets import dataset, held_out
+from pipelines.tracking.datasets import dataset, held_out_name
 from pipelines.tracking.journal import read_journal
 from pipelines.tracking.tracked import Tracked
 
@@ -29,7 +29,7 @@ OF_THE_MEASUREMENT = ("documents", "tokens", "bytes", "tokens_per_second")
 COUNTS = (*OF_THE_RUN, *OF_THE_MEASUREMENT, "collapsed")
 
 
-def read_run(journal: Path) -> Tracked:
+def read_tracked(journal: Path) -> Tracked:
     """All that lies on disk of a run; raises UserError if its journal is not readable.
 
     Results count if they are of this very training.
@@ -71,7 +71,7 @@ def add_evaluation(run: Tracked, evaluation: EvaluationResult, at: int) -> None:
     run.tags |= {f"eval.{k}": str(counts[k]) for k in OF_THE_MEASUREMENT if counts[k] is not None}
     if evaluation.collapsed is not None:
         run.tags["collapsed"] = "yes" if evaluation.collapsed else "no"
-    held = (held_out(run.params["data"]), run.params["data_hash"])
+    held = (held_out_name(run.params["data"]), run.params["data_hash"])
     for budget in evaluation.budgets[:-1]:
         name = run.add_model(budget.tokens, budget.listed)
         run.add("bound", bounds(budget), budget.tokens, at, (name, *held))
@@ -98,10 +98,10 @@ def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
         for name, score in tasks.items():
             on = benchmark(name, suite)
             of = (model, on["name"], on["digest"])
-            run.add("suite", scores(name, score), tokens, at, of)
+            run.add("suite", score_figures(name, score), tokens, at, of)
             if isinstance(score, TaskResult):
                 for key, each in score.sampled_figures(name).items():
-                    run.add("suite", scores(key, each), tokens, at, of)
+                    run.add("suite", score_figures(key, each), tokens, at, of)
 
 
 def trained_tokens(run: Tracked) -> int:
@@ -119,5 +119,5 @@ def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:
     return dataset(name, digest, task.task or name, "eval", {"documents": task.documents})
 
 
-def scores(task: str, score: TaskScore) -> dict[str, float]:
+def score_figures(task: str, score: TaskScore) -> dict[str, float]:
     return {task: score.value} | ({f"{task}_se": score.se} if score.se is not None else {})

@@ -10,13 +10,13 @@ from mlflow.utils.uri import is_local_uri
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.paths import published_journal
 from pipelines.common.errors import UserError
-from pipelines.tracking.measured import read_run
+from pipelines.tracking.measured import read_tracked
 from pipelines.tracking.store import AWAY, Store
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.tracked import model_name
 
 
-class Entry:
+class ModelEntry:
     """MLflow's logged model of a checkpoint."""
 
     def __init__(self, manifest: Manifest, listed: int | None = None) -> None:
@@ -25,7 +25,7 @@ class Entry:
         """
         self.store, name = Store(), model_name(manifest.run_name, listed)
         self.client = self.store.client
-        run = read_run(published_journal(manifest.experiment, manifest.run_name))
+        run = read_tracked(published_journal(manifest.experiment, manifest.run_name))
         with self.store.answering():
             known = Sync(self.store)(run)
         if not known or name not in known.models:
@@ -63,7 +63,7 @@ def register_model(manifest: Manifest, alias: str, description: str) -> str:
 
     Raises UserError if the store is away or has no logged model of the run.
     """
-    entry = Entry(manifest)
+    entry = ModelEntry(manifest)
     mlflow.set_tracking_uri(entry.store.uri)  # where MLflow looks the model up
     with entry.store.answering():
         version = version_of(entry.client, manifest.experiment, entry.id)

@@ -26,8 +26,8 @@ from pipelines.common.errors import UserError
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 SQLITE = "sqlite:///"
 DEFAULT_STORE = Path("mlflow.db")
-KEY = "record"  # tag with a run's key: finds a run whose creation was not acknowledged
-NOTE = "note"  # tag of an experiment: the description that we gave it
+KEY_TAG = "record"  # tag with a run's key: finds a run whose creation was not acknowledged
+NOTE_TAG = "note"  # tag of an experiment: the description that we gave it
 AWAY = (MlflowException, RequestException, OSError)
 
 
@@ -100,12 +100,12 @@ class Store:
     def describe_experiment(self, experiment_id: str, note: str) -> None:
         """Set the description of an experiment, unless somebody has written another."""
         tags = self.client.get_experiment(experiment_id).tags
-        ours = (tags.get(NOTE, ""), note)  # the second after a kill between the two calls below
-        if note != tags.get(NOTE) and tags.get(MLFLOW_RUN_NOTE, "") in ours:
+        ours = (tags.get(NOTE_TAG, ""), note)  # the second after a kill between the two calls below
+        if note != tags.get(NOTE_TAG) and tags.get(MLFLOW_RUN_NOTE, "") in ours:
             self.client.set_experiment_tag(experiment_id, MLFLOW_RUN_NOTE, note)
-            self.client.set_experiment_tag(experiment_id, NOTE, note)
+            self.client.set_experiment_tag(experiment_id, NOTE_TAG, note)
 
     def find(self, experiment_id: str, key: str, stage: int = ViewType.ACTIVE_ONLY) -> Run | None:
         """The run with this key, by default one that nobody has deleted."""
-        found = self.client.search_runs([experiment_id], f"tags.{KEY} = '{key}'", stage)
+        found = self.client.search_runs([experiment_id], f"tags.{KEY_TAG} = '{key}'", stage)
         return found[0] if found else None

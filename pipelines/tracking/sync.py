@@ -22,11 +22,11 @@ from pipelines.tracking.datasets import dataset_input
 from pipelines.tracking.describe import experiment_note
 from pipelines.tracking.journal import journals
 from pipelines.tracking.known import Known
-from pipelines.tracking.measured import read_run
-from pipelines.tracking.store import AWAY, KEY, Store
+from pipelines.tracking.measured import read_tracked
+from pipelines.tracking.store import AWAY, KEY_TAG, Store
 from pipelines.tracking.tracked import Tracked
 
-BATCH = 500  # metrics a call; the server's limit is 1000
+METRICS_PER_CALL = 500  # metrics a call; the server's limit is 1000
 LATER = "kept for MLflow; the run's next stage sends it, or `python -m pipelines.tracking`"
 
 
@@ -54,7 +54,7 @@ class Sync:
                 deleted = ViewType.DELETED_ONLY
                 if not (found or revive) and self.store.find(experiment_id, run.key, deleted):
                     return None
-                tags = {**run.tags, KEY: run.key}
+                tags = {**run.tags, KEY_TAG: run.key}
                 known = Known.of(
                     found or self.client.create_run(experiment_id, run.started, tags, run.run_name),
                     self.client,
@@ -102,8 +102,8 @@ class Sync:
 
     def send_points(self, run: Tracked, known: Known) -> None:
         points = [point for point in run.points if known.lacks(point)]
-        for start in range(0, len(points), BATCH):
-            batch = points[start : start + BATCH]
+        for start in range(0, len(points), METRICS_PER_CALL):
+            batch = points[start : start + METRICS_PER_CALL]
             self.client.log_batch(known.id, [known.metric(point) for point in batch])
             known.points |= {(point.key, point.step): point.value for point in batch}
 
@@ -112,11 +112,11 @@ class Sync:
         gets no copy: a copied project would write it into the original's.
         """
         for path in filter(Path.exists, run.files):
-            tag, value = f"file.{path.name}", f"{path} {digest(path)}"
+            tag, value = f"file.{path.name}", f"{path} {files_digest(path)}"
             if known.tags.get(tag) == value:
                 continue
             if not is_local_uri(known.artifacts):
-                for file in files(path):
+                for file in files_at(path):
                     self.client.log_artifact(known.id, str(file))
             self.client.set_tag(known.id, tag, value)
             known.tags[tag] = value
@@ -130,13 +130,13 @@ class Sync:
         known.end = end
 
 
-def files(path: Path) -> list[Path]:
+def files_at(path: Path) -> list[Path]:
     """A file, or those in a folder."""
     return sorted(path.iterdir()) if path.is_dir() else [path]
 
 
-def digest(path: Path) -> str:
-    content = b"".join(file.name.encode() + file.read_bytes() for file in files(path))
+def files_digest(path: Path) -> str:
+    content = b"".join(file.name.encode() + file.read_bytes() for file in files_at(path))
     return sha256(content).hexdigest()[:16]
 
 
@@ -150,7 +150,7 @@ def sync_all(store: Store, experiment: str = "*") -> int:
         notes[current.name] = experiment_note(current)
     for path in journals(experiment):
         try:
-            run = read_run(path)
+            run = read_tracked(path)
             runs.setdefault(run.key, run)
         except UserError as error:
             say(f"passed over: {error}")
@@ -163,7 +163,7 @@ def sync_stage(spec: RunSpec) -> None:
     """Sync a trained run after a stage, or say that a later one must."""
     store, path = Store(), published_journal(spec.experiment.name, spec.name)
     try:
-        run = read_run(path)
+        run = read_tracked(path)
         Sync(store)(run, note="" if run.parent else experiment_note(spec.experiment))
     except UserError as error:
         say(f"not in MLflow: {error}")

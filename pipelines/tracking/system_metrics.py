@@ -12,7 +12,7 @@ from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 
 # no pynvml, no GPU, or a container that shows nothing of its machine
 UNAVAILABLE = (ImportError, RuntimeError, OSError, AttributeError, psutil.Error)
-SECONDS = 10.0  # between two samples, at least, as MLflow has it
+SAMPLE_SECONDS = 10.0  # between two samples, at least, as MLflow has it
 
 
 class SystemMetrics:
@@ -28,11 +28,11 @@ class SystemMetrics:
                 monitor = kind()
                 monitor.collect_metrics()  # the processor's load is counted from here on
                 self.monitors.append(monitor)
-        self.sampled = -SECONDS
+        self.sampled = -SAMPLE_SECONDS
 
     def sample(self) -> dict[str, float]:
         """The figures now; none if the last ones are not old enough."""
-        if monotonic() - self.sampled < SECONDS:
+        if monotonic() - self.sampled < SAMPLE_SECONDS:
             return {}
         self.sampled = monotonic()
         figures: dict[str, float] = {}

@@ -55,7 +55,7 @@ def test_a_window_that_crosses_files_has_the_tokens_of_both(tmp_path):
 
 def test_few_files_are_kept_open(tmp_path, monkeypatch):
     """Each takes a file descriptor; a corpus has more parts than a process may open."""
-    monkeypatch.setattr(shards_module, "OPEN_FILES", 1)
+    monkeypatch.setattr(shards_module, "MAX_OPEN_FILES", 1)
     windows = write_shards(tmp_path, FILES).windows("train", 4)
     everything = windows.batch(torch.arange(len(windows)))
     assert everything[:, :-1].flatten().tolist() == RUNNING[: 4 * len(windows)]
@@ -130,7 +130,7 @@ def test_damaged_metadata_is_named(tmp_path, content):
 def test_of_a_large_corpus_headers_are_checked_when_opened_and_blocks_when_read(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(shards_module, "CHECKED_AT_ONCE", 10)
+    monkeypatch.setattr(shards_module, "CHECKED_BYTES", 10)
     write_shards(tmp_path, FILES)
     flip(tmp_path / "train-00003.tokens", 140)
     shards = Shards(tmp_path)

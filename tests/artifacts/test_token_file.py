@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from pipelines.artifacts.tokens import token_file
 from pipelines.artifacts.tokens.token_file import (
-    HEADER,
+    HEADER_BYTES,
     LAYOUT,
     TokenFile,
     read_header,
@@ -22,7 +22,7 @@ IDS = np.arange(100, dtype=np.uint32) * 7
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(token_file, "BLOCK", 16)
+    monkeypatch.setattr(token_file, "BLOCK_TOKENS", 16)
 
 
 def write(path, ids=IDS, dtype="uint16", step=30):
@@ -45,7 +45,7 @@ def test_ids_and_counts_come_back(tmp_path, small_blocks, tokens, dtype):
     assert file.header.max_id == (7 * (tokens - 1) if tokens else 0)
     assert file.header.source == bytes(range(32))
     width = np.dtype(dtype).itemsize
-    assert path.stat().st_size == HEADER + tokens * width + 4 * -(-tokens // 16)
+    assert path.stat().st_size == HEADER_BYTES + tokens * width + 4 * -(-tokens // 16)
 
 
 @given(steps=st.lists(st.integers(0, 40), min_size=1))
@@ -55,7 +55,7 @@ def test_a_file_does_not_depend_on_how_it_was_chunked(tmp_path_factory, steps):
     ids = np.arange(sum(steps), dtype=np.uint32)
     cuts = np.cumsum(steps)[:-1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_file, "BLOCK", 16)
+        patch.setattr(token_file, "BLOCK_TOKENS", 16)
         write_tokens(folder / "one", [(ids, 0, 0)], "uint16")
         write_tokens(folder / "many", [(part, 0, 0) for part in np.split(ids, cuts)], "uint16")
     assert (folder / "one").read_bytes() == (folder / "many").read_bytes()
@@ -84,7 +84,7 @@ def test_a_damaged_block_is_named_when_it_is_read_and_only_then(
     path = tmp_path / "a.tokens"
     write(path)
     content = bytearray(path.read_bytes())
-    content[HEADER + 2 * 40] ^= 1  # token 40, of block 2
+    content[HEADER_BYTES + 2 * 40] ^= 1  # token 40, of block 2
     path.write_bytes(content)
     file = TokenFile(path)
     ids = file.map()
@@ -149,7 +149,7 @@ def test_the_header_is_laid_out_as_described(tmp_path):
     """Little-endian on any machine: these places are the format."""
     write(tmp_path / "a.tokens", IDS[:3], "uint16")
     content = (tmp_path / "a.tokens").read_bytes()
-    assert HEADER == LAYOUT.size + 4 == 128
+    assert HEADER_BYTES == LAYOUT.size + 4 == 128
     assert content[:8] == b"\x89FTOKENS"
     counts = [int.from_bytes(content[i : i + 8], "little") for i in (16, 24, 32)]
     assert counts == [3, 1, 5]

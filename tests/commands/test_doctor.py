@@ -29,7 +29,7 @@ def healthy(monkeypatch):
         "torch.cuda.is_available": lambda: True,
         "torch.cuda.get_device_name": lambda: "A GPU",
         "torch.cuda.device_count": lambda: 2,
-        "pipelines.doctor.run": lambda *command: "true",
+        "pipelines.doctor.output_of": lambda *command: "true",
         "pipelines.doctor.answers": lambda host, port: True,
         "pipelines.doctor.CHECKS": tuple(checks.values()),
         "shutil.which": lambda name: f"/bin/{name}",
@@ -67,7 +67,7 @@ def test_it_looks_at_everything(healthy, capsys):
         ("disk", STOPS, "os.access", lambda *_: False),
         ("Ray", STOPS, "pipelines.doctor.answers", lambda host, port: port != 6379),
         ("git", COSTS, "shutil.which", lambda name: name != "git" or None),
-        ("git", COSTS, "pipelines.doctor.run", lambda *words: "rev-parse" in words or "true"),
+        ("git", COSTS, "pipelines.doctor.output_of", lambda *words: "rev-parse" in words or "true"),
         ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 5e9)),
         ("GPU", COSTS, "torch.cuda.is_available", lambda: False),
         ("compiler", COSTS, "shutil.which", lambda name: name != "g++" or None),
@@ -87,7 +87,7 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     said = capsys.readouterr()
     obstacle = f"`make repro` cannot work here yet: {line}\n"
     assert said.err == (obstacle if state == STOPS else "")
-    (finding,) = [f for f in doctor.findings() if f.state != OK]
+    (finding,) = [f for f in doctor.all_findings() if f.state != OK]
     assert (finding.what, finding.state) == (line, state) and finding.cost
     assert re.search(rf"^{state} +{line} .*\n      {re.escape(finding.cost)}$", said.out, re.M)
 
@@ -108,7 +108,7 @@ def test_packages_are_compared_with_what_is_pinned(monkeypatch):
 
 
 def test_it_waits_for_no_network(monkeypatch):
-    monkeypatch.setattr(doctor, "PATIENCE", 0.1)
+    monkeypatch.setattr(doctor, "NETWORK_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert doctor.answers("127.0.0.1", server.getsockname()[1])
         closed = server.getsockname()[1]
@@ -129,6 +129,6 @@ def test_it_waits_for_no_network(monkeypatch):
 def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    states = {finding.what: finding.state for finding in doctor.findings()}
+    states = {finding.what: finding.state for finding in doctor.all_findings()}
     assert len(states) == len(doctor.CHECKS)
     assert states["path"] == OK or " " in str(ROOT)

@@ -58,7 +58,7 @@ def looked(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("part", "name"), [(FOLDER, "a.txt"), (BUILDER, "b.jsonl"), (LOCAL, "x")])
 def test_what_becomes_of_a_file_is_seen(looked, part, name, large, tmp_path, monkeypatch):
     if large:
-        monkeypatch.setattr(file_listing, "SMALL", 1)
+        monkeypatch.setattr(file_listing, "MAX_BYTES_READ", 1)
     path = looked(x=text(part))["x/text.json"]
     written, seen = path.stat().st_mtime_ns, [path.read_bytes()]
     looked(x=text(part), y=text(part))
@@ -78,7 +78,7 @@ def test_what_becomes_of_a_file_is_seen(looked, part, name, large, tmp_path, mon
     assert len(set(seen)) == 3 + large
 
 
-@pytest.mark.parametrize("limit", [{"SMALL": 11}, {"FEW": 1}])
+@pytest.mark.parametrize("limit", [{"MAX_BYTES_READ": 11}, {"MAX_FILES_READ": 1}])
 def test_no_file_of_a_large_part_is_opened(looked, limit, tmp_path, monkeypatch):
     (tmp_path / "raw/c.txt").write_text("c.txt c")
     monkeypatch.setattr(Fingerprint, "add_content", None)

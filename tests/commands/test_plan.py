@@ -10,7 +10,7 @@ from ftmodel.costs import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.arms import group_by_seed
-from pipelines.plan import GIB, Assumptions, Plan
+from pipelines.plan import GIB, Assumptions, RunPlan
 from tests.support.commands import call
 from tests.support.mutants import rejects
 from tests.support.planner import ROOT, composed
@@ -35,7 +35,7 @@ def printed(capsys):
 
 
 def planned(name, *overrides, **options):
-    return Plan(RunSpec(composed(*overrides), name), replace(H100, **options))
+    return RunPlan(RunSpec(composed(*overrides), name), replace(H100, **options))
 
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "conf/experiment").glob("*.yaml")))

@@ -128,7 +128,7 @@ def test_a_store_without_the_model_says_what_brings_it(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a run that was trained again after it was evaluated."""
-    monkeypatch.setattr(registry, "read_run", read_journal)
+    monkeypatch.setattr(registry, "read_tracked", read_journal)
     with pytest.raises(
         UserError, match=r"has no model base_s0: `dvc repro evaluate@base_s0` makes"
     ):

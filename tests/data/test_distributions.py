@@ -127,7 +127,7 @@ def test_another_machine_has_the_same_files_and_another_version_has_others(
 ):
     """By their content, or by names and sizes: not by when they were written."""
     if large:
-        monkeypatch.setattr("pipelines.common.file_listing.FEW", 1)
+        monkeypatch.setattr("pipelines.common.file_listing.MAX_FILES_READ", 1)
     before = noted(tmp_path)
     assert before["p"]["files"] == 12
     for path in site.rglob("*.py"):

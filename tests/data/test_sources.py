@@ -143,7 +143,7 @@ def test_a_file_without_documents_is_an_empty_one(tmp_path):
 
 def test_parquet_is_decoded_in_pieces_of_a_bounded_size(tmp_path, monkeypatch):
     """Long rows come by fewer, short ones not all at once."""
-    monkeypatch.setattr(parquet_module, "DECODED", 10_000)
+    monkeypatch.setattr(parquet_module, "BATCH_BYTES", 10_000)
     pieces, inherited = [], parquet_module.as_bytes
     monkeypatch.setattr(
         parquet_module, "as_bytes", lambda column: pieces.append(len(column)) or inherited(column)

@@ -73,7 +73,7 @@ def test_other_numbers_of_gpus():
             f"compute.strategy={strategy}",
             f"compute.accumulate={accumulate}",
         )
-        p = plan.Plan(RunSpec(experiment, "free_k1"), H100S)
+        p = plan.RunPlan(RunSpec(experiment, "free_k1"), H100S)
         rows.append(
             (name, workers, strategy, accumulate, p.micro_batch, f"{p.memory.total / plan.GIB:.0f}",
              f"{p.tokens_per_second * workers:,.0f}", f"{p.days:.1f}")

@@ -45,7 +45,7 @@ class Scripts(Scheduler):
 def run(tmp_path, monkeypatch):
     """Runs a graph of scripts to its end; all that it has started is gone after the test."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scheduler_module, "POLL", 0.01)
+    monkeypatch.setattr(scheduler_module, "LOOK_SECONDS", 0.01)
     made = []
     with open("lock", "ab") as lock:
 

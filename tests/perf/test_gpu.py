@@ -49,7 +49,7 @@ def test_a_step_is_held_against_peak_flops_and_planner(uncompiled, monkeypatch, 
 def test_a_step_that_does_not_fit_is_tried_in_smaller_micro_batches(monkeypatch, fits):
     too_large = training_step.torch.OutOfMemoryError
     tried = Mock(side_effect=[too_large, []] if fits else too_large)
-    monkeypatch.setattr(training_step, "side_by_side", tried)
+    monkeypatch.setattr(training_step, "both_arms", tried)
     with nullcontext() if fits else pytest.raises(too_large):
         training_step.measure(1, True, "cpu", "1.5 B")
     assert [call.args[3:5] for call in tried.call_args_list] == [(2, 1), (1, 2)]
@@ -62,9 +62,9 @@ def test_tokens_of_all_micro_batches_count(uncompiled, monkeypatch):
     monkeypatch.setattr(steps, "products", lambda *_: 1e9)
     free = training_step.replace(steps.QUICK, latent_bits=8)
     configs = {"baseline": training_step.replace(free, latent_bits=0), "free": free}
-    found = training_step.side_by_side("1.5 B", configs, 64, 2, 3, "cpu", 1)
+    found = training_step.both_arms("1.5 B", configs, 64, 2, 3, "cpu", 1)
     speeds = {f.name: f.median for f in found}
-    assert speeds["1.5 B, baseline"] == steps.IN_A_ROW * 3 * 2 * free.context / 2
+    assert speeds["1.5 B, baseline"] == steps.STEPS_PER_TURN * 3 * 2 * free.context / 2
     assert speeds["1.5 B, free"] == speeds["1.5 B, baseline"] / 2
 
 

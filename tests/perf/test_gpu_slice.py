@@ -13,7 +13,7 @@ from tests.support.mutants import rejects
 @pytest.fixture
 def project(monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(training_slice, "LEAST", -1e9)
+    monkeypatch.setattr(training_slice, "MIN_TRAINING_SECONDS", -1e9)
 
 
 @pytest.mark.parametrize("online", [True, False])
@@ -63,7 +63,7 @@ def test_an_arm_that_was_stopped_goes_on_as_if_it_had_not_been(project, tmp_path
         found = by_name(measure("stopped", "free", seconds=-1e6))
         assert found["free: seen"].median == steps * 4 * 64
     monkeypatch.setattr(training_slice, "MINUTES", 0.0)  # all that it may train for is over
-    monkeypatch.setattr(training_slice, "LEAST", 1e-9)
+    monkeypatch.setattr(training_slice, "MIN_TRAINING_SECONDS", 1e-9)
     assert by_name(measure("stopped", "free"))["free: seen"].median == 3 * 4 * 64
     monkeypatch.undo()
     found = by_name(measure("stopped", "free"))

@@ -60,7 +60,7 @@ def test_the_latent_takes_memory_beyond_a_baselines_however_large_the_table():
 
 def test_the_dense_form_that_the_mapper_is_timed_against_has_the_same_gradients():
     """In float32, as they are timed."""
-    arms = mapper.Arm(mapper.dense, 20, 9, 7), mapper.Arm(mapper.exact, 20, 9, 7)
+    arms = mapper.MapperArm(mapper.dense, 20, 9, 7), mapper.MapperArm(mapper.exact, 20, 9, 7)
     for arm in arms:
         arm()
     one, other = arms
@@ -82,7 +82,7 @@ def test_the_first_compiled_step_finds_nothing_of_earlier_runs(monkeypatch, tmp_
         return lambda: caches.append(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(steps, "step", step)
+    monkeypatch.setattr(steps, "training_work", step)
     monkeypatch.setattr(steps, "products", lambda *_: 1.0)
     monkeypatch.setattr(training, "SHAPE", training.QUICK)
     first, *_ = training.measure(turns=1, quick=False)
@@ -91,7 +91,7 @@ def test_the_first_compiled_step_finds_nothing_of_earlier_runs(monkeypatch, tmp_
 
 
 def test_the_summary_names_the_ratio_farthest_from_one_either_way():
-    farthest, *ratios = growth.summary("time", [("T", "a", 1.2), ("T", "b", 0.625), ("T", "c", 1)])
+    farthest, *ratios = growth.by_axis("time", [("T", "a", 1.2), ("T", "b", 0.625), ("T", "c", 1)])
     assert farthest.median == pytest.approx(1.6) and farthest.met is False
     assert [each.median for each in ratios] == [1.2, 0.625, 1]
 

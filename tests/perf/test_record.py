@@ -196,7 +196,7 @@ def test_an_interruption_loses_nothing_that_was_measured(on_gpu, tmp_path):
 @pytest.mark.slow
 def test_a_part_is_ended_when_its_time_is_over(fakes):
     part = Part("fakes.endless", given={"device": "cpu"})
-    entry = record.measured(part, 1, quick=False, seconds=6)
+    entry = record.measure_part(part, 1, quick=False, seconds=6)
     assert "TimeoutError: not done after 6 s" in entry["failure"]
 
 

@@ -6,7 +6,7 @@ import torch
 
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
-from perf.rounding import in_float64, log_likelihoods, rows
+from perf.rounding import arm_rows, in_float64, log_likelihoods
 from tests.support.hugging_face import to_hugging_face
 from tests.support.mutants import rejects
 
@@ -84,5 +84,5 @@ def test_log_likelihoods_are_those_of_numpy(llama):
 
 
 def test_a_row_says_how_far_each_is_off():
-    lines = rows("piqa", {"ours": [-10.0, -19.5]}, [-10.5, -19.75])
+    lines = arm_rows("piqa", {"ours": [-10.0, -19.5]}, [-10.5, -19.75])
     assert lines == ["| piqa | 2 | 15 | ours | 5.0e-01 | 3.8e-01 | +3.8e-01 | 4.8e-02 |"]

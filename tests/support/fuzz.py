@@ -32,7 +32,7 @@ from pipelines.config.arms import group_by_seed
 from pipelines.config.data import Files, ProcessData, TextData
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
-from pipelines.plan import Plan
+from pipelines.plan import RunPlan
 from pipelines.tokenize.vocabulary import train_bpe
 from pipelines.train.core.segments import row_ends, segments, steps_taken
 
@@ -277,7 +277,7 @@ def make_model(experiment, name, run) -> None:
     data, config = experiment.data[run.data], experiment.model_config(run)
     optim = experiment.models[run.model].optim
     if config.n_layers <= 8 and (not isinstance(data, TextData) or data.tokenizer is None):
-        assert isfinite(Plan(RunSpec(experiment, name), COMPUTE).flops)
+        assert isfinite(RunPlan(RunSpec(experiment, name), COMPUTE).flops)
     one_head = replace(config, head_width=min(config.head_channels, 64))
     table = rope_table(one_head, 0, min(config.context, 64), torch.device("cpu"))
     assert torch.view_as_real(table).isfinite().all()

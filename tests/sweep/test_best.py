@@ -11,7 +11,16 @@ from pipelines.common.errors import UserError
 from pipelines.compose import compose_config
 from pipelines.config.load import parse
 from pipelines.sweep.best import best_arms, best_path, check_replaceable, write_best
-from pipelines.sweep.outcome import BOUND, DONE, ERROR, FAILED, FRACTION, STOPPED, Outcome, table
+from pipelines.sweep.outcome import (
+    BOUND,
+    DONE,
+    ERROR,
+    FAILED,
+    FRACTION,
+    STOPPED,
+    TrialOutcome,
+    trial_table,
+)
 from tests.support.mutants import rejects
 from tests.support.sweeps import ROOT, plan_of
 
@@ -21,7 +30,7 @@ BOUNDS = {None: 0.50, 0.015625: 0.501, 0.125: 0.47, 1.0: 0.60, 8.0: 0.90}
 def outcomes_of(plan, bounds, seed_steps=0.001):
     """All trials are done: a bound for each κ, and a little more for each further seed."""
     return [
-        Outcome(name, DONE, 1.0, Estimate(bound, 0.01))
+        TrialOutcome(name, DONE, 1.0, Estimate(bound, 0.01))
         for name, settings in plan.settings.items()
         for bound in [bounds[settings["run.kappa_bits"]] + seed_steps * settings["run.seed"]]
     ]
@@ -37,7 +46,7 @@ def kappa():
 def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baseline_is_one(kappa):
     outcomes = outcomes_of(kappa, BOUNDS | {None: 0.95})
     lucky = next(i for i, each in enumerate(outcomes) if each.name == "kappa_bits_8_seed_2")
-    outcomes[lucky] = Outcome("kappa_bits_8_seed_2", DONE, 1.0, Estimate(0.1, 0.01))
+    outcomes[lucky] = TrialOutcome("kappa_bits_8_seed_2", DONE, 1.0, Estimate(0.1, 0.01))
     arms = best_arms(kappa, outcomes)
     assert list(arms) == ["kappa_bits_0p125", "kappa_bits_0p015625", "baseline"]
     assert list(best_arms(kappa, outcomes_of(kappa, BOUNDS))) == ["kappa_bits_0p125", "baseline"]
@@ -45,7 +54,7 @@ def test_the_best_settings_have_the_lowest_means_over_seeds_and_the_best_baselin
 
 def test_trials_without_a_bound_are_not_among_the_best(kappa):
     ended = [
-        Outcome(each.name, STOPPED, 0.5) if "0p125" in each.name else each
+        TrialOutcome(each.name, STOPPED, 0.5) if "0p125" in each.name else each
         for each in outcomes_of(kappa, BOUNDS)
     ]
     assert list(best_arms(kappa, ended)) == ["baseline", "kappa_bits_0p015625"]
@@ -111,19 +120,19 @@ def task_error(cause):
     ],
 )
 def test_how_a_trial_has_ended_in_a_few_words(last, error, state, words):
-    outcome = Outcome.of("t", last, error)
+    outcome = TrialOutcome.of("t", last, error)
     assert outcome.state == state
     assert words in str(outcome)
 
 
 def test_the_table_has_the_lowest_bound_first_and_unfinished_trials_last():
     outcomes = [
-        Outcome("lost", FAILED, 0.1, error="it burns"),
-        Outcome("worse", DONE, 1.0, Estimate(0.6, 0.1)),
-        Outcome("stopped", STOPPED, 0.5),
-        Outcome("better", DONE, 1.0, Estimate(0.5, 0.1)),
+        TrialOutcome("lost", FAILED, 0.1, error="it burns"),
+        TrialOutcome("worse", DONE, 1.0, Estimate(0.6, 0.1)),
+        TrialOutcome("stopped", STOPPED, 0.5),
+        TrialOutcome("better", DONE, 1.0, Estimate(0.5, 0.1)),
     ]
-    assert table(outcomes) == [
+    assert trial_table(outcomes) == [
         "trial    state          budget  bound, bits per token",
         "better   done           100%    0.5000 ± 0.1000",
         "worse    done           100%    0.6000 ± 0.1000",

@@ -11,7 +11,7 @@ from ftmodel.designs.design import LatentDesign
 from pipelines.common.errors import UserError
 from pipelines.sweep import tune as sweep
 from pipelines.sweep.plan import trial_name
-from pipelines.sweep.space import points, read_space
+from pipelines.sweep.space import read_space, sweep_points
 from tests.support.mutants import rejects
 from tests.support.sweeps import ROOT, plan_of
 
@@ -135,7 +135,7 @@ def test_functions_of_tune_get_their_arguments():
     space = read_space(
         {"run": {"seed": {"choice": [3, None, "x"]}, "tokens": {"qrandint": [20, 40, 10]}}}
     )
-    drawn = [*points(space, 50, 0)]
+    drawn = [*sweep_points(space, 50, 0)]
     assert {each["run.seed"] for each in drawn} == {3, None, "x"}
     assert {each["run.tokens"] for each in drawn} == {20, 30, 40}
 
@@ -161,8 +161,8 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
     "a threshold of 0 tried with one latent alone",
 )
 @rejects(
-    "key == KAPPA and value is None",
-    "key == KAPPA and not value",
+    "key == KAPPA_KEY and value is None",
+    "key == KAPPA_KEY and not value",
     "a setting with a threshold of 0 named like a baseline's",
 )
 @rejects(

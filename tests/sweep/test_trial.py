@@ -49,8 +49,8 @@ def nest_in(parent, experiment, trained):
     nest(spec, make_manifest(spec, spec.shards()), trained, parent)
 
 
-def run_smoke_trial(experiment):
-    trial.run_trial(RunSpec(experiment, NAME), "key", LOG)
+def run_smoke_trial(experiment, command="first"):
+    trial.run_trial(RunSpec(experiment, NAME), "key", LOG, command)
 
 
 @rejects("TRAINING_BOUND: row.bound_bits", "TRAINING_BOUND: row.ce_nats", "ASHA by the loss alone")
@@ -87,6 +87,16 @@ def test_a_trial_that_fails_says_why_in_mlflow_and_in_its_log(smoke, heard):
     assert (tracked.status, tracked.parent) == ("FAILED", "key")
     assert tracked.tags["failure"] == str(failure.value)
     assert tracked.step == 1
+
+
+@rejects("if failure.exists():", "if False:", "a trial that fails trained again and again")
+def test_a_trial_that_fails_by_itself_is_trained_again_by_another_command_alone(smoke, heard):
+    smoke.models["target_small"].optim.lr = 1e30
+    for command, trained in (("first", True), ("first", False), ("second", True)):
+        heard.clear()
+        with pytest.raises(UserError, match="the gradient is not finite at step 2"):
+            run_smoke_trial(smoke, command)
+        assert bool(heard) == trained
 
 
 def steps(tracked):

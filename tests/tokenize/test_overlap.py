@@ -67,7 +67,7 @@ FILES = st.lists(
 def test_it_finds_what_sets_of_tuples_find(tmp_path_factory, training, held_out, n, chunk):
     shards = write_shards(tmp_path_factory.mktemp("shards"), training, held_out, VOCABULARY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlap_module, "CHUNK", chunk)
+        patch.setattr(overlap_module, "CHUNK_TOKENS", chunk)
         assert overlap_of(shards, n)[0] == brute_force(training, held_out, n)
 
 
@@ -100,7 +100,7 @@ def test_an_ngram_over_the_border_of_two_documents_is_none(tmp_path):
 
 
 def test_a_large_held_out_part_is_cut_and_that_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(overlap_module, "HELD_OUT", 30)
+    monkeypatch.setattr(overlap_module, "MAX_HELD_OUT_TOKENS", 30)
     text = [END, *range(1, 25)]
     shards = write_shards(tmp_path, [text], [text, text], VOCABULARY)
     (documents, touched, tokens, covered), result = overlap_of(shards, 13)
@@ -113,7 +113,7 @@ def test_hashes_are_the_polynomial():
     ids = np.array([5, 1, 1, 9, 3, 5, 2], np.uint16)
     numbers = scattered(10)
     assert len(set(numbers.tolist())) == 10
-    base = int(overlap_module.BASE)
+    base = int(overlap_module.POLYNOMIAL_BASE)
     for n in range(1, 9):
         expected = [
             sum(int(numbers[ids[i + j]]) * base ** (n - 1 - j) for j in range(n)) % 2**64

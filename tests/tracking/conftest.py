@@ -16,7 +16,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.config.load import load_experiment
 from pipelines.evaluate.stage import measure
-from pipelines.tracking.measured import read_run
+from pipelines.tracking.measured import read_tracked
 from pipelines.tracking.store import Store
 from pipelines.tracking.sync import Sync, sync_stage
 from tests.support.training import RUN, tracked_runs, train_run
@@ -70,7 +70,7 @@ def score():
 
 def on_disk():
     """The one run, as its files describe it."""
-    return read_run(published_journal("smoke", RUN))
+    return read_tracked(published_journal("smoke", RUN))
 
 
 def sync():

@@ -86,7 +86,7 @@ def test_a_killed_server_gets_everything_once_it_is_back(server, monkeypatch, ca
 
     with monkeypatch.context() as patch:
         patch.setattr(Sync, "__call__", listen)
-        patch.setattr(live, "SECONDS", 0.1)
+        patch.setattr(live, "SYNC_SECONDS", 0.1)
         patch.setattr(CurveCallback, "on_step", step)
         _, rows = train_run()
     assert len(rows) == STEPS

@@ -34,7 +34,7 @@ def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(ori
     export = project / "exports/smoke/model"
     export.mkdir(parents=True)
     (export / "config.json").write_text("{}")
-    entry = registry.Entry(manifest())
+    entry = registry.ModelEntry(manifest())
     said = entry.hold(export.relative_to(project))
     assert said == f"models:/{entry.id}: in MLflow, the tag `exported` names it"
     model = MlflowClient(store_uri()).get_logged_model(entry.id)
@@ -61,6 +61,6 @@ def test_a_server_that_takes_files_gets_them_and_each_again_when_it_changes(proj
     export = project / "exported"
     export.mkdir()
     (export / "config.json").write_text("{}")
-    entry = registry.Entry(manifest())
+    entry = registry.ModelEntry(manifest())
     assert entry.hold(export) == f"models:/{entry.id}: the same, in MLflow"
     assert [file.path for file in client.list_logged_model_artifacts(entry.id)] == ["config.json"]

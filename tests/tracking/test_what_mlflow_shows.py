@@ -19,7 +19,7 @@ from pipelines.tracking.live import Tracking
 from pipelines.tracking.measured import COUNTS
 from pipelines.tracking.store import Store, store_uri
 from pipelines.tracking.sync import Sync
-from pipelines.tracking.system_metrics import SECONDS, SystemMetrics
+from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
 from pipelines.tracking.tracked import Tracked
 from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs
@@ -197,7 +197,7 @@ def test_the_machine_is_sampled_with_rows_and_not_more_often_than_every_few_seco
     monkeypatch.setattr(system_metrics, "monotonic", lambda: clock[0])
     monkeypatch.setattr(live, "Thread", Mock())
     logger = Tracking(journal)
-    for step, seconds in ((1, 0.0), (2, SECONDS - 1), (3, 1.0), (4, SECONDS)):
+    for step, seconds in ((1, 0.0), (2, SAMPLE_SECONDS - 1), (3, 1.0), (4, SAMPLE_SECONDS)):
         clock[0] += seconds
         logger.log_metrics({"step": step, "tokens": 10 * step, "ce_nats": 1.0}, step)
     points = [point for point in read_journal(journal.path).points if "system/" in point.key]

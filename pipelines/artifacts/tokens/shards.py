@@ -28,8 +28,8 @@ from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Header, Ids, TokenFile, again
 from pipelines.common.errors import UserError
 
-CHECKED_AT_ONCE = 1 << 26  # bytes, a tenth of a second; of more, a block when it is first read
-OPEN_FILES = 256  # kept mapped; a map takes a file descriptor
+CHECKED_BYTES = 1 << 26  # bytes, a tenth of a second; of more, a block when it is first read
+MAX_OPEN_FILES = 256  # kept mapped; a map takes a file descriptor
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Shards:
         self.tokenizer_json()
         self.files = {name: self.open(split) for name, split in self.metadata.splits.items()}
         files = [file for split in self.files.values() for file in split]
-        if sum(len(file) * file.header.width for file in files) <= CHECKED_AT_ONCE:
+        if sum(len(file) * file.header.width for file in files) <= CHECKED_BYTES:
             for file in files:
                 file.read()
 
@@ -203,7 +203,7 @@ class Windows:
                 f"{name}: {self.starts[-1]} tokens are fewer than one window of {self.length}; "
                 "the corpus is too small for this context"
             )
-        self.map = lru_cache(OPEN_FILES)(self._map)
+        self.map = lru_cache(MAX_OPEN_FILES)(self._map)
 
     def _map(self, file: int) -> Ids:
         return self.files[file].map()

@@ -25,10 +25,10 @@ from pipelines.common.errors import UserError
 
 MAGIC = b"\x89FTOKENS"  # not ASCII: a file that was treated as text is no longer one of these
 VERSION = 1
-BLOCK = 1 << 16  # tokens
+BLOCK_TOKENS = 1 << 16  # tokens
 LAYOUT = struct.Struct("<8sIIQQQII32s32sI8x")
 CHECK = struct.Struct("<I")
-HEADER = LAYOUT.size + CHECK.size
+HEADER_BYTES = LAYOUT.size + CHECK.size
 
 Ids = NDArray[np.unsignedinteger]
 
@@ -68,9 +68,9 @@ def write_tokens(
     kind = np.dtype(dtype).newbyteorder("<")
     digest, table, left = sha256(), bytearray(), b""
     tokens = documents = size = max_id = 0
-    block = BLOCK * kind.itemsize
+    block = BLOCK_TOKENS * kind.itemsize
     with replace_file(path) as file:
-        file.write(bytes(HEADER))  # overwritten at the end
+        file.write(bytes(HEADER_BYTES))  # overwritten at the end
         for ids, more_documents, more_bytes in chunks:
             documents, size = documents + more_documents, size + more_bytes
             if not len(ids):
@@ -98,7 +98,7 @@ def write_tokens(
             documents=documents,
             text_bytes=size,
             max_id=max_id,
-            block=BLOCK,
+            block=BLOCK_TOKENS,
             sha256=digest.digest(),
             source=source,
             table_crc=crc32(table),
@@ -121,13 +121,13 @@ def read_header(path: Path) -> Header:
     """
     try:
         with open(path, "rb") as file:
-            raw = file.read(HEADER)
+            raw = file.read(HEADER_BYTES)
             size = file.seek(0, 2)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {again(path)}") from None
     if raw[: len(MAGIC)] != MAGIC:
         raise UserError(f"{path}: not a token file; {again(path)}")
-    if len(raw) < HEADER:
+    if len(raw) < HEADER_BYTES:
         raise UserError(f"{path}: cut short, {size} bytes; {again(path)}")
     header = Header(*LAYOUT.unpack_from(raw))
     if header.version != VERSION:
@@ -138,7 +138,7 @@ def read_header(path: Path) -> Header:
     if CHECK.unpack_from(raw, LAYOUT.size)[0] != crc32(raw[: LAYOUT.size]):
         raise UserError(f"{path}: its header is damaged; {again(path)}")
     blocks = -(-header.tokens // header.block)
-    promised = HEADER + header.tokens * header.width + blocks * CHECK.size
+    promised = HEADER_BYTES + header.tokens * header.width + blocks * CHECK.size
     if size != promised:
         raise UserError(f"{path}: {size} bytes, but its header promises {promised}; {again(path)}")
     return header
@@ -159,13 +159,13 @@ class TokenFile:
         """All ids (tokens,), unchecked, in memory that the system fills as it is read."""
         with open(self.path, "rb") as file:
             memory = mmap(file.fileno(), 0, access=ACCESS_READ)
-        return np.frombuffer(memory, self.dtype, self.header.tokens, HEADER)
+        return np.frombuffer(memory, self.dtype, self.header.tokens, HEADER_BYTES)
 
     @cached_property
     def checksums(self) -> list[int]:
         """CRC-32 of each block."""
         with open(self.path, "rb") as file:
-            file.seek(HEADER + self.header.tokens * self.header.width)
+            file.seek(HEADER_BYTES + self.header.tokens * self.header.width)
             table = file.read()
         if crc32(table) != self.header.table_crc:
             raise UserError(f"{self.path}: its table of checksums is damaged; {again(self.path)}")

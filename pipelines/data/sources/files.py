@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from pipelines.artifacts.corpus import Document
 from pipelines.common import file_listing as listing
-from pipelines.common.distributions import Pinned
+from pipelines.common.distributions import PinnedFiles
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import Entry, Fingerprint, Folder, one_line
+from pipelines.common.file_listing import FileEntry, Fingerprint, Folder, words_of
 from pipelines.config.data import Distributions, Files
 from pipelines.data.sources import base, parquet
 from pipelines.data.sources.base import Source, text_of
 
-FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # others are plain text
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -97,9 +97,9 @@ class FileSource(Source):
                 f"{path}: .json may be one document or JSON Lines; say {self.key}.format: text, or "
                 f"jsonl, or leave it out with {self.key}.exclude"
             )
-        return FORMATS.get(suffix(name), "text")
+        return SUFFIXES.get(suffix(name), "text")
 
-    def read(self, entry: Entry, skip: int) -> Iterator[Document]:
+    def read(self, entry: FileEntry, skip: int) -> Iterator[Document]:
         """The documents of a file but the first ``skip``, each with its line or row as the rest of
         its id. A file without any is an empty document.
         """
@@ -157,7 +157,7 @@ class FileSource(Source):
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UserError(
-                f"{location}: not a line of JSON in UTF-8 ({one_line(error)})"
+                f"{location}: not a line of JSON in UTF-8 ({words_of(error)})"
             ) from None
         if not isinstance(row, dict):
             raise UserError(f"{location}: a JSON {type(row).__name__}, not an object")
@@ -177,7 +177,7 @@ class FileSource(Source):
 
 def distribution_source(key: str, part: Distributions) -> FileSource:
     """The files of installed Python packages; raises UserError."""
-    folder = Pinned(key, part.pins, part.leave_out, part.pattern, part.exclude)
+    folder = PinnedFiles(key, part.pins, part.leave_out, part.pattern, part.exclude)
     files = Files(root=str(folder.root), pattern=part.pattern, exclude=part.exclude, format="text")
     return FileSource(key, files, folder)
 

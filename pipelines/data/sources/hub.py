@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.artifacts.corpus import Document
 from pipelines.common.errors import UserError
-from pipelines.common.file_listing import BUILDERS, Fingerprint, local_files, one_line
+from pipelines.common.file_listing import BUILDERS, Fingerprint, local_files, words_of
 from pipelines.common.hub import dataset_commit
 from pipelines.config.data import Hub
 from pipelines.data.sources import base
@@ -53,7 +53,7 @@ class HubSource(Source):
             yield
         except Exception as error:
             raise UserError(
-                f"{self.key}: {self.part.dataset} {what} ({one_line(error)}); check dataset, "
+                f"{self.key}: {self.part.dataset} {what} ({words_of(error)}); check dataset, "
                 "subset, split, revision and data_files, and the connection, or log in with "
                 "HF_TOKEN"
             ) from error

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from pipelines.common.errors import UserError
 
-ROWS, DECODED = 64, 16 << 20  # decoded at once: rows, and bytes of rows of mean length
-TEXT: tuple[Callable[[pa.DataType], bool], ...] = (
+BATCH_ROWS, BATCH_BYTES = 64, 16 << 20  # decoded at once: rows, and bytes of rows of mean length
+TEXT_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_string_view,
@@ -44,7 +44,7 @@ def rows_at_once(group: pq.RowGroupMetaData, field: str) -> int:
     """How many rows to decode together: the file tells only their mean length."""
     columns = map(group.column, range(group.num_columns))
     size = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == field)
-    return max(1, min(ROWS, DECODED * group.num_rows // max(1, size)))
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(1, size)))
 
 
 def as_bytes(column: pa.Array) -> pa.Array:
@@ -66,5 +66,5 @@ def check_column(key: str, field: str, path: Path, schema: pa.Schema) -> None:
         kind = kind.value_type
     if pa.types.is_null(kind):
         raise UserError(f"{path}: column {field!r} ({key}.text_field) is null in every row")
-    if not any(check(kind) for check in TEXT):
+    if not any(check(kind) for check in TEXT_TYPES):
         raise UserError(f"{path}: column {field!r} ({key}.text_field) is of {kind}, not text")

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from pipelines.common.errors import UserError, no_command
+from pipelines.common.errors import UserError
 from pipelines.suite.sandbox.syscalls import MACHINES, seccomp_filter
 
 CHILD = Path(__file__).with_name("child.py")
@@ -289,7 +289,3 @@ def readable() -> list[str]:
     libraries = [f"{sys.base_prefix}/lib", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
     system = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom"]
     return sorted({*own, *libraries, *packages(), *system})
-
-
-if __name__ == "__main__":
-    no_command(__doc__, "pipelines.suite")
