@@ -25,6 +25,7 @@ from perf.measure import Missing
 from pipelines import doctor
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
+from pipelines.common.machine import whole_cores
 from pipelines.common.provenance import git_revision, processor_name
 from pipelines.common.strict_json import dumps
 
@@ -62,7 +63,7 @@ def machine() -> dict[str, str]:
     packages = [f"{p} {found[n]}" for p in PACKAGES if (n := p.replace("_", "-")) in found]
     return {
         "cpu": f"{processor_name()}, {torch.backends.cpu.get_cpu_capability()}",
-        "cores": f"{len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} threads",
+        "cores": f"{whole_cores()} cores, {torch.get_num_threads()} threads",
         "gpu": f"GPU: {gpu}",
         "software": ", ".join([f"Python {platform.python_version()}", *packages]),
         "load": f"{os.getloadavg()[0]:.1f}",

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from perf.measure import Figure, figure
 from pipelines.artifacts.curve import read_curve
+from pipelines.common.machine import whole_cores
 from tests.support.project_copy import Project
 
 COUNTS = (1, 2, 4)
@@ -28,10 +29,6 @@ SHAPE = (  # the quickstart's target_small
     "models.target_small.architecture="
     "{n_layers: 4, d_model: 64, n_heads: 4, n_kv_heads: 4, ffn_width: 168}"
 )
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def trained(projects: Sequence[Project], workers: int, batch: int, steps: int) -> float:
@@ -62,7 +59,7 @@ def figures(
     found = []
     for axis, speeds, whole in (("JOBS", jobs, {}), ("workers", workers, parts)):
         for n in list(speeds)[1:]:
-            used = min(n, cores())
+            used = min(n, whole_cores())
             planned = whole[n] * used / n if whole else speeds[1] * used
             found += [
                 figure(f"{axis} = {n}: speed against one", [speeds[n] / speeds[1]]),

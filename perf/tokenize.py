@@ -10,7 +10,6 @@ Both encode the same documents, the standard library's Python files:
 MB are 10^6 bytes of text.
 """
 
-import os
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -20,6 +19,7 @@ from tokenizers import Tokenizer
 from perf.measure import Figure, figure, in_turns, ratio
 from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer, stretches
+from pipelines.common.machine import whole_cores
 from pipelines.tokenize.encode import Task, tokenize_parts
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 
@@ -55,7 +55,7 @@ def measure(turns: int, quick: bool) -> list[Figure]:
                 Task(part, folder / f"{part.stem}.tokens", path, EOT, None, "uint16", bytes(32))
                 for part in parts
             ]
-            written = tokenize_parts(tasks, len(os.sched_getaffinity(0)))
+            written = tokenize_parts(tasks, whole_cores())
             assert sum(header.text_bytes for _, header in written) == size
 
         def alone() -> None:

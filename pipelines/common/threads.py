@@ -5,26 +5,15 @@ every operation. Two threads on two busy cores were 20 times slower than one.
 """
 
 import os
-from pathlib import Path
 
 import psutil
 import torch
 
 from pipelines.common.console import say
+from pipelines.common.machine import allowed_cores
 
-LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of CPU, and in how many
 SECONDS = 0.3  # for which is measured how busy the cores are
 NEARLY = 0.25  # of a core: so little use by others does not count
-
-
-def allowed_cores() -> float:
-    """What this process may use: its cores, or less in a container with a limit."""
-    cores = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = LIMIT.read_text(encoding="utf-8").split()
-        return min(cores, int(quota) / int(period))
-    except (OSError, ValueError):  # no such file, or "max"
-        return cores
 
 
 def busy_cores() -> float:

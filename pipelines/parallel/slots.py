@@ -1,16 +1,13 @@
 """How many stages run side by side on this machine, and which cores and GPUs each may use."""
 
 import os
-from pathlib import Path
 
-import psutil
 import torch
 
 from pipelines.common.errors import UserError
-from pipelines.common.threads import allowed_cores
+from pipelines.common.machine import allowed_memory, whole_cores
 from pipelines.config.schema import Compute
 
-LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container, in bytes
 PROCESS = 1.5e9  # bytes that a stage takes beside its model: PyTorch, Lightning, MLflow, DVC
 USABLE = 0.8  # of the machine's memory
 
@@ -22,15 +19,6 @@ def gpu_ids() -> list[str]:
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[:count] if visible else [str(i) for i in range(count)]
-
-
-def total_memory() -> float:
-    """Bytes that this process may use: the machine's, or less in a container with a limit."""
-    total = float(psutil.virtual_memory().total)
-    try:
-        return min(total, float(LIMIT.read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # no such file, or "max"
-        return total
 
 
 def make_slots(compute: Compute, runs: int, memory: float, jobs: int | None) -> list[Slot]:
@@ -45,7 +33,7 @@ def make_slots(compute: Compute, runs: int, memory: float, jobs: int | None) -> 
     Raises:
         UserError: a run needs more GPUs than ``jobs`` leaves for it.
     """
-    gpus, cores = gpu_ids(), int(allowed_cores())
+    gpus, cores = gpu_ids(), whole_cores()
     workers = compute.workers
     cpus_each = workers * compute.cpus_per_worker if workers > 1 else compute.threads or 1
     gpus_each = workers * (1 if compute.gpus_per_worker is None else compute.gpus_per_worker)
@@ -54,7 +42,7 @@ def make_slots(compute: Compute, runs: int, memory: float, jobs: int | None) -> 
         if gpus and gpus_each:
             fitting.append(int(len(gpus) / gpus_each))
         else:
-            fitting.append(int(USABLE * total_memory() / (PROCESS + workers * memory)))
+            fitting.append(int(USABLE * allowed_memory() / (PROCESS + workers * memory)))
         jobs = max(1, min(fitting))
     share = int(gpus_each) or 1
     if gpus and workers > 1 and share * jobs > len(gpus):

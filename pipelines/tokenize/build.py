@@ -8,7 +8,6 @@ finished files in data/tokens/<name>.partial, where the next one goes on if the 
 """
 
 import json
-import os
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -23,6 +22,7 @@ from pipelines.common.arguments import DATASET
 from pipelines.common.atomic_files import replace_file, replace_folder
 from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
+from pipelines.common.machine import whole_cores
 from pipelines.common.source_code import code_version
 from pipelines.common.strict_json import dumps
 from pipelines.config.data import Data, TextData
@@ -182,7 +182,7 @@ def tokenize(
 @DATASET
 def main(name: str) -> None:
     frozen = freeze("tokenize", name)
-    cores, target = len(os.sched_getaffinity(0)), tokens_folder(name)
+    cores, target = whole_cores(), tokens_folder(name)
     verify = partial(
         frozen.check, f"finished token files stay in {target}.partial until others are made"
     )

@@ -1,12 +1,15 @@
-"""How many threads are chosen, and who has the last word."""
+"""How many cores and how much memory there are, how many threads are chosen, and by whom."""
 
 import os
+import re
 
 import pytest
 import torch
 
-from pipelines.common import threads
+from pipelines.common import machine as machine_module, threads
+from pipelines.common.machine import allowed_cores, allowed_memory, whole_cores
 from pipelines.common.threads import set_threads
+from tests import ROOT
 from tests.support.mutants import rejects
 
 CORES = 8
@@ -19,15 +22,13 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: CORES)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(CORES)))
-    monkeypatch.setattr(threads, "LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(machine_module, "CGROUPS", tmp_path)
     chosen = []
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
 
-    def choose(*shares, setting=None, limit=None):
+    def choose(*shares, setting=None):
         shares = [*shares, *[0.0] * (CORES - len(shares))]
         monkeypatch.setattr(threads.psutil, "cpu_percent", lambda _, percpu: shares)
-        if limit:
-            threads.LIMIT.write_text(limit)
         set_threads(setting)
         return chosen.pop() if chosen else None
 
@@ -45,9 +46,56 @@ def test_a_thread_for_each_core_that_is_idle(machine, capsys, shares, count):
     assert "compute.threads" in said
 
 
-def test_the_limit_of_a_container_counts(machine):
-    assert machine(limit="max 100000") == 8
-    assert machine(limit="200000 100000") == 2
+HALF_V2 = {"cpu.max": "50000 100000", "memory.max": "900"}
+HALF_V1 = {
+    "cpu/cpu.cfs_quota_us": "50000",
+    "cpu/cpu.cfs_period_us": "100000",
+    "memory/memory.limit_in_bytes": "900",
+}
+OPEN_V1 = {**HALF_V1, "cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_bytes": f"{2**63}"}
+
+
+@rejects("for part in PurePosixPath(path)", "for part in PurePosixPath()", "inner cgroups unseen")
+@rejects('*limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"),', "", "cgroups 1 unseen")
+@rejects("    return min([float(psutil", "    return max([float(psutil", "the machine's memory")
+@pytest.mark.parametrize(
+    ("membership", "files", "limited"),
+    [
+        ("0::/a", {}, False),
+        ("0::/", {"cpu.max": "max 100000", "memory.max": "max"}, False),
+        ("0::/", HALF_V2, True),
+        ("0::/a/b", {"cpu.max": "max 100000"} | {f"a/{k}": v for k, v in HALF_V2.items()}, True),
+        ("3:cpu,cpuacct:/docker/x\n2:memory:/docker/x", HALF_V1, True),  # which is mounted alone
+        ("2:cpu:/", OPEN_V1, False),
+        (
+            "3:cpu,cpuacct:/x\n2:memory:/x",
+            OPEN_V1 | {path.replace("/", "/x/"): text for path, text in HALF_V1.items()},
+            True,
+        ),
+    ],
+)
+def test_the_limits_of_a_container_count(
+    machine, tmp_path, monkeypatch, membership, files, limited
+):
+    monkeypatch.setattr(machine_module, "MEMBERSHIP", tmp_path / "membership")
+    for path, text in {"membership": membership, **files}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"{text}\n")
+    whole = float(machine_module.psutil.virtual_memory().total)
+    assert allowed_memory() == (900 if limited else whole)
+    assert allowed_cores() == (0.5 if limited else CORES)
+    assert whole_cores() == machine() == (1 if limited else CORES)
+
+
+@rejects("workers or whole_cores()", "workers or os.cpu_count()", "programs of models on all cores")
+def test_nobody_asks_another_how_many_cores_there_are():
+    asked = {
+        path.name
+        for package in ("pipelines", "ftmodel", "perf")
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(r"sched_getaffinity\(|cpu_count|virtual_memory", path.read_text("utf-8"))
+    }
+    assert asked == {"machine.py", "threads.py"}  # the latter: whether these cores are busy
 
 
 def test_cores_that_are_not_ours_do_not_count(machine, monkeypatch):

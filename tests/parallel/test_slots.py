@@ -16,9 +16,9 @@ def machine(monkeypatch):
     """Sets what the machine has."""
 
     def have(cores=2, gpus=0, memory=64 * GB, visible=None):
-        monkeypatch.setattr(slots, "allowed_cores", lambda: float(cores))
+        monkeypatch.setattr(slots, "whole_cores", lambda: cores)
         monkeypatch.setattr(slots.torch.cuda, "device_count", lambda: gpus)
-        monkeypatch.setattr(slots, "total_memory", lambda: memory)
+        monkeypatch.setattr(slots, "allowed_memory", lambda: memory)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -74,12 +74,3 @@ def test_a_run_of_two_workers_has_two_gpus_of_those_that_may_be_used(machine):
     assert [slot["CUDA_VISIBLE_DEVICES"] for slot in made] == ["7,3", "GPU-5,1"]
     with pytest.raises(UserError, match=r"JOBS=3: each run has compute.workers=2"):
         make_slots(Compute(workers=2), 9, GB, 3)
-
-
-def test_a_container_has_less_memory_than_its_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(slots, "LIMIT", tmp_path / "memory.max")
-    whole = slots.total_memory()
-    (tmp_path / "memory.max").write_text("max\n")
-    assert slots.total_memory() == whole
-    (tmp_path / "memory.max").write_text("1000000\n")
-    assert slots.total_memory() == 1e6

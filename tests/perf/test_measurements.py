@@ -97,7 +97,7 @@ def test_the_summary_names_the_ratio_farthest_from_one_either_way():
 
 
 def test_efficiency_is_of_the_cores_in_use(monkeypatch):
-    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
+    monkeypatch.setattr(side_by_side, "whole_cores", lambda: 2)
     jobs, workers, parts = {1: 10, 2: 16, 4: 16}, {1: 10, 2: 16, 4: 12.5}, {1: 10, 2: 18, 4: 30}
     found = side_by_side.figures(jobs, workers, parts)
     assert [each.name for each in found[:2]] == [

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 from pipelines.common.errors import UserError
+from pipelines.common.machine import whole_cores
 from pipelines.suite.sandbox.syscalls import MACHINES, seccomp_filter
 
 CHILD = Path(__file__).with_name("child.py")
@@ -91,7 +92,7 @@ def run_programs(
     core). Raises UserError as ``run_program`` does.
     """
     programs, tests = zip(*pairs, strict=True) if (pairs := list(pairs)) else ((), ())
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(workers or whole_cores()) as pool:
         return list(pool.map(run_program, programs, tests, repeat(limits)))
 
 
