@@ -25,12 +25,12 @@ from pipelines.common.arguments import jobs, overrides
 from pipelines.common.dvc_repair import repair
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import pipeline_alone
-from pipelines.common.without_git import allow_no_git
+from pipelines.common.without_git import allow_no_git, check_git
 from pipelines.compose import compose_valid, write_params
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.parallel.graph import Graph, changed_stages, read_graph
-from pipelines.parallel.scheduler import Scheduler, StageOutcome, error_of
+from pipelines.parallel.scheduler import Scheduler, StageOutcome, error_of, read_log
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot, make_slots
 from pipelines.plan import Assumptions, RunPlan
@@ -66,6 +66,7 @@ def dvc_repro(output: BinaryIO | None = None) -> int:
 )
 def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits
+    check_git()
     with pipeline_alone(wait) as lock:
         config = compose_valid(overrides)
         write_params(config)
@@ -133,7 +134,7 @@ def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: i
         if code := dvc_repro(file):
             print(error_of(again), file=sys.stderr)
             raise SystemExit(code)
-    ran = set(RAN.findall(again.read_text(encoding="utf-8"))) - always
+    ran = set(RAN.findall(read_log(again))) - always
     if ran:  # code or data were changed meanwhile
         print(f"changed while others ran, and run again: {', '.join(sorted(ran))}")
 

@@ -19,6 +19,7 @@ from pipelines.parallel.slots import Slot
 
 LOOK_SECONDS = 0.2  # seconds between two looks at the processes
 LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
+ERROR = re.compile("^ERROR: ", re.MULTILINE)  # of DVC: the last is why it ended
 # whatever the stage said
 FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
 MAX_ERROR_LINES = 20  # lines of an error
@@ -89,7 +90,7 @@ class Scheduler:
         sorter = TopologicalSorter({name: graph.needs[name] & names for name in sorted(names)})
         sorter.prepare()
         ready: list[str] = []
-        with interrupts() as asked:
+        with interrupts() as asked, self.no_orphans():
             answered = 0
             while True:
                 ready += sorter.get_ready()
@@ -107,6 +108,17 @@ class Scheduler:
                 self.screen.update([(job.name, job.log, job.seconds) for job in self.jobs])
             self.outcome.interrupted |= bool(asked.count)  # between two stages, too
         return self.outcome
+
+    @contextmanager
+    def no_orphans(self) -> Iterator[None]:
+        """Stop the stages and wait for them if this process fails."""
+        try:
+            yield
+        except BaseException:
+            self.interrupt()
+            for job in self.jobs:
+                job.process.wait()
+            raise
 
     def start(self, name: str) -> None:
         slot, log = self.free.pop(), self.logs / f"{name}.log"
@@ -137,7 +149,7 @@ class Scheduler:
             self.screen.say(f"{job.name}: done in {duration(job.seconds)}")
         elif self.outcome.interrupted:
             self.screen.say(f"{job.name}: stopped after {duration(job.seconds)}")
-        elif any(words in job.log.read_text(encoding="utf-8") for words in LOCKED):
+        elif locked_out(job.log):
             ready.append(job.name)
             self.screen.say(f"{job.name}: another command of DVC is in its way; tried again")
         else:
@@ -152,8 +164,19 @@ class Scheduler:
                 os.killpg(job.process.pid, signal.SIGINT)
 
 
+def read_log(log: Path) -> str:
+    """What a stage and DVC printed, in whatever encoding."""
+    return log.read_text(encoding="utf-8", errors="replace")
+
+
+def locked_out(log: Path) -> bool:
+    """Whether DVC, by its last error, could not run the stage since another of its commands ran."""
+    *_, last = ERROR.split(read_log(log))
+    return any(words in last for words in LOCKED) and not FAILED_LINE.match(f"ERROR: {last}")
+
+
 def error_of(log: Path) -> str:
     """The last lines that a stage printed, without what DVC says of every failure."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_log(log).splitlines()
     own = [line for line in lines if line.strip() and not FAILED_LINE.search(line)]
     return "\n".join(own[-MAX_ERROR_LINES:])

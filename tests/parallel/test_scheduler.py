@@ -112,6 +112,46 @@ def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
     assert not {"+c", "+d", "+e", "+h"} & set(scripts.events)
 
 
+@rejects(
+    'not FAILED.match(f"ERROR: {last}")', "True", "a stage that speaks of a lock is tried for ever"
+)
+@pytest.mark.parametrize(
+    "end",
+    [
+        "ERROR: failed to reproduce 'a': failed to run: a, is busy, it is being blocked by",
+        "ERROR: failed to reproduce 'a': output 'x' does not exist",
+    ],
+)
+def test_what_a_stage_says_itself_is_no_lock_whatever_its_encoding(run, end):
+    said = b"caf\xe9: Unable to acquire lock\n" + end.encode()
+    _, outcome = run(
+        {"a": "", "b": ""}, {"a": f"import os, sys; os.write(1, {said!r}); sys.exit(1)"}
+    )
+    assert outcome.failed.keys() == {"a"} and outcome.seconds.keys() == {"b"}
+
+
+@rejects(
+    "            self.interrupt()\n            for job",
+    "            for job",
+    "stages without a scheduler",
+)
+def test_no_stage_goes_on_alone_if_the_scheduler_fails(run, monkeypatch):
+    wait = "import time; open('begun', 'w').close()\nwhile True: time.sleep(0.01)"
+
+    def fail(self, logs):
+        if Path("begun").exists():
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Screen, "update", fail)
+    stopped, interrupt = [], Scripts.interrupt
+    monkeypatch.setattr(
+        Scripts, "interrupt", lambda self: stopped.extend(self.jobs) or interrupt(self)
+    )
+    with pytest.raises(ZeroDivisionError):
+        run({"a": ""}, {"a": wait})
+    assert [job.process.returncode for job in stopped] == [-signal.SIGINT]
+
+
 def test_one_that_another_command_of_dvc_locks_out_is_tried_again(run):
     locked = """if True:
         import pathlib, sys
