@@ -18,7 +18,7 @@ import click
 from pipelines.common import arguments, errors
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
-from pipelines.common.shell_paths import check_compile, check_ray, compiler_path, ray_path
+from pipelines.common.shell_paths import check_ray
 
 SETTINGS = {"max_content_width": 100, "show_default": True}
 # what not every command needs, by the extra of pyproject.toml that installs it
@@ -61,14 +61,11 @@ def declared(module: str) -> tuple[str, list[click.Parameter]]:
 
 
 def refuse_paths(name: str) -> None:
-    """Raise UserError at once, not after seconds of imports, where no worker or compiler starts."""
-    if name not in ("train", "evaluate", "suite", "sweep") or not (ray_path() or compiler_path()):
-        return
-    compute = arguments.under("compute") if name == "train" else {}
-    several = compute.get("workers", 1) != 1
-    if name == "sweep" or os.environ.get("RAY_ADDRESS") or several:
+    """Raise UserError at once, not after seconds of imports, where Ray starts no worker."""
+    several = name == "train" and arguments.under("compute").get("workers", 1) != 1
+    on_ray = name in ("train", "evaluate", "suite") and bool(os.environ.get("RAY_ADDRESS"))
+    if name == "sweep" or several or on_ray:
         check_ray()
-    check_compile(compute.get("compile") is True)
 
 
 def command(name: str) -> click.Command:

@@ -2,18 +2,20 @@
 
     python -m pipelines.doctor
 
-Nothing is changed, and it takes a few seconds. `ok`: there. `–`: missing, and what that costs.
-`!!`: without it `make repro` cannot work; exit code 1 says so.
+Each thing is tried, by the function that a stage tries it with. Nothing is changed, and it takes a
+few seconds, half a minute where nothing has been compiled before. `ok`: it works. `–`: it does
+not, and what that costs. `!!`: without it `make repro` cannot work; exit code 1 says so.
 """
 
+import getpass
 import os
 import platform
+import pwd
 import re
 import shutil
 import socket
 import subprocess
 import sys
-import sysconfig
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,9 +26,11 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 from pipelines import cli
-from pipelines.common.atomic_files import ROOT
+from pipelines.common.atomic_files import ROOT, check_writable
 from pipelines.common.console import aligned
-from pipelines.common.shell_paths import compiler_path, ray_path, special
+from pipelines.common.errors import UserError, unnamed_user
+from pipelines.common.shell_paths import ray_failure, special
+from pipelines.common.without_git import git_refusal, in_git
 
 INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
@@ -83,8 +87,10 @@ def disk() -> Finding:
     folder = Path.cwd()
     free = shutil.disk_usage(folder).free / GB
     value = f"{free:.1f} GB free"
-    if not os.access(folder, os.W_OK):
-        return Finding("disk", "this folder takes no file", STOPS, "every stage writes here")
+    try:
+        check_writable(folder)
+    except UserError as error:
+        return Finding("disk", str(error), STOPS, "every stage writes here")
     if free < MIN_DISK_GB:
         return Finding("disk", value, STOPS, f"at least {MIN_DISK_GB:g} GB are needed")
     if free < RECOMMENDED_DISK_GB:
@@ -97,9 +103,22 @@ def git() -> Finding:
     cost = "no results name the code's commit (unless GIT_REVISION does), no `dvc exp`"
     if not shutil.which("git"):
         return Finding("git", "not installed", COSTS, cost)
-    if output_of("git", "rev-parse", "--is-inside-work-tree") != "true":
+    if refusal := git_refusal(Path.cwd()):
+        return Finding("git", refusal, STOPS, "DVC would fail after a stage")
+    if not in_git(Path.cwd()):
         return Finding("git", "this folder is in no repository", COSTS, cost)
     return Finding("git", (output_of("git", "--version") or "").removeprefix("git version "))
+
+
+def user() -> Finding:
+    name = getpass.getuser()
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        if name == unnamed_user():
+            cost = "`dvc` typed by hand fails without a name: `export USER=lab` before it"
+            return Finding("user", f"number {os.getuid()} has no name", COSTS, cost)
+    return Finding("user", name)
 
 
 def path() -> Finding:
@@ -113,12 +132,23 @@ def path() -> Finding:
 
 
 def cores() -> Finding:
-    from pipelines.common.threads import allowed_cores, idle_threads
+    from pipelines.common.machine import whole_cores
+    from pipelines.common.threads import idle_threads
 
     threads, reason = idle_threads()
-    busy = threads < max(1, int(allowed_cores()))
+    busy = threads < whole_cores()
     cost = f"training takes {threads} now: it is slower by that" if busy else ""
     return Finding("cores", reason, COSTS if busy else OK, cost)
+
+
+def memory() -> Finding:
+    from pipelines.common.machine import allowed_memory
+    from pipelines.parallel.slots import PROCESS
+
+    here = allowed_memory()
+    short = here < PROCESS
+    cost = f"a stage takes {PROCESS / GB:g} GB beside its model, or is killed" if short else ""
+    return Finding("memory", f"{here / GB:.1f} GB", COSTS if short else OK, cost)
 
 
 def gpu() -> Finding:
@@ -126,6 +156,11 @@ def gpu() -> Finding:
 
     driver = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     if torch.cuda.is_available():
+        try:
+            torch.ones(1, device="cuda").sum().item()
+        except RuntimeError as error:  # of an architecture that this PyTorch is not built for, say
+            value = f"{torch.cuda.get_device_name()}: {str(error).splitlines()[0]}"
+            return Finding("GPU", value, STOPS, "`export CUDA_VISIBLE_DEVICES=` works on the CPU")
         count, name = torch.cuda.device_count(), torch.cuda.get_device_name()
         return Finding("GPU", f"{count} × {name}, driver {(driver or '?').splitlines()[0]}")
     cost = "`quickstart` takes 20 to 40 minutes on a CPU; models of 100 M parameters need one"
@@ -147,26 +182,29 @@ def sandbox() -> Finding:
 
 def ray() -> Finding:
     cost = "no compute.workers above 1, no sweeps"
-    if wrong := ray_path():
-        return Finding("Ray", f"takes no path such as {wrong}", COSTS, cost)
-    address = os.environ.get("RAY_ADDRESS", "")
-    host, _, port = address.rpartition(":")
-    named = address not in ("", "local", "auto")
-    if named and (not port.isdigit() or not answers(host, int(port))):
+    if reason := ray_failure():
+        return Finding("Ray", reason, COSTS, cost)
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    from pipelines.cluster.connection import check_address
+
+    try:
+        check_address(address)
+    except UserError as error:
         cost = "every stage would run there: unset it to work on this machine"
-        return Finding("Ray", f"RAY_ADDRESS={address}: no answer", STOPS, cost)
-    return Finding("Ray", f"{version('ray')}, {address or 'starts on this machine'}")
+        return Finding("Ray", str(error), STOPS, cost)
+    return Finding("Ray", f"{version('ray')}, {address}")
 
 
 def compiler() -> Finding:
-    cost = "long runs on a CPU take longer, as they are not compiled"
+    from pipelines.common.compiler import compiler_failure
+
+    if reason := compiler_failure():
+        cost = (
+            "nothing is compiled: training on a CPU takes up to 1.3 times as long (60 to 47 "
+            "thousand tokens/s for the quickstart's free_k1, LOG.md, 2026-11-21)"
+        )
+        return Finding("compiler", reason, COSTS, cost)
     name = os.environ.get("CXX", "g++")
-    if wrong := compiler_path():
-        return Finding("compiler", f"takes no path such as {wrong}", COSTS, cost)
-    if not shutil.which(name):
-        return Finding("compiler", f"no {name}", COSTS, cost)
-    if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return Finding("compiler", "no Python.h (python3-dev)", COSTS, cost)
     return Finding("compiler", (output_of(name, "--version") or name).splitlines()[0])
 
 
@@ -184,7 +222,9 @@ def hub() -> Finding:
 def output_of(*command: str) -> str | None:
     """What a program prints; None if it fails."""
     try:
-        process = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=10)
+        process = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return process.stdout.strip() if process.returncode == 0 else None
@@ -208,7 +248,7 @@ def answers(host: str, port: int) -> bool:
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
-    *(python, packages, path, git, disk, cores, gpu, compiler, ray, sandbox, hub),
+    *(python, packages, path, user, git, disk, cores, memory, gpu, compiler, ray, sandbox, hub),
 )
 
 

@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import (
 
 from pipelines.common.atomic_files import ROOT
 from pipelines.common.errors import UserError
+from pipelines.common.machine import whole_cores
 from pipelines.common.shell_paths import check_ray
 from pipelines.config.schema import Compute, Experiment
 
@@ -60,6 +61,7 @@ def connect() -> None:
     try:
         ray.init(
             address,
+            num_cpus=whole_cores() if address == "local" else None,
             include_dashboard=False if address == "local" else None,  # it is slow to start
             logging_level=logging.ERROR,
             logging_config=ray.LoggingConfig(log_level="CRITICAL"),

@@ -5,11 +5,23 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
 from pipelines import ROOT as ROOT
+from pipelines.common.errors import UserError
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError if no file can be written to ``folder``, which is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}") from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@ ends in a traceback.
 """
 
 import errno
+import getpass
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ class UserError(Exception):
 def run(main: Callable[[], None]) -> None:
     """Run an entry point; print a UserError as one line on stderr and exit with code 2."""
     use_utf8()
+    name_user()
     try:
         main()
         sys.stdout.flush()
@@ -53,6 +55,20 @@ def stdout_is_closed() -> bool:
     if closed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return closed
+
+
+def name_user() -> None:
+    """Where the system has no name for the user, as in a container that is started with a number,
+    take the number: DVC fails without one.
+    """
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["USER"] = unnamed_user()
+
+
+def unnamed_user() -> str:
+    return f"uid{os.getuid()}"
 
 
 def use_utf8() -> None:

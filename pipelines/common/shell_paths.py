@@ -1,18 +1,19 @@
-"""Paths that other programs put into a command line without quotes: Ray those of its workers,
-PyTorch those of its C++ compiler. A space in such a path makes Ray hang and the compiler fail.
+"""Paths that other programs cannot take: with a space, where they are put into a command line
+without quotes, or too long for a socket.
 """
 
 import os
 import re
 import sys
-import sysconfig
-import tempfile
 from collections.abc import Iterable
-from importlib.util import find_spec
+from contextlib import suppress
+from socket import AF_UNIX, socket
 
 from pipelines.common.errors import UserError
 
 SPECIAL = re.compile(r"""[\s"'\\$&;|<>()*?`!#{}\[\]]""")  # for a shell
+SOCKET = "/ray/session_2026-11-26_04-16-37_123456_1234567/sockets/plasma_store"  # Ray's longest
+LONGEST_SOCKET = 107  # bytes, on Linux
 
 
 def special(paths: Iterable[str]) -> str | None:
@@ -20,38 +21,37 @@ def special(paths: Iterable[str]) -> str | None:
     return next((path for path in paths if SPECIAL.search(path)), None)
 
 
-def ray_path() -> str | None:
-    """The path that keeps Ray from starting workers; None if it can."""
-    return special([sys.executable])
-
-
-def torch_folder() -> str:
-    """Where PyTorch is, which takes seconds to import, without importing it."""
-    spec = find_spec("torch")
-    return os.path.dirname(spec.origin) if spec and spec.origin else ""
-
-
-def compiler_path() -> str | None:
-    """The path that keeps PyTorch from compiling for a CPU; None if it can."""
-    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
-    return special([torch_folder(), sysconfig.get_path("include"), tempfile.gettempdir(), cache])
-
-
-def not_compiled(path: str) -> str:
-    return f"PyTorch's compiler takes no path with a space or the like, such as {path}"
+def ray_failure() -> str | None:
+    """Why Ray can start no workers here, in one line; None if nothing is known against it."""
+    if path := special([sys.executable]):
+        return (
+            f"{path}: Ray starts no worker with a Python whose path has a space or another "
+            "character that means something to a shell; move the project or its .venv"
+        )
+    if os.environ.get("RAY_ADDRESS", "local") not in ("", "local"):
+        return None  # its sockets are there
+    name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+    folder = os.environ.get(name, "/tmp")
+    longest = LONGEST_SOCKET - len(SOCKET)
+    if (length := len(os.fsencode(folder))) > longest:
+        return (
+            f"{name}={folder}: {length} bytes, and Ray, which makes its sockets there, takes at "
+            f"most {longest}; set RAY_TMPDIR to a shorter path"
+        )
+    mine = os.path.join(folder, f"free-transformer-{os.getpid()}.socket")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with socket(AF_UNIX) as tried:
+            tried.bind(mine)
+    except OSError as error:
+        return f"{name}={folder}: Ray cannot make a socket there: {error.strerror}"
+    finally:
+        with suppress(OSError):
+            os.unlink(mine)
+    return None
 
 
 def check_ray() -> None:
-    """Raise UserError where Ray would wait without end for workers that it cannot start."""
-    if path := ray_path():
-        raise UserError(
-            f"{path}: Ray starts no worker with a Python whose path has a space or another "
-            "character that means something to a shell; move the project or its .venv to a path "
-            "without, or train with compute.workers=1 and no RAY_ADDRESS"
-        )
-
-
-def check_compile(wanted: bool | None) -> None:
-    """Raise UserError if a model is to be compiled, which fails because of a path."""
-    if wanted and (path := compiler_path()):
-        raise UserError(f"compute.compile: {not_compiled(path)}")
+    """Raise UserError where Ray would fail at length, or wait without end for its workers."""
+    if reason := ray_failure():
+        raise UserError(f"{reason}, or train with compute.workers=1 and no RAY_ADDRESS")

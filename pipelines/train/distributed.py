@@ -76,7 +76,7 @@ def work(config: dict[str, Any]) -> None:
             "devices": "auto",
             "strategy": ShardedStrategy(device, world_size) if sharded else RayDDPStrategy(),
         },
-        plugins=[RayLightningEnvironment()],
+        environment=RayLightningEnvironment(),
     )
     watch = ray.train.report if job.report else None
     fit_segment(job.spec, process, job.start, watch)

@@ -14,7 +14,8 @@ from pipelines.artifacts import preregistration
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.arguments import RUN
 from pipelines.common.atomic_files import alone
-from pipelines.common.shell_paths import check_compile, check_ray
+from pipelines.common.compiler import check_compile
+from pipelines.common.shell_paths import check_ray
 from pipelines.common.threads import set_threads
 from pipelines.config.frozen import REUSED, freeze
 from pipelines.train.core.manifest import make_manifest

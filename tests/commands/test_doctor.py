@@ -1,19 +1,33 @@
 """What the doctor finds, what it calls missing, and what it exits with."""
 
+import os
+import pwd
 import re
 import socket
+import subprocess
 from collections import namedtuple
 from contextlib import nullcontext
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
 
 from pipelines import doctor
+from pipelines.common import errors
 from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
+from pipelines.common.without_git import check_git
 from pipelines.doctor import COSTS, OK, STOPS
 from tests.support.mutants import rejects
 
 Usage = namedtuple("Usage", "total used free")
+
+
+def raises(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
 
 
 @pytest.fixture
@@ -29,14 +43,21 @@ def healthy(monkeypatch):
         "torch.cuda.is_available": lambda: True,
         "torch.cuda.get_device_name": lambda: "A GPU",
         "torch.cuda.device_count": lambda: 2,
+        "torch.ones": lambda *_, device: Mock(),
         "pipelines.doctor.output_of": lambda *command: "true",
         "pipelines.doctor.answers": lambda host, port: True,
         "pipelines.doctor.CHECKS": tuple(checks.values()),
         "shutil.which": lambda name: f"/bin/{name}",
         "shutil.disk_usage": lambda _: Usage(0, 0, 50e9),
         "pathlib.Path.exists": lambda path: True,
+        "getpass.getuser": lambda: "me",
+        "pipelines.doctor.git_refusal": lambda folder: None,
+        "pipelines.doctor.check_writable": lambda folder: None,
         "pipelines.common.threads.idle_threads": lambda: (4, "of 4 cores others use 0.0"),
-        "pipelines.common.threads.allowed_cores": lambda: 4.0,
+        "pipelines.common.machine.whole_cores": lambda: 4,
+        "pipelines.common.machine.allowed_memory": lambda: 16e9,
+        "pipelines.common.compiler.compiler_failure": lambda: None,
+        "pipelines.cluster.connection.check_address": lambda address: None,
         "pipelines.suite.sandbox.run.unavailable": lambda: None,
     }.items():
         monkeypatch.setattr(place, value)
@@ -48,8 +69,8 @@ def test_it_looks_at_everything(healthy, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         [OK, check] for check in (
-            "Python", "packages", "path", "git", "disk", "cores", "GPU", "compiler", "Ray",
-            "Landlock", "hub",
+            "Python", "packages", "path", "user", "git", "disk", "cores", "memory", "GPU",
+            "compiler", "Ray", "Landlock", "hub",
         )
     ]  # fmt: skip
 
@@ -64,14 +85,17 @@ def test_it_looks_at_everything(healthy, capsys):
     [
         ("path", STOPS, "pathlib.Path.exists", lambda path: path.name != "dvc.yaml"),
         ("disk", STOPS, "shutil.disk_usage", lambda _: Usage(0, 0, 0.5e9)),
-        ("disk", STOPS, "os.access", lambda *_: False),
-        ("Ray", STOPS, "pipelines.doctor.answers", lambda host, port: port != 6379),
+        ("disk", STOPS, "pipelines.doctor.check_writable", raises(UserError("read-only"))),
+        ("Ray", STOPS, "pipelines.cluster.connection.check_address", raises(UserError("away"))),
+        ("git", STOPS, "pipelines.doctor.git_refusal", lambda folder: "dubious ownership"),
         ("git", COSTS, "shutil.which", lambda name: name != "git" or None),
-        ("git", COSTS, "pipelines.doctor.output_of", lambda *words: "rev-parse" in words or "true"),
+        ("git", COSTS, "pipelines.doctor.in_git", lambda folder: False),
+        ("user", COSTS, "getpass.getuser", errors.unnamed_user),
+        ("GPU", STOPS, "torch.ones", raises(RuntimeError("no kernel image"))),
         ("disk", COSTS, "shutil.disk_usage", lambda _: Usage(0, 0, 5e9)),
         ("GPU", COSTS, "torch.cuda.is_available", lambda: False),
-        ("compiler", COSTS, "shutil.which", lambda name: name != "g++" or None),
-        ("compiler", COSTS, "pathlib.Path.exists", lambda path: path.name != "Python.h"),
+        ("compiler", COSTS, "pipelines.common.compiler.compiler_failure", lambda: "no Python.h"),
+        ("memory", COSTS, "pipelines.common.machine.allowed_memory", lambda: 0.9e9),
         ("hub", COSTS, "pipelines.doctor.answers", lambda host, port: port != 443),
         ("cores", COSTS, "pipelines.common.threads.idle_threads", lambda: (1, "others use 3")),
         ("Landlock", COSTS, "pipelines.suite.sandbox.run.unavailable", lambda: "no Landlock"),
@@ -82,6 +106,7 @@ def test_what_is_missing_has_a_cost_and_only_an_obstacle_has_exit_code_1(
     healthy, capsys, line, state, place, value
 ):
     healthy.setattr(place, value)
+    healthy.setattr(pwd, "getpwuid", raises(KeyError("no entry")))
     with pytest.raises(SystemExit, match=r"^1$") if state == STOPS else nullcontext():
         doctor.main()
     said = capsys.readouterr()
@@ -132,3 +157,29 @@ def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
     states = {finding.what: finding.state for finding in doctor.all_findings()}
     assert len(states) == len(doctor.CHECKS)
     assert states["path"] == OK or " " in str(ROOT)
+
+
+@rejects(
+    "asked.returncode == 0 or not in_git(folder)", "True", "a repository that git refuses is used"
+)
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a folder to another user")
+def test_a_repository_of_another_user_is_refused_in_the_words_of_git(tmp_path, monkeypatch):
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # without anyone's safe.directory
+    check_git()
+    os.chown(tmp_path, 12345, 12345)
+    words = f"dubious ownership.*git config --global --add safe.directory {tmp_path}"
+    with pytest.raises(UserError, match=words):
+        check_git()
+    assert doctor.git().state == STOPS
+
+
+@rejects('os.environ["USER"] = unnamed_user()', "pass", "a user without a name as a traceback")
+def test_who_has_no_name_gets_one(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", raises(KeyError("uid not found")))
+    errors.name_user()
+    assert os.environ["USER"] == errors.unnamed_user() == f"uid{os.getuid()}"
+    monkeypatch.delenv("USER")

@@ -113,7 +113,9 @@ def test_one_that_fails_or_is_killed_stops_what_needs_it_and_nothing_else(run):
 
 
 @rejects(
-    'not FAILED.match(f"ERROR: {last}")', "True", "a stage that speaks of a lock is tried for ever"
+    'not FAILED_LINE.match(f"ERROR: {last}")',
+    "True",
+    "a stage that speaks of a lock is tried for ever",
 )
 @pytest.mark.parametrize(
     "end",

@@ -1,6 +1,6 @@
 """What is done for memory and speed changes neither what is trained nor what a checkpoint holds."""
 
-import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,12 @@ from ftmodel.designs.design import LatentDesign
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
+from pipelines.common import compiler
+from pipelines.common.errors import UserError
 from pipelines.config.schema import Compute, Precision
 from pipelines.train.core.acceleration import Compiled, blocks_of, speed_up
 from tests.support.kills import killed
+from tests.support.mutants import rejects
 from tests.support.training import check_close, losses, train_run
 
 SHAPE = ModelConfig(4, 32, 4, 2, 48, context=24, latent_bits=6)
@@ -74,25 +77,70 @@ def is_compiled(model):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "elements", "compiler", "compiled"),
+    ("wanted", "elements", "failure", "compiled"),
     [
-        (None, 1e20, sys.executable, Compiled.blocks),  # something that is there
-        (True, 1.0, sys.executable, Compiled.blocks),
-        (False, 1e20, sys.executable, Compiled.nothing),
-        (None, 1e8, sys.executable, Compiled.nothing),
-        (None, 1e20, "no such compiler", Compiled.nothing),
+        (None, 1e20, None, Compiled.blocks),
+        (True, 1.0, None, Compiled.blocks),
+        (False, 1e20, None, Compiled.nothing),
+        (None, 1e8, None, Compiled.nothing),
+        (None, 1e20, "no Python.h", Compiled.nothing),
     ],
 )
 def test_long_runs_are_compiled_unless_switched_off(
-    wanted, elements, compiler, compiled, monkeypatch
+    wanted, elements, failure, compiled, monkeypatch, capsys
 ):
     """A failure of the compiler then means a run that is not compiled, but not if asked for."""
-    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setattr(compiler, "trial", lambda: failure)
+    monkeypatch.setattr(compiler, "environment", lambda: f"of a test: {failure}")
     model = make()
     with torch._dynamo.config.patch(suppress_errors=wanted is not None):  # as of a run before
         assert speed_up(model, Compute(compile=wanted), elements) is compiled
         assert torch._dynamo.config.suppress_errors is (wanted is None)
     assert all(is_compiled(model)) is any(is_compiled(model)) is bool(compiled)
+    said = capsys.readouterr().err
+    assert said == ("nothing is compiled, and training takes longer: no Python.h\n" * bool(failure))
+
+
+@rejects(
+    "            success.touch()", "            pass", "the compiler tried before every training"
+)
+@rejects(
+    "*(os.environ.get(name) for name in VARIABLES),",
+    "",
+    "another compiler taken for one that works",
+)
+@pytest.mark.parametrize("cause", ["compiler", "cache", "path"])
+def test_a_compiler_is_tried_once_and_its_failure_ends_with_its_cause(monkeypatch, tmp_path, cause):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    tried = []
+    monkeypatch.setattr(compiler, "trial", lambda: tried.append(1))
+    assert compiler.compiler_failure() is compiler.compiler_failure() is None
+    assert len(tried) == 1
+    with monkeypatch.context() as patch:
+        (tmp_path / "file").touch()
+        match cause:
+            case "compiler":
+                patch.setenv("CXX", "/bin/false")
+                patch.setattr(compiler, "trial", lambda: "exit code 1")
+            case "cache":
+                patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file/cache"))
+            case "path":
+                patch.setattr(tempfile, "tempdir", "/t m p")
+        for _ in range(2):
+            with pytest.raises(UserError, match=r"^compute\.compile: "):
+                speed_up(make(), Compute(compile=True))
+    assert compiler.compiler_failure() is None and len(tried) == 1
+
+
+@pytest.mark.slow  # inductor starts
+@rejects("    sys.exit(next(", "    print(next(", "a compiler that fails taken for one that works")
+@pytest.mark.parametrize("cxx", ["/bin/false", "/bin/true"])
+def test_a_compiler_that_fails_is_one_line(monkeypatch, tmp_path, cxx):
+    """The one without output is taken for a compiler until what it should have made is missing."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CXX", cxx)
+    reason = compiler.trial()
+    assert reason and "\n" not in reason
 
 
 @pytest.mark.parametrize(

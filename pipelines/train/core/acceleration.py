@@ -4,9 +4,7 @@ sharding (fsdp.py).
 The mathematics stays the same, and so do the names of all parameters.
 """
 
-import os
 from enum import StrEnum
-from shutil import which
 
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
@@ -17,8 +15,8 @@ from torch.nn import Module
 
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.layers import Block
+from pipelines.common.compiler import check_compile, compiler_failure
 from pipelines.common.console import say
-from pipelines.common.shell_paths import check_compile, compiler_path, not_compiled
 from pipelines.config.schema import Compute
 
 SHALLOW = 4  # blocks; what the whole loss takes to compile grows with them
@@ -36,14 +34,12 @@ def blocks_of(model: FreeTransformer) -> list[Module]:
 
 
 def worth_compiling(elements: float) -> bool:
-    """Whether a worker ends sooner with compiled code, if there is a compiler, when its whole
+    """Whether a worker ends sooner with compiled code, if that can be compiled, when its whole
     run has ``elements`` of the residual stream, tokens × D × L: what fused code saves grows so.
 
     On a CPU it saves 1.4 to 2.5 × 10⁻⁸ s of a thread an element, and takes 15 s to compile (LOG.md,
     2026-11-21). On a GPU nothing was measured: the bound there is a guess.
     """
-    if which(os.environ.get("CXX", "g++")) is None:
-        return False
     return elements >= (3e12 if torch.cuda.is_available() else 1e9 * torch.get_num_threads())
 
 
@@ -53,7 +49,8 @@ def speed_up(
     """Have blocks computed again in the backward pass, and compiled, as ``compute`` says; where it
     leaves that open, if a worker's run has enough ``elements`` (see worth_compiling). Returns
     what is compiled: a shallow model in one worker, ``alone``, gains a tenth if all of its loss is
-    (LOG.md, 2026-11-23), which is left to the caller. Raises UserError if a path forbids it.
+    (LOG.md, 2026-11-23), which is left to the caller. Raises UserError if what ``compute`` asks
+    for cannot be compiled here.
     """
     check_compile(compute.compile)
     if compute.activation_checkpointing:
@@ -66,8 +63,8 @@ def speed_up(
     torch._dynamo.config.suppress_errors = compiled is None  # unasked for, it must not fail
     if compiled is None:
         compiled = worth_compiling(elements)
-        if compiled and (path := compiler_path()):
-            say(f"nothing is compiled: {not_compiled(path)}")
+        if compiled and (reason := compiler_failure()):
+            say(f"nothing is compiled, and training takes longer: {reason}")
             compiled = False
     if not compiled:
         return Compiled.nothing

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.plugins.environments import LightningEnvironment
 
 from ftmodel.conversion.latent_start import StartLosses
 from ftmodel.kernels.install import use_kernels
@@ -20,6 +20,7 @@ from pipelines.artifacts.checkpoint import Manifest, numbered
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.allocator import keep_freed_memory
+from pipelines.common.atomic_files import check_writable
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose, stream_seed
@@ -43,12 +44,14 @@ ROWS = 150  # of the training curve, at most
 
 @dataclass
 class Process:
-    """A process's rank among all that train, and what Lightning's Trainer must know of them."""
+    """A process's rank among all that train, and what Lightning's Trainer must know of them:
+    their environment, too, or it takes for theirs the cluster's that this process was started on.
+    """
 
     rank: int = 0
     world_size: int = 1
     trainer: dict[str, Any] = field(default_factory=lambda: {"devices": 1})
-    plugins: list[Any] = field(default_factory=list)
+    environment: LightningEnvironment = field(default_factory=LightningEnvironment)
 
 
 @dataclass
@@ -163,7 +166,7 @@ class SegmentTraining:
         compute = self.spec.experiment.compute
         return L.Trainer(
             **self.process.trainer,
-            plugins=[WholeFiles(), *self.process.plugins],
+            plugins=[WholeFiles(), self.process.environment],
             precision=lightning_precision(compute.precision),  # type: ignore[arg-type]
             max_steps=self.segment.steps,
             max_epochs=-1,
@@ -247,16 +250,6 @@ def fit_segment(spec: RunSpec, process: Process, start: Start, watch: Watch | No
     if process.rank == 0:
         training.start_tracking()
     training.train()
-
-
-def check_writable(folder: Path) -> None:
-    """Raise UserError if a checkpoint could not be written later."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}") from None
 
 
 def last_good(folder: Path, segment: Segment) -> str:

@@ -1,0 +1,104 @@
+"""Whether PyTorch's compiler works here: a forward and a backward pass are compiled and run.
+
+A compiler that is found may still lack headers, a folder that takes files, or the right to load
+what it has made; and what a training needs first at its backward pass is compiled only there.
+"""
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+from random import random
+from shutil import which
+
+import torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+from pipelines.common.errors import UserError
+from pipelines.common.shell_paths import special
+
+PATIENCE = 600.0  # seconds
+TRIAL = """
+import sys, torch
+
+def loss(x):
+    return (x * NUMBER).sin().softmax(-1).square().sum()
+
+x = torch.ones(64, 64, device=sys.argv[1], requires_grad=True)
+try:
+    torch.compile(loss)(x).backward()
+except Exception as error:
+    lines = [line for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    sys.exit(next((line for line in lines if "error: " in line), lines[0]))
+"""
+VARIABLES = ("CC", "CPATH", "CPLUS_INCLUDE_PATH", "CXX", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PATH")
+
+
+def compiler_failure() -> str | None:
+    """Why nothing can be compiled here, in one line; None if it can.
+
+    Tried in a process of its own, which may crash, and once: a success is noted beside what is
+    compiled, under all that decided it. A failure is not, so that it ends with its cause.
+    """
+    folders = [str(Path(torch.__file__).parent), sysconfig.get_path("include")]
+    folders += [tempfile.gettempdir(), os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")]
+    if path := special(folders):
+        return f"PyTorch's compiler takes no path with a space or the like, such as {path}"
+    try:
+        success = Path(cache_dir(), f"works-{environment()}")
+        if success.exists():
+            return None
+        reason = trial()
+        if reason is None:
+            success.touch()
+    except OSError as error:
+        return f"{error.filename or cache_dir()}: {error.strerror}"
+    return reason
+
+
+def environment() -> str:
+    """A hash of what decides whether code can be compiled, apart from the code."""
+    compiler = which(os.environ.get("CXX", "g++")) or ""
+    headers = [Path(sysconfig.get_path("include"), "Python.h"), Path(torch.__file__, "../include")]
+    files = [
+        os.stat(f) if os.path.exists(f) else None for f in (sys.executable, compiler, *headers)
+    ]
+    facts = [
+        *((f.st_dev, f.st_ino, f.st_size, f.st_mtime_ns) if f else None for f in files),
+        *(os.statvfs(folder).f_flag for folder in (tempfile.gettempdir(), cache_dir())),
+        *(os.environ.get(name) for name in VARIABLES),
+        *(torch.__version__, platform.node(), os.getuid(), device()),
+    ]
+    return sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def trial() -> str | None:
+    # with a number that was never compiled before, so that nothing is loaded instead
+    program = TRIAL.replace("NUMBER", str(random()))
+    command = [sys.executable, "-c", program, device()]
+    try:
+        process = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        return f"the compiler takes more than {PATIENCE:g} s"
+    if process.returncode < 0:
+        return f"what is compiled ends with {signal.Signals(-process.returncode).name}"
+    if process.returncode:
+        return (process.stderr.strip() or "it failed without a word").splitlines()[-1]
+    return None
+
+
+def check_compile(wanted: bool | None) -> None:
+    """Raise UserError if a model is to be compiled and cannot be."""
+    if wanted and (reason := compiler_failure()):
+        raise UserError(f"compute.compile: {reason}")
