@@ -184,7 +184,7 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
         refuse("use_sliding_window", "attention to all positions")
     if config.get("hidden_act", "silu") not in ACTIVATIONS:
         refuse("hidden_act", "silu")
-    key = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    key = "rope_scaling" if config.get("rope_parameters") is None else "rope_parameters"
     rope = entry(config, key, dict, {}, null=True)
     rotation = rope.get("rope_type", rope.get("type", "default"))
     if rotation not in ("default", "llama3"):
@@ -261,8 +261,9 @@ def load_llama(
         more = f", and {len(left) - 1} more" if left[1:] else ""
         raise ValueError(f"{left[0]}: unknown{more}")
     vocabulary = {name: weights[name] for name in VOCABULARY if name in expected}
-    for name, ours in zip(vocabulary, (model.embedding, model.readout), strict=False):
-        ours.weight.copy_(vocabulary[name][:ids])
+    matrices = model.embedding.weight, model.readout.weight
+    for name, matrix in zip(vocabulary, matrices, strict=False):
+        matrix.copy_(vocabulary[name][:ids])
     model.norm.weight.copy_(weights["model.norm.weight"])
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block)

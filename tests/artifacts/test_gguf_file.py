@@ -1,5 +1,7 @@
 """Weights of a GGUF file beside those that transformers reads from it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quantize
@@ -113,6 +115,13 @@ def test_a_rope_that_transformers_does_not_read_is_refused(ours, tmp_path):
     path = rewritten(ours, tmp_path / "c.gguf", scaling="linear")
     with pytest.raises(UserError, match=r"c\.gguf: .*llama\.rope\.scaling\.type"):
         gguf_file.read(path)
+
+
+def test_numbers_of_a_type_that_gguf_does_not_read_are_one_line(ours):
+    _, weights, _ = gguf_file.read(ours)
+    weights.tensors["a.weight"] = SimpleNamespace(data=None, tensor_type=GGMLQuantizationType.I8)
+    with pytest.raises(UserError, match=r"a\.gguf: not readable as GGUF \(.*I8"):
+        weights["a.weight"]
 
 
 @pytest.mark.parametrize("kept", [0, 1000, -1000])
