@@ -34,6 +34,7 @@ from pipelines.common.errors import UserError
 from pipelines.compare.arms import Arm, families, group_by_seed
 from pipelines.compare.comparison import contrast_bounds
 from pipelines.compose import compose_config
+from pipelines.config.arms import family_words
 from pipelines.config.load import PARAMS, load_experiment
 from pipelines.config.schema import Experiment
 from pipelines.tracking.registry import register_model
@@ -198,9 +199,7 @@ def register_best(experiment: Experiment) -> None:
         if alike:
             words += f"; no difference was measured from {', '.join(alike)}"
         manifest = load_manifest(checkpoint_path(experiment.name, run.name))
-        alias = (
-            "best" if len(groups) == 1 else f"best-{run.run.data}-{run.run.model}-{run.run.tokens}"
-        )
+        alias = "-".join(["best", *(family_words(run.run) if groups[1:] else [])])
         version = register_model(manifest, alias, f"{words}.")
         print(f"{experiment.name}@{alias}, version {version}, is {run.name}: {words}")
 

@@ -1,5 +1,6 @@
 """The arms of an experiment, runs that differ only in their seed, and which may be compared."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +21,13 @@ def family_of(run: Run) -> tuple[Any, ...]:
     """Equal for runs whose arms may be compared."""
     *settings, start = (getattr(run, key) for key in FAMILY)
     return *settings, str(start)
+
+
+def family_words(run: Run) -> list[str]:
+    """`family_of` in letters, digits and underscores, to make a name of; what the runs start from
+    is left out if that is random weights.
+    """
+    return [re.sub(r"\W+", "_", str(each)) for each in family_of(run) if each != ""]
 
 
 def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:

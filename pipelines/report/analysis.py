@@ -12,6 +12,7 @@ from pipelines.compare.budgets import BudgetTable, budget_table
 from pipelines.compare.comparison import Comparison, compare, contrast_bounds
 from pipelines.compare.designs import Designs, designs
 from pipelines.compare.use_of_z import UseOfZ, uses_of_z
+from pipelines.config.arms import family_words
 from pipelines.config.schema import EvaluationConfig, Expectation
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
@@ -99,10 +100,12 @@ class Analysis:
         return [c for c in self.comparisons if c.arm.run.data == data]
 
     def family_name(self, family: list[Arm]) -> str:
-        """The name of its data, with those of model and budget where the data have several."""
+        """The name of its data, with those of model, budget and parent where the data have several
+        families.
+        """
         run = family[0].run
         alone = len(families(self.by_data[run.data])) == 1
-        return run.data if alone else f"{run.data}_{run.model}_{run.tokens}"
+        return run.data if alone else "_".join(family_words(run))
 
     @cached_property
     def comparisons_made(self) -> int:

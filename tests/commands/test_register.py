@@ -21,6 +21,7 @@ from pipelines.config.load import load_experiment
 from pipelines.tracking import registry
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.store import store_uri
+from tests.support.mutants import rejects
 from tests.support.project_copy import Project
 from tests.support.results import run, write_experiment
 
@@ -114,12 +115,19 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_until_another_is_lower(
     assert "free has the lowest bound" in said and "no difference was measured from base" in said
 
 
+@rejects(
+    'for each in family_of(run) if each != ""]',
+    "for each in family_of(run)[:3]]",
+    "one name for families of different parents",
+)
 def test_arms_that_may_not_be_compared_have_an_alias_each(project: Path) -> None:
     runs = {**RUNS, "base_s1": run("text"), "free_s1": run("text", kappa=0.125)}
+    runs["free_s0"] = run(kappa=0.125, init_from={"hf": "models/llama-3.1"})
     measure(project, runs, base_s0=0.1, free_s1=0.2)
     keep.main(register=True)
     assert {alias: name for alias, (_, name) in aliases().items()} == {
         "best-target-small-6500": "base_s0",
+        "best-target-small-6500-models_llama_3_1": "free_s0",
         "best-text-small-6500": "free_s1",
     }
 
