@@ -99,10 +99,11 @@ def writer(
         raise ValueError(
             f"latent.per: {model.config.latent.per} is not exported: only one z per token is"
         )
+    no_gguf = model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1
+    if to == "gguf" and no_gguf:
+        raise ValueError("qkv_bias, qk_norm and rope_factor are exported by --to hf alone")
     rows = shards.metadata.vocab_size + max(map(len, padding.values()), default=0)
     if to == "gguf":
-        if model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1:
-            raise ValueError("qkv_bias, qk_norm and rope_factor are exported by --to hf alone")
         config = llama_config(model.config, rows)
         words, about = llama_cpp.vocabulary(shards, rows), llama_cpp.provenance(manifest, tokens)
         write = partial(llama_cpp.write, model=model, config=config, words=words, about=about)

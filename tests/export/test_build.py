@@ -157,7 +157,7 @@ def test_a_run_on_text_as_gguf(workspace, monkeypatch):
 def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, value):
     model = make_model(latent_bits=0, **{name: value})
     with pytest.raises(ValueError, match=f"{name}.* exported by --to hf alone$"):
-        writer("gguf", None, None, 0, model, None)
+        writer("gguf", None, None, 0, model, None, {})
 
 
 @rejects(

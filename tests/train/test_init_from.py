@@ -120,7 +120,7 @@ def test_a_new_latent_is_scaled_with_the_masks_of_training(workspace, monkeypatc
     run.init_from = InitFrom(run="text_baseline")
     experiment.models[run.model].architecture.document_mask = True
     spec, begun = RunSpec(experiment, "text_free_k1_2"), Mock()
-    monkeypatch.setattr(parent_module, "copy_parent", lambda *_: True)
+    monkeypatch.setattr(parent_module, "copy_parent", lambda *_: (True, {}))
     monkeypatch.setattr(parent_module, "begin_latent", begun)
     shards = spec.shards()
     model = FreeTransformer(spec.config, shards.metadata.vocab_size)
