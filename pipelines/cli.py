@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from pipelines.common import arguments, errors
-from pipelines.common.atomic_files import ROOT
+from pipelines.common.atomic_files import ROOT, check_writable
 from pipelines.common.errors import UserError
 from pipelines.common.shell_paths import check_ray
 
@@ -68,6 +68,16 @@ def refuse_paths(name: str) -> None:
         check_ray()
 
 
+def give_cache() -> None:
+    """See that the folder for what PyTorch compiles can be written: its modules need one."""
+    if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        try:
+            check_writable(Path(folder))
+        except UserError as error:
+            print(f"TORCHINDUCTOR_CACHE_DIR: {error}; left for TMPDIR", file=sys.stderr)
+            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
+
+
 def command(name: str) -> click.Command:
     """It returns the work to be done, for errors.run to do, not click."""
     words, params = declared(COMMANDS[name])
@@ -84,6 +94,7 @@ def command(name: str) -> click.Command:
 def work(name: str, /, **given: Any) -> Callable[[], None]:
     def do() -> None:
         refuse_paths(name)
+        give_cache()
         try:
             import_module(COMMANDS[name]).main(**given)
         except ModuleNotFoundError as error:

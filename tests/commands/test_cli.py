@@ -117,6 +117,20 @@ def test_arguments_pass_through_as_they_are(monkeypatch, name, given, arguments)
     assert arguments.items() <= calls[0].items()
 
 
+@rejects(
+    '            del os.environ["TORCHINDUCTOR_CACHE_DIR"]', "", "a folder that takes no cache"
+)
+def test_a_folder_that_takes_no_cache_is_left_in_one_line(monkeypatch, capsys):
+    """PyTorch's modules could not even be imported."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/self/x")
+    fake = SimpleNamespace(main=lambda **_: print(os.environ.get("TORCHINDUCTOR_CACHE_DIR")))
+    monkeypatch.setattr(cli, "import_module", lambda module: fake)
+    call("compose")
+    said = capsys.readouterr()
+    assert said.out == "None\n" and said.err.count("\n") == 1
+    assert said.err.startswith("TORCHINDUCTOR_CACHE_DIR: /proc/self/x: ")
+
+
 @rejects("return do\n", "return do()\n", "a command's exceptions left to click")
 def test_exceptions_of_a_commands_work_are_not_clicks_to_handle(monkeypatch):
     def run(error):

@@ -10,15 +10,17 @@ from ftmodel.designs.design import Encoder, FreeBits, Inject, Per, Prior
 from ftmodel.model.objective import training_loss
 from pipelines.artifacts.checkpoint import load_model, read_checkpoint
 from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
 from pipelines.config.schema import DesignChanges, Precision
 from pipelines.train.core import module
 from pipelines.train.core.batches import StepBatches
-from pipelines.train.core.trainer import lightning_precision
+from pipelines.train.core.trainer import Process, SegmentTraining, lightning_precision
 from tests.support.kills import killed
-from tests.support.training import RUN, check_close, losses, same, tracked_runs, train_run
+from tests.support.mutants import rejects
+from tests.support.training import RUN, check_close, find, losses, same, tracked_runs, train_run
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace, uninterrupted):
@@ -35,6 +37,29 @@ OTHER_DESIGN = DesignChanges(
     prior=Prior.recurrent,
     free_bits=FreeBits.batch,
 )
+
+
+@rejects(
+    "plugins=[WholeFiles(), self.process.environment],",
+    "plugins=[WholeFiles()],",
+    "a training of one process takes a batch job's variables for its own",
+)
+@pytest.mark.parametrize(
+    "variables",
+    [
+        ["SLURM_NTASKS=4", "SLURM_JOB_NAME=train"],
+        ["LSB_JOBID=1", "LSB_DJOB_RANKFILE=ranks", "JSM_NAMESPACE_LOCAL_RANK=0"],
+        ["TORCHELASTIC_RUN_ID=1", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "GROUP_RANK=0"],
+    ],
+    ids=lambda variables: variables[0],
+)
+def test_a_training_of_one_process_asks_for_no_cluster(workspace, monkeypatch, variables):
+    Path("ranks").write_text("batch01\nlocalhost\n")
+    for variable in [*variables, "JSM_NAMESPACE_SIZE=1"]:
+        monkeypatch.setenv(*variable.split("="))
+    spec = RunSpec(load_experiment(), RUN)
+    trainer = SegmentTraining(spec, Process(), find(), None).build_trainer([])
+    assert (trainer.world_size, trainer.global_rank, trainer.is_global_zero) == (1, 0, True)
 
 
 @pytest.mark.parametrize("design", [None, OTHER_DESIGN], ids=["default", "another design"])
