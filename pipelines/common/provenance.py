@@ -19,11 +19,9 @@ def git_revision() -> str:
     Outside git the value of GIT_REVISION, which can be set when a job is submitted, or "unknown".
     """
     try:
-        head = check_output(
-            ["git", "rev-parse", "HEAD"], text=True, stderr=DEVNULL, encoding="utf-8"
-        ).strip()
+        head = check_output(["git", "rev-parse", "HEAD"], stderr=DEVNULL).decode().strip()
         status = (*STATUS, *(f":!/{name}" for name in WRITTEN))
-        changes = check_output(status, text=True, stderr=DEVNULL, encoding="utf-8")
+        changes = check_output(status, stderr=DEVNULL)  # names of files in any encoding
     except (CalledProcessError, FileNotFoundError):
         return os.environ.get("GIT_REVISION", "unknown")
     return head + ("+changes" if changes.strip() else "")

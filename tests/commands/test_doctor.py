@@ -154,6 +154,7 @@ def test_it_waits_for_no_network(monkeypatch):
 def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("pipelines.common.compiler.compiler_failure", lambda: None)  # it is slow
     states = {finding.what: finding.state for finding in doctor.all_findings()}
     assert len(states) == len(doctor.CHECKS)
     assert states["path"] == OK or " " in str(ROOT)

@@ -1,5 +1,6 @@
 """What a training notes of where it ran, and that nothing depends on it."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -60,5 +61,7 @@ def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_
     Path("dvc.lock").write_text("what DVC stages after the first stage\n")
     git("add", "dvc.lock")
     assert provenance.git_revision() == head
-    Path("code.py").write_text("changed\n")
+    git("config", "core.quotepath", "false")
+    os.rename("code.py", b"caf\xe9.py")
+    git("add", "--all", ".")
     assert provenance.git_revision() == f"{head}+changes"
