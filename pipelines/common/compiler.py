@@ -94,7 +94,8 @@ def trial() -> str | None:
     if process.returncode < 0:
         return f"what is compiled ends with {signal.Signals(-process.returncode).name}"
     if process.returncode:
-        return (process.stderr.strip() or "it failed without a word").splitlines()[-1]
+        last = (process.stderr.strip() or "it failed without a word").splitlines()[-1]
+        return last.partition(".  ")[0]  # PyTorch goes on with advice
     return None
 
 

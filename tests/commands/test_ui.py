@@ -27,18 +27,6 @@ def test_the_address_is_that_of_the_runs_of_the_experiment_at_hand(workspace):
     )
 
 
-@pytest.mark.parametrize(("display", "opened"), [("", []), (":0", ["http://x"])])
-def test_it_is_opened_only_where_there_is_a_display(monkeypatch, capsys, display, opened):
-    pages = []
-    monkeypatch.setattr(ui.webbrowser, "open", pages.append)
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setenv("DISPLAY", display)
-    ui.show("http://x")
-    assert pages == opened
-    assert "http://x" in capsys.readouterr().out
-
-
 def test_a_port_that_is_taken_is_one_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -1,11 +1,9 @@
 """A progress bar is for terminals; a log gets a plain line every tenth."""
 
 import os
-import pty
 import re
 import subprocess
 import sys
-import termios
 
 import pytest
 
@@ -65,18 +63,6 @@ def test_without_a_total_there_is_a_line_every_half_minute(clock, capsys):
             bar.update(1e6)
     said = lines(capsys)
     assert len(said) == 3 and "30.0MB" in said[0]
-
-
-def test_a_terminal_has_a_bar_on_one_line():
-    program = "from pipelines.common.console import Bar\nwith Bar(4, desc='x') as b:\n b.update(4)"
-    leader, follower = pty.openpty()
-    termios.tcsetwinsize(follower, (24, 80))
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", program], stderr=follower, env=env, check=True)
-    os.close(follower)
-    said = os.read(leader, 4096).decode()
-    os.close(leader)
-    assert "\rx: 100%" in said.replace("\r\n", "\n")
 
 
 def test_other_libraries_show_no_bars_in_a_log(tmp_path):
