@@ -84,6 +84,7 @@ class Suite:
     scoring: Scoring = Scoring.marginal
     samples: int = limited(8, at_least=1)  # K of `marginal`
     run_code: bool = False  # whether programs that a model wrote are run, in the sandbox
+    strict: bool = False  # whether the stage fails, in the end, if one of its tasks does
     batch_tokens: int = limited(16_384, at_least=1)  # read at once, padding included
     weights: Weights = Weights.float32  # of generation on a CPU; bf16: twice as fast if large
     pass_at_k: PassAtK = field(default_factory=PassAtK)

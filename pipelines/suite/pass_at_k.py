@@ -76,7 +76,7 @@ def run_sampled(
 ) -> SampledOutcome:
     """Draw several answers to each prompt of ``spec``, the entry ``name`` of suite.tasks.
 
-    Raises Skipped as `run_task`; UserError if the task does not generate answers, each of which is
+    Raises what `run_task` does; UserError if the task does not generate answers, each of which is
     right or wrong.
     """
     n, (metric, _, chosen) = suite.pass_at_k.samples, spec.key.partition(",")

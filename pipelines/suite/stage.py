@@ -12,10 +12,12 @@ Each task's outcome is kept in resume/ until all are done: a stage that was kill
 
 import gzip
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from traceback import format_exc
 
 import click
 import torch
@@ -36,6 +38,8 @@ from pipelines.artifacts.suite_results import (
 from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.arguments import entries
 from pipelines.common.atomic_files import alone, replace_folder
+from pipelines.common.errors import UNWRITABLE, UserError
+from pipelines.common.file_listing import one_line
 from pipelines.common.gpu_memory import full_memory
 from pipelines.common.printable import printable
 from pipelines.common.source_code import code_version
@@ -53,6 +57,7 @@ from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tracking.sync import sync_stage
 
 SAMPLES = "suite_samples"
+FULL = (MemoryError, torch.OutOfMemoryError)
 
 
 @dataclass
@@ -64,8 +69,31 @@ class Scored:
     samples: int  # of z; 1 for a baseline
     outcomes: dict[str, Outcome]
     sampled: dict[str, list[SampledOutcome]]  # several answers a prompt
-    skipped: dict[str, str]  # why
+    skipped: dict[str, str]  # why; of a task that failed, "failed: " and why
+    tracebacks: dict[str, str]  # of those that failed
     progress: Progress
+
+    @contextmanager
+    def apart(self, task: str, at: str) -> Iterator[None]:
+        """Note why a task has no score, whatever the type of its error, and go on. A memory or a
+        disk that is full is no fault of the task's, and is raised.
+        """
+        run = self.manifest.run_name
+        try:
+            yield
+        except Skipped as reason:
+            self.skipped[task] = f"{reason}"
+            if self.budget.listed == self.manifest.run["tokens"]:
+                print(printable(f"{run}: skipped {task}: {reason}"), flush=True)
+        except FULL:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                raise
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            self.skipped[task] = f"failed: {kind}{one_line(error)}"
+            self.tracebacks[task] = format_exc()
+            print(printable(f"{run}{at}: {task} {self.skipped[task]}"), flush=True)
 
     def results(self) -> dict[str, TaskResult]:
         sampled = {task: [each.score for each in ways] for task, ways in self.sampled.items()}
@@ -93,7 +121,8 @@ class Scored:
 
 def decisive(suite: Suite, manifest: Manifest, budget: Budget) -> str:
     """All that the figures of a checkpoint depend on, but for the task."""
-    settings = {key: value for key, value in vars(suite).items() if key not in ("name", "tasks")}
+    others = ("name", "tasks", "strict")
+    settings = {key: value for key, value in vars(suite).items() if key not in others}
     data = fetched({task.task for task in suite.tasks.values()})
     code = code_version("suite"), version_of_ours()
     return f"{manifest.spec_hash} {budget} {settings} {code} {harness_version()} {data}"
@@ -119,24 +148,21 @@ def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
         weights=suite.weights,
     )
     progress = Progress(folder, decisive(suite, manifest, budget))
-    scored = Scored(budget, manifest, lm.samples, {}, {}, {}, progress)
+    scored = Scored(budget, manifest, lm.samples, {}, {}, {}, {}, progress)
     at = f" at {budget.listed:,} tokens" if spec.run.budgets else ""
+    memory = "suite.batch_tokens or suite.samples"
     for task, settings in suite.tasks.items():
-        try:
+        with full_memory(f"{name}: {task}", memory), scored.apart(task, at):
             make = partial(run_task, lm, task, settings, suite)
-            with full_memory(f"{name}: {task}", "suite.batch_tokens or suite.samples"):
-                outcome = progress.outcome(task, settings, Outcome, make)
-        except Skipped as reason:
-            scored.skipped[task] = str(reason)
-            if whole:
-                print(printable(f"{name}: skipped {task}: {reason}"), flush=True)
+            outcome = scored.outcomes[task] = progress.outcome(task, settings, Outcome, make)
+        if task not in scored.outcomes:
             continue
-        scored.outcomes[task] = outcome
         value, se = outcome.result.value, outcome.result.se
         error = "" if se is None else f" ± {se:.4f}"
         print(f"{name}{at}: {task} {value:.4f}{error} ({settings.label})", flush=True)
         if whole and suite.pass_at_k.samples and task in suite.pass_at_k.tasks:
-            scored.sampled[task] = sample_answers(lm, name, task, suite, progress)
+            with full_memory(f"{name}: {task}", memory), scored.apart(f"{task}, pass@k", at):
+                scored.sampled[task] = sample_answers(lm, name, task, suite, progress)
     return scored
 
 
@@ -193,6 +219,8 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
             with gzip.open(samples / f"{task}.jsonl.gz", "wt", encoding="utf-8") as file:
                 lines = (dumps(sample, ensure_ascii=False) for sample in log)
                 file.writelines(f"{line}\n" for line in lines)
+        for task, text in final.tracebacks.items():
+            (samples / f"{task}.error.txt").write_text(text, encoding="utf-8", errors="replace")
     result_files.write(folder / "suite_scores.json", dict(final.documents()), indent=None)
     metrics = {task: result.value for task, result in results.tasks.items()}
     result_files.write(folder / "suite_metrics.json", metrics)
@@ -214,6 +242,12 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
             frozen.check(f"its scores stay in {progress}{REUSED}")
         write_files(spec.results, results, series[-1])
         sync_stage(spec)
+        failed = dict.fromkeys(task for scored in series for task in scored.tracebacks)
+        if spec.experiment.suite.strict and failed:
+            raise UserError(
+                f"suite.strict: failed: {', '.join(failed)} (why: {spec.results}/suite.json); the "
+                f"scores of the others stay in {progress}"
+            )
         for scored in series:
             scored.progress.remove()
 

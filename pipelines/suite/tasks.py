@@ -7,6 +7,8 @@ benchmark_data.py, figures in task_figures.py.
 import json
 import logging
 import random
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -49,11 +51,38 @@ class Outcome(NamedTuple):
     log: list[LoggedSample]
 
 
+def by_document(method: Callable[..., Any]) -> Callable[..., Any]:
+    """An error over a document, of whatever type, as a UserError that names it."""
+
+    @wraps(method)
+    def named(self: Any, doc: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return method(self, doc, *arguments, **keywords)
+        except UserError:
+            raise
+        except Exception as error:  # of templates, of functions of a task, of the harness
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            raise UserError(f"{self.name_of(doc)}: {reason}") from error
+
+    return named
+
+
 class StoredTask(ConfigurableTask):  # type: ignore[misc]
     """A task of the harness on stored data, whose documents are checked as they are used."""
 
+    doc_to_text = by_document(ConfigurableTask.doc_to_text)
+    fewshot_context = by_document(ConfigurableTask.fewshot_context)
+    process_results = by_document(ConfigurableTask.process_results)
+
+    ready = False  # once document 0 has shown what texts and labels are
+
     def __init__(self, config: dict[str, Any]) -> None:
-        super().__init__(config={key: value for key, value in config.items() if key != "class"})
+        try:
+            super().__init__(config={key: value for key, value in config.items() if key != "class"})
+        except IndexError:  # the label of document 0, which the harness looks up in its choices
+            self.check_label(self.eval_docs[0], self.doc_to_target(self.eval_docs[0]))
+            raise
+        self.ready = True
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
         if callable(self.config.custom_dataset):
@@ -64,6 +93,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
             if split in self.dataset and not len(self.dataset[split]):
                 raise UserError(f"task {self.config.task}: its split {split} has no documents")
 
+    @by_document
     def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> list[str]:
         """Raises UserError if there is nothing to choose from, or nothing in a choice."""
         choices: list[str] = super().doc_to_choice(doc, doc_to_choice)
@@ -73,6 +103,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
             raise UserError(f"{self.name_of(doc)}: choice {choices.index('')} is empty")
         return choices
 
+    @by_document
     def construct_requests(self, doc: Any, ctx: Any, **kwargs: Any) -> Any:
         requests = super().construct_requests(doc, ctx, **kwargs)
         for request in requests if isinstance(requests, list) else [requests]:
@@ -80,6 +111,35 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
             if scored and request.args[-1] == "":
                 raise UserError(f"{self.name_of(doc)}: nothing to score, an empty text")
         return requests
+
+    @by_document
+    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
+        """Raises UserError for a label that no answer can match."""
+        target = super().doc_to_target(doc, doc_to_target)
+        own = doc_to_target in (None, self.config.doc_to_target)  # not another, for the prompt
+        if self.ready and own and not callable(self.config.process_results):
+            self.check_label(doc, self.doc_to_text(doc) if self.multiple_input else target)
+        return target
+
+    def check_label(self, doc: Any, label: Any) -> None:
+        """Raise UserError for what the harness would score with 0, whatever the answer: no label,
+        that of a hidden answer (−1), or one that is no choice.
+        """
+        scored = str(self.OUTPUT_TYPE).startswith("loglikelihood")  # itself, and may not be ""
+        if label is None or (label in ("", []) and not scored):
+            raise UserError(f"{self.name_of(doc)} has no label")
+        if self.OUTPUT_TYPE != "multiple_choice":
+            return
+        if isinstance(label, list) != bool(self.multiple_target):
+            raise UserError(f"{self.name_of(doc)}: label {label!r}, unlike that of document 0")
+        choices = self.doc_to_choice(doc)
+        for each in label if isinstance(label, list) else [label]:
+            if each not in (range(len(choices)) if isinstance(each, int) else choices):
+                hidden = " (a hidden one?)" if str(each) == "-1" else ""
+                raise UserError(
+                    f"{self.name_of(doc)}: label {each!r}{hidden} is none of its {len(choices)} "
+                    "choices"
+                )
 
     def name_of(self, doc: Any) -> str:
         """The document by its index in the task."""
@@ -108,8 +168,6 @@ def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
             f"its data are not in {benchmark_data.FOLDER} ({error}); "
             "`python -m pipelines.fetch` brings them there"
         ) from error
-    except UserError as error:  # its first document cannot be used, or there is none
-        raise Skipped(str(error)) from error
     except (ImportError, OSError) as error:  # of a task that is a program, and gets its own data
         raise Skipped(f"the harness cannot load it here ({words_of(error)})") from error
 
@@ -170,7 +228,7 @@ def prepare(
 
 
 def run(lm: Scorer, loaded: dict[str, Any], suite: Suite, bootstrap: int) -> tuple[Any, float]:
-    """What the harness says of loaded tasks, and the seconds it took; raises Skipped if one of
+    """What the harness says of loaded tasks, and the seconds it took; raises UserError if one of
     their documents cannot be scored.
     """
     random.seed(suite.seed)
@@ -178,26 +236,23 @@ def run(lm: Scorer, loaded: dict[str, Any], suite: Suite, bootstrap: int) -> tup
     torch.manual_seed(suite.seed)
     lm.start_task()
     begin = perf_counter()
-    try:
-        with quiet():
-            results = evaluate(
-                lm,
-                loaded,
-                limit=suite.limit,
-                bootstrap_iters=bootstrap,
-                log_samples=True,
-                confirm_run_unsafe_code=True,  # check_programs has asked for more
-            )
-    except UserError as error:  # a document that no model, or not this one, can be asked about
-        raise Skipped(str(error)) from error
+    with quiet():
+        results = evaluate(
+            lm,
+            loaded,
+            limit=suite.limit,
+            bootstrap_iters=bootstrap,
+            log_samples=True,
+            confirm_run_unsafe_code=True,  # check_programs has asked for more
+        )
     return results, perf_counter() - begin
 
 
 def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
     """Run ``spec``, the entry ``name`` of suite.tasks.
 
-    Raises Skipped if it cannot be run here, or one of its documents cannot be scored; UserError for
-    what is wrong with the entry.
+    Raises Skipped if it cannot be run here, UserError for what is wrong with the entry or with a
+    document, and whatever else a task's own functions raise.
     """
     loaded = prepare(name, spec, suite)
     results, seconds = run(lm, loaded, suite, BOOTSTRAP)

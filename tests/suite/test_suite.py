@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -108,6 +109,40 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     assert tracked.data.tags["suite"] == f"mini, {found['harness']}, seed 0"
     for file in ("suite.json", "suite_samples"):
         assert tracked.data.tags[f"file.{file}"].startswith(f"{RESULTS / file} ")
+
+
+@rejects(
+    'kind = "" if isinstance(error, UserError)',
+    'raise\n            kind = "" if isinstance(error, UserError)',
+    "one task's error, which costs the others their scores",
+)
+def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, capsys):
+    """Whatever the error; and the stage its exit code, if asked for. A full disk ends the stage."""
+    train_run(RUN)
+    errors = {"words": KeyError("a field"), "snippets": UserError("document 3: no label")}
+    run_task, spec = suite.run_task, RunSpec(load_experiment(), RUN)
+
+    def failing(lm, name, *rest):
+        if name in errors:
+            raise errors[name]
+        return run_task(lm, name, *rest)
+
+    monkeypatch.setattr(suite, "run_task", failing)
+    spec.experiment.suite.strict = True
+    with pytest.raises(UserError, match=r"^suite\.strict: failed: snippets, words \(why: .*json"):
+        score_run(spec)
+    spec.experiment.suite.strict = False
+    score_run(spec)
+    found = read("suite.json")
+    assert tuple(found["tasks"]) == ("snippets_char", "idioms", "passages")
+    assert found["skipped"]["snippets"] == "failed: document 3: no label"
+    assert found["skipped"]["words"] == "failed: KeyError: 'a field'"
+    assert capsys.readouterr().out.count(f"{RUN}: words failed: KeyError: 'a field'\n") == 2
+    trace = (RESULTS / "suite_samples/words.error.txt").read_text()
+    assert trace.startswith("Traceback") and "in failing" in trace
+    errors["idioms"] = OSError(ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space left"):
+        score_run(spec)
 
 
 @rejects(

@@ -227,13 +227,53 @@ def test_what_cannot_be_scored_is_found_before_anything_is(given, docs, message)
     given(**docs)
     task, model = message.partition(":")[0].partition(" ")[0], Scripted()
     key = "acc,none" if task == "ft_snippets" else "bits_per_byte,none"
-    with pytest.raises(Skipped, match=f"task {message}"):
+    with pytest.raises(UserError, match=f"^task {message}"):
         run_task(model, "x", entry(task, key), settings())
     assert not model.pairs
 
 
-def test_a_task_with_an_answer_that_the_model_cannot_hold_is_skipped(make_lm):
-    with pytest.raises(Skipped, match=r"has \d+ tokens; the model can score from 1 to 8"):
+@rejects(
+    "range(len(choices)) if isinstance(each, int) else choices",
+    "range(-1, len(choices)) if isinstance(each, int) else choices",
+    "hidden labels scored with 0",
+)
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, -1], "document 1: label -1 \\(a hidden one\\?\\) is none of its 2 choices"),
+        (["a", "-1"], "document 1: label '-1' \\(a hidden one\\?\\) is none of its 2 choices"),
+        ([2, 0], "document 0: label 2 is none of its 2 choices"),
+        (["a", "c"], "document 1: label 'c' is none of its 2 choices"),
+        ([0, None], "document 1 has no label"),
+        ([[0], [0, 2]], "document 1: label 2 is none of its 2 choices"),
+        ([[1], []], "document 1 has no label"),
+    ],
+)
+def test_a_label_that_no_answer_can_match_is_named(given, labels, message):
+    """The harness would score it with 0. Labels of a list must be lists."""
+    docs = [{"prompt": f"p{i}", "choices": ["a", "b"], "answer": x} for i, x in enumerate(labels)]
+    given(test=docs)
+    for shots in (0, 1):
+        with pytest.raises(UserError, match=f"^task ft_snippets: {message}$"):
+            run_task(Scripted(), "x", entry("ft_snippets", "acc,none", shots), settings())
+
+
+@pytest.mark.parametrize("where", ["doc_to_text", "construct_requests", "process_results"])
+def test_an_error_over_a_document_names_it(given, monkeypatch, where):
+    def fails(self, doc, *_, **__):
+        if doc["prompt"] == "p1":
+            raise KeyError("a field")
+        return method(self, doc, *_, **__)
+
+    method = getattr(tasks.ConfigurableTask, where)
+    monkeypatch.setattr(tasks.StoredTask, where, tasks.by_document(fails))
+    given(**choice_docs(["a", "b"], ["a", "b"]))
+    with pytest.raises(UserError, match=r"^task ft_snippets: document 1: KeyError: 'a field'$"):
+        run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
+
+
+def test_an_answer_that_the_model_cannot_hold_is_named(make_lm):
+    with pytest.raises(UserError, match=r"has \d+ tokens; the model can score from 1 to 8"):
         run_task(make_lm(context=8), "x", MINI["snippets"], settings())
 
 
