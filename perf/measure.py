@@ -11,10 +11,6 @@ from torch.utils.benchmark import timer
 Work = Callable[[], object]
 
 
-class Missing(Exception):
-    """What a measurement needs and this machine or its environment lacks; says how to get it."""
-
-
 @dataclass(frozen=True)
 class Figure:
     """A median with the least and the most of its turns; a ratio may have a target."""

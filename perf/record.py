@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 
-from perf.measure import Missing
 from pipelines import doctor
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
@@ -99,17 +98,12 @@ def end_after(seconds: float) -> None:
 
 def measure_part(part: Part, turns: int, quick: bool, seconds: float = inf) -> Entry:
     """The entry of one part, run in a process of its own, for so long at most."""
-    entry: Entry = {
-        "date": datetime.now(UTC).isoformat(timespec="minutes"),
-        "commit": git_revision(),
-    }
-    entry |= {"turns": turns, "quick": quick}
+    date = datetime.now(UTC).isoformat(timespec="minutes")
+    entry: Entry = {"date": date, "commit": git_revision(), "turns": turns, "quick": quick}
     start = perf_counter()
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             entry |= pool.submit(in_this_process, part, turns, quick, seconds).result()
-    except Missing as lacking:
-        entry["skipped"] = str(lacking)
     except Exception as error:
         entry["failure"] = "".join(format_exception(error))
     return entry | {"seconds": perf_counter() - start, "load_after": f"{os.getloadavg()[0]:.1f}"}
@@ -186,8 +180,6 @@ def read_entries(path: Path, parts: Mapping[str, Part]) -> dict[str, Entry]:
 def in_a_line(entry: Entry) -> str:
     if "failure" in entry:
         return f"failed: {entry['failure'].strip().splitlines()[-1]}"
-    if "skipped" in entry:
-        return f"skipped: {entry['skipped']}"
     met = [figure["met"] for figure in entry["figures"] if figure["met"] is not None]
     return f"{len(entry['figures'])} figures, {sum(met)} of {len(met)} targets met"
 

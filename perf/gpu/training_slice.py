@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 
 from ftmodel.costs import flops_per_token, memory, utilisation
 from perf.gpu.peaks import peak
-from perf.measure import Figure, Missing, figure
+from perf.measure import Figure, figure
 from pipelines import doctor
 from pipelines.artifacts.checkpoint import HISTORY, read_checkpoint
 from pipelines.artifacts.curve import Curve, row_of, training_seconds
@@ -29,6 +29,7 @@ from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
 from pipelines.compose import compose_config, write_params
 from pipelines.config.derived import trainings
 from pipelines.config.load import load_experiment, parse
@@ -188,7 +189,7 @@ def measure(
         if arm is None:
             return make_slice_text(quick)
         if not tokens_folder(DATA).exists():
-            raise Missing("it has no text yet: part `text` makes it")
+            raise UserError("it has no text yet: part `text` makes it")
         spec = RunSpec(load_experiment(), ARMS[arm])
         train(spec, left - ENDING_SECONDS - (perf_counter() - begun))
         return [*arm_figures(spec, arm, device), *figures_of_both(spec.experiment)]

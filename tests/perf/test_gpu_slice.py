@@ -3,9 +3,9 @@
 import pytest
 
 from perf.gpu import training_slice
-from perf.measure import Missing
 from pipelines import doctor
 from pipelines.common.atomic_files import ROOT
+from pipelines.common.errors import UserError
 from pipelines.config.load import parse
 from tests.support.mutants import rejects
 
@@ -54,7 +54,7 @@ def test_an_arm_that_was_stopped_goes_on_as_if_it_had_not_been(project, tmp_path
         experiment = training_slice.load_experiment()
         return training_slice.curve(training_slice.RunSpec(experiment, "free_k1_2_s0"))
 
-    with pytest.raises(Missing, match="no text"):
+    with pytest.raises(UserError, match="no text"):
         measure("stopped", "free")
     for folder in ("stopped", "whole"):
         assert by_name(measure(folder))["tokens of text"].median > 1000

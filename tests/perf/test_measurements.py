@@ -7,8 +7,7 @@ from math import isfinite
 import pytest
 import torch
 
-from ftmodel.kernels import product
-from perf import growth, latent, mapper, products, side_by_side, steps, training
+from perf import growth, latent, mapper, side_by_side, steps, training
 from perf.__main__ import PARTS
 from pipelines.artifacts import corpus
 
@@ -21,7 +20,6 @@ FIGURES = {  # of each some figure, and its target
     },
     "latent": {"D = 32, H = 8: time": "≤ "},
     "training": {"float32, not compiled: ours ÷ Llama": "≥ 1"},
-    "products": {"target_small, free, not compiled: oneDNN ÷ PyTorch's, speed": ""},
     "decoding": {
         "tiny, batch 2, sampled, free ÷ ours: tokens/s": "≥ 0.97",
         "tiny, batch 1, greedy, ours ÷ Hugging Face: tokens/s": "≥ 2",
@@ -41,14 +39,12 @@ MARKS = {"side_by_side": pytest.mark.cluster}
 def test_it_runs_and_says_what_it_was_made_for(name, monkeypatch):
     monkeypatch.setattr(corpus, "PART_BYTES", corpus.PART_BYTES)
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", "")
-    onednn = product.ONEDNN
     figures = import_module(PARTS[name].module).measure(turns=1, quick=True)
     found = {each.name: each for each in figures}
     assert len(found) == len(figures), "two figures have one name"
     assert all(isfinite(each.high) and each.low > 0 for each in figures)
     for figure, target in FIGURES[name].items():
         assert found[figure].target.startswith(target)
-    assert product.ONEDNN is onednn
 
 
 def test_the_latent_takes_memory_beyond_a_baselines_however_large_the_table():
@@ -66,13 +62,6 @@ def test_the_dense_form_that_the_mapper_is_timed_against_has_the_same_gradients(
     one, other = arms
     torch.testing.assert_close(one.o.grad, other.o.grad, atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(one.table.grad, other.table.grad, atol=1e-5, rtol=1e-4)
-
-
-def test_each_arm_of_products_multiplies_by_its_own_library():
-    seen = []
-    for ours in (True, False):
-        products.switched(lambda: seen.append(product.ONEDNN), ours)()
-    assert seen == [True, False]
 
 
 def test_the_first_compiled_step_finds_nothing_of_earlier_runs(monkeypatch, tmp_path):

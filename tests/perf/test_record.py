@@ -30,11 +30,6 @@ def measure(turns, quick, device="here", n=1):
         figure("number", [n], ""),
     ]
 """,
-    "lacking": """
-from perf.measure import Missing
-def measure(turns, quick):
-    raise Missing("no GPU")
-""",
     "broken": "def measure(turns, quick, device=''): return 1 / 0",
     "killed": "def measure(turns, quick): os._exit(9)",
     "first": "import nowhere",
@@ -98,17 +93,16 @@ def test_a_measurement_is_written_with_where_it_ran(fakes, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_failure_stops_no_other_and_fails_the_command(fakes, tmp_path, capsys):
     out = tmp_path / "out"
-    assert run("perf", out, "good", "lacking")[0] == 0
-    code, entries, page = run("perf", out, "broken", "killed", "first", "lacking")
+    assert run("perf", out, "good")[0] == 0
+    code, entries, page = run("perf", out, "broken", "killed", "first")
     assert code == 1
     assert "in measure" in entries["broken"]["failure"]
     assert "not measured: failed: ZeroDivisionError" in page
     assert page.count("ZeroDivisionError") > 1, "no traceback"
     assert "BrokenProcessPool" in entries["killed"]["failure"]
     assert "No module named 'nowhere'" in entries["first"]["failure"]
-    assert entries["lacking"]["skipped"] == "no GPU" and "no GPU" in page
     assert "here ÷ there" in page, "what was measured before is lost"
-    assert len(capsys.readouterr().err.splitlines()) == 6
+    assert len(capsys.readouterr().err.splitlines()) == 4
 
 
 def test_an_unknown_name_is_one_line(fakes, tmp_path):
