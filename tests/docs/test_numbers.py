@@ -108,7 +108,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ("experiments", "its number of blocks, (2) if left out", DEFAULT_ENCODER_LAYERS),
     ("experiments", "the last (three) of them", resume.MAX_SET_ASIDE),
     ("experiments", "a prompt and one of (six) pinned z", generations.PINNED),
-    ("performance", "of a model of up to (four) blocks", acceleration.SHALLOW),
+    ("performance", "A model of up to (four) blocks is compiled", acceleration.SHALLOW),
     ("performance", "by two batched products from (64) heads on", fast_decoder.BMM_HEADS),
     ("performance", "cores of a worker on Ray, (1) by default", Compute().cpus_per_worker),
     ("performance", "nodes that a run survives, (3) by default", Compute().max_failures),
