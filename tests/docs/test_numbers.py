@@ -65,7 +65,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ("measurement", "Each is the mean over (two) draws of z", swap.SAMPLES),
     (
         "measurement",
-        "they differ (25), (50), (75) and (100) %",
+        "they differ, (25), (50), (75) and (100) %",
         *PERCENT,
     ),
     ("measurement", "texts among documents (10,000) times", permutation.PERMUTATIONS),
