@@ -15,10 +15,11 @@ class Estimate:
 
     mean: float
     se: float  # standard error over documents; NaN for a single one
-    # of a filtering bound: standard error over repeated filters; half the variance of a filter's
-    # log estimate, which while it is small is about how far the bound lies above the NLL
+    # of a filtering bound: standard error over repeated filters; half the variance of its log
+    # estimate, which while it is small is about how far the bound lies above the NLL
     monte_carlo: float | None = None
     half_variance: float | None = None
+    converged: bool | None = None  # whether a calibration found enough particles; None: not asked
     spread: ClassVar[float] = nan  # over seeds: of a single run there is none
 
     @classmethod
@@ -36,7 +37,8 @@ class Estimate:
 
     def __str__(self) -> str:
         error = "" if isnan(self.se) else f" ± {self.se:.4f}"
-        return f"{self.mean:.4f}{error}".replace("-", "−")
+        loose = " (not converged)" if self.converged is False else ""
+        return f"{self.mean:.4f}{error}".replace("-", "−") + loose
 
 
 def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ftmodel.analysis.bit_information import NetInformation
 from ftmodel.analysis.permutation import Chance
+from ftmodel.inference.calibration import Calibration
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest
@@ -131,6 +132,7 @@ class EvaluationResult:
     bits_per_token: Figures
     bits_per_byte: Figures | None = None
     bytes: int | None = None
+    calibration: Calibration | None = None  # of the filter, where its particles are `auto`
     iwae_by_samples: dict[int, Estimate] | None = None  # bits per token, by K
     gap_nats_per_token: Estimate | None = None  # bound minus exact
     elbo_gap_nats_per_token: Estimate | None = None
@@ -158,6 +160,7 @@ class Headline:
 
     bound_bits_per_token: float
     bound_bits_per_byte: float | None = None
+    converged: bool | None = None  # a calibrated bound
     kl_bits_per_token: float | None = None
     use_bits_per_token: float | None = None  # of z
     gap_nats_per_token: float | None = None

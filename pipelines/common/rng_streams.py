@@ -33,6 +33,7 @@ class Purpose(IntEnum):
     SWAP = 15  # z of texts, and whose z a text is given
     STEERING = 16  # pinned z, tokens generated with them, and permutations
     SEQUENCE_Z = 17  # one z per sequence: its draws, to which other a path leads, and permutations
+    CALIBRATION = 18  # z and resampling of the filters that others are calibrated by
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

@@ -33,11 +33,13 @@ def over_seeds(estimates: list[Estimate]) -> OverSeeds:
     spread = stdev(means) if len(means) > 1 else nan
     own = [e.monte_carlo for e in estimates if e.monte_carlo is not None]
     halves = [e.half_variance for e in estimates if e.half_variance is not None]
+    converged = [e.converged for e in estimates if e.converged is not None]
     return OverSeeds(
         fmean(means),
         fmean(e.se for e in estimates),
         monte_carlo=hypot(*own) / len(own) if own else None,
         half_variance=fmean(halves) if halves else None,
+        converged=all(converged) if converged else None,
         spread=spread,
     )
 
@@ -48,7 +50,8 @@ def looseness(figures: Figures) -> float:
         return 0.0
     others = [bound.mean for bound in (figures.elbo, figures.iwae, figures.prior) if bound]
     below = figures.filtering.mean - min(others, default=inf)
-    return max(figures.filtering.half_variance or 0.0, below)
+    half = figures.filtering.half_variance or 0.0
+    return max(half * (2 if figures.filtering.converged is False else 1), below)
 
 
 @dataclass(frozen=True)
@@ -154,8 +157,9 @@ class Arm:
         return [run.bound(unit or self.unit).mean for run in self.runs]
 
     def looseness(self, unit: str | None = None) -> float:
-        """How far the bound may lie above the NLL, mean over seeds: half the variance of a filter's
-        log estimate, or as far as another of its bounds lies below. 0 of a baseline.
+        """How far the bound may lie above the NLL, mean over seeds: half the variance of its log
+        estimate, twice that if it did not converge, where it says too little; or as far as another
+        of its bounds lies below. 0 of a baseline.
         """
         return fmean(looseness(run.figures(unit or self.unit)) for run in self.runs)
 

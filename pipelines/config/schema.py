@@ -31,6 +31,7 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.suite import Suite
 from pipelines.config.values import keep_booleans_as_written
 
+AUTO = "auto"
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
@@ -172,14 +173,17 @@ class EvaluationConfig:
     # held-out tokens scored, at most; null: all
     tokens: int | None = limited(65_536, at_least=1)
     batch_tokens: int = limited(4096, at_least=1)  # scored at once
-    # K of the filtering bound, by which Free Transformers are compared
-    particles: int = limited(8, at_least=1)
+    # K of the filtering bound, by which Free Transformers are compared; auto: as many as a run
+    # needs, found on training text
+    particles: int | str = AUTO
+    max_particles: int = limited(512, at_least=1)  # that auto may take
     # independent ones; how far they differ is the bound's own error
     filters: int = limited(2, at_least=2)
     # the effective sample size at which it resamples, over K
     resample_below: float = limited(0.5, at_least=0, at_most=1)
     # what the encoder's logits are multiplied by to propose z: 0 is the prior, 1 the posterior;
-    # null: 0 up to κ = 1, 1/8 above, 1/4 with latent.per: every (one z per sequence has no filter)
+    # null: what suits a run best under particles: auto; else 0 up to κ = 1, 1/8 above, 1/4 with
+    # latent.per: every (one z per sequence has no filter)
     proposal: float | None = limited(None, at_least=0, at_most=1)
     # K of the IWAE and the prior-sample bound, shown beside it
     iwae_samples: int = limited(16, at_least=1)
@@ -198,6 +202,11 @@ class EvaluationConfig:
     steering_draws: int = limited(4, at_least=2)  # continuations with each of them
     steering_length: int = limited(32, at_least=1)  # tokens of a continuation that are compared
     seed: int = limited(0, at_least=0, below=1 << 32)
+
+    def validate(self) -> None:
+        wrong = self.particles != AUTO if isinstance(self.particles, str) else self.particles < 1
+        if wrong:
+            raise ValueError(f"particles: {self.particles} must be at least 1, or {AUTO}")
 
 
 class Bound(Enum):

@@ -1,6 +1,5 @@
 """Bounds on the NLL of held-out documents, in a stream: only sums per document are kept."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt
 from time import perf_counter
@@ -13,12 +12,8 @@ from torch import Tensor
 from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
-from ftmodel.inference.sequence_bound import (
-    default_proposal,
-    enumerable,
-    enumerated_nll,
-    nll_bound,
-)
+from ftmodel.inference.calibration import Calibration, merged
+from ftmodel.inference.sequence_bound import default_proposal, enumerable, enumerated_nll
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines.artifacts.packing import Batch, held_out, noise_of, packed
@@ -28,12 +23,15 @@ from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import Data, ProcessData
-from pipelines.config.schema import EvaluationConfig, Run
+from pipelines.config.schema import AUTO, EvaluationConfig, Run
+from pipelines.evaluate.calibration import calibrated, filter_estimates, rows_at_once
 
 
 def with_proposal(settings: EvaluationConfig, run: Run, design: LatentDesign) -> EvaluationConfig:
-    """The settings with the proposal for a run's κ and design, if they leave it open."""
-    if settings.proposal is not None:
+    """The settings with the proposal for a run's κ and design, if they leave it open and particles
+    are given; else it is calibrated.
+    """
+    if settings.proposal is not None or settings.particles == AUTO:
         return settings
     return replace(settings, proposal=default_proposal(design, run.kappa_bits or 0))
 
@@ -50,7 +48,8 @@ class Sums:
     elbo: Tensor | None = None
     iwae: Tensor | None = None
     prior: Tensor | None = None
-    filtering: Tensor | None = None  # mean over independent filters, or exact: see enumerable
+    # mean over independent filters, merged if they are calibrated; or exact: see enumerable
+    filtering: Tensor | None = None
     filtering_variance: Tensor | None = None  # of a single filter, nats²
     use: Tensor | None = None  # what the decoder gains from the encoder's z over z of the prior
     waste: Tensor | None = None  # the rest of the KL
@@ -72,6 +71,7 @@ class DocumentScores(Sums):
 
     tokens_per_second: float = 0.0
     filters: int = 1  # that `filtering` is the mean of
+    calibration: Calibration | None = None
 
     def figures(self, sizes: Tensor) -> Figures:
         """Bits per token or byte, of documents with ``sizes`` of these."""
@@ -84,8 +84,14 @@ class DocumentScores(Sums):
         if self.filtering_variance is not None:
             variance, units = self.filtering_variance.sum().item(), LN2 * sizes.sum().item()
             error, half_variance = sqrt(variance / self.filters) / units, variance / 2 / units
+            converged = None
+            if self.calibration:  # the variance is that of a mean of probabilities
+                half_variance, converged = half_variance / self.filters, self.calibration.converged
             figures["filtering"] = replace(
-                figures["filtering"], monte_carlo=error, half_variance=half_variance
+                figures["filtering"],
+                monte_carlo=error,
+                half_variance=half_variance,
+                converged=converged,
             )
         return Figures(**figures)
 
@@ -123,9 +129,12 @@ def score(
     start = perf_counter()
     held_out_tokens = shards.metadata.splits["validation"].tokens
     total = min(settings.tokens or held_out_tokens, held_out_tokens)
+    calibration = calibrated(model, shards, settings, total, device)
+    if calibration:
+        settings = replace(settings, particles=calibration.particles, proposal=calibration.proposal)
     with Bar(total, desc="bounds", unit=" tokens", unit_scale=True, leave=False) as progress:
         for batch in packed(held_out(shards, context, settings.tokens), context, rows):
-            part = bounds_of(model, batch, settings, device)
+            part = bounds_of(model, batch, settings, device, merge=calibration is not None)
             ids = [torch.from_numpy(chunk.tokens) for chunk in batch.chunks]
             if process:
                 part.exact = -process.log_probability(torch.stack(ids))
@@ -138,15 +147,19 @@ def score(
     if not parts:
         raise UserError(f"{shards.folder}: its validation part has no document")
     scores = per_document(parts, documents)
-    scores.filters = settings.filters
+    scores.filters, scores.calibration = settings.filters, calibration
     scores.tokens_per_second = scores.tokens.sum().item() / seconds
     return scores
 
 
 def bounds_of(
-    model: FreeTransformer, batch: Batch, settings: EvaluationConfig, device: torch.device
+    model: FreeTransformer,
+    batch: Batch,
+    settings: EvaluationConfig,
+    device: torch.device,
+    merge: bool,
 ) -> Sums:
-    """Sums over each chunk of a batch."""
+    """Sums over each chunk of a batch; whether filters are merged, as under a calibration."""
     inputs, targets, ids = (t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids))
     tokens = torch.tensor([len(chunk) for chunk in batch.chunks])
     if model.latent is None:
@@ -154,9 +167,14 @@ def bounds_of(
     bits = model.config.latent_bits
     draw = noise_of(batch, bits, settings.seed, Purpose.BOUNDS, device)
     bounds = latent_bounds(model, inputs, targets, settings.iwae_samples, draw, ids)
-    draw = noise_of(batch, bits, settings.seed, Purpose.FILTER, device)
-    filters = nll_estimates(model, inputs, targets, ids, settings, draw).cpu()
-    filtering = filters.mean(0)
+    if enumerable(model.config):  # twice the NLL itself
+        filters = enumerated_nll(model, inputs, targets, ids).cpu().expand(2, -1)
+    else:
+        context = model.config.context
+        rows = rows_at_once(settings, context) if merge else settings.batch_tokens // context
+        common = settings.filters, max(1, rows), Purpose.FILTER, device
+        filters = filter_estimates(model, batch.chunks, settings, *common)
+    filtering = merged(filters) if merge else filters.mean(0)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}
     log_weights = bounds.log_weights
     counts = sample_counts(settings.iwae_samples)
@@ -170,25 +188,6 @@ def bounds_of(
         waste=sums["elbo"] - filtering,
         iwae_by_samples=by_samples.cpu(),
     )
-
-
-def nll_estimates(
-    model: FreeTransformer,
-    inputs: Tensor,
-    targets: Tensor,
-    ids: Tensor,
-    settings: EvaluationConfig,
-    draw: Callable[[], Tensor],
-) -> Tensor:
-    """Of independent filters (filters, chunks); or twice the NLL itself, where it can be had."""
-    if enumerable(model.config):
-        return enumerated_nll(model, inputs, targets, ids).expand(2, -1)
-    common = model, inputs, targets, settings.particles, draw, ids
-    filters = [
-        nll_bound(*common, settings.resample_below, settings.proposal)
-        for _ in range(settings.filters)
-    ]
-    return torch.stack(filters)
 
 
 def per_document(parts: list[Sums], documents: list[int]) -> DocumentScores:
@@ -215,6 +214,7 @@ def results_of(
         tokens_per_second=scores.tokens_per_second,
         bits_per_token=scores.bits_per_token,
         bits_per_byte=scores.bits_per_byte,
+        calibration=scores.calibration,
     )
     details = Details(
         kl_per_bit=[],

@@ -130,6 +130,7 @@ def headline(evaluation: EvaluationResult) -> Headline:
     return Headline(
         bound_bits_per_token=per_token.bound.mean,
         bound_bits_per_byte=per_byte.bound.mean if per_byte else None,
+        converged=per_token.bound.converged,
         kl_bits_per_token=per_token.kl.mean if per_token.kl else None,
         use_bits_per_token=per_token.use.mean if per_token.use else None,
         gap_nats_per_token=gap.mean if gap else None,
@@ -196,6 +197,8 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
         remove_finished(spec.experiment.name, name, manifest.spec_hash)
     sync_stage(spec)
     unrecorded.remove()
+    if evaluation.calibration:
+        print(f"{name}: {evaluation.calibration}")
     bounds = vars(evaluation.bits_per_token).items()
     print(f"{name}: bits per token: " + ", ".join(f"{k} {v.mean:.4f}" for k, v in bounds if v))
 

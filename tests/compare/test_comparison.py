@@ -59,9 +59,14 @@ def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path
 
 
 @rejects(
-    "return max(figures.filtering.half_variance or 0.0, below)",
-    "return figures.filtering.half_variance or 0.0",
+    "(2 if figures.filtering.converged is False else 1), below)",
+    "(2 if figures.filtering.converged is False else 1), 0)",
     "a bound that another of the same model lies below, called tight",
+)
+@rejects(
+    "half * (2 if figures.filtering.converged is False else 1)",
+    "half",
+    "a bound that did not converge, taken to be as tight as its variance says",
 )
 @rejects(
     "least = self.mean - self.arm.looseness(self.unit)",
@@ -77,6 +82,8 @@ def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path):
     levels = {"own": 0.7, "same": 0.7, "low": 0.5, "high": 0.9}
     loose = {f"{name}_loose": {"half_variance": 0.3} for name in levels}
     loose["high_above_another"] = {"prior": -0.3}
+    loose["high_not_converged"] = {"half_variance": 0.11, "converged": False}
+    loose["high_converged"] = {"half_variance": 0.11, "converged": True}
     levels |= {name: levels[name.partition("_")[0]] for name in loose}
     bounds = {name: [level - 0.001, level + 0.001] for name, level in levels.items()}
     runs = {name: run(kappa=1.0) for name in levels}
@@ -88,6 +95,8 @@ def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path):
         ("low_loose", "own", "lower", True),
         ("high_loose", "own", "higher", False),
         ("high_above_another", "own", "higher", False),
+        ("high_not_converged", "own", "higher", False),
+        ("high_converged", "own", "higher", True),
         ("high", "own_loose", "higher", True),
         ("same_loose", "own", "no difference", False),
         ("same", "own_loose", "no difference", False),

@@ -9,7 +9,7 @@ import pytest
 
 from ftmodel.analysis import bit_information, differences, label_information, permutation, trend
 from ftmodel.designs.design import DEFAULT_ENCODER_LAYERS, MAX_BITS, LatentDesign, Map, Per
-from ftmodel.inference import interpolation, prompt_spans, sequence_bound
+from ftmodel.inference import calibration, interpolation, prompt_spans, sequence_bound
 from ftmodel.inference.bounds import NOISE_STEPS
 from ftmodel.kernels import fast_decoder
 from ftmodel.synthetic import factors, target_task
@@ -19,7 +19,12 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.schema import Compute, EvaluationConfig
 from pipelines.config.suite import PassAtK, Suite
 from pipelines.data import resume
-from pipelines.evaluate import bit_information as shown_bits, generations, swap
+from pipelines.evaluate import (
+    bit_information as shown_bits,
+    calibration as run_calibration,
+    generations,
+    swap,
+)
 from pipelines.report.sections import ladder as ladder_section
 from pipelines.tracking import system_metrics
 from pipelines.train.core import acceleration, parent
@@ -36,6 +41,19 @@ PROPOSALS = [
 ]
 PERCENT = [100 * share for share in interpolation.SHARES[1:]]
 NUMBERS = [  # the page, its words with each number in brackets, and the numbers in the code
+    (
+        "measurement",
+        "one for (32) that will be scored, but at least (16)",
+        run_calibration.SHARE,
+        run_calibration.CHUNKS,
+    ),
+    ("measurement", "With (four) particles, the proposal takes 0,", calibration.FIRST),
+    (
+        "measurement",
+        "proposal takes 0, (1/16), (1/8), (1/4) and (1/2) of the encoder",
+        *calibration.SHARES[1:],
+    ),
+    ("measurement", "fewer chunks run at once beyond (32)", run_calibration.AT_ONCE),
     ("measurement", "(four) letters of the target task or", LETTERS.prompts),
     (
         "measurement",
@@ -146,7 +164,9 @@ TABLES = [
 ]
 
 
-@rejects("particles: int = limited(8", "particles: int = limited(16", "a default not in its table")
+@rejects(
+    "particles: int = limited(512", "particles: int = limited(256", "a default not in its table"
+)
 @pytest.mark.parametrize(("page", "group", "settings"), TABLES, ids=[g for _, g, _ in TABLES])
 def test_a_table_states_the_defaults(page, group, settings):
     text = (ROOT / "docs" / f"{page}.md").read_text()

@@ -57,9 +57,8 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
 )
 @rejects("use=filtering - sums", 'use=sums["elbo"] - sums', "use of z by the ELBO")
 @rejects(
-    "nll_estimates(model, inputs, targets, ids, settings, draw)",
-    "torch.cat([nll_estimates(model, inputs, targets, ids, settings, noise_of(batch, bits, "
-    "settings.seed, Purpose.FILTER, device))[:1]] * settings.filters)",
+    "filters = filter_estimates(model, batch.chunks, settings, *common)",
+    "filters = filter_estimates(model, batch.chunks, settings, *common)[:1].repeat(2, 1)",
     "every filter with the same z",
 )
 @rejects(
@@ -68,7 +67,7 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
     "fewer samples than were drawn for IWAE-k",
 )
 def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
-    settings = EvaluationConfig(tokens=None, batch_tokens=64, iwae_samples=6)
+    settings = EvaluationConfig(tokens=None, batch_tokens=64, particles=8, iwae_samples=6)
     free, baseline = model(3), model(0)
     scores = score(free, shards, TEXT, settings, CPU)
     nll = score(baseline, shards, TEXT, settings, CPU).nll
@@ -107,7 +106,7 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
 @rejects("[chunk[1:]]", "[chunk[:-1]]", "bytes of inputs in place of targets")
 def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
     """Where a cap leaves parts of documents out; a token's bytes are its id."""
-    settings = EvaluationConfig(tokens=100)
+    settings = EvaluationConfig(tokens=100, particles=8)
     scores = score(model(0), shards, TEXT, settings, CPU)
     predicted, given = (
         [chunk.tokens[part].sum() for chunk in held_out(shards, CONTEXT, 100)]
@@ -128,7 +127,7 @@ def test_sample_counts():
 )
 def test_z_is_proposed_from_the_prior_up_to_a_threshold_of_1(kappa, proposal, expected):
     run = Run(data="text", model="small", kappa_bits=kappa, tokens=1)
-    settings = EvaluationConfig(proposal=proposal)
+    settings = EvaluationConfig(particles=8, proposal=proposal)
     assert with_proposal(settings, run, LatentDesign()).proposal == expected
     every = LatentDesign(per="every", every=8)
     assert with_proposal(settings, run, every).proposal == (0.25 if proposal is None else proposal)

@@ -40,7 +40,13 @@ from tests.support.mutants import rejects
 from tests.support.training import RUN, tracked_runs, train_run
 
 SETTINGS = EvaluationConfig(
-    tokens=1300, batch_tokens=260, iwae_samples=2, groups=2, group_size=5, probe_sequences=32
+    tokens=1300,
+    batch_tokens=260,
+    particles=8,
+    iwae_samples=2,
+    groups=2,
+    group_size=5,
+    probe_sequences=32,
 )
 CPU = torch.device("cpu")
 MANIFEST = Manifest("e", "r", {}, {}, 29, data_hash="another", spec_hash="")
@@ -144,7 +150,7 @@ def test_a_free_transformer_is_measured_by_its_bounds_and_repeatably(target):
 
 def test_all_of_the_held_out_text_is_scored_where_nothing_is_capped(text):
     split = text.metadata.splits["validation"]
-    settings = EvaluationConfig(tokens=None, batch_tokens=2048)
+    settings = EvaluationConfig(tokens=None, batch_tokens=2048, particles=8)
     evaluation, details = figures(of_text(text, 0), text, TEXT, settings)
     assert evaluation.documents == split.documents
     assert evaluation.tokens == split.tokens  # an end of text is predicted, and one is given
@@ -207,7 +213,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     shards, data = process(tmp_path, "coin", 200)
     model = tiny(3, 3, 64)
-    settings = EvaluationConfig(tokens=None, batch_tokens=640, iwae_samples=1)
+    settings = EvaluationConfig(tokens=None, batch_tokens=640, particles=8, iwae_samples=1)
     untold = figures(model, shards, data, settings)[0].label
     assert untold.text == pytest.approx(1, abs=0.01)  # 64 flips leave little doubt
     assert untold.p_value > 0.01 and untold.whole.value < 0.05

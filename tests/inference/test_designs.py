@@ -2,8 +2,9 @@
 with the same weights and one z per token, which is given each span's z at all of its tokens.
 """
 
+from functools import partial
 from itertools import product
-from math import log
+from math import log, sqrt
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from ftmodel.designs.sharing import span_starts
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
+from ftmodel.inference.calibration import calibrate, merged
 from ftmodel.inference.encoding import encode
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
@@ -67,6 +69,22 @@ def log_prior(model, tokens, codes, starts):
         return torch.full((len(tokens), len(starts)), -log(2) * model.config.latent_bits)
     signs = pinned_noise(codes[:, starts], model.config.latent_bits)  # −1 for bits that are set
     return F.logsigmoid(-signs * logits).sum(-1).double()
+
+
+def length_of(model):
+    """Tokens of texts of which every z is enumerated: of three tokens or of two spans."""
+    return 3 if model.config.latent.per == "token" else 5
+
+
+def of_every_z(model, one):
+    """log p(z) and log p(x | z), nats, of every z of a text ``one`` (1, length + 1)."""
+    length = one.shape[1] - 1
+    width = {"token": 1, "every": EVERY, "sequence": length}[model.config.latent.per]
+    z = torch.tensor([*product(range(4), repeat=-(-length // width))])
+    codes = z.repeat_interleave(width, dim=1)[:, :length]
+    each = one.expand(len(z), -1)
+    prior = log_prior(model, each[:, :-1], codes, [*range(0, length, width)]).sum(1)
+    return prior, log_p(model, each, codes).sum(1)
 
 
 @rejects(
@@ -141,15 +159,9 @@ def log_prior(model, tokens, codes, starts):
 def test_bounds_are_those_of_every_z_enumerated(make_model, make_tokens, design, rng):
     """Of the z of three tokens, or of a first and a second span, or of a sequence."""
     model = make_model(latent_bits=2, n_layers=2, latent=design)
-    per = model.config.latent.per
-    length = 3 if per == "token" else 5
-    width = {"token": 1, "every": EVERY, "sequence": length}[per]
+    per, length = model.config.latent.per, length_of(model)
     one = make_tokens(1, length + 1)
-    z = torch.tensor([*product(range(4), repeat=-(-length // width))])
-    codes = z.repeat_interleave(width, dim=1)[:, :length]
-    each = one.expand(len(z), -1)
-    prior = log_prior(model, each[:, :-1], codes, [*range(0, length, width)]).sum(1)
-    given_z = log_p(model, each, codes).sum(1)
+    prior, given_z = of_every_z(model, one)
     nll = -(prior + given_z).logsumexp(0).item()
     assert -(prior.exp() * given_z).sum() > nll + 0.02, "z that changes nothing would test nothing"
     tokens = one.expand(ROWS, -1)
@@ -177,6 +189,31 @@ def test_bounds_are_those_of_every_z_enumerated(make_model, make_tokens, design,
         assert_near((nll - filtered).exp(), 1.0)
         means.append(filtered.mean())
     assert means[0] > means[1] > nll, "several particles are better than one"
+
+
+@torch.no_grad()
+def test_a_calibrated_bound_is_the_enumerated_nll(make_model, make_tokens, design, rng):
+    """Within its own error, of 24 texts that are others than those of the calibration."""
+    model = make_model(latent_bits=2, n_layers=2, latent=design)
+    length = length_of(model)
+    others, texts = make_tokens(32, length + 1), make_tokens(24, length + 1)
+    truth = torch.stack([-sum(of_every_z(model, each[None])).logsumexp(0) for each in texts])
+
+    def filters(tokens, number, particles, share):
+        def draw():
+            return torch.rand(len(tokens), length, 2, generator=rng)
+
+        common = model, tokens[:, :-1], tokens[:, 1:], particles, draw, None, 0.5, share
+        return torch.stack([nll_bound(*common) for _ in range(number)])
+
+    lengths = torch.full((len(others),), length)
+    found = calibrate(partial(filters, others, 4), lengths, texts[:, 1:].numel(), 512)
+    nll = filters(texts, 2, found.particles, found.proposal)
+    variance = nll.var(0).sum().item()
+    above = (merged(nll) - truth).sum().item()
+    assert found.converged
+    assert abs(above) < 4 * sqrt(variance / 2) + variance / 4
+    assert above < 0.5 * len(texts) ** 0.5 * truth.std().item(), "half an error over documents"
 
 
 @rejects(

@@ -84,6 +84,7 @@ def figures(
     ce: float = CE,
     prior: float = 3.0,
     half_variance: float = 0,
+    converged: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """What evaluation measures, in any unit, with figures that are told apart when printed; the
     prior-sample bound is by ``prior`` above the filtering bound.
@@ -97,6 +98,8 @@ def figures(
     entries = {key: {"mean": mean, "se": se} for key, mean in means.items()}
     entries["filtering"]["monte_carlo"] = se / 20
     entries["filtering"]["half_variance"] = half_variance or se / 20
+    if converged is not None:
+        entries["filtering"]["converged"] = converged
     return entries
 
 

@@ -1,0 +1,103 @@
+"""Particles and proposal of a run's filter by training text; ftmodel/inference/calibration.py has
+the rule.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ftmodel.inference.calibration import SHARES, Calibration, calibrate
+from ftmodel.inference.sequence_bound import enumerable, nll_bound
+from ftmodel.model.free_transformer import FreeTransformer
+from pipelines.artifacts.packing import Chunk, noise_of, packed
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.rng_streams import Purpose
+from pipelines.config.schema import AUTO, EvaluationConfig
+
+CHUNKS = 16  # of training text, at least
+SHARE = 32  # or one for so many that are scored
+AT_ONCE = 32  # particles for which `batch_tokens` is meant: with more, fewer rows
+
+
+def calibrated(
+    model: FreeTransformer,
+    shards: Shards,
+    settings: EvaluationConfig,
+    scored_tokens: int,
+    device: torch.device,
+) -> Calibration | None:
+    """What suits a model; None where nothing is to be picked: particles are given, or the NLL can
+    be had without any.
+    """
+    if settings.particles != AUTO or model.latent is None or enumerable(model.config):
+        return None
+    context, chosen = model.config.context, settings.proposal
+    chunks = training_chunks(shards, context, scored_tokens)
+
+    def estimates(particles: int, share: float) -> Tensor:
+        with_these = replace(settings, particles=particles, proposal=share)
+        # the same noise for all shares, and new one for all numbers of particles
+        numbered = [replace(chunk, index=particles) for chunk in chunks]
+        stream, rows = Purpose.CALIBRATION, rows_at_once(with_these, context)
+        return filter_estimates(
+            model, numbered, with_these, 2 * settings.filters, rows, stream, device
+        )
+
+    shares = SHARES if chosen is None else (chosen,)
+    if model.config.latent.one_code:
+        shares = (0.0,)  # it has a proposal of its own
+    tokens = torch.tensor([len(chunk) for chunk in chunks])
+    return calibrate(estimates, tokens, scored_tokens, settings.max_particles, shares)
+
+
+def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Chunk]:
+    """Evenly spaced windows of the training text, of each the longest part that lies in one
+    document.
+    """
+    windows = shards.windows("train", context)
+    n = min(max(CHUNKS, scored_tokens // context // SHARE), len(windows))
+    texts = windows.batch(torch.arange(n) * len(windows) // n).numpy()
+    return [Chunk(i, 0, part_of(text, shards.metadata.end_of_text)) for i, text in enumerate(texts)]
+
+
+def part_of(text: np.ndarray, end: int | None) -> np.ndarray:
+    """The longest part between two ends of text, with these, or between one and the edge."""
+    cuts = sorted({0, *np.flatnonzero(text == end).tolist(), len(text) - 1})
+    start, stop = max(pairwise(cuts), key=lambda part: part[1] - part[0])
+    return text[start : stop + 1]
+
+
+def rows_at_once(settings: EvaluationConfig, context: int) -> int:
+    """Rows of a batch; fewer where so many particles would need more memory than ``AT_ONCE``."""
+    assert isinstance(settings.particles, int)
+    particles = max(AT_ONCE, settings.particles)
+    return max(1, settings.batch_tokens // context * AT_ONCE // particles)
+
+
+def filter_estimates(
+    model: FreeTransformer,
+    chunks: Sequence[Chunk],
+    settings: EvaluationConfig,
+    filters: int,
+    rows: int,
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    """−log p̂ of independent filters, nats (filters, chunks), of so many rows at once."""
+    particles, parts = settings.particles, []
+    assert isinstance(particles, int), "particles are picked before the filter runs"
+    for batch in packed(chunks, model.config.context, rows):
+        draw = noise_of(batch, model.config.latent_bits, settings.seed, purpose, device)
+        inputs, targets, ids = (
+            t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)
+        )
+        common = model, inputs, targets, particles, draw, ids
+        nll = [
+            nll_bound(*common, settings.resample_below, settings.proposal) for _ in range(filters)
+        ]
+        parts.append(torch.stack(nll).cpu())
+    return torch.cat(parts, dim=1)

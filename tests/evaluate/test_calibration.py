@@ -1,0 +1,133 @@
+"""Particles and proposal of a run's filter: from training text alone, and the bound with them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ftmodel.inference.calibration import Calibration, merged
+from pipelines.artifacts.packing import held_out
+from pipelines.common.rng_streams import Purpose
+from pipelines.config.data import TextData
+from pipelines.config.schema import EvaluationConfig
+from pipelines.evaluate import bounds, calibration
+from pipelines.evaluate.bounds import results_of, score
+from pipelines.evaluate.calibration import (
+    calibrated,
+    filter_estimates,
+    part_of,
+    rows_at_once,
+    training_chunks,
+)
+from pipelines.evaluate.stage import headline
+from tests.evaluate.conftest import tiny
+from tests.support.corpora import write_shards
+from tests.support.mutants import rejects
+
+CPU = torch.device("cpu")
+CONTEXT, SCORED = 16, 40 * 32
+SETTINGS = EvaluationConfig(batch_tokens=64, iwae_samples=2, max_particles=16)
+
+
+def text(seed, documents=60):
+    """Documents of 20 ids, each after an end of text."""
+    ids = np.random.default_rng(seed).integers(1, 50, (documents, 20))
+    return np.pad(ids, ((0, 0), (1, 0))).flatten().tolist()
+
+
+@pytest.fixture
+def shards(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.artifacts.tokens.shards.Shards.token_bytes", lambda _: None)
+    return write_shards(tmp_path / "shards", [text(1)], [text(2)], vocab_size=50)
+
+
+@pytest.fixture
+def model():
+    free = tiny(3, 50, CONTEXT, latent_std=0.3)
+    with torch.no_grad():
+        for parameter in free.parameters():
+            parameter.mul_(3)
+    return free
+
+
+@rejects('shards.windows("train", context)', 'shards.windows("validation", context)',
+         "a calibration that peeks at the scored documents")  # fmt: skip
+@rejects("context // SHARE), len", "context // SHARE // 2), len", "too few chunks for the scored")
+def test_a_filter_is_calibrated_on_training_text(shards):
+    chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
+    assert len(chunks) == 40 > calibration.CHUNKS == len(training_chunks(shards, CONTEXT, 1))
+    for chunk in chunks:
+        part = chunk.tokens.tolist()
+        places = [i for i in range(len(known)) if known[i : i + len(part)] == part]
+        assert len(places) == 1 and 0 not in part[1:-1] and len(part) > CONTEXT // 2
+    assert len({tuple(chunk.tokens) for chunk in chunks}) == 40
+
+
+@pytest.mark.parametrize(
+    ("end", "part"), [(0, [0, 4, 5, 6, 0]), (9, [0, 1, 2, 0, 4, 5, 6, 0]), (None, [0, 1, 2, 0, 4])]
+)
+def test_a_calibration_chunk_lies_in_one_document(end, part):
+    ids = np.array([0, 1, 2, 0, 4, 5, 6, 0][: None if end is not None else 5])
+    assert part_of(ids, end).tolist() == part
+
+
+@rejects("replace(chunk, index=particles)", "chunk", "the same noise for all numbers of particles")
+@rejects("Purpose.CALIBRATION, rows", "Purpose.FILTER, rows", "calibrated with the scored noise")
+@rejects("2 * settings.filters", "settings.filters", "half of the filters to double with")
+def test_what_a_calibration_runs(shards, model, monkeypatch):
+    """Every share with the same noise, and then new noise for each number of particles."""
+    calls = []
+
+    def record(model, chunks, settings, filters, rows, purpose, device):
+        index = {chunk.index for chunk in chunks}
+        calls.append((settings.particles, settings.proposal, filters, purpose, index))
+        return torch.tensor([[1.0], [9.0], [9.0], [9.0]]) * settings.proposal + 20
+
+    monkeypatch.setattr(calibration, "filter_estimates", record)
+    for proposal, shares in ((None, [0, 1 / 16, 1 / 8, 1 / 4, 1 / 2]), (0.7, [0.7])):
+        calls.clear()
+        settings = replace(SETTINGS, proposal=proposal)
+        found = calibrated(model, shards, settings, SCORED, CPU)
+        assert {call[2:4] for call in calls} == {(4, Purpose.CALIBRATION)}
+        assert [call[1] for call in calls[: len(shares)]] == shares
+        assert all(call[4] == {call[0]} for call in calls)
+        assert found.proposal == shares[0]
+
+
+@rejects(
+    "if merge else filters.mean(0)", "if False else filters.mean(0)", "logs of filters averaged"
+)
+@rejects("half_variance / self.filters", "half_variance", "the looseness of a single filter")
+@rejects("calibration.particles, proposal", "4, proposal", "other particles than were picked")
+def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
+    """With noise and text of its own: the mean probability of filters, document by document."""
+    picked = Calibration(64, 0.25, False, 0.1, 0.01, {}, {64: 5.0, 128: 4.9})
+    monkeypatch.setattr(bounds, "calibrated", lambda *_: picked)
+    settings = replace(SETTINGS, tokens=300)
+    scores = score(model, shards, TextData(), settings, CPU)
+    chunks = [*held_out(shards, CONTEXT, 300)]
+    given = replace(settings, particles=64, proposal=0.25)
+    rows = rows_at_once(given, CONTEXT)
+    assert rows == 2 and rows_at_once(replace(given, particles=32), CONTEXT) == 4
+    filters = filter_estimates(model, chunks, given, 2, rows, Purpose.FILTER, CPU)
+    torch.testing.assert_close(scores.filtering.sum(), merged(filters).sum())
+    evaluation, _ = results_of(scores, settings)
+    bound = evaluation.bits_per_token.filtering
+    units = scores.tokens.sum().item() * np.log(2)
+    assert bound.half_variance == pytest.approx(filters.var(0).sum().item() / 4 / units)
+    assert evaluation.calibration is picked and str(bound).endswith(" (not converged)")
+    assert bound.converged is headline(evaluation).converged is False
+
+
+def test_auto_is_repeatable_and_picks_nothing_where_nothing_is_to_be_picked(shards, model):
+    found = calibrated(model, shards, SETTINGS, SCORED, CPU)
+    assert found == calibrated(model, shards, SETTINGS, SCORED, CPU)
+    assert found.particles in (4, 8, 16) and found.shares
+    baseline, enumerable = tiny(0, 50, CONTEXT), tiny(3, 50, CONTEXT, latent={"per": "sequence"})
+    for other, settings in (
+        (model, replace(SETTINGS, particles=8)),
+        (baseline, SETTINGS),
+        (enumerable, SETTINGS),
+    ):
+        assert calibrated(other, shards, settings, SCORED, CPU) is None

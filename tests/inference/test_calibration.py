@@ -1,0 +1,125 @@
+"""Particles and proposal of a filter, on models whose answer is known."""
+
+from itertools import product
+from math import cosh, log
+
+import pytest
+import torch
+
+from ftmodel.inference.calibration import SHARES, calibrate, merged
+from ftmodel.inference.filtering import filtering_bound
+from tests.inference.test_filtering import Planted
+from tests.support.mutants import rejects
+
+LENGTHS = torch.full((16,), 65)
+TRUTH = 100 + torch.arange(16, dtype=torch.float64)  # nats of each chunk
+
+
+def two_levels(spread):
+    """Estimates of four filters that lie ``spread(particles)`` nats above the truth, and below."""
+    signs = torch.tensor([1.0, 1, -1, -1], dtype=torch.float64)[:, None]
+    return lambda particles, share: TRUTH + signs * spread(particles)
+
+
+@rejects(
+    "return log(len(nll)) - (-nll).logsumexp(0)",
+    "return nll.mean(0)",
+    "logarithms averaged in place of probabilities",
+)
+@rejects(
+    "if converged or hopeless or 2 * particles > most:",
+    "if converged or hopeless or particles > FIRST or 2 * particles > most:",
+    "particles that are doubled once, whatever that gains",
+)
+@rejects("gain <= TOLERATED * error", "gain <= error", "a whole standard error tolerated")
+@rejects(
+    "sqrt(tokens.sum().item() / scored_tokens)",
+    "1.0",
+    "the error of the calibration text taken for that of the scored text",
+)
+@pytest.mark.parametrize(("most", "picked"), [(512, 64), (64, 64), (32, 32), (3, 3)])
+def test_particles_are_doubled_until_that_gains_a_tenth_of_the_error(most, picked):
+    """Of TRUTH the error over 4 · 16 chunks is 0.595 nats. Estimates at a distance d gain log cosh
+    d, which with d = 2.6 / √K is 0.052 of 64 particles and 0.103 of 32.
+    """
+    scored, spread = 4 * 16 * 65, lambda particles: 2.6 * particles**-0.5
+    found = calibrate(two_levels(spread), LENGTHS, scored, most)
+    assert (found.particles, found.converged) == (picked, picked == 64)
+    units = 65 * log(2)
+    assert found.error * units == pytest.approx(TRUTH.std().item() / 8)
+    assert found.gain * units == pytest.approx(log(cosh(spread(picked))))
+    steps = [3, 6] if most == 3 else [4 * 2**i for i in range(6) if 4 * 2**i <= 2 * picked]
+    assert [*found.curve] == steps
+    *_, last, twice = found.curve.values()
+    assert last * units == pytest.approx(TRUTH.mean().item())
+    assert twice == pytest.approx(last - found.gain)
+
+
+@rejects("converged or hopeless or 2", "converged or 2", "particles spent where none suffice")
+def test_it_gives_up_where_the_most_particles_would_not_do():
+    found = calibrate(two_levels(lambda _: 20.0), LENGTHS, 4 * 16 * 65, 512)
+    assert not found.converged and found.particles == 8
+    assert str(found).startswith("8 particles from the prior, not converged: doubling gains 0.4")
+
+
+def copied(z):
+    """The next symbol is z, or, one time in a hundred, the other; the last one is a coin's."""
+    p = torch.where(z == 1, 0.99, 0.01)
+    p[:, LAST:] = 0.5
+    return torch.stack((1 - p, p), dim=-1).log()
+
+
+LAST = 5
+# every text, each of which has the probability 2^−(LAST + 1), eight times
+TEXTS = torch.tensor([*product(range(2), repeat=LAST)]).repeat(8, 1)
+
+
+def planted(factor):
+    """An encoder whose logits are ``factor`` times those of the posterior."""
+    certain = factor * torch.tensor(0.99).logit()
+
+    def encode(tokens):
+        following = torch.cat((tokens[:, 1:], torch.full_like(tokens[:, :1], 0.5)), dim=1)
+        return certain * (2 * following - 1)
+
+    return Planted(2, copied, encode)
+
+
+@rejects(
+    "share = min(by_share, key=lambda share: by_share[share])",
+    'share = calibrate.__dict__.setdefault("share", min(by_share, key=by_share.__getitem__))',
+    "the share of another run",
+)
+@rejects(
+    "nll = estimates(particles, share)",
+    "nll = estimates(particles, shares[0])",
+    "the share that was picked is not used",
+)
+def test_the_share_of_a_planted_z_is_found(rng):
+    """A quarter and a half of the encoder's logits are exactly the posterior's, by which every
+    estimate is exact with the fewest particles.
+    """
+    inputs = torch.cat((torch.ones(len(TEXTS), 1, dtype=torch.long), TEXTS), dim=1)
+    targets = torch.cat((TEXTS, torch.ones(len(TEXTS), 1, dtype=torch.long)), dim=1)
+    lengths = torch.full((len(TEXTS),), LAST + 1)
+    for factor, share in ((4, 1 / 4), (2, 1 / 2)):
+        model = planted(factor)
+
+        def estimates(particles, share, model=model):
+            def draw():
+                return torch.rand(*inputs.shape, 1, generator=rng)
+
+            common = model, inputs, targets, particles, draw, None, 1.1, share
+            return torch.stack([filtering_bound(*common) for _ in range(4)])
+
+        found = calibrate(estimates, lengths, int(lengths.sum()), 64)
+        assert (found.proposal, found.particles) == (share, 4)
+        assert [*found.shares] == [*SHARES]
+        assert found.curve[4] == pytest.approx(1, abs=1e-5)  # bit per token, by enumeration
+        assert found.shares[0] > found.shares[share] + 0.01
+
+
+def test_probabilities_are_merged():
+    nll = torch.tensor([[1.0, 800.0], [3.0, 800.0]], dtype=torch.float64)
+    expected = -((torch.tensor(-1.0).exp() + torch.tensor(-3.0).exp()) / 2).log().item()
+    assert merged(nll).tolist() == pytest.approx([expected, 800.0])
