@@ -61,7 +61,7 @@ def by_document(method: Callable[..., Any]) -> Callable[..., Any]:
         except UserError:
             raise
         except Exception as error:  # of templates, of functions of a task, of the harness
-            reason = f"{type(error).__name__}: {one_line(error)}"
+            reason = f"{type(error).__name__}: {words_of(error)}"
             raise UserError(f"{self.name_of(doc)}: {reason}") from error
 
     return named
