@@ -30,7 +30,8 @@ def main(name: str) -> None:
     on_ray = experiment.compute.workers > 1 or bool(os.environ.get("RAY_ADDRESS"))
     if on_ray:
         check_ray()
-    check_compile(experiment.compute.compile)
+    else:  # on Ray, each worker tries where it is
+        check_compile(experiment.compute.compile)
     spec = RunSpec(experiment, name)
     with alone(spec.resume):
         manifest = make_manifest(spec, spec.shards())
