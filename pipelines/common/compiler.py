@@ -63,11 +63,12 @@ def compiler_failure() -> str | None:
 
 def environment() -> str:
     """A hash of what decides whether code can be compiled, apart from the code."""
-    compiler = which(os.environ.get("CXX", "g++")) or ""
-    headers = [Path(sysconfig.get_path("include"), "Python.h"), Path(torch.__file__, "../include")]
-    files = [
-        os.stat(f) if os.path.exists(f) else None for f in (sys.executable, compiler, *headers)
+    paths = [
+        *(sys.executable, which(os.environ.get("CXX", "g++")) or ""),
+        os.path.join(sysconfig.get_path("include"), "Python.h"),
+        os.path.join(os.path.dirname(torch.__file__), "include"),
     ]
+    files = [os.stat(path) if os.path.exists(path) else None for path in paths]
     facts = [
         *((f.st_dev, f.st_ino, f.st_size, f.st_mtime_ns) if f else None for f in files),
         *(os.statvfs(folder).f_flag for folder in (tempfile.gettempdir(), cache_dir())),
