@@ -15,7 +15,7 @@ tags: [free-transformer-lab, custom_code]{base_model}
 # {run} of experiment {experiment}
 
 A Free Transformer (Fleuret 2025, arXiv 2510.17558): a decoder language model one of whose blocks
-reads a random latent code z of {bits} bits per token. transformers 5 loads it with the code in this
+reads a random latent code z of {bits} bits per token. transformers loads it with the code in this
 folder:
 
     from transformers import AutoModelForCausalLM, AutoTokenizer

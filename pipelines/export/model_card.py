@@ -8,6 +8,7 @@ from pipelines.artifacts.paths import results_folder
 from pipelines.artifacts.results import BudgetFigures, EvaluationResult, Figures
 from pipelines.config.schema import Experiment
 
+TESTED = ("4.57.6", "5.23.0")  # of transformers, by the tests
 FACTS = """\
 | data | {data}, hash {data_hash} |
 | trained on | {tokens:,} tokens, seed {seed} |
@@ -15,6 +16,7 @@ FACTS = """\
 | architecture | {architecture} |
 | revision of the code | {revision} |
 | trained on a | {device} |
+| tested with | transformers {tested} |
 """
 CARD = """\
 ---
@@ -70,6 +72,7 @@ def facts(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, 
         architecture=", ".join(f"{k} {v}" for k, v in shape.items()),
         revision=manifest.git_revision or "not recorded",
         device=manifest.device or "not recorded",
+        tested=" and ".join(TESTED),
     )
     return {
         "run": manifest.run_name,
