@@ -103,19 +103,21 @@ def read_suite_input(path: Path) -> dict[str, Any]:
     return {"known": []}
 
 
-def note_suite(tasks: Any, sampled: Any = ()) -> None:
-    """Write data/inputs/suite.json; raises UserError if no one knows one of ``tasks``, it has no
-    such figure, or one of those ``sampled`` (their names) generates no answers. That takes time, so
-    only where they have changed.
+def note_suite(suite: Any) -> None:
+    """Write data/inputs/suite.json; raises UserError if no one knows one of the tasks, it has no
+    such figure, or several answers are to be drawn and it generates none. That takes time, so only
+    where they have changed.
     """
     path = INPUTS / "suite.json"
     try:
+        tasks, several = suite.get("tasks") or {}, suite.get("pass_at_k") or {}
         named = {name: str(task["task"]) for name, task in tasks.items()}
         keys = {name: str(task["key"]) for name, task in tasks.items()}
-        drawn = [str(name) for name in sampled if name in tasks]
+        drawn = [n for n in several["tasks"] if n in tasks] if several.get("samples") else []
     except BAD_ENTRY:
         raise UserError(
-            "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`"
+            "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`, or "
+            "suite.pass_at_k has no `tasks`"
         ) from None
     pairs = {f"{named[name]} {keys[name]}" for name in tasks}
     pairs |= {f"{named[name]} generates answers" for name in drawn}
@@ -137,17 +139,6 @@ def note_suite(tasks: Any, sampled: Any = ()) -> None:
         INPUTS.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:
             file.write(dumps(inputs, indent=1).encode() + b"\n")
-
-
-def sampled_of(suite: Any) -> list[Any]:
-    """The names of tasks to which several answers are drawn; what is malformed is left out, for
-    validation to name.
-    """
-    settings = suite.get("pass_at_k") if isinstance(suite, dict) else None
-    named = (
-        settings.get("tasks") if isinstance(settings, dict) and settings.get("samples") else None
-    )
-    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
 def note_code(known: bool) -> None:
@@ -181,8 +172,7 @@ def main() -> None:
         if not isinstance(name, str) or "/" in name or name in ("", ".", "..", CODE.name):
             raise UserError(f"params.yaml: data.{name}: no name of a folder under {INPUTS}")
     known = INPUTS.exists()
-    suite = params.get("suite")
-    note_suite((suite.get("tasks") if isinstance(suite, dict) else suite) or {}, sampled_of(suite))
+    note_suite(params.get("suite") or {})
     note_code(known)
     for name, data in entries.items():
         note_input(INPUTS / name / "text.json", text_input, f"data.{name}", data)
