@@ -11,7 +11,7 @@ from tqdm import tqdm
 from pipelines.common.printable import printable
 
 LOG_SECONDS = 30.0  # seconds between two lines of a log, where no total is known
-VARIABLE = "PROGRESS_SECONDS"  # environment variable: seconds between lines of progress in a log
+SECONDS_VARIABLE = "PROGRESS_SECONDS"  # of the environment: seconds between lines in a log
 FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}"
 
 
@@ -36,7 +36,7 @@ class Bar(tqdm):  # type: ignore[type-arg]
             return super().update(n)
         self.n += n or 0
         now, tenth = perf_counter(), self.tenths(self.n, self.total)
-        wanted = float(os.environ.get(VARIABLE) or (inf if self.total else LOG_SECONDS))
+        wanted = float(os.environ.get(SECONDS_VARIABLE) or (inf if self.total else LOG_SECONDS))
         due = tenth > self.tenth or now - self.said >= wanted
         if due:
             self.tenth, self.said = tenth, now
