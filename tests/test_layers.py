@@ -354,7 +354,7 @@ READS = {  # besides code
         "data/tokens/${item}",
         "tasks",
     },
-    "report": {"data/tokens", "docs/paper", "results/${name}"},
+    "report": {"data/tokens", "docs/paper", "docs/report.md", "results/${name}"},
 }
 SETTINGS = {
     "data": {"data.${key}"},

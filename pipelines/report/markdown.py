@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pipelines.common.printable import printable
 from pipelines.report.blocks import Block, Group, Picture, Samples, Section, Table, Text
+from pipelines.report.explanations import anchor, paragraphs
 
 MARKUP = re.compile(r"[\\`*\[\]#|~$]|(?<!\w)_|_(?!\w)|!(?=\[)")  # not a _ within a name
 NUMBERS = re.compile(r"(\*\*)?[−+≤±]? ?\d.*|–?")
@@ -46,13 +47,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
 
 
-def anchor(title: str) -> str:
-    """Of a heading, as GitHub names it."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
 def section(topic: Section) -> str:
     """Its name stands in a comment: `keep` finds it by that, and links in the page lead to it."""
     link = f"[How to read it](../../docs/report.md#{anchor(topic.title)})"
-    head = f"## {topic.title}\n<!-- {topic.name} -->"
-    return "\n\n".join([head, written(topic.blocks), link])
+    words = paragraphs().get(topic.title, "")
+    parts = [f"## {topic.title}\n<!-- {topic.name} -->", words, link, written(topic.blocks)]
+    return "\n\n".join(filter(None, parts))

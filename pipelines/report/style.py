@@ -50,13 +50,18 @@ def plain(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def panels(
-    number: int, columns: int, size: tuple[float, float], legend: float, **shared: bool
+    number: int,
+    columns: int,
+    size: tuple[float, float],
+    legend: float,
+    sharex: bool = False,
+    sharey: bool = False,
 ) -> tuple[Figure, list[Axes]]:
     """A figure of so many axes, each of ``size`` inches, with room for a legend below them."""
     columns = min(columns, number)
     rows = -(-number // columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows + legend))
-    axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten()
+    axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False).flatten()
     for unused in axes[number:]:
         unused.set_visible(False)
     return figure, [*axes[:number]]

@@ -10,6 +10,7 @@ from pipelines.compare.use_of_z import UseOfZ
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import Benchmarks
 from pipelines.report.blocks import Block, Table, Text, fold
+from pipelines.report.explanations import explained, paragraphs
 from pipelines.report.wording import comparisons_made, estimate, in_words, listed, verdict
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
@@ -23,27 +24,6 @@ GAINS = {
     "same": "further blocks gain too",
     "open": "not told apart from further blocks",
 }
-COMPARED = (
-    "Arms are compared by an upper bound on the negative log-likelihood of held-out documents, "
-    "exact for a baseline. Lower is better. "
-    "[What may be compared](../../docs/measurement.md#what-may-be-compared)"
-)
-ERRORS = (
-    "± is one standard error over held-out documents. A difference counts only if it exceeds t "
-    "standard errors (t: the 97.5 % quantile of Student’s t, about two), so two equal models are "
-    "reported as different in one case of twenty: "
-    "[the rule for differences](../../docs/measurement.md#the-rule-for-differences)."
-)
-SEEDS = (
-    "With several seeds, a difference must also exceed t standard errors over seeds, t over "
-    "documents and seeds combined, and each arm’s spread over seeds. Errors over seeds are pooled "
-    "over all arms compared, unless spreads are too unlike (p < 0.2)."
-)
-LOOSE = (
-    "A verdict “but a bound is not tight” would be another if either bound were lower by its "
-    "estimated looseness: more particles (`evaluation.particles`) lower it. "
-    "[Terms of the table](../../docs/report.md#the-first-screen)"
-)
 
 
 def findings(analysis: Analysis) -> list[Block]:
@@ -52,7 +32,7 @@ def findings(analysis: Analysis) -> list[Block]:
     for data in analysis.by_data:
         blocks += [Text(f"**{data}:** {answer(data, analysis)}"), verdicts(data, analysis)]
     how_far = fold("How far these verdicts go", [Text("\n\n".join(caveat(analysis)))])
-    return [*blocks, Text(COMPARED), how_far]
+    return [*blocks, explained("The first screen"), how_far]
 
 
 def answer(data: str, analysis: Analysis) -> str:
@@ -104,8 +84,8 @@ def verdicts(data: str, analysis: Analysis) -> Table:
     for arm in arms:
         against = {c.other.run.extra_blocks: c for c in compared if c.arm is arm}
         for blocks in controls:
-            c = against.get(blocks)
-            rows[arm.name] += [in_words(c), verdict(c)] if c else ["–", "–"]
+            other = against.get(blocks)
+            rows[arm.name] += [in_words(other), verdict(other)] if other else ["–", "–"]
         found = (
             gain(against.values(), compared),
             use_in_words(analysis.uses.get(arm.name)),
@@ -206,13 +186,13 @@ def caveat(analysis: Analysis) -> list[str]:
     repeated = [len(arm.runs) for arm in analysis.arms if len(arm.runs) > 1]
     alone = [data for data, arms in analysis.by_data.items()
              if max(len(arm.runs) for arm in arms) == 1]  # fmt: skip
-    said = [ERRORS]
+    said = [paragraphs()["Errors"]]
     if alone:
         said.append(
             f"One seed per arm on {listed(alone)}: how far another seed would move these figures "
             "is not known, so nothing is claimed beyond these very runs."
         )
-    said += [SEEDS] * bool(repeated)
+    said += [paragraphs()["Several seeds"]] * bool(repeated)
     if repeated and min(repeated) < 4:
         said.append(
             f"With {min(repeated)} seeds an arm with four times the spread of all others is "
@@ -224,4 +204,4 @@ def caveat(analysis: Analysis) -> list[str]:
             f"{comparisons_made(number)}, at 5 % each: about one comparison in twenty between "
             "equal arms reports a difference."
         )
-    return said + [LOOSE] * any(not arm.baseline for arm in analysis.arms)
+    return said + [paragraphs()["Looseness"]] * any(not arm.baseline for arm in analysis.arms)

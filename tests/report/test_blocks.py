@@ -29,7 +29,7 @@ def page(*blocks, **images):
 def test_a_section_is_found_by_its_name():
     topic = Section("topic", "A topic", [Text("Words.")])
     link = "[How to read it](../../docs/report.md#a-topic)"
-    assert markdown.section(topic) == f"## A topic\n<!-- topic -->\n\nWords.\n\n{link}"
+    assert markdown.section(topic) == f"## A topic\n<!-- topic -->\n\n{link}\n\nWords."
     assert '<h2 id="topic">A topic</h2>' in html(markdown.section(topic), {})
     assert "<!--" not in html("<!-- other -->", {}).replace("<!-- other -->", "")
 

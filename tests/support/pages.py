@@ -7,6 +7,8 @@ from pathlib import Path
 from pipelines.report import markdown
 from pipelines.report.blocks import Block, Group, Section, Table
 
+GOLDEN = Path(__file__).parents[1] / "report/golden"
+
 
 def text_of(section: Section) -> str:
     """What report.md says of a topic."""
@@ -25,6 +27,16 @@ def tables(blocks: Sequence[Block]) -> Iterator[Table]:
 def by_name(table: Table) -> dict[str, dict[str, str]]:
     """The cells of each row by head, by the row's name."""
     return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
+
+
+def golden(name: str, report: Path) -> None:
+    """Check the headings and tables of report.md against tests/report/golden/, where they were read
+    and found right; where a change is meant, copy the file that is named over the old one.
+    """
+    lines = (report / "report.md").read_text().splitlines()
+    found = report.parent / f"{name}.md"
+    found.write_text("\n".join(line for line in lines if line.startswith(("#", "|"))) + "\n")
+    assert found.read_text() == (GOLDEN / found.name).read_text(), f"see {found}"
 
 
 def markdown_tables(report: Path, after: str = "") -> list[list[list[str]]]:

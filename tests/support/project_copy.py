@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = (
     "conf",
     "docs/paper",
+    "docs/report.md",
     "ftmodel",
     "hydra_plugins",
     "pipelines",

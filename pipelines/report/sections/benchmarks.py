@@ -11,6 +11,7 @@ from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.plot import during_training, with_budgets
 from pipelines.report.benchmarks.table import Benchmarks, Score, Scores, Task, alike, suite_of
 from pipelines.report.blocks import Block, Picture, Section, Table, Text, fold, heading
+from pipelines.report.explanations import explained
 from pipelines.report.markdown import escaped
 from pipelines.report.wording import (
     comparisons_made,
@@ -22,32 +23,6 @@ from pipelines.report.wording import (
 )
 
 MAX_RATIO_ALIKE = 1.1  # of the sizes of models and trainings that are called alike
-MONTE_CARLO = (
-    "What the K samples of z leave open, which the errors over documents above contain already: "
-    "the mean Monte-Carlo standard error of a log-likelihood, nats, and the share of documents "
-    "whose two best choices another draw of z may swap."
-)
-LATE = (
-    "The mean of the budgets that lie in the last third of training, as in the paper’s Table 3. "
-    "Scores of single documents are kept for the final model alone: the errors of two arms are "
-    "added as if other documents had scored each, which finds fewer differences."
-)
-DURING = (
-    "A dot is a seed, lines go through means, and the baseline’s is the thick one. Hollow markers "
-    "are snapshots taken before the learning rate decayed. ↓: lower is better."
-)
-SAMPLED = (
-    "pass@k is the probability that one of k answers is right, set against that of the plain "
-    "baseline at the same temperature. Shares of distinct answers are not judged, nor is z alone, "
-    "for which the baseline has no counterpart. ± is one standard error over prompts. "
-    "[pass@k](../../docs/benchmarks.md#passk)"
-)
-CLOSING = (
-    "The percentage is the difference from the plain baseline relative to it, bold only where the "
-    "difference counts. The sign is of the score; whether more of it is better depends on the "
-    "metric. The paper does not state its shots and prompts, so that absolute values need not "
-    "agree with its own."
-)
 SCORING = {
     "marginal": "averaged in probability over K = {} samples of z: z for the prompt from the "
     "encoder, which reads the prompt only, z for the answer from the prior (marginal)",
@@ -64,7 +39,7 @@ def section(analysis: Analysis) -> Section | None:
     blocks: list[Block] = [Text(suite_words(families))]
     for family in families:
         blocks += family_blocks(family, analysis)
-    blocks += [*map(Text, scoring_words(families)), Text(CLOSING)]
+    blocks += [*map(Text, scoring_words(families))]
     if any(map(beside, families)):
         blocks += [
             fold(f"{paper_words(table)}, whole", [whole_table(table)]) for table in read_tables()
@@ -102,20 +77,21 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
         notes += ["\n".join((words, "", *lines))] * bool(lines)
     blocks += map(Text, notes)
     if table := monte_carlo(family):
-        blocks += [Text(MONTE_CARLO), table]
+        blocks += [explained("What K samples leave open"), table]
     blocks += sampled_blocks(family, name)
     if family.last_third:
         late = beside(family, late=True)
         blocks += [
             heading(f"{name}: benchmarks, mean of the last third of training"),
             score_table(family, family.last_third, late),
-            Text(LATE + (f" Beside them: {paper_words(late)}." if late else "")),
+            explained("The last third of training"),
+            *[Text(f"Beside them: {paper_words(late)}.") for late in [late] if late],
         ]
     if family.tasks and with_budgets(family):
         alt = f"Score on each benchmark against tokens on {name}"
         blocks += [
             heading(f"{name}: benchmarks during training"),
-            Text(DURING),
+            explained("Benchmarks during training"),
             Picture(f"benchmarks_{name}", during_training(family, analysis.style), alt),
         ]
     return blocks
@@ -136,7 +112,7 @@ def beside(family: Benchmarks, late: bool = False) -> PaperTable | None:
 def score_cell(score: Score | None) -> str:
     """0.400 ± 0.020; **+33.33 % better**, bold where the difference counts."""
     if score is None or not score.verdict:
-        return estimate(score and score.value, 3)
+        return estimate(score.value if score else None, 3)
     relative = "–" if score.relative is None else percent(score.relative)
     said = f"**{relative} {score.verdict}**" if score.counts else f"{relative} ({score.verdict})"
     return f"{estimate(score.value, 3)}; {said}"
@@ -300,7 +276,7 @@ def sampled_blocks(family: Benchmarks, name: str) -> list[Block]:
         if each is tasks[0]:
             made = comparisons_made(len(compared), "of this kind")
             found = sum(score.counts for score in compared)
-            blocks += [Text(SAMPLED), *[Text(
+            blocks += [explained("Several answers to a prompt"), *[Text(
                 f"{made}, and {found} found a difference; many of them share their models and "
                 "prompts, so that they agree more often than chance."
             )] * bool(compared)]  # fmt: skip

@@ -12,24 +12,13 @@ from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Samples, Section, Table, Text, fold, heading
+from pipelines.report.explanations import explained
 from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
 from pipelines.report.wording import estimate, number
 
 LINEAR_BITS = 0.01  # below which the axis is linear
 TITLE = "Information of z about a token, summed over bits"
 LAG = "lag (0: the token read, 1: the one predicted)"
-TEXT = (
-    "Mutual information, in bits, between each bit of z at a position of held-out text and the "
-    "token some positions further on, summed over the bits; the encoder has read all of these "
-    "tokens. What documents with the z of other documents seem to have is subtracted, so a figure "
-    "may lie below 0. What several bits say only jointly is missed, and what several repeat is "
-    "counted again. ± is one standard error over documents."
-)
-CONTEXTS = (
-    "The bits with the largest KL, and where in held-out text the encoder gives them the highest "
-    "and the lowest probability of 1, at most one position per document; the token that is read "
-    "there is in brackets."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -45,7 +34,7 @@ def section(analysis: Analysis) -> Section | None:
         for run in firsts
         if (bits := run.details.bits)
     ]
-    blocks = [Text(TEXT), table(runs), *figures, *([Text(CONTEXTS), *folds] if folds else [])]
+    blocks = [table(runs), *figures, *([explained("Where bits are set"), *folds] if folds else [])]
     return Section("bit_information", "What the bits of z say of tokens", blocks)
 
 
@@ -119,4 +108,4 @@ def contexts(bit: InformativeBit) -> list[Block]:
 
 def cell(excess: NetInformation | None) -> str:
     """Bits ± the standard error over documents, if there is more than one."""
-    return estimate(excess and Estimate(excess.bits, excess.se))
+    return estimate(Estimate(excess.bits, excess.se) if excess else None)

@@ -18,7 +18,7 @@ FIELDS = {  # of Figures, by head
     f"KL{NOT_COMPARABLE}": "kl",
     f"reconstruction CE{NOT_COMPARABLE}": "ce",
 }
-PROPOSALS = {None: "by the default rule", 0: "from the prior"}
+PROPOSALS: dict[float | None, str] = {None: "by the default rule", 0: "from the prior"}
 
 
 def section(analysis: Analysis) -> Section:
@@ -89,9 +89,7 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
     first = arms[0].first.evaluation
     texts = [
         f"Means {'over seeds ' * seeds}± one standard error over {first.documents:,} held-out "
-        f"documents{'; spread: sample standard deviation over seeds' * seeds}. KL and "
-        "reconstruction cross-entropy are the two parts of the ELBO, and neither is a "
-        "language-model loss."
+        f"documents{'; spread: sample standard deviation over seeds' * seeds}."
     ]
     if bounds := [bound for arm in arms if (bound := arm.figures(unit).filtering)]:
         largest = max(bounds, key=lambda bound: bound.monte_carlo or 0)

@@ -8,16 +8,10 @@ from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
 from pipelines.compare.budgets import BudgetTable, Cell
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Picture, Section, Table, Text, heading
+from pipelines.report.blocks import Block, Picture, Section, Table, heading
 from pipelines.report.style import GREY, Style, below, dots, log_places, millions, plain, spaced
 from pipelines.report.wording import count, estimate, in_words
 
-TEXT = (
-    "Held-out bounds at each token budget. Hollow markers are snapshots taken before the learning "
-    "rate decayed, which raises them: compare hollow with hollow. Bounds of single documents are "
-    "kept for the final budget alone; elsewhere the verdict is by seeds alone, and without a "
-    "second seed nothing is claimed."
-)
 ANNEALING: dict[str, Style] = {
     "snapshot, not annealed": {"color": GREY, "ls": ":", "marker": "o", "mfc": "white"},
     "learning rate annealed to zero": {"color": GREY, "marker": "o"},
@@ -37,7 +31,7 @@ def section(analysis: Analysis) -> Section | None:
                 budget_rows(table),
             ]
     title = "What further tokens buy"
-    return Section("budgets", title, [Text(TEXT), *blocks]) if blocks else None
+    return Section("budgets", title, blocks) if blocks else None
 
 
 def budget_rows(table: BudgetTable) -> Table:

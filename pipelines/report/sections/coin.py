@@ -7,15 +7,9 @@ from matplotlib.figure import Figure
 from pipelines.artifacts.results import CoinDetails, CoinSequence
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Text
+from pipelines.report.blocks import Section
 from pipelines.report.style import COLOURS, GREY, Style, below, panels, plain
 
-TEXT = (
-    "A model’s probability that the next flip is 1, in sequences of noisy copies of a hidden fair "
-    "coin. Without z and with z from the prior the curves are predictions. With z from its encoder "
-    "they are not: that z has read the very flips that are predicted, so the curve shows what z "
-    "says of the side, not how well flips can be foreseen."
-)
 ENCODER = "model, z from its encoder (it has read these flips)"
 LINES: dict[str, Style] = {
     "exact, from the flips so far": {"color": GREY, "lw": 4, "alpha": 0.45},
@@ -29,7 +23,7 @@ LINES: dict[str, Style] = {
 def section(analysis: Analysis) -> Section | None:
     words = "P(next flip is 1) at each flip of held-out sequences"
     figures = analysis.pictures("coin", words, coins, lambda arms, _: coin_flip(coins(*arms)))
-    return Section("coin", "The paper’s coin", [Text(TEXT), *figures]) if figures else None
+    return Section("coin", "The paper’s coin", figures) if figures else None
 
 
 def coins(*arms: Arm) -> dict[str, CoinDetails]:

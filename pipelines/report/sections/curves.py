@@ -10,20 +10,14 @@ from ftmodel.designs.hinge import LN2
 from pipelines.artifacts.curve import Curve
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Text
+from pipelines.report.blocks import Section
 from pipelines.report.style import GREY, Style, below, plain, styles
-
-TEXT = (
-    "Solid: the training bound, cross-entropy for a baseline and cross-entropy + KL for a Free "
-    "Transformer; a line for each seed. Thin dashed: a Free Transformer’s reconstruction "
-    "cross-entropy, which is not a language-model loss."
-)
 
 
 def section(analysis: Analysis) -> Section:
     words = "Training bounds and KL against tokens"
     figures = analysis.pictures("curves", words, lambda arm: True, curves)
-    return Section("curves", "Training curves", [Text(TEXT), *figures])
+    return Section("curves", "Training curves", figures)
 
 
 def curves(arms: list[Arm], style: Mapping[str, Style] | None = None) -> Figure:

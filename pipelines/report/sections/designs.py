@@ -26,13 +26,6 @@ HEAD = [
     *("parameters", "FLOPs/token", "tokens/s in training"),
 ]
 ROW_INCHES = 0.34  # of a design in the picture
-TEXT = (
-    "Free Transformers that differ only in the design of their latent. Differences are in bits per "
-    "byte of text and in bits per token of a process, by the rule for differences. In the picture "
-    "a dot is a seed and a dash their mean: how far the bound lies below that of the model’s own "
-    "design (grey). A lower bound is not a better latent: it may only mean that the decoder "
-    "ignores z, so that the model behaves like its baseline."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -46,10 +39,8 @@ def section(analysis: Analysis) -> Section | None:
         f"equal models about {tests * LEVEL:.2g} of them would count by chance."
     )
     alt = "What each design of the latent gains over that of its model, one dot per seed"
-    blocks = [
-        *(Text(TEXT), Text(chance), Table(HEAD, rows)),
-        Picture("designs", drawn(analysis.designs), alt),
-    ]
+    picture = Picture("designs", drawn(analysis.designs), alt)
+    blocks = [Text(chance), Table(HEAD, rows), picture]
     return Section("designs", "Designs of the latent, side by side", blocks)
 
 

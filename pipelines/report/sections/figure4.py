@@ -31,9 +31,10 @@ from pipelines.report.blocks import (
     heading,
     side_by_side,
 )
+from pipelines.report.explanations import explained
 from pipelines.report.html import character_kinds
 from pipelines.report.sections.target_latent import target_figures
-from pipelines.report.style import GREY
+from pipelines.report.style import GREY, Style
 from pipelines.report.wording import number
 
 SAMPLES = Path("docs/paper/figure4_samples.txt")
@@ -46,18 +47,6 @@ KINDS = {  # of characters in a generated sequence
     "other": "#111111",
 }
 FRESH, PINNED = "#3b82f6", "#16a34a"  # boxes: blue and green, as in the paper
-TEXT = (
-    "In blue boxes every sequence has a z of its own; in green boxes five sequences share one "
-    "(under a learned prior, the random numbers that it is drawn with), so what stays the same in "
-    "a green box is what z decides. Below each panel: the share of valid sequences, the spread of "
-    "the target’s position with fresh → pinned z, and how much noise pinned sequences have in "
-    "common."
-)
-SCORES = (
-    "Scores are over all groups generated, means over seeds (pinned ÷ fresh: the mean of ratios); "
-    "spread says little where few sequences are valid. The sequences shown are the first seed’s. "
-    "The paper’s scores are of the sequences printed in its Figure 4, so they are rough."
-)
 DECIMALS = {"valid_fresh": 2, "spread_fresh": 1, "spread_pinned": 1, "ratio": 2, "noise_fresh": 2,
             "noise_pinned": 2}  # fmt: skip
 HEAD = ["arm", "κ", "seed", "groups × size", "valid", "spread, fresh z", "spread, pinned z",
@@ -139,7 +128,7 @@ def section(analysis: Analysis) -> Section | None:
     rows = figure4_rows(analysis.arms, read_paper())
     if not rows:
         return None
-    blocks: list[Block] = [Text(TEXT)]
+    blocks: list[Block] = []
     for row in rows:
         named = zip(("this experiment", "the paper"), row.panels, strict=False)
         columns = [
@@ -152,7 +141,7 @@ def section(analysis: Analysis) -> Section | None:
     blocks += [
         heading("Scores"),
         Table(HEAD, [line for row in rows for line in score_rows(row)]),
-        Text(SCORES),
+        explained("Scores of Figure 4"),
         fold("The same as a picture", [Picture("figure4", draw_figure4(rows), alt)]),
     ]
     return Section("figure4", "What does z decide? Figure 4 of the paper, side by side", blocks)
@@ -311,7 +300,7 @@ def draw_panel(axes: Axes, left: float, top: float, panel: Panel) -> None:
 def draw_sequence(axes: Axes, x: float, y: float, sequence: str) -> None:
     """One line of text for each kind of character, laid over each other by the fixed width."""
     kinds = character_kinds(sequence)
-    font = {"family": "DejaVu Sans Mono", "size": FONT, "va": "center_baseline"}
+    font: Style = {"family": "DejaVu Sans Mono", "size": FONT, "va": "center_baseline"}
     for kind, colour in KINDS.items():
         masked = (c if k == kind else " " for c, k in zip(sequence, kinds, strict=True))
         weight = "bold" if kind in ("target", "noise") else "normal"

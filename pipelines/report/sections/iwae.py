@@ -6,21 +6,15 @@ from matplotlib.figure import Figure
 
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Text
+from pipelines.report.blocks import Section
 from pipelines.report.style import Style, below, dots, plain
-
-TEXT = (
-    "The IWAE bound with K samples of z, minus the filtering bound of the same model; K = 1 is the "
-    "ELBO bound, up to sampling error. What lies above 0 is looseness of the bound, not a fault of "
-    "the model."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
     words = "IWAE-K bound minus the filtering bound"
     figures = analysis.pictures("samples", words, measured, bound_by_samples)
     title = "How loose ELBO and IWAE are"
-    return Section("iwae", title, [Text(TEXT), *figures]) if figures else None
+    return Section("iwae", title, figures) if figures else None
 
 
 def measured(arm: Arm) -> bool:

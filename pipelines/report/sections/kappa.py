@@ -11,7 +11,8 @@ from pipelines.artifacts.run_results import fraction
 from pipelines.compare.arms import Arm, baselines
 from pipelines.compare.use_of_z import required
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import NOT_COMPARABLE, Picture, Section, Table, Text
+from pipelines.report.blocks import NOT_COMPARABLE, Picture, Section, Table
+from pipelines.report.explanations import explained
 from pipelines.report.style import (
     COLOURS,
     GREY,
@@ -31,16 +32,6 @@ SERIES: dict[str, tuple[Pick, str, str]] = {  # label: figure, colour, line
     "filtering bound": (lambda figures: figures.filtering, COLOURS[1], "-"),
     "ELBO bound": (lambda figures: figures.elbo, COLOURS[2], "-"),
 }
-TEXT = (
-    "Held-out figures against κ, of Free Transformers with the latent of their model’s file; a dot "
-    "is a seed, lines go through means, and baselines are level lines with a band over the range "
-    "of their seeds. Reconstruction cross-entropy (grey) is no language-model loss."
-)
-COLLAPSE = (
-    "Where κ is large, z may copy the text: reconstruction improves, by a z that is used, while "
-    "the bound gets worse. The paper (§ 4.4) meets this at 4 bits. An arm is worse than its "
-    "baseline here only by more than its bound may be loose."
-)
 HEAD = ["baseline", "from κ", "to κ", "reconstruction CE" + NOT_COMPARABLE, "arms worse than it",
         "collapse at large κ"]  # fmt: skip
 
@@ -53,8 +44,8 @@ def section(analysis: Analysis) -> Section | None:
             alt = f"Reconstruction CE, filtering bound and ELBO against κ on {family[0].run.data}"
             figures.append(Picture(name, figures_against_kappa(family), alt))
             rows += collapse_at_large_kappa(family, analysis)
-    collapse = [Text(COLLAPSE), Table(HEAD, rows)] if rows else []
-    blocks = [Text(TEXT), *figures, *collapse]
+    collapse = [explained("Collapse at large κ"), Table(HEAD, rows)] if rows else []
+    blocks = [*figures, *collapse]
     return Section("kappa", "How much should z tell?", blocks) if figures else None
 
 

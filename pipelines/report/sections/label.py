@@ -3,26 +3,20 @@
 from statistics import fmean
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ftmodel.analysis.differences import LEVEL
 from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.results import LabelFigures
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Table, Text
+from pipelines.report.blocks import Section, Table
 from pipelines.report.style import COLOURS, below, panels, plain
 from pipelines.report.wording import number
 
 VERDICTS = ["arm", "z carries the label", "p", "best bit", "all together", "the text"]
 CHANCE = ["permuted labels: mean", "95 % below", "p"]
 HEAD = ["run", "best bit", *CHANCE, "all bits together", *CHANCE, "the text itself"]
-TEXT = (
-    "Mutual information, in bits, between each latent bit and the label that the text was made "
-    "with; the model has never seen a label. Counting finds too much even where there is no "
-    "relation: 95 % of the best bits of permuted labels lie below the dashed line. No z can tell "
-    "more than the text itself. An arm’s verdict takes the better of two p, doubled; of 20 runs "
-    "without a relation, about one falls under 0.05."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -37,7 +31,7 @@ def section(analysis: Analysis) -> Section | None:
         for arm in arms
         for name, label in labels(arm).items()
     ]
-    blocks = [Text(TEXT), verdicts, Table(HEAD, rows), *figures]
+    blocks = [verdicts, Table(HEAD, rows), *figures]
     return Section("label", "Does z carry the hidden label?", blocks)
 
 
@@ -58,7 +52,7 @@ def label_in_bits(arms: list[Arm]) -> Figure:
         axes.bar(range(len(label.per_bit)), label.per_bit, color=COLOURS[1])
         axes.axhline(label.null_95, ls="--", lw=1.2, color=COLOURS[2])
         plain(axes, f"{name}: p = {label.p_value:.3g}", "latent bit", "bits")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     chance = "best bit of permuted labels, 95 % of the time below"
     below(figure, {chance: {"ls": "--", "color": COLOURS[2]}}, 1)
     return figure

@@ -21,14 +21,6 @@ PUBLISHED_LABEL = "public replication: 0.19 ± 0.05, by a loose bound"
 HEAD = ["model", "parameters", "tokens per parameter", "κ", "tax", "tax over the larger baseline",
         "use of z", "recovery"]  # fmt: skip
 AGAINST = {False: "the baseline", True: "the larger baseline"}
-TEXT = (
-    "Models of several sizes at constant tokens per parameter, nats per token. The tax is a Free "
-    "Transformer’s bound minus the NLL of a baseline of the same size and tokens, or of one with a "
-    "further block; a dot is a seed, brackets are the range of the Free Transformer’s seeds. The "
-    "band is the 95 % prediction interval of a further size, if the trend continues. No size here "
-    "can show that it does. The black diamond is the figure of a public replication, by a loose "
-    "bound, of other text in other tokens; no line is fitted to it."
-)
 TREND = ["tax of", "over", "nats per token for tenfold parameters", "at 124 M by the line",
          "at 124 M by a power law"]  # fmt: skip
 
@@ -43,7 +35,7 @@ def section(analysis: Analysis) -> Section | None:
             Table(TREND, predictions(ladder)),
             Picture(f"ladder_{ladder.data}", draw(ladder), f"{alt}, on {ladder.data}"),
         ]
-    return Section("ladder", "Tax by model size", [Text(TEXT), *blocks]) if blocks else None
+    return Section("ladder", "Tax by model size", blocks) if blocks else None
 
 
 def tax_of(kappa: float, larger: bool) -> Metric:

@@ -8,13 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy import full, nan
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Picture, Section, Text
-
-TEXT = (
-    "KL of each bit of z to the prior on held-out documents. To the uniform prior 0 is an idle bit "
-    "and 1 a bit that the encoder sets for certain (1/n, where n tokens share a latent code); to a "
-    "learned one 0 may also mean that the prefix already predicts the bit."
-)
+from pipelines.report.blocks import Picture, Section
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -22,7 +16,7 @@ def section(analysis: Analysis) -> Section | None:
     if not bits:
         return None
     drawn = Picture("kl_per_bit", kl_per_bit(bits), "KL of each latent bit, bits per token")
-    return Section("latent_bits", "How much each latent bit carries", [Text(TEXT), drawn])
+    return Section("latent_bits", "How much each latent bit carries", [drawn])
 
 
 def kl_per_bit(runs: Mapping[str, list[float]]) -> Figure:

@@ -5,25 +5,10 @@ from ftmodel.analysis.permutation import adjusted
 from pipelines.artifacts.estimate import Estimate
 from pipelines.artifacts.latent_results import Clusters
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Section, Table, Text
+from pipelines.report.blocks import Block, Section, Table
+from pipelines.report.explanations import explained
 from pipelines.report.wording import estimate
 
-TEXT = (
-    "Reconstruction cross-entropy of held-out text, bits per token, as the bits of its z are "
-    "replaced by those of another document’s z: no language-model loss, and not to be compared "
-    "between arms. After the first z, figures are changes from it, ± one standard error over "
-    "documents. Steps mean that single bits say something on their own; a fall with the last bits "
-    "alone, that codes are like arbitrary labels. “Random bits” is the null."
-)
-CLUSTERS = (
-    "Whether z tells files apart: how often bits agree in pairs of texts of one file and of two, "
-    "and how far the excess reaches in 95 % of cases when texts are permuted among files. The "
-    "verdict takes p adjusted for the number of runs. A large file weighs more."
-)
-HALVES = (
-    "The share of what replacing all bits gains the other text that half of its bits bring, and "
-    "that as many bits changed at random bring."
-)
 HEAD = ["run", "κ", "cross-entropy of", "with the first z"]
 CLUSTERS_HEAD = ["run", "of one file", "of two files", "95 % below", "p", "verdict"]
 HALVES_HEAD = ["run", "half of the bits", "as many random bits", "difference"]
@@ -45,11 +30,11 @@ def section(analysis: Analysis) -> Section | None:
         if len(halves) == 3:
             shares.append([run.name, *(percent(half, 0) for half in halves)])
     steps = [f"{100 * step.share:.0f} % of bits" for step in measured[0][1].path]
-    blocks: list[Block] = [Text(TEXT), Table([*HEAD, *steps], rows)]
+    blocks: list[Block] = [Table([*HEAD, *steps], rows)]
     if apart := [(run.name, z.clusters) for run, z in measured if z.clusters]:
-        blocks += [Text(CLUSTERS), of_clusters(apart)]
+        blocks += [explained("Whether z tells files apart"), of_clusters(apart)]
     if shares:
-        blocks += [Text(HALVES), Table(HALVES_HEAD, shares)]
+        blocks += [explained("What half of the bits bring"), Table(HALVES_HEAD, shares)]
     return Section("sequence_z", "One z per sequence", blocks)
 
 

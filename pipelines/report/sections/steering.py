@@ -4,18 +4,11 @@ from ftmodel.analysis.differences import LEVEL
 from ftmodel.analysis.permutation import adjusted
 from pipelines.artifacts.latent_results import Steering
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Table, Text
+from pipelines.report.blocks import Section, Table
 from pipelines.report.wording import estimate, number
 
 HEAD = ["run", "κ", "distance, same z", "distance, different z", "different ÷ same",
         "permuted z: mean", "95 % below", "p", "adjusted p", "verdict"]  # fmt: skip
-TEXT = (
-    "Held-out beginnings, each continued with several pinned z: if z decides something, "
-    "continuations with different z lie further apart (a larger share of tokens that one has and "
-    "the other has not) than those with the same z. Pinned z are drawn uniformly, even where a "
-    "learned prior would rarely draw them. p is adjusted for the number of runs. ± is one standard "
-    "error over prompts, of these codes."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -26,7 +19,7 @@ def section(analysis: Analysis) -> Section | None:
     ps = dict(zip(tests, adjusted([*tests.values()]), strict=True))
     rows = [[run.name, run.kappa, *cells(s), *verdict(s, ps.get(run.name))] for run, s in measured]
     title = "Does a pinned z steer generation?"
-    return Section("steering", title, [Text(TEXT), Table(HEAD, rows)])
+    return Section("steering", title, [Table(HEAD, rows)])
 
 
 def cells(steering: Steering) -> list[str]:

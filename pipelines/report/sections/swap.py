@@ -1,16 +1,11 @@
 """How well text is rebuilt with z that is not its own."""
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Table, Text
+from pipelines.report.blocks import Section, Table
 from pipelines.report.wording import estimate
 
 HEAD = ["run", "κ", "texts", "reconstruction CE, own z", "z of the prior − own",
         "z of another text − own", "own z permuted − own"]  # fmt: skip
-TEXT = (
-    "Reconstruction cross-entropy of held-out text with z that is not its own, bits per token: no "
-    "language-model loss, and not to be compared between arms. A difference within two errors of "
-    "0 is no sign that the decoder reads z. ± is one standard error over documents."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -20,6 +15,4 @@ def section(analysis: Analysis) -> Section | None:
             differences = (swap.prior_minus_own, swap.other_minus_own, swap.permuted_minus_own)
             cells = map(estimate, (swap.own, *differences))
             rows.append([run.name, run.kappa, f"{swap.texts:,}", *cells])
-    return (
-        Section("swap", "The z of another text", [Text(TEXT), Table(HEAD, rows)]) if rows else None
-    )
+    return Section("swap", "The z of another text", [Table(HEAD, rows)]) if rows else None

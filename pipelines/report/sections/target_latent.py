@@ -14,7 +14,7 @@ from pipelines.artifacts.results import ByOffset, LatentDetails
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Table, Text
+from pipelines.report.blocks import Section, Table
 from pipelines.report.style import GREY, Style, below, plain
 from pipelines.report.wording import number
 
@@ -23,13 +23,6 @@ MIN_SEQUENCES = 30  # for a mean KL at an offset
 AXIS_BITS = 1e-4  # where a logarithmic axis begins at least
 START_BITS = log2(STARTS)  # entropy of where a target starts
 HEAD = ["arm", "bits of the start known from z, at least", "of", "half of them by position"]
-TEXT = (
-    "How much z alone says of the target, for fresh sequences of the process. Top: bits of the "
-    "target’s start known from z of the positions 0 to t, without decoder and text. It is a lower "
-    "bound: z may say more in a way that the probe cannot read. Dotted is κ (t + 1), the most that "
-    "free bits alone can have paid for. Bottom left: KL by position relative to the target "
-    "(shaded). Bottom right: how far the z of a position is from fair bits, a lower bound, too."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -37,7 +30,7 @@ def section(analysis: Analysis) -> Section | None:
     figures = analysis.pictures("latent", words, drawable, what_z_says)
     arms = [arm for group in analysis.by_data.values() for arm in group if drawable(arm)]
     rows = [row for arm in arms for row in start_row(arm)]
-    blocks = [Text(TEXT), *[Table(HEAD, rows)] * bool(rows), *figures]
+    blocks = [*[Table(HEAD, rows)] * bool(rows), *figures]
     return Section("target_latent", "What z says of the target", blocks) if figures else None
 
 
@@ -58,7 +51,7 @@ def target_figures(run: RunResults) -> dict[str, float | None]:
         "reconstruction_distance": latent.reconstruction.distance,
         "reconstruction_noise": latent.reconstruction.noise,
     }  # fmt: skip
-    return {name: figure and figure.mean for name, figure in figures.items()} | of_z
+    return {name: figure.mean if figure else None for name, figure in figures.items()} | of_z
 
 
 def over(arm: Arm, name: str) -> list[float]:

@@ -6,17 +6,9 @@ from ftmodel.designs.hinge import LN2
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import contrast
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import BELOW, Section, Table, Text
+from pipelines.report.blocks import BELOW, Section, Table
 from pipelines.report.sections.target_latent import asked, over
 from pipelines.report.wording import in_words, over_seeds
-
-TEXT = (
-    "Generations have z from the prior; reconstructions, of fresh sequences, have z from the "
-    "encoder. Where reconstructions are valid and generations are not, the decoder can do its "
-    "part, and the prior draws z that it seldom met. Figures are means, ± is the spread over "
-    "seeds. Valid shares are compared by the rule for arms; these are not among the comparisons "
-    "counted above."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -28,7 +20,7 @@ def section(analysis: Analysis) -> Section | None:
         if arm.baseline or asked(arm)
     ]
     title = "Generations with z of the prior beside reconstructions with z of a text"
-    blocks = [Text(TEXT), target_table(arms)]
+    blocks = [target_table(arms)]
     return Section("target_reconstruction", title, blocks) if arms else None
 
 

@@ -1,12 +1,7 @@
 """Continuations of held-out prompts, by the first seed of each arm."""
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Block, Samples, Section, Text, heading
-
-TEXT = (
-    "Continuations (temperature 0.8) of held-out prompts, by the first seed of each arm; the "
-    "prompt stands above. More of them, by z, are in `explorer.html`."
-)
+from pipelines.report.blocks import Block, Samples, Section, heading
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -16,4 +11,4 @@ def section(analysis: Analysis) -> Section | None:
             blocks.append(heading(arm.name))
             for sample in arm.first.details.generations:
                 blocks += [Samples("prompt", sample.prompt), Samples("sample", sample.fresh[0])]
-    return Section("text_samples", "Text samples", [Text(TEXT), *blocks]) if blocks else None
+    return Section("text_samples", "Text samples", blocks) if blocks else None

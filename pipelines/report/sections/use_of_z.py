@@ -1,15 +1,8 @@
 """What z is worth: KL, use of z, waste and recovery."""
 
 from pipelines.report.analysis import Analysis
-from pipelines.report.blocks import Section, Table, Text
+from pipelines.report.blocks import Section, Table
 from pipelines.report.wording import estimate, number
-
-TEXT = (
-    "Bits per token; ± is one standard error over documents. Use of z is the filtering bound minus "
-    "reconstruction cross-entropy, waste the rest of the KL, which buys nothing. Below a recovery "
-    "of 1 the latent costs more than it brings under the ELBO bound. A use of 0 alone does not "
-    "show that z is ignored."
-)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -25,4 +18,4 @@ def section(analysis: Analysis) -> Section | None:
             "recovery": lambda use: number(use.recovery, 2),
         },
     )
-    return Section("use_of_z", "What z is worth", [Text(TEXT), table]) if table.rows else None
+    return Section("use_of_z", "What z is worth", [table]) if table.rows else None

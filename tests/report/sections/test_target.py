@@ -84,21 +84,6 @@ def test_a_gap_is_said_as_far_as_it_was_measured(tmp_path):
         assert aggregate(free) == cell
 
 
-def test_the_table_has_an_arm_a_column_and_spreads(tmp_path):
-    table = target_table(arms(tmp_path, [0.9, 1.0], [0.95, 0.95]))
-    cells = {name: values for name, *values in table.rows}
-    assert table.head == ["", "base", "free"]
-    assert cells["exact NLL of the process, nats/token"] == ["0.3080", "0.3080"]
-    assert cells["ELBO bound − exact, nats/token"] == ["–", "0.2000 ± 0.0000"]
-    assert cells["start known from z, at least, bits"] == ["–", "4.50 ± 0.71"]
-    assert cells["prior generations: valid"] == ["1.000 ± 0.000", "0.950 ± 0.071"]
-    assert cells["posterior reconstructions: valid"] == ["–", "0.950 ± 0.000"]
-    assert cells["aggregate posterior from the prior, bits/sequence"][1] == "1.5 ± 0.0 to 2.5 ± 0.0"
-    assert cells["↳ overlap of noise"] == ["–", "–"]  # null
-    # 0.2222 bits per token, 65 tokens
-    assert cells["mean KL of a single sequence’s z, bits"] == ["–", "14.4"]
-
-
 def test_an_arm_of_which_a_seed_was_not_asked_is_left_out(tmp_path):
     assert [asked(arm) for arm in arms(tmp_path, [1.0, 1.0], [1.0, 1.0])] == [False, True]
     change(tmp_path, "free_s1", "evaluation.json", latent=None)
