@@ -31,6 +31,7 @@ from pipelines.config.load import PARAMS, parse
 CONF = Path("conf")
 OVERRIDE = re.compile(r"(?:Error merging override |Could not override ')[+~]*([^=']+)")
 PACKAGE = re.compile(r"(\s*(#.*)?\n)*?# @package ")  # at the top of a file of conf/
+IN_FILE = re.compile(r"^In '([^']+)'", re.MULTILINE)
 FULL_KEY = re.compile(r"full_key: (\S+)")
 RESOLVER = "ValueError raised while resolving interpolation: "  # OmegaConf's own words
 
@@ -61,8 +62,8 @@ def refusals(source: str, overrides: Sequence[str]) -> Iterator[None]:
     except UserError:
         raise
     except (HydraException, OmegaConfBaseException) as error:
-        hint = no_package() if "ConfigKeyError" in str(error) else ""
-        raise UserError(f"{source}: {refusal_words(error)}{hint}") from None
+        misplaced = no_package(str(error)) if "ConfigKeyError" in str(error) else ""
+        raise UserError(f"{source}: {misplaced or refusal_words(error)}") from None
     except Exception as error:
         words = broken_file() or no_choice(overrides) or refusal_words(error)
         raise UserError(f"{source}: {words}") from None
@@ -78,16 +79,21 @@ def broken_file() -> str | None:
     return None
 
 
-def no_package() -> str:
-    """A hint to the first file of conf/ of which Hydra does not see where its content belongs."""
-    for group, package in (("experiment", "_global_"), ("data", "data."), ("model", "models.")):
-        for path in sorted((CONF / group).glob("*.yaml")):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            if text.startswith("\ufeff"):
-                return f"; {path} begins with a byte-order mark: save it as UTF-8 without"
-            if not PACKAGE.match(text):
-                name = package if group == "experiment" else f"{package}{path.stem}"
-                return f"; {path} lacks its first line, `# @package {name}`"
+def no_package(error: str) -> str:
+    """Which file of conf/ Hydra has put in another place than it belongs to, by its words on an
+    error; "" if that is not the matter.
+    """
+    places = {"experiment": "_global_", "data": "data.{}", "model": "models.{}"}
+    files = [CONF / f"{name}.yaml" for name in IN_FILE.findall(error)]
+    if "full_key: data" in error:  # whose file Hydra does not name
+        files += sorted((CONF / "data").glob("*.yaml"))
+    for path in files:
+        place = places.get(path.parent.name, "").format(path.stem)
+        text = path.read_text(encoding="utf-8", errors="replace") if place else ""
+        if text.startswith("\ufeff"):
+            return f"{path} begins with a byte-order mark: save it as UTF-8 without"
+        if place and not PACKAGE.match(text):
+            return f"{path} lacks its first line, `# @package {place}`"
     return ""
 
 

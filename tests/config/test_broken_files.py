@@ -19,6 +19,7 @@ BROKEN = [
     (SMOKE, b"data:\n  b: &a {c: *a}\n", f"{SMOKE}: line 2: *a contains itself"),
     (SMOKE, b"# @package _global_\ndefaults: 3\n", "Invalid defaults list in 'experiment/smoke'"),
     (SMOKE, b"\xef\xbb\xbf# @package _global_\nname: a\n", f"{SMOKE} begins with a byte-order"),
+    ("conf/data/stdlib.yaml", b"defaults: [{/source@_here_: text}]\n", "`# @package data.stdlib`"),
     (SMOKE, b"# mine\n\nname: a\n", f"{SMOKE} lacks its first line, `# @package _global_`"),
     ("conf/model/target_small.yaml", b"optim: {}\n", "`# @package models.target_small`"),
     ("conf/suite/mini.yaml", b"# @package suite\nname: mini\n", MINI),
