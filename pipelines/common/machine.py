@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-import psutil
-
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
@@ -29,7 +27,8 @@ def whole_cores() -> int:
 def allowed_memory() -> float:
     """Bytes."""
     files = [*limits("memory", "memory.max"), *limits("memory", "memory.limit_in_bytes")]
-    return min([float(psutil.virtual_memory().total), *(limit for (limit,) in files)])
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return float(min([whole, *(limit for (limit,) in files)]))
 
 
 def limits(controller: str, *names: str) -> Iterator[list[int]]:
