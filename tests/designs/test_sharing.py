@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ftmodel.designs.design import LatentDesign
-from ftmodel.designs.sharing import span_starts
+from ftmodel.designs.sharing import kept, span_starts
 from ftmodel.inference.passes import from_prior, with_codes
 from ftmodel.model.mapper import pack_bits
 from tests.support.dense_form import per_token
@@ -144,3 +144,8 @@ def test_a_changed_design_keeps_no_setting_of_what_was_replaced():
     assert every.changed({"per": "token"}) == LatentDesign()
     for design in (separate, every):
         assert design.changed({"map": "linear"}) == replace(design, map="linear")
+
+
+def test_a_code_of_one_bit_is_kept_where_noise_is_nan():
+    noise = torch.tensor([0.1, torch.nan, 0.2, torch.nan])[None, :, None]
+    assert kept(torch.tensor([[1, 0, 0, 1]]), noise).tolist() == [[1, 1, 0, 0]]
