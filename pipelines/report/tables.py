@@ -140,7 +140,7 @@ def summary(analysis: Analysis, page: Path) -> str:
 
 def summary_row(arm: Arm) -> dict[str, str]:
     kl, bound = arm.figures("bits_per_token").kl, arm.bound()
-    scores = our_panel(arm).figures if arm.first.on_target else None
+    scores = our_panel(arm).scores if arm.first.on_target else {}
     spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
     return {
         "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),
@@ -151,7 +151,7 @@ def summary_row(arm: Arm) -> dict[str, str]:
         "bits/token": str(arm.bound("bits_per_token")),
         "KL bits": f"{kl.mean:.4f}" if kl else "–",
         "gap": f"{arm.gap.mean:.4f}" if arm.gap else "–",
-        "valid": f"{scores.valid_fresh:.2f}" if scores else "–",
-        "pinned": number(scores.ratio, 2) if scores else "–",
-        "noise": number(scores.noise_pinned, 2) if scores else "–",
+        "valid": number(scores.get("valid_fresh"), 2),
+        "pinned": number(scores.get("ratio"), 2),
+        "noise": number(scores.get("noise_pinned"), 2),
     }

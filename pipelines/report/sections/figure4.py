@@ -4,7 +4,7 @@ Fresh z: every sequence of a group has a z of its own (blue in the paper). Pinne
 of a group share one (green), so what stays the same among them is what z decides.
 """
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
@@ -53,35 +53,30 @@ HEAD = ["arm", "κ", "seed", "groups × size", "valid", "spread, fresh z", "spre
         "pinned ÷ fresh", "noise, fresh z", "noise, pinned z"]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TargetScores:
-    """Scores of generated groups, of a run or means over seeds; NaN where there is none to have.
+TargetScores = dict[str, float | None]  # of generated groups, by name
 
-    Shares of valid sequences, standard deviations of the target's place in characters, overlaps
-    of noise: see target_scores.py.
+
+def target_scores(fresh: Scores, pinned: Scores | None) -> TargetScores:
+    """Shares of valid sequences, standard deviations of the target's place in characters with their
+    ratio (1 if z decides nothing), overlaps of noise: see target_scores.py. None: there is none.
     """
+    other = pinned or Scores(nan, nan, nan, 0, 0)
+    scores = {
+        "valid_fresh": fresh.valid,
+        "valid_pinned": other.valid,
+        "spread_fresh": fresh.spread,
+        "spread_pinned": other.spread,
+        "ratio": other.spread / fresh.spread if fresh.spread else nan,
+        "noise_fresh": fresh.noise,
+        "noise_pinned": other.noise,
+    }
+    return {name: None if isnan(score) else score for name, score in scores.items()}
 
-    valid_fresh: float
-    valid_pinned: float
-    spread_fresh: float
-    spread_pinned: float
-    ratio: float  # of the spreads, pinned over fresh; 1 if z decides nothing
-    noise_fresh: float
-    noise_pinned: float
 
-    @classmethod
-    def of(cls, fresh: Scores, pinned: Scores | None) -> "TargetScores":
-        other = pinned or Scores(nan, nan, nan, 0, 0)
-        ratio = other.spread / fresh.spread if fresh.spread else nan
-        spreads, noise = (fresh.spread, other.spread, ratio), (fresh.noise, other.noise)
-        return cls(fresh.valid, other.valid, *spreads, *noise)
-
-    @classmethod
-    def mean(cls, seeds: list["TargetScores"]) -> "TargetScores":
-        """Each figure over the runs that have it; ``ratio`` is the mean of ratios."""
-        columns = zip(*map(astuple, seeds), strict=True)
-        known = ([value for value in column if not isnan(value)] for column in columns)
-        return cls(*(fmean(column) if column else nan for column in known))
+def mean_scores(seeds: list[TargetScores]) -> TargetScores:
+    """Each score over the runs that have it; ``ratio`` is the mean of ratios."""
+    known = {name: [s for seed in seeds if (s := seed[name]) is not None] for name in seeds[0]}
+    return {name: fmean(scores) if scores else None for name, scores in known.items()}
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,7 @@ class Panel:
 
     fresh: list[list[str]]  # one group
     pinned: list[list[str]]  # two groups; none for a baseline, which has no z
-    figures: TargetScores
+    scores: TargetScores
     groups: str  # how many groups of how many sequences were scored, fresh and pinned
     note: str = ""  # of which seeds all this is
 
@@ -102,11 +97,11 @@ class Panel:
     @property
     def summary(self) -> str:
         """The scores in one line; of spread, with fresh and then with pinned z."""
-        scores = self.figures
-        parts = [f"valid {scores.valid_fresh:.2f}", f"spread {number(scores.spread_fresh, 1)}"]
+        shown = {name: number(score, DECIMALS.get(name, 2)) for name, score in self.scores.items()}
+        parts = [f"valid {shown['valid_fresh']}", f"spread {shown['spread_fresh']}"]
         if self.pinned:
-            parts[1] += f" → {number(scores.spread_pinned, 1)}"
-            parts.append(f"pinned noise {number(scores.noise_pinned, 2)}")
+            parts[1] += f" → {shown['spread_pinned']}"
+            parts.append(f"pinned noise {shown['noise_pinned']}")
         return "  ·  ".join(parts + [self.note] * bool(self.note))
 
 
@@ -152,15 +147,15 @@ def score_rows(row: Row) -> list[list[str]]:
     name, several = row.arm.name, len(row.seeds) > 1
     groups = row.ours.groups
     seed = f"mean of {len(row.seeds)}" if several else str(row.arm.run.seed)
-    lines = [(name, seed, groups, row.ours.figures)]
+    lines = [(name, seed, groups, row.ours.scores)]
     if several:
         seeds = zip(map(str, row.arm.seeds), row.seeds, strict=True)
         lines += [(BELOW + name, seed, groups, scores) for seed, scores in seeds]
     if row.paper:
-        lines.append((f"{BELOW}the paper", "–", row.paper.groups, row.paper.figures))
+        lines.append((f"{BELOW}the paper", "–", row.paper.groups, row.paper.scores))
     return [
         [name, row.arm.first.kappa, seed, groups,
-         *(number(getattr(scores, figure), places) for figure, places in DECIMALS.items())]
+         *(number(scores[name], places) for name, places in DECIMALS.items())]
         for name, seed, groups, scores in lines
     ]  # fmt: skip
 
@@ -178,7 +173,7 @@ def read_paper(path: Path = SAMPLES) -> dict[float, Panel]:
     panels = {}
     for kappa, (first, *others) in groups.items():
         scores = score_groups([first]), score_groups(others)
-        panels[kappa] = Panel([first], others, TargetScores.of(*scores), in_groups(*scores))
+        panels[kappa] = Panel([first], others, target_scores(*scores), in_groups(*scores))
     return panels
 
 
@@ -193,7 +188,7 @@ def run_scores(run: RunResults) -> tuple[Scores, Scores | None]:
 
 
 def scores_by_seed(arm: Arm) -> list[TargetScores]:
-    return [TargetScores.of(*run_scores(run)) for run in arm.runs]
+    return [target_scores(*run_scores(run)) for run in arm.runs]
 
 
 def our_panel(arm: Arm) -> Panel:
@@ -204,7 +199,7 @@ def our_panel(arm: Arm) -> Panel:
     return Panel(
         [groups["fresh"][0][:GROUP_SIZE]],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
-        TargetScores.mean(scores_by_seed(arm)),
+        mean_scores(scores_by_seed(arm)),
         in_groups(*run_scores(arm.first)),
         several if len(arm.runs) > 1 else "",
     )
@@ -228,19 +223,14 @@ def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
     paper = read_paper()
     ours = [
         {"arm": row.arm.name, "run": run.name, "kappa_bits": run.run.kappa_bits,
-         "seed": run.run.seed, **known(scores), **run_columns(run)}
+         "seed": run.run.seed, **scores, **run_columns(run)}
         for row in figure4_rows(analysis.arms, paper)
         for run, scores in zip(row.arm.runs, row.seeds, strict=True)
     ]  # fmt: skip
     theirs = [
-        {"arm": "the paper", "kappa_bits": kappa, **known(panel.figures)}
-        for kappa, panel in paper.items()
+        {"arm": "the paper", "kappa_bits": kappa, **panel.scores} for kappa, panel in paper.items()
     ]
     return ours + theirs if ours else []
-
-
-def known(scores: TargetScores) -> dict[str, float | None]:
-    return {key: None if isnan(value) else value for key, value in asdict(scores).items()}
 
 
 def run_columns(run: RunResults) -> dict[str, Any]:

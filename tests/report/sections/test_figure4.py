@@ -1,7 +1,7 @@
 """Figure 4: scores over seeds, the paper's beside them, what is drawn, and figure4.csv."""
 
 import csv
-from math import isnan, nan
+from math import nan
 
 import pytest
 from matplotlib.colors import to_rgba
@@ -16,10 +16,11 @@ from pipelines.report.sections.figure4 import (
     FRESH,
     PINNED,
     Row,
-    TargetScores,
     draw_figure4,
     figure4_rows,
+    mean_scores,
     read_paper,
+    target_scores,
 )
 from tests.support.mutants import rejects
 from tests.support.pages import golden
@@ -51,28 +52,28 @@ def seeded(tmp_path):
 
 
 @rejects(
-    "TargetScores.mean(scores_by_seed(arm))",
-    "TargetScores.mean(scores_by_seed(arm)[:1])",
+    "mean_scores(scores_by_seed(arm))",
+    "mean_scores(scores_by_seed(arm)[:1])",
     "scores of the first seed in place of means",
     file="report/sections/figure4.py",
 )
 def test_scores_are_means_over_seeds_and_the_ratio_the_mean_of_ratios(seeded):
     (row,) = figure4_rows(seeded, {})
-    found = row.ours.figures
-    assert found.valid_fresh == pytest.approx((0.625 + 1) / 2)
-    assert (found.spread_fresh, found.spread_pinned) == (13.0, 4.5)
-    assert found.ratio == pytest.approx((0.1 + 0.5) / 2)  # that of the means would be 0.35
-    assert [isnan(seed.noise_pinned) for seed in row.seeds] == [False, True]
-    assert found.noise_pinned == 0.25  # of the seed that has it
+    found = row.ours.scores
+    assert found["valid_fresh"] == pytest.approx((0.625 + 1) / 2)
+    assert (found["spread_fresh"], found["spread_pinned"]) == (13.0, 4.5)
+    assert found["ratio"] == pytest.approx((0.1 + 0.5) / 2)  # that of the means would be 0.35
+    assert [seed["noise_pinned"] is None for seed in row.seeds] == [False, True]
+    assert found["noise_pinned"] == 0.25  # of the seed that has it
     assert row.ours.summary.endswith("means of 2 seeds; seed 0 shown")
     assert row.ours.fresh[0][0].startswith("A>")
 
 
 def test_nothing_is_divided_by_a_spread_of_zero():
     still = Scores(1.0, 0.0, nan, 1, 1)
-    assert isnan(TargetScores.of(still, still).ratio)
-    nothing = TargetScores(*[nan] * 7)
-    assert all(isnan(value) for value in vars(TargetScores.mean([nothing, nothing])).values())
+    assert target_scores(still, still)["ratio"] is None
+    nothing = target_scores(Scores(nan, nan, nan, 1, 1), None)
+    assert {*mean_scores([nothing, nothing]).values()} == {None}
 
 
 def test_paper_has_three_groups_of_five_at_four_thresholds():
@@ -83,7 +84,7 @@ def test_paper_has_three_groups_of_five_at_four_thresholds():
         assert (len(panel.fresh), [len(group) for group in groups]) == (1, [5, 5, 5])
         assert {len(sequence) for group in groups for sequence in group} == {66}
     assert paper[0.125].summary == "valid 1.00  ·  spread 14.7 → 0.7  ·  pinned noise 0.05"
-    assert paper[0.125].figures.ratio == pytest.approx(0.7 / 14.7, abs=0.01)
+    assert paper[0.125].scores["ratio"] == pytest.approx(0.7 / 14.7, abs=0.01)
 
 
 def test_figure4_prints_every_character_in_its_box_and_fits_its_page():
@@ -140,8 +141,8 @@ def test_a_row_a_run_then_the_papers(made):
     assert rows[0]["start_bits"] == rows[0]["kl_bits_per_token"] == rows[0]["ratio"] == ""
     for row, (kappa, panel) in zip(rows[4:], read_paper(SAMPLES).items(), strict=True):
         assert float(row["kappa_bits"]) == kappa
-        assert float(row["spread_pinned"]) == panel.figures.spread_pinned
-        assert float(row["valid_fresh"]) == panel.figures.valid_fresh
+        assert float(row["spread_pinned"]) == panel.scores["spread_pinned"]
+        assert float(row["valid_fresh"]) == panel.scores["valid_fresh"]
     arms = rows_by("arm", made / "arms.csv")
     assert [arms[name]["elbo_gap_nats_per_token"] for name in ("base", "free")] == ["", "0.2"]
 

@@ -9,15 +9,16 @@ import pytest
 from pipelines.artifacts.curve import CurveRow
 from pipelines.artifacts.results import BudgetFigures, CoinDetails, CoinSequence, Estimate, Figures
 from pipelines.config.schema import Run
+from pipelines.report.headline import picture
 from pipelines.report.sections.budgets import bound_by_budget
 from pipelines.report.sections.coin import LINES, coin_flip
 from pipelines.report.sections.curves import curves
 from pipelines.report.sections.iwae import bound_by_samples
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.latent_bits import kl_per_bit
-from pipelines.report.style import styles
+from pipelines.report.style import log_places, spaced, styles
 from tests.support.mutants import rejects
-from tests.support.results import CE, run, seeded
+from tests.support.results import CE, PAIR, analysis_of, run, seeded, write_experiment
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +161,72 @@ def test_a_row_a_run_and_a_column_a_sequence():
     (alone,) = coin_flip({"base": CoinDetails(0.2, [COIN])}).legends
     named = [[text.get_text() for text in each.get_texts()] for each in (alone, *figure.legends)]
     assert named == [list(LINES)[:3], list(LINES)]  # what is drawn
+
+
+def test_values_stand_at_their_logarithms_and_0_apart():
+    assert log_places([4, 1, 2]) == {1: 0, 2: 1, 4: 2}
+    assert log_places([1, 0, 2]) == {0: -1, 1: 0, 2: 1}
+
+
+def test_many_values_are_not_all_labelled():
+    assert len(spaced({1 + 0.01 * i: i for i in range(100)})) == 12
+    assert spaced({1.0: 1.0, 1.01: 1.01, 2.0: 2.0}) == [1.0, 2.0]
+
+
+def test_no_two_of_forty_arms_look_alike():
+    looks = styles(map(str, range(40))).values()
+    assert len({(look["color"], look["marker"]) for look in looks}) == 40
+
+
+THREE = {"base": run(), "free_1": run(kappa=1.0), "free_2": run(kappa=2.0)}
+
+
+def test_without_a_partner_nothing_is_drawn(tmp_path):
+    for name, spec in PAIR.items():
+        assert picture(analysis_of(write_experiment(tmp_path / name, {name: spec}, {}))) is None
+
+
+def markers(axes, marker):
+    lines = [line for line in axes.lines if line.get_marker() == marker]
+    points = [zip(line.get_xdata(), line.get_ydata(), strict=True) for line in lines]
+    return [(pytest.approx(x), y) for each in points for x, y in each]
+
+
+@rejects(
+    "comparison.arm, zero, colour, comparison.threshold",
+    "comparison.arm, zero, colour, abs(comparison.mean)",
+    "bars of the first picture as wide as the difference",
+)
+def test_means_bars_and_seeds_are_drawn_from_the_baseline_at_0(tmp_path):
+    analysis = seeded(tmp_path, PAIR, {"base": [0.5, 0.52], "free": [0.4, 0.46]})
+    (comparison,) = analysis.comparisons
+    (axes,) = picture(analysis).axes
+    assert markers(axes, "D") == [(0, 0), (-0.08, 1)]
+    assert markers(axes, "o") == [(-0.01, 0), (0.01, 0), (-0.11, 1), (-0.05, 1)]
+    (bar,) = [c.get_segments()[0] for c in axes.collections if len(c.get_segments()) == 1]
+    ends = comparison.mean - comparison.threshold, comparison.mean + comparison.threshold
+    assert [x for x, _ in bar] == pytest.approx(ends)
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert labels == ["base", "free (κ = 1)"]
+    assert "lower is better" in axes.get_xlabel()
+    assert [text.get_text() for text in axes.texts] == ["−0.0800  no difference"]
+
+
+def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
+    alone = {"alone": run(kappa=1.0, model="large")}
+    text = {"text_base": run("text"), "text_free": run("text", kappa=0.5)}
+    folder = write_experiment(tmp_path, PAIR | alone | text, {"free": 0.6})
+    target, other = picture(analysis_of(folder)).axes
+    assert target.get_title(loc="left").startswith("target_small_6500:")
+    assert other.get_title(loc="left").startswith("text:")
+    assert "bits per byte" in other.get_xlabel()
+    drawn = {x for line in target.lines for x in line.get_xdata()}
+    others = [CE, 0.6 + 0.3, 0.6 + 0.2, 0.6 + 3.0]  # reconstruction CE, ELBO, IWAE, prior
+    assert not any(x == pytest.approx(other - 0.5) for x in drawn for other in others)
+
+
+def test_differences_of_unlike_size_are_all_seen(tmp_path):
+    """Of 0.001 and 5 bits per token: the axis is logarithmic but around 0, and says so."""
+    bounds = {"base": [0.5], "free_1": [0.499], "free_2": [5.5]}
+    (axes,) = picture(seeded(tmp_path, THREE, bounds)).axes
+    assert axes.get_xscale() == "symlog" and "logarithmic" in axes.get_xlabel()

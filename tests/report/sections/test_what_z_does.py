@@ -1,4 +1,4 @@
-"""What z does in text: persistence, swap and steering."""
+"""What z is worth and does: use of z, labels, persistence, swap and steering."""
 
 from dataclasses import replace
 from math import nan
@@ -7,14 +7,28 @@ from types import SimpleNamespace
 import pytest
 
 from ftmodel.analysis.bit_information import NetInformation
+from ftmodel.analysis.permutation import Chance
 from pipelines.artifacts.latent_results import Clusters, Steering
-from pipelines.artifacts.results import Estimate
+from pipelines.artifacts.results import Estimate, LabelFigures
+from pipelines.compare.use_of_z import uses_of_z
 from pipelines.report.sections import bit_information, sequence_z, steering, swap
 from pipelines.report.sections.bit_information import cell, persistence
+from pipelines.report.sections.label import label_in_bits, label_verdict
+from pipelines.report.sections.use_of_z import section
 from pipelines.report.style import styles
 from pipelines.report.tables import run_row
+from tests.support.mutants import rejects
 from tests.support.pages import golden, tables, text_of
-from tests.support.results import analysis_of, change, make_report, run, write_experiment
+from tests.support.results import (
+    CONTROLLED,
+    analysis_of,
+    arms_of,
+    change,
+    make_report,
+    run,
+    seeded,
+    write_experiment,
+)
 
 
 def measured(mean, se=0.01):
@@ -129,3 +143,69 @@ def test_a_run_of_one_document_has_no_error_to_show():
     measured = SimpleNamespace(details=SimpleNamespace(persistence=[one] * 3))
     figure = persistence([SimpleNamespace(name="free", runs=[measured])], styles(["free"]))
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.5] * 3
+
+
+@rejects("b.plain", "not b.plain", "recovery against the baseline with more blocks")
+def test_the_table(tmp_path):
+    """Of a KL of 0.2222: with CE 0.4 under a bound of 0.5, against a baseline of 0.45."""
+    bounds = {"base": [0.44, 0.46], "plus": [0.3, 0.3], "free": [0.49, 0.51]}
+    others = {f"free_s{seed}": {"ce": 0.4} for seed in (0, 1)}
+    (table,) = tables(section(seeded(tmp_path, CONTROLLED, bounds, others=others)).blocks)
+    assert [table.head, *table.rows] == [
+        ["arm", "data", "κ", "KL", "use of z", "waste", "recovery"],
+        ["free", "target", "1", "0.2222 ± 0.0001, spread 0.0000",
+         "0.1000 ± 0.0001, spread 0.0141", "0.1222 ± 0.0001, spread 0.0141", "0.23"],
+    ]  # fmt: skip
+
+
+def test_recovery_needs_a_plain_baseline_of_the_same_family(tmp_path):
+    runs = {
+        "other": run(model="large"),
+        "plus": run(extra_blocks=1),
+        "alone": run(kappa=1.0),
+        "wide": run(kappa=1.0, model="large"),
+    }
+    alone, wide = uses_of_z(arms_of(write_experiment(tmp_path, runs, {})))
+    assert alone.recovery is None
+    wide.arm.first.evaluation.bits_per_token = replace(wide.figures, kl=Estimate(0.004, 0.0))
+    assert wide.recovery is None
+    wide.arm.first.evaluation.bits_per_token = replace(wide.figures, kl=Estimate(0.2222, 0.0))
+    assert wide.recovery == pytest.approx((0.5 - 0.1111) / 0.2222)
+
+
+def label(p, whole_p=0.9, bits=0.5):
+    whole = Chance(0.625, 0.01, 0.02, whole_p)
+    chance = {"null_mean": 0.01, "null_95": 0.02, "p_value": p}
+    return LabelFigures(value=bits, whole=whole, per_bit=[0.5, 0.1], text=0.875, **chance)
+
+
+def arm(*labels):
+    runs = [
+        SimpleNamespace(name=f"free_s{i}", evaluation=SimpleNamespace(label=each))
+        for i, each in enumerate(labels)
+    ]
+    return SimpleNamespace(name="free", runs=runs)
+
+
+@pytest.mark.parametrize(
+    ("labels", "verdict", "p", "bits"),
+    [
+        ([label(0.9, 0.01)], "1 of 1 runs", "p = 0.02", "0.50"),
+        ([label(0.03, 0.04)], "not shown", "p = 0.06", "0.50"),
+        ([label(0.8)], "not shown", "p = 1", "0.50"),
+        ([label(0.001), label(0.9, 0.002)], "2 of 2 runs", "p ≤ 0.004", "0.50"),
+        ([label(0.2), label(0.3)], "not shown", "p ≥ 0.4", "0.50"),
+        ([label(0.001, bits=0.75), label(0.2, bits=0.5)], "1 of 2 runs", "p = 0.002", "0.62"),
+    ],
+)
+def test_z_carries_the_label_or_is_not_shown_to(labels, verdict, p, bits):
+    assert label_verdict(arm(*labels)) == ["free", verdict, p, bits, "0.62", "0.88"]
+
+
+def test_a_panel_a_run_with_chance_beside_its_bits():
+    figure = label_in_bits([arm(label(0.001), label(0.2))])
+    panels = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.get_visible()}
+    assert list(panels) == ["free_s0: p = 0.001", "free_s1: p = 0.2"]
+    first = panels["free_s0: p = 0.001"]
+    assert [bar.get_height() for bar in first.patches] == [0.5, 0.1]
+    assert first.lines[0].get_ydata()[0] == 0.02
