@@ -40,6 +40,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ftmodel.designs.sharing import is_start
 from ftmodel.inference.bounds import (
+    NOISE_STEPS,
     checked,
     log_density_ratio,
     lower_half,
@@ -71,6 +72,20 @@ def systematic(weights: Tensor, uniform: Tensor) -> Tensor:
     k = weights.shape[1]
     points = (uniform[:, None] + torch.arange(k, device=weights.device)) / k
     return torch.searchsorted(weights.cumsum(1), points, right=True).clamp_(max=k - 1)
+
+
+def stratified(noise: Tensor, shift: Tensor) -> Tensor:
+    """Noise (N, K, H) whose K numbers for a bit are (0 … K − 1 + shift) / K in a random order, by
+    independent noise (N, K, H) and ``shift`` (N, H), all uniform on the multiples of 2^-24 in
+    [0, 1); and so is each of the new numbers, independently of those of the particle's other bits.
+
+    Each particle thus draws its z from the proposal as before, which is all that an unbiased
+    estimate needs, but a bit of probability q is set in ⌊K q⌋ or ⌈K q⌉ of K particles (Latin
+    hypercube: McKay, Beckman & Conover 1979; in filters: Gerber & Chopin 2015, Sequential
+    quasi-Monte Carlo, § 3).
+    """
+    places = (noise.argsort(1) * NOISE_STEPS) + (shift[:, None] * NOISE_STEPS).long()
+    return (places // noise.shape[1]).float() / NOISE_STEPS
 
 
 class Particles:
@@ -137,6 +152,7 @@ def filtering_bound(
     segment_ids: Tensor | None = None,
     resample_below: float = 0.5,
     proposal: float = 0.0,
+    stratify: bool = False,
 ) -> Tensor:
     """An upper bound, in expectation, on the NLL of ``targets`` (B, T), the successors of
     ``inputs``: (S,) nats, float64, with K = ``particles``.
@@ -146,12 +162,14 @@ def filtering_bound(
 
     Args:
         draw: returns new noise (B, T, H), uniform on [0, 1). Called K + 1 times: for the z of each
-            particle, and for resampling, which uses the first of its H numbers.
+            particle, and for resampling, which uses the first of its H numbers; once more to
+            stratify.
         segment_ids: as in ``latent_bounds``.
         resample_below: the effective sample size under which particles are resampled, as a share
             of K; 0 never resamples, which leaves the prior-sample bound.
         proposal: the share of the encoder's logits in those that propose z, the rest being the
             prior's: 0 is the prior, 1 the posterior.
+        stratify: whether the particles of a chunk draw their z together: see ``stratified``.
     """
     draw = checked(draw, model, inputs, targets)
     if model.latent is None or model.config.latent.one_code:
@@ -164,6 +182,8 @@ def filtering_bound(
         begins = is_start(starts).expand_as(inputs).flatten()
     noise = torch.stack([draw() for _ in range(particles)], dim=2).flatten(0, 1)  # (B · T, K, H)
     uniform = draw()[..., 0].flatten().double()
+    if stratify:
+        noise = stratified(noise, draw().flatten(0, 1))
     lengths, tokens = tokens_by_chunk(ids)
     longest = lengths.argsort(descending=True, stable=True)  # chunks that end leave the last rows
     tokens, index = tokens[longest], torch.arange(tokens.shape[1], device=x.device)

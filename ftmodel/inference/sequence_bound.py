@@ -107,6 +107,7 @@ def nll_bound(
     segment_ids: Tensor | None = None,
     resample_below: float = 0.5,
     proposal: float | None = None,
+    stratify: bool = False,
 ) -> Tensor:
     """The bound that a model is compared by, (S,): ``sequence_bound`` where there is one z a
     sequence, else ``filtering_bound``, of which the arguments are; without a ``proposal`` it is the
@@ -117,4 +118,4 @@ def nll_bound(
         return sequence_bound(*common)
     if proposal is None:
         proposal = default_proposal(model.config.latent)
-    return filtering_bound(*common, resample_below, proposal)
+    return filtering_bound(*common, resample_below, proposal, stratify)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ftmodel.analysis.bit_information import NetInformation
+from ftmodel.analysis.calibration import Calibration
 from ftmodel.analysis.permutation import Chance
-from ftmodel.inference.calibration import Calibration
 from ftmodel.synthetic.target_scores import Scores
 from pipelines.artifacts.budget_results import BudgetResult
 from pipelines.artifacts.checkpoint import Manifest

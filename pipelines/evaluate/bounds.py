@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ftmodel.analysis.calibration import Calibration, merged
 from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.inference.bounds import exact_nll, importance_bound, latent_bounds
-from ftmodel.inference.calibration import Calibration, merged
 from ftmodel.inference.sequence_bound import default_proposal, enumerable, enumerated_nll
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.synthetic.registry import PROCESSES
@@ -24,7 +24,7 @@ from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import Data, ProcessData
 from pipelines.config.schema import AUTO, EvaluationConfig, Run
-from pipelines.evaluate.calibration import calibrated, filter_estimates, rows_at_once
+from pipelines.evaluate.calibration import calibrated, filter_estimates
 
 
 def with_proposal(settings: EvaluationConfig, run: Run, design: LatentDesign) -> EvaluationConfig:
@@ -170,9 +170,7 @@ def bounds_of(
     if enumerable(model.config):  # twice the NLL itself
         filters = enumerated_nll(model, inputs, targets, ids).cpu().expand(2, -1)
     else:
-        context = model.config.context
-        rows = rows_at_once(settings, context) if merge else settings.batch_tokens // context
-        common = settings.filters, max(1, rows), Purpose.FILTER, device
+        common = settings.filters, Purpose.FILTER, device, merge
         filters = filter_estimates(model, batch.chunks, settings, *common)
     filtering = merged(filters) if merge else filters.mean(0)
     sums = {name: v.cpu() for name, v in vars(bounds).items() if name != "log_weights"}

@@ -1,4 +1,4 @@
-"""Particles and proposal of a run's filter by training text; ftmodel/inference/calibration.py has
+"""Particles and proposal of a run's filter by training text; ftmodel/analysis/calibration.py has
 the rule.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ftmodel.inference.calibration import SHARES, Calibration, calibrate
+from ftmodel.analysis.calibration import SHARES, Calibration, calibrate
 from ftmodel.inference.sequence_bound import enumerable, nll_bound
 from ftmodel.model.free_transformer import FreeTransformer
 from pipelines.artifacts.packing import Chunk, noise_of, packed
@@ -18,7 +18,7 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.schema import AUTO, EvaluationConfig
 
-CHUNKS = 16  # of training text, at least
+CHUNKS = 32  # of training text, at least
 SHARE = 32  # or one for so many that are scored
 AT_ONCE = 32  # particles for which `batch_tokens` is meant: with more, fewer rows
 
@@ -42,10 +42,8 @@ def calibrated(
         with_these = replace(settings, particles=particles, proposal=share)
         # the same noise for all shares, and new one for all numbers of particles
         numbered = [replace(chunk, index=particles) for chunk in chunks]
-        stream, rows = Purpose.CALIBRATION, rows_at_once(with_these, context)
-        return filter_estimates(
-            model, numbered, with_these, 2 * settings.filters, rows, stream, device
-        )
+        filters, stream = 2 * settings.filters, Purpose.CALIBRATION
+        return filter_estimates(model, numbered, with_these, filters, stream, device)
 
     shares = SHARES if chosen is None else (chosen,)
     if model.config.latent.one_code:
@@ -83,21 +81,24 @@ def filter_estimates(
     chunks: Sequence[Chunk],
     settings: EvaluationConfig,
     filters: int,
-    rows: int,
     purpose: Purpose,
     device: torch.device,
+    calibrated: bool = True,
 ) -> Tensor:
-    """−log p̂ of independent filters, nats (filters, chunks), of so many rows at once."""
-    particles, parts = settings.particles, []
+    """−log p̂ of independent filters, nats (filters, chunks). If their particles are not
+    ``calibrated``, all of a batch run at once, and draw their z each by itself.
+    """
+    particles, context, parts = settings.particles, model.config.context, []
     assert isinstance(particles, int), "particles are picked before the filter runs"
-    for batch in packed(chunks, model.config.context, rows):
+    rows = rows_at_once(settings, context)
+    if not calibrated:
+        rows = max(1, settings.batch_tokens // context)
+    for batch in packed(chunks, context, rows):
         draw = noise_of(batch, model.config.latent_bits, settings.seed, purpose, device)
         inputs, targets, ids = (
             t.to(device) for t in (batch.inputs, batch.targets, batch.segment_ids)
         )
-        common = model, inputs, targets, particles, draw, ids
-        nll = [
-            nll_bound(*common, settings.resample_below, settings.proposal) for _ in range(filters)
-        ]
+        common = model, inputs, targets, particles, draw, ids, settings.resample_below
+        nll = [nll_bound(*common, settings.proposal, calibrated) for _ in range(filters)]
         parts.append(torch.stack(nll).cpu())
     return torch.cat(parts, dim=1)

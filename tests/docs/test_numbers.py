@@ -7,9 +7,16 @@ from operator import attrgetter
 
 import pytest
 
-from ftmodel.analysis import bit_information, differences, label_information, permutation, trend
+from ftmodel.analysis import (
+    bit_information,
+    calibration,
+    differences,
+    label_information,
+    permutation,
+    trend,
+)
 from ftmodel.designs.design import DEFAULT_ENCODER_LAYERS, MAX_BITS, LatentDesign, Map, Per
-from ftmodel.inference import calibration, interpolation, prompt_spans, sequence_bound
+from ftmodel.inference import interpolation, prompt_spans, sequence_bound
 from ftmodel.inference.bounds import NOISE_STEPS
 from ftmodel.kernels import fast_decoder
 from ftmodel.synthetic import factors, target_task
@@ -43,7 +50,7 @@ PERCENT = [100 * share for share in interpolation.SHARES[1:]]
 NUMBERS = [  # the page, its words with each number in brackets, and the numbers in the code
     (
         "measurement",
-        "one for (32) that will be scored, but at least (16)",
+        "one for (32) that will be scored, but at least (32)",
         run_calibration.SHARE,
         run_calibration.CHUNKS,
     ),

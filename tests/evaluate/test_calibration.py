@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ftmodel.inference.calibration import Calibration, merged
+from ftmodel.analysis.calibration import Calibration, merged
 from pipelines.artifacts.packing import held_out
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.data import TextData
@@ -73,13 +73,19 @@ def test_a_calibration_chunk_lies_in_one_document(end, part):
 
 
 @rejects("replace(chunk, index=particles)", "chunk", "the same noise for all numbers of particles")
-@rejects("Purpose.CALIBRATION, rows", "Purpose.FILTER, rows", "calibrated with the scored noise")
-@rejects("2 * settings.filters", "settings.filters", "half of the filters to double with")
+@rejects(
+    "stream = 2 * settings.filters, Purpose.CALIBRATION",
+    "stream = 2 * settings.filters, Purpose.FILTER",
+    "calibrated with the scored noise",
+)
+@rejects(
+    "2 * settings.filters, Purp", "settings.filters, Purp", "half of the filters to double with"
+)
 def test_what_a_calibration_runs(shards, model, monkeypatch):
     """Every share with the same noise, and then new noise for each number of particles."""
     calls = []
 
-    def record(model, chunks, settings, filters, rows, purpose, device):
+    def record(model, chunks, settings, filters, purpose, device):
         index = {chunk.index for chunk in chunks}
         calls.append((settings.particles, settings.proposal, filters, purpose, index))
         return torch.tensor([[1.0], [9.0], [9.0], [9.0]]) * settings.proposal + 20
@@ -108,9 +114,11 @@ def test_the_scored_bound_is_of_what_was_picked(shards, model, monkeypatch):
     scores = score(model, shards, TextData(), settings, CPU)
     chunks = [*held_out(shards, CONTEXT, 300)]
     given = replace(settings, particles=64, proposal=0.25)
-    rows = rows_at_once(given, CONTEXT)
-    assert rows == 2 and rows_at_once(replace(given, particles=32), CONTEXT) == 4
-    filters = filter_estimates(model, chunks, given, 2, rows, Purpose.FILTER, CPU)
+    assert (
+        rows_at_once(given, CONTEXT) == 2
+        and rows_at_once(replace(given, particles=32), CONTEXT) == 4
+    )
+    filters = filter_estimates(model, chunks, given, 2, Purpose.FILTER, CPU)
     torch.testing.assert_close(scores.filtering.sum(), merged(filters).sum())
     evaluation, _ = results_of(scores, settings)
     bound = evaluation.bits_per_token.filtering

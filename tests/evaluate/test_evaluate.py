@@ -222,7 +222,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "upper", lambda x, kv, *_: torch.zeros(*x.shape[:2], 16))
     monkeypatch.setattr("pipelines.evaluate.coin.coin_details", lambda *_: None)
     filtering = lambda model, inputs, *_: torch.zeros(len(inputs), dtype=torch.float64)  # noqa: E731
-    monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", filtering)
+    monkeypatch.setattr("pipelines.evaluate.calibration.nll_bound", filtering)
     told = figures(model, shards, data, settings)[0].label
     error = binom.cdf(31, 64, 1 / (1 + math.exp(-LEAN)))
     assert told.value == max(told.per_bit) == told.per_bit[1]
@@ -344,10 +344,10 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
     experiment.evaluation = SETTINGS
 
     def spy(*args):
-        proposals.append(args[-1])
+        proposals.append(args[-2])
         return filtering_bound(*args)
 
-    monkeypatch.setattr("pipelines.evaluate.bounds.nll_bound", spy)
+    monkeypatch.setattr("pipelines.evaluate.calibration.nll_bound", spy)
     monkeypatch.setenv("GIT_REVISION", "another")
     measure(RunSpec(experiment, RUN))
     assert set(proposals) == {0.125}

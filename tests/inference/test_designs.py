@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ftmodel.analysis.calibration import calibrate, merged
 from ftmodel.designs.sharing import span_starts
 from ftmodel.inference.answers import score_answers
 from ftmodel.inference.bounds import latent_bounds
-from ftmodel.inference.calibration import calibrate, merged
 from ftmodel.inference.encoding import encode
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.inference.generate import generate
@@ -204,7 +204,7 @@ def test_a_calibrated_bound_is_the_enumerated_nll(make_model, make_tokens, desig
             return torch.rand(len(tokens), length, 2, generator=rng)
 
         common = model, tokens[:, :-1], tokens[:, 1:], particles, draw, None, 0.5, share
-        return torch.stack([nll_bound(*common) for _ in range(number)])
+        return torch.stack([nll_bound(*common, True) for _ in range(number)])
 
     lengths = torch.full((len(others),), length)
     found = calibrate(partial(filters, others, 4), lengths, texts[:, 1:].numel(), 512)

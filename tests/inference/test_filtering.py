@@ -12,8 +12,8 @@ from ftmodel.designs.design import LatentDesign
 from ftmodel.designs.hinge import LN2
 from ftmodel.designs.prior import UniformPrior
 from ftmodel.inference import filtering
-from ftmodel.inference.bounds import latent_bounds
-from ftmodel.inference.filtering import filtering_bound, propose, systematic
+from ftmodel.inference.bounds import NOISE_STEPS, latent_bounds
+from ftmodel.inference.filtering import filtering_bound, propose, stratified, systematic
 from ftmodel.kernels import fast_decoder
 from ftmodel.model.cache import LayerCache
 from ftmodel.model.mapper import pack_bits, pinned_noise
@@ -87,15 +87,19 @@ def case(request, make_model, make_tokens):
     case="H1T12-encoder",
 )
 @pytest.mark.parametrize(
-    ("particles", "resample_below", "proposal"),
-    [(1, 0.5, 0.0), (5, 0, 0.0), (5, 0.5, 0.0), (5, 1.1, 0.0), (3, 0.5, 0.3), (3, 0.5, 1.0)],
-    ids=["one", "never", "half", "always", "both", "encoder"],
+    ("particles", "resample_below", "proposal", "stratify"),
+    [
+        *((1, 0.5, 0.0, False), (5, 0, 0.0, False), (5, 0.5, 0.0, False), (5, 1.1, 0.0, False)),
+        *((3, 0.5, 0.3, False), (3, 0.5, 1.0, False), (4, 0.5, 0.3, True), (5, 1.1, 0.0, True)),
+    ],
+    ids=["one", "never", "half", "always", "both", "encoder", "stratified", "all stratified"],
 )
-def test_the_probability_is_unbiased(case, noise_of, particles, resample_below, proposal):
+def test_the_probability_is_unbiased(case, noise_of, particles, resample_below, proposal, stratify):
     """exp(−bound) averages to p(x) over 5000 filters, by enumeration of every z."""
     model, inputs, targets, truth = case
     draw = noise_of(inputs, model.config.latent_bits)
-    bound = filtering_bound(model, inputs, targets, particles, draw, None, resample_below, proposal)
+    common = model, inputs, targets, particles, draw, None, resample_below, proposal
+    bound = filtering_bound(*common, stratify)
     assert bound.dtype == torch.float64
     assert_near((truth.nll - bound).exp(), 1.0)
     assert bound.mean() > truth.nll
@@ -132,6 +136,40 @@ def test_without_resampling_it_is_the_prior_sample_bound(make_model, make_tokens
         draws = iter([noise for of_prior in z[:k] for noise in (torch.rand(7, 12, 3), of_prior)])
         prior = latent_bounds(model, inputs, targets, k, draws.__next__).prior
         torch.testing.assert_close(bound, prior, **FLOAT32)
+
+
+@rejects(
+    "places = (noise.argsort(1) * NOISE_STEPS)",
+    "places = (torch.arange(noise.shape[1])[:, None] * NOISE_STEPS)",
+    "the same particle always in the lowest stratum",
+)
+@rejects("+ (shift[:, None] * NOISE_STEPS)", "+ 0 * (shift[:, None] * NOISE_STEPS)", "no shift")
+def test_stratified_noise_is_uniform_for_each_particle_and_even_over_all(rng):
+    noise, shift = torch.rand(4000, 5, 2, generator=rng), torch.rand(4000, 2, generator=rng)
+    new = stratified(noise, shift)
+    expected = (torch.arange(5)[:, None] + shift[:, None]) / 5
+    torch.testing.assert_close(new.sort(1).values, expected, atol=2e-7, rtol=0)
+    assert (new * NOISE_STEPS == (new * NOISE_STEPS).round()).all()
+    for q in (0.1, 0.5, 0.77):  # each particle, and each two of its bits together
+        below = (new < q).double()
+        for particle in range(5):
+            assert_near(below[:, particle, 0], q)
+            assert_near(below[:, particle].prod(-1), q * q)
+
+
+@rejects("noise = stratified(", "_ = stratified(", "noise that is stratified and not used")
+def test_stratified_particles_make_a_bound_tighter(make_model, make_tokens, noise_of):
+    """Without a resampling that would hide it: of one bit, half of the particles set it."""
+    model = make_model(latent_bits=1, n_layers=2)
+    tokens = make_tokens(1, 3).expand(500, -1)
+    bounds = [
+        filtering_bound(
+            *(model, tokens[:, :-1], tokens[:, 1:], 2, noise_of(tokens[:, 1:], 1), None, 0.0, 0.0),
+            stratify,
+        ).var()
+        for stratify in (False, True)
+    ]
+    assert bounds[1] < 0.8 * bounds[0]
 
 
 @rejects(

@@ -27,8 +27,6 @@ from ftmodel.designs.hinge import LN2
 SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the encoder's logits in the proposal
 FIRST = 4  # particles that shares are compared with, and the fewest
 TOLERATED = 0.1  # gain of a doubling, in standard errors
-# times the most particles: where so many would be needed if the gain fell as 1 / K, none are tried
-HOPELESS = 2
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,7 @@ class Calibration:
     converged: bool
     gain: float  # by which twice the particles would lower the bound
     error: float  # the standard error over documents that the evaluation will have
-    # by share, with the fewest particles: the bound of one filter, and what merging 2 F of them
-    # lowers it by, again
-    shares: dict[float, float]
+    shares: dict[float, float]  # the bound of one filter by share, with the fewest particles
     curve: dict[int, float]  # the bound by particles; the last one is twice what was picked
 
     def __str__(self) -> str:
@@ -56,6 +52,22 @@ def merged(nll: Tensor) -> Tensor:
     return log(len(nll)) - (-nll).logsumexp(0)
 
 
+def best_share(tried: dict[float, Tensor], tokens: Tensor) -> float:
+    """Of the shares whose bound, by their estimates (2 F, S), is not above the lowest by two
+    standard errors over chunks, the one whose filters agree best: how far the merged estimate lies
+    below the single ones is the less noisy measure, but filters agree also where all miss a z.
+    """
+    bounds = {share: nll.mean(0) for share, nll in tried.items()}
+    lowest = min(bounds, key=lambda share: bounds[share].sum().item())
+
+    def near(share: float) -> bool:
+        above = mean_and_error(bounds[share] - bounds[lowest], tokens)
+        return share == lowest or above["mean"] <= 2 * above["se"]
+
+    gains = {each: (bounds[each] - merged(nll)).sum().item() for each, nll in tried.items()}
+    return min(filter(near, tried), key=lambda share: gains[share])
+
+
 def calibrate(
     estimates: Callable[[int, float], Tensor],
     tokens: Tensor,
@@ -64,9 +76,6 @@ def calibrate(
     shares: Sequence[float] = SHARES,
 ) -> Calibration:
     """Pick the share that is best with few particles, then double these.
-
-    The best share has the lowest bound of a single filter, to which is added how far all filters
-    together lie below it: of two measures of the same looseness the sum is less noisy than either.
 
     Args:
         estimates: −log p̂, nats, (2 F, S) of independent filters, given particles and share.
@@ -77,8 +86,9 @@ def calibrate(
     """
     units = tokens.sum().item() * LN2
     particles, curve = min(FIRST, most), dict[int, float]()
-    by_share = {share: merged(estimates(particles, share)).sum().item() / units for share in shares}
-    share = min(by_share, key=lambda share: by_share[share])
+    tried = {share: estimates(particles, share) for share in shares}
+    share = best_share(tried, tokens)
+    by_share = {each: nll.mean(0).sum().item() / units for each, nll in tried.items()}
     while True:
         nll = estimates(particles, share)
         scored = torch.stack([merged(half) for half in nll.chunk(2)]).mean(0)
@@ -90,7 +100,8 @@ def calibrate(
         of_chunks = mean_and_error(twice / LN2, tokens)["se"]
         error = of_chunks * sqrt(tokens.sum().item() / scored_tokens)
         converged = gain <= TOLERATED * error
-        hopeless = particles > FIRST and particles * gain > HOPELESS * most * TOLERATED * error
+        # more than the most would be needed if the gain fell as 1 / K
+        hopeless = particles > FIRST and particles * gain > most * TOLERATED * error
         if converged or hopeless or 2 * particles > most:
             return Calibration(particles, share, converged, gain, error, by_share, curve)
         particles *= 2

@@ -6,7 +6,7 @@ from math import cosh, log
 import pytest
 import torch
 
-from ftmodel.inference.calibration import SHARES, calibrate, merged
+from ftmodel.analysis.calibration import SHARES, best_share, calibrate, merged
 from ftmodel.inference.filtering import filtering_bound
 from tests.inference.test_filtering import Planted
 from tests.support.mutants import rejects
@@ -37,7 +37,7 @@ def two_levels(spread):
     "1.0",
     "the error of the calibration text taken for that of the scored text",
 )
-@pytest.mark.parametrize(("most", "picked"), [(512, 64), (64, 64), (32, 32), (3, 3)])
+@pytest.mark.parametrize(("most", "picked"), [(512, 64), (64, 64), (60, 32), (3, 3)])
 def test_particles_are_doubled_until_that_gains_a_tenth_of_the_error(most, picked):
     """Of TRUTH the error over 4 · 16 chunks is 0.595 nats. Estimates at a distance d gain log cosh
     d, which with d = 2.6 / √K is 0.052 of 64 particles and 0.103 of 32.
@@ -86,8 +86,8 @@ def planted(factor):
 
 
 @rejects(
-    "share = min(by_share, key=lambda share: by_share[share])",
-    'share = calibrate.__dict__.setdefault("share", min(by_share, key=by_share.__getitem__))',
+    "share = best_share(tried, tokens)",
+    'share = calibrate.__dict__.setdefault("share", best_share(tried, tokens))',
     "the share of another run",
 )
 @rejects(
@@ -117,6 +117,26 @@ def test_the_share_of_a_planted_z_is_found(rng):
         assert [*found.shares] == [*SHARES]
         assert found.curve[4] == pytest.approx(1, abs=1e-5)  # bit per token, by enumeration
         assert found.shares[0] > found.shares[share] + 0.01
+
+
+@rejects('above["mean"] <= 2 *', 'above["mean"] <= 900 *', "filters that agree and all miss a z")
+@rejects(
+    "min(filter(near, tried), key=lambda share: gains",
+    "min([lowest], key=lambda share: gains",
+    "a share picked by the noise of its bound",
+)
+def test_filters_that_agree_on_a_higher_bound_are_not_picked(rng):
+    signs = torch.tensor([1.0, -1, 1, -1], dtype=torch.float64)[:, None]
+    noise = torch.randn(3, 1, 16, generator=rng, dtype=torch.float64) / 10
+    estimates = {
+        0.0: TRUTH + 30 + noise[0] + 0 * signs,  # all miss what the text needs
+        0.25: TRUTH + 1 + noise[1] + 2 * signs,
+        0.5: TRUTH + 0.01 + noise[2] + signs,
+    }
+    assert best_share(estimates, LENGTHS) == 0.5
+    estimates[0.25] = TRUTH + noise[2] - 0.01 * noise[1].abs() + 2 * signs  # by chance the lowest
+    estimates[0.5] = TRUTH + noise[2] + 0.05 * noise[0] + signs
+    assert best_share(estimates, LENGTHS) == 0.5
 
 
 def test_probabilities_are_merged():
