@@ -17,6 +17,8 @@ from ftmodel.analysis.differences import (
 )
 from pipelines.compare.arms import Arm, baselines, by_data, families
 
+NOT_DECIDED = "not decided: the bound is loose"
+
 
 @dataclass(frozen=True)
 class Comparison(Difference):
@@ -42,7 +44,7 @@ class Comparison(Difference):
 
     @property
     def qualified_verdict(self) -> str:
-        return self.verdict + (", but a bound is not tight" if self.may_be_loose else "")
+        return NOT_DECIDED if self.may_be_loose else self.verdict
 
     @property
     def words(self) -> str:

@@ -47,7 +47,7 @@ class Outcome:
     @property
     def finding(self) -> str:
         c = self.comparison
-        loose = ", but a bound is not tight" if c.may_be_loose else ""
+        loose = ", but the bound is loose" if c.may_be_loose else ""
         return f"{FOUND[c.verdict]}, {in_words(c)} {UNITS[c.unit]} ({c.words}){loose}"
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm, baselines
-from pipelines.compare.comparison import Comparison
+from pipelines.compare.comparison import NOT_DECIDED, Comparison
 from pipelines.report.analysis import Analysis
 from pipelines.report.style import COLOURS, GREY, Style, below, plain
 from pipelines.report.verdicts import find
@@ -19,6 +19,7 @@ LOOKS = {  # by verdict: colour, and what stands beside the difference
     "no difference": (GREY, "no difference"),
     "higher": (COLOURS[2], "no gain"),
     "not known": (GREY, "error not known"),
+    "loose": (GREY, NOT_DECIDED),
 }
 ROW_INCHES = 0.36
 MAX_THRESHOLDS = 100  # that a linear axis reaches
@@ -62,7 +63,7 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
     draw_arm(axes, 0, baseline, zero, COLOURS[0])
     axes.axvline(0, lw=1.2, color=COLOURS[0])
     for row, comparison in enumerate(comparisons, start=1):
-        colour, words = LOOKS[comparison.verdict]
+        colour, words = LOOKS["loose" if comparison.may_be_loose else comparison.verdict]
         draw_arm(axes, row, comparison.arm, zero, colour, comparison.threshold)
         axes.text(1.015, row, f"{signed(comparison.mean)}  {words}", color=colour, va="center",
                   fontsize=10, transform=axes.get_yaxis_transform())  # fmt: skip

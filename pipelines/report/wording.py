@@ -59,7 +59,8 @@ def estimate(value: Estimate | None, decimals: int = 4) -> str:
     error = "" if isnan(value.se) else f" ± {number(value.se, decimals)}"
     own = "" if value.monte_carlo is None else f", filter ± {value.monte_carlo:.5f}"
     spread = "" if isnan(value.spread) else f", spread {number(value.spread, decimals)}"
-    return number(value.mean, decimals) + error + own + spread
+    loose = " (not converged)" if value.converged is False else ""
+    return number(value.mean, decimals) + error + loose + own + spread
 
 
 def over_seeds(seeds: list[float], decimals: int) -> str:

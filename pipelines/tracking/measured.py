@@ -69,6 +69,8 @@ def add_evaluation(run: Tracked, evaluation: EvaluationResult, at: int) -> None:
     counts = {key: getattr(evaluation, key) for key in COUNTS}
     run.params = {key: str(counts[key]) for key in OF_THE_RUN} | run.params
     run.tags |= {f"eval.{k}": str(counts[k]) for k in OF_THE_MEASUREMENT if counts[k] is not None}
+    if evaluation.calibration:
+        run.tags["eval.converged"] = "yes" if evaluation.calibration.converged else "no"
     if evaluation.collapsed is not None:
         run.tags["collapsed"] = "yes" if evaluation.collapsed else "no"
     held = (held_out_name(run.params["data"]), run.params["data_hash"])

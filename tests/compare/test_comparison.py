@@ -103,7 +103,7 @@ def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path):
         ("same", "own", "no difference", True),
     ):
         found = contrast_bounds(by_name[arm], by_name[other], "bits_per_token", arms)
-        words = verdict + ("" if tight else ", but a bound is not tight")
+        words = verdict if tight else "not decided: the bound is loose"
         assert (found.verdict, found.qualified_verdict) == (verdict, words)
         assert found.worse == (verdict == "higher" and tight)
 

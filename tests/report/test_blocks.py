@@ -107,7 +107,7 @@ def test_what_may_not_be_compared_is_grey():
         ("**lower**", '<strong class="better">lower</strong>'),
         ("**Did not come true**", '<strong class="worse">Did not come true</strong>'),
         ("**(1 of 2 collapsed)**", '<strong class="tag">(1 of 2 collapsed)</strong>'),
-        ("higher, but a bound is not tight", "higher, but a bound is not tight"),
+        ("not decided: the bound is loose", "not decided: the bound is loose"),
     ],
 )  # fmt: skip
 def test_what_follows_a_cells_number_is_small_print(cell, shown):

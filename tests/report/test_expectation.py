@@ -76,7 +76,7 @@ def test_a_loose_bound_or_an_unknown_error_decides_nothing(tmp_path):
     write_experiment(tmp_path / "loose", PAIR, {"free": 0.7}, se=0.001, others=others)
     for verdict, found in outcomes(analysis_of(tmp_path / "loose"), "free"):
         assert verdict == "not decided" and found.startswith("the bound is higher")
-        assert found.endswith("but a bound is not tight")
+        assert found.endswith("but the bound is loose")
     write_experiment(tmp_path / "unknown", PAIR, {"free": 0.3}, se=nan)
     for verdict, found in outcomes(analysis_of(tmp_path / "unknown"), "free"):
         assert verdict == "not decided"

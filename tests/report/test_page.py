@@ -80,7 +80,7 @@ def test_exactly_the_runs_of_the_experiment_are_in_with_their_marks(small):
     mark = r'(\w+) <strong class="tag">\(collapsed'
     assert set(re.findall(mark, page)) == {"text_free"}
     assert "text_free (collapsed)" in summary and "text_free **(collapsed)**" in markdown
-    assert "higher, but a bound is not tight" in markdown
+    assert "not decided: the bound is loose" in markdown
 
 
 def test_samples_are_selectable_text_and_cannot_break_the_page(small):

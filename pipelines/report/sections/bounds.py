@@ -3,7 +3,7 @@
 from pipelines.artifacts.results import UNITS, Figures
 from pipelines.compare.arms import Arm
 from pipelines.compare.comparison import Comparison
-from pipelines.config.schema import EvaluationConfig
+from pipelines.config.schema import AUTO, EvaluationConfig
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import NOT_COMPARABLE, Block, Section, Table, Text, heading
 from pipelines.report.verdicts import name
@@ -18,6 +18,10 @@ FIELDS = {  # of Figures, by head
     f"KL{NOT_COMPARABLE}": "kl",
     f"reconstruction CE{NOT_COMPARABLE}": "ce",
 }
+CALIBRATION_HEAD = [
+    *("run", "particles", "share of the encoder’s logits", "converged", "gain of twice as many"),
+    "bound of training text by particles",
+]
 PROPOSALS: dict[float | None, str] = {None: "by the default rule", 0: "from the prior"}
 
 
@@ -44,6 +48,8 @@ def measured(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
         ]
     for other in others:
         blocks += [heading(f"{data}: {UNITS[other]}"), all_arms(arms, other, columns)]
+    if any(run.evaluation.calibration for arm in arms for run in arm.runs):
+        blocks += [heading(f"{data}: particles of the filter"), calibrations(arms)]
     if seeds:
         mark = " **(collapsed)**"
         rows = [
@@ -61,6 +67,22 @@ def measured(data: str, arms: list[Arm], analysis: Analysis) -> list[Block]:
 
 def cells(figures: Figures) -> list[str]:
     return [estimate(getattr(figures, field)) for field in FIELDS.values()]
+
+
+def calibrations(arms: list[Arm]) -> Table:
+    """What was picked for each run, and the bound of training text that it was picked by."""
+    rows = [
+        [
+            run.name,
+            *(str(found.particles), f"{found.proposal:g}", "yes" if found.converged else "no"),
+            f"{found.gain:.5f}, error {found.error:.5f}",
+            ", ".join(f"{k}: {bound:.4f}" for k, bound in found.curve.items()),
+        ]
+        for arm in arms
+        for run in arm.runs
+        if (found := run.evaluation.calibration)
+    ]
+    return Table(CALIBRATION_HEAD, rows)
 
 
 def all_arms(arms: list[Arm], unit: str, columns: list[str]) -> Table:
@@ -94,15 +116,22 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
     if bounds := [bound for arm in arms if (bound := arm.figures(unit).filtering)]:
         largest = max(bounds, key=lambda bound: bound.monte_carlo or 0)
         half = max(bound.half_variance or 0.0 for bound in bounds)
-        chosen = f"with {settings.proposal} of the encoder’s logits"
-        proposal = PROPOSALS.get(settings.proposal, chosen)
+        if settings.particles == AUTO:
+            what = (
+                f"of the mean probability of {settings.filters} filters, whose particles and "
+                "proposal were found on training text"
+            )
+        else:
+            chosen = f"with {settings.proposal} of the encoder’s logits"
+            what = (
+                f"mean of {settings.filters} filters of {settings.particles} particles, z proposed "
+                f"{PROPOSALS.get(settings.proposal, chosen)}"
+            )
         texts.append(
-            "[Filtering bound](../../docs/measurement.md#the-filtering-bound): mean of "
-            f"{settings.filters} filters of {settings.particles} "
-            f"particles, z proposed {proposal}. Its own error, of repeated filters, is at most "
-            f"{largest.monte_carlo or 0:.5f}, where the error over documents is {largest.se:.5f}; "
-            "half the variance of a filter’s log estimate, roughly its distance from the NLL, is "
-            f"at most {half:.5f}."
+            f"[Filtering bound](../../docs/measurement.md#the-filtering-bound): {what}. Its own "
+            f"error, of repeated filters, is at most {largest.monte_carlo or 0:.5f}, where the "
+            f"error over documents is {largest.se:.5f}; half the variance of its log estimate, "
+            f"roughly its distance from the NLL, is at most {half:.5f}."
         )
     if unit == "bits_per_byte":
         texts.append("Tokenizers differ, bytes do not: bits per byte are the figures to quote.")

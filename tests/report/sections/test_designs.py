@@ -42,7 +42,7 @@ def test_a_design_is_not_lower_than_one_whose_bound_is_loose(tmp_path):
     free = {f"free_s{i}": {"half_variance": 0.2} for i in (0, 1)}
     (table,) = tables(section(seeded(tmp_path, ARMS, BOUNDS, others=free)).blocks)
     linear = by_name(table)["linear"]
-    assert linear["− its model's design"] == "−0.1000, lower, but a bound is not tight"
+    assert linear["− its model's design"] == "−0.1000, not decided: the bound is loose"
 
 
 def test_a_setting_that_repeats_the_models_is_no_other_design(tmp_path):

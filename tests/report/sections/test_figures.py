@@ -16,7 +16,7 @@ from pipelines.report.sections.curves import curves
 from pipelines.report.sections.iwae import bound_by_samples
 from pipelines.report.sections.kappa import figures_against_kappa
 from pipelines.report.sections.latent_bits import kl_per_bit
-from pipelines.report.style import log_places, spaced, styles
+from pipelines.report.style import GREY, log_places, spaced, styles
 from tests.support.mutants import rejects
 from tests.support.results import CE, PAIR, analysis_of, run, seeded, write_experiment
 
@@ -223,6 +223,20 @@ def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     drawn = {x for line in target.lines for x in line.get_xdata()}
     others = [CE, 0.6 + 0.3, 0.6 + 0.2, 0.6 + 3.0]  # reconstruction CE, ELBO, IWAE, prior
     assert not any(x == pytest.approx(other - 0.5) for x in drawn for other in others)
+
+
+@rejects(
+    '"loose" if comparison.may_be_loose else comparison.verdict',
+    "comparison.verdict",
+    "a verdict from a loose bound in colour",
+)
+def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):
+    loose = {"free": {"half_variance": 0.3}}
+    folder = write_experiment(tmp_path, PAIR, {"free": 0.7}, others=loose)
+    (axes,) = picture(analysis_of(folder)).axes
+    (text,) = axes.texts
+    assert text.get_text() == "+0.2000  not decided: the bound is loose"
+    assert text.get_color() == GREY
 
 
 def test_differences_of_unlike_size_are_all_seen(tmp_path):
