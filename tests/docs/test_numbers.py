@@ -50,7 +50,7 @@ PERCENT = [100 * share for share in interpolation.SHARES[1:]]
 NUMBERS = [  # the page, its words with each number in brackets, and the numbers in the code
     (
         "measurement",
-        "one for (32) that will be scored, but at least (32)",
+        "one window for every (32) chunks that will be scored, but at least (32)",
         run_calibration.SHARE,
         run_calibration.CHUNKS,
     ),
