@@ -25,7 +25,8 @@ class Estimate:
     @classmethod
     def over_documents(cls, totals: Tensor, sizes: Tensor | None = None) -> "Estimate":
         """Σ totals / Σ sizes over n documents, (n,) each."""
-        return cls(**mean_and_error(totals, sizes))
+        found = mean_and_error(totals, sizes)
+        return cls(found["mean"], found["se"])
 
     @classmethod
     def by_document(cls, totals: Tensor, document: Tensor, size: int = 1) -> "Estimate":

@@ -39,7 +39,7 @@ from pipelines.cluster.dispatch import here_or_on_a_worker
 from pipelines.common.arguments import entries
 from pipelines.common.atomic_files import alone, replace_folder
 from pipelines.common.errors import UNWRITABLE, UserError
-from pipelines.common.file_listing import one_line
+from pipelines.common.file_listing import words_of
 from pipelines.common.gpu_memory import full_memory
 from pipelines.common.printable import printable
 from pipelines.common.source_code import code_version
@@ -91,7 +91,7 @@ class Scored:
             if isinstance(error, OSError) and error.errno in UNWRITABLE:
                 raise
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            self.skipped[task] = f"failed: {kind}{one_line(error)}"
+            self.skipped[task] = f"failed: {kind}{words_of(error)}"
             self.tracebacks[task] = format_exc()
             print(printable(f"{run}{at}: {task} {self.skipped[task]}"), flush=True)
 

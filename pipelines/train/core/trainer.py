@@ -10,7 +10,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from ftmodel.conversion.latent_start import StartLosses
 from ftmodel.kernels.install import use_kernels
