@@ -115,7 +115,7 @@ def test_long_runs_are_compiled_unless_switched_off(
     "",
     "another compiler taken for one that works",
 )
-@pytest.mark.parametrize("cause", ["compiler", "cache", "path"])
+@pytest.mark.parametrize("cause", ["compiler", "headers", "cache", "path"])
 def test_a_compiler_is_tried_once_and_its_failure_ends_with_its_cause(monkeypatch, tmp_path, cause):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     tried = []
@@ -128,6 +128,9 @@ def test_a_compiler_is_tried_once_and_its_failure_ends_with_its_cause(monkeypatc
             case "compiler":
                 patch.setenv("CXX", "/bin/false")
                 patch.setattr(compiler, "trial", lambda: "exit code 1")
+            case "headers":
+                patch.setenv("CPATH", "/nowhere")
+                patch.setattr(compiler, "trial", lambda: "no Python.h")
             case "cache":
                 patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file/cache"))
             case "path":
