@@ -139,8 +139,8 @@ def test_what_a_stage_says_itself_is_no_lock_whatever_its_encoding(run, end):
 
 
 @rejects(
-    "            self.interrupt()\n            for job",
-    "            for job",
+    "self.interrupt()\n            for job in self.jobs:\n                job.process.wait",
+    "for job in ():\n                job.process.wait",
     "stages without a scheduler",
 )
 def test_no_stage_goes_on_alone_if_the_scheduler_fails(run, monkeypatch):
