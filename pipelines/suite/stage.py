@@ -91,7 +91,9 @@ class Scored:
             if isinstance(error, OSError) and error.errno in UNWRITABLE:
                 raise
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            self.skipped[task] = f"failed: {kind}{words_of(error)}"
+            cause = error.__cause__ if kind and isinstance(error.__cause__, Exception) else None
+            why = f" ({words_of(cause)})" if cause else ""
+            self.skipped[task] = f"failed: {kind}{words_of(error)}{why}"
             self.tracebacks[task] = format_exc()
             print(printable(f"{run}{at}: {task} {self.skipped[task]}"), flush=True)
 

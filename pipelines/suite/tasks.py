@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Callable
 from functools import wraps
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -90,7 +91,10 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
         else:
             self.dataset = benchmark_data.load(*benchmark_data.source(self.config))
             split = self.config.test_split or self.config.validation_split
-            if split in self.dataset and not len(self.dataset[split]):
+            if split and split not in self.dataset:
+                known = ", ".join(self.dataset)
+                raise UserError(f"task {self.config.task}: no split {split} in its data ({known})")
+            if split and not len(self.dataset[split]):
                 raise UserError(f"task {self.config.task}: its split {split} has no documents")
 
     @by_document
@@ -270,6 +274,8 @@ def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
         if sample["filter"] == chosen
     ]
     result = task_result(lm, spec, top, loaded, results, samples, seconds)
+    if not isfinite(result.value):
+        raise UserError(f"task {top}: its {metric} is {result.value}")
     return Outcome(result, document_scores(metric, result.value, samples), as_logged(samples))
 
 

@@ -120,6 +120,7 @@ def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, caps
     """Whatever the error; and the stage its exit code, if asked for. A full disk ends the stage."""
     train_run(RUN)
     errors = {"words": KeyError("a field"), "snippets": UserError("document 3: no label")}
+    errors["words"].__cause__ = ValueError("line 2")
     run_task, spec = suite.run_task, RunSpec(load_experiment(), RUN)
 
     def failing(lm, name, *rest):
@@ -136,10 +137,12 @@ def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, caps
     found = read("suite.json")
     assert tuple(found["tasks"]) == ("snippets_char", "idioms", "passages")
     assert found["skipped"]["snippets"] == "failed: document 3: no label"
-    assert found["skipped"]["words"] == "failed: KeyError: 'a field'"
-    assert capsys.readouterr().out.count(f"{RUN}: words failed: KeyError: 'a field'\n") == 2
+    assert found["skipped"]["words"] == "failed: KeyError: 'a field' (line 2)"
+    assert (
+        capsys.readouterr().out.count(f"{RUN}: words failed: KeyError: 'a field' (line 2)\n") == 2
+    )
     trace = (RESULTS / "suite_samples/words.error.txt").read_text()
-    assert trace.startswith("Traceback") and "in failing" in trace
+    assert "Traceback" in trace and "in failing" in trace
     errors["idioms"] = OSError(ENOSPC, "No space left on device")
     with pytest.raises(OSError, match="No space left"):
         score_run(spec)

@@ -217,6 +217,7 @@ def test_tasks_without_a_common_figure_are_named_before_anything_is_scored(given
     ("docs", "message"),
     [
         ({"test": []}, "ft_snippets: its split test has no documents"),
+        ({"dev": [{}]}, r"ft_snippets: no split test in its data \(dev\)"),
         (choice_docs(["a", "b"], ["a", ""]), "ft_snippets: document 1: choice 1 is empty"),
         (choice_docs(["", "b"], ["a", "b"]), "ft_snippets: document 0: choice 0 is empty"),
         (choice_docs(["a", "b"], []), "ft_snippets: document 1 has no choices"),
@@ -269,6 +270,13 @@ def test_an_error_over_a_document_names_it(given, monkeypatch, where):
     monkeypatch.setattr(tasks.StoredTask, where, tasks.by_document(fails))
     given(**choice_docs(["a", "b"], ["a", "b"]))
     with pytest.raises(UserError, match=r"^task ft_snippets: document 1: KeyError: 'a field'$"):
+        run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
+
+
+def test_a_score_that_is_no_number_is_named(given, monkeypatch):
+    monkeypatch.setattr(tasks.StoredTask, "process_results", lambda *_: {"acc": math.nan})
+    given(**choice_docs(["a", "b"], ["a", "b"]))
+    with pytest.raises(UserError, match=r"^task ft_snippets: its acc is nan$"):
         run_task(Scripted(), "x", entry("ft_snippets", "acc,none"), settings())
 
 

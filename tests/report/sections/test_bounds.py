@@ -29,7 +29,7 @@ def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path)
         "gain of twice as many": "0.01230, error 0.00450",
         "bound of training text by particles": "64: 0.6100, 128: 0.5977",
     }
-    assert "particles were found on training text" in text_of(bounds)
+    assert "whose particles and proposal were found on training text" in text_of(bounds)
     row = by_name(next(tables(findings(analysis))))["free"]
     assert "0.6000 ± 0.0100 (not converged)" in row["bound, bits per token"]
     assert row["verdict"] == "not decided: the bound is loose"
