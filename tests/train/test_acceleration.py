@@ -108,6 +108,12 @@ def test_long_runs_are_compiled_unless_switched_off(
 
 
 @rejects(
+    "if path := special(folders):",
+    "if path := None:",
+    "compilation where the compiler cannot be called",
+    case="path",
+)
+@rejects(
     "            success.touch()", "            pass", "the compiler tried before every training"
 )
 @rejects(
