@@ -119,7 +119,7 @@ def test_the_share_of_a_planted_z_is_found(rng):
         assert found.shares[0] > found.shares[share] + 0.01
 
 
-@rejects('above["mean"] <= 2 *', 'above["mean"] <= 900 *', "filters that agree and all miss a z")
+@rejects('above["mean"] <= 2 *', 'above["mean"] <= 9000 *', "filters that agree and all miss a z")
 @rejects(
     "min(filter(near, tried), key=lambda share: gains",
     "min([lowest], key=lambda share: gains",
