@@ -25,8 +25,8 @@ from ftmodel.analysis.statistics import mean_and_error
 from ftmodel.designs.hinge import LN2
 
 SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the encoder's logits in the proposal
-FIRST = 4  # particles that shares are compared with, and the fewest
-TOLERATED = 0.1  # gain of a doubling, in standard errors
+MIN_PARTICLES = 4  # by which shares are compared, too
+MAX_GAIN = 0.1  # of a doubling, in standard errors
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def calibrate(
         most: particles of a filter at the most.
     """
     units = tokens.sum().item() * LN2
-    particles, curve = min(FIRST, most), dict[int, float]()
+    particles, curve = min(MIN_PARTICLES, most), dict[int, float]()
     tried = {share: estimates(particles, share) for share in shares}
     share = best_share(tried, tokens)
     by_share = {each: nll.mean(0).sum().item() / units for each, nll in tried.items()}
@@ -99,9 +99,9 @@ def calibrate(
         )
         of_chunks = mean_and_error(twice / LN2, tokens)["se"]
         error = of_chunks * sqrt(tokens.sum().item() / scored_tokens)
-        converged = gain <= TOLERATED * error
+        converged = gain <= MAX_GAIN * error
         # more than the most would be needed if the gain fell as 1 / K
-        hopeless = particles > FIRST and particles * gain > most * TOLERATED * error
+        hopeless = particles > MIN_PARTICLES and particles * gain > most * MAX_GAIN * error
         if converged or hopeless or 2 * particles > most:
             return Calibration(particles, share, converged, gain, error, by_share, curve)
         particles *= 2

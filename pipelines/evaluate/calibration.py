@@ -18,9 +18,9 @@ from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.rng_streams import Purpose
 from pipelines.config.schema import AUTO, EvaluationConfig
 
-CHUNKS = 32  # of training text, at least
-SHARE = 32  # or one for so many that are scored
-AT_ONCE = 32  # particles for which `batch_tokens` is meant: with more, fewer rows
+MIN_CHUNKS = 32  # of training text
+SCORED_PER_CHUNK = 32  # scored chunks for each of these
+PARTICLES_AT_ONCE = 32  # for which `batch_tokens` is meant: with more, fewer rows
 
 
 def calibrated(
@@ -57,7 +57,7 @@ def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Ch
     document.
     """
     windows = shards.windows("train", context)
-    n = min(max(CHUNKS, scored_tokens // context // SHARE), len(windows))
+    n = min(max(MIN_CHUNKS, scored_tokens // context // SCORED_PER_CHUNK), len(windows))
     texts = windows.batch(torch.arange(n) * len(windows) // n).numpy()
     return [Chunk(i, 0, part_of(text, shards.metadata.end_of_text)) for i, text in enumerate(texts)]
 
@@ -70,10 +70,10 @@ def part_of(text: np.ndarray, end: int | None) -> np.ndarray:
 
 
 def rows_at_once(settings: EvaluationConfig, context: int) -> int:
-    """Rows of a batch; fewer where so many particles would need more memory than ``AT_ONCE``."""
+    """Rows of a batch; fewer where there are more than ``PARTICLES_AT_ONCE``, to save memory."""
     assert isinstance(settings.particles, int)
-    particles = max(AT_ONCE, settings.particles)
-    return max(1, settings.batch_tokens // context * AT_ONCE // particles)
+    particles = max(PARTICLES_AT_ONCE, settings.particles)
+    return max(1, settings.batch_tokens // context * PARTICLES_AT_ONCE // particles)
 
 
 def filter_estimates(

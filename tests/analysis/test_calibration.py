@@ -28,10 +28,10 @@ def two_levels(spread):
 )
 @rejects(
     "if converged or hopeless or 2 * particles > most:",
-    "if converged or hopeless or particles > FIRST or 2 * particles > most:",
+    "if converged or hopeless or particles > MIN_PARTICLES or 2 * particles > most:",
     "particles that are doubled once, whatever that gains",
 )
-@rejects("gain <= TOLERATED * error", "gain <= error", "a whole standard error tolerated")
+@rejects("gain <= MAX_GAIN * error", "gain <= error", "a whole standard error tolerated")
 @rejects(
     "sqrt(tokens.sum().item() / scored_tokens)",
     "1.0",

@@ -51,16 +51,16 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     (
         "measurement",
         "one window for every (32) chunks that will be scored, but at least (32)",
-        run_calibration.SHARE,
-        run_calibration.CHUNKS,
+        run_calibration.SCORED_PER_CHUNK,
+        run_calibration.MIN_CHUNKS,
     ),
-    ("measurement", "With (four) particles, the proposal takes 0,", calibration.FIRST),
+    ("measurement", "With (four) particles, the proposal takes 0,", calibration.MIN_PARTICLES),
     (
         "measurement",
         "proposal takes 0, (1/16), (1/8), (1/4) and (1/2) of the encoder",
         *calibration.SHARES[1:],
     ),
-    ("measurement", "fewer chunks run at once beyond (32)", run_calibration.AT_ONCE),
+    ("measurement", "fewer chunks run at once beyond (32)", run_calibration.PARTICLES_AT_ONCE),
     ("measurement", "(four) letters of the target task or", LETTERS.prompts),
     (
         "measurement",

@@ -53,10 +53,14 @@ def model():
 
 @rejects('shards.windows("train", context)', 'shards.windows("validation", context)',
          "a calibration that peeks at the scored documents")  # fmt: skip
-@rejects("context // SHARE), len", "context // SHARE // 2), len", "too few chunks for the scored")
+@rejects(
+    "context // SCORED_PER_CHUNK), len",
+    "context // SCORED_PER_CHUNK // 2), len",
+    "too few chunks for the scored",
+)
 def test_a_filter_is_calibrated_on_training_text(shards):
     chunks, known = training_chunks(shards, CONTEXT, 40 * 32 * CONTEXT), text(1)
-    assert len(chunks) == 40 > calibration.CHUNKS == len(training_chunks(shards, CONTEXT, 1))
+    assert len(chunks) == 40 > calibration.MIN_CHUNKS == len(training_chunks(shards, CONTEXT, 1))
     for chunk in chunks:
         part = chunk.tokens.tolist()
         places = [i for i in range(len(known)) if known[i : i + len(part)] == part]
