@@ -30,7 +30,7 @@ from pipelines.common.strict_json import dumps
 
 Entry = dict[str, Any]
 PR_SET_PDEATHSIG = 1
-GRACE_SECONDS = 30  # seconds from the end of its time to its end, for what does not stop itself
+GRACE_SECONDS = 30  # from the end of its time to its end, for what does not stop itself
 # what is measured, or measured beside
 PACKAGES = ("torch", "numpy", "lightning", "transformers", "tokenizers", "lm_eval")
 REHEARSAL = "This is a rehearsal at toy size on a CPU. Its figures mean nothing."

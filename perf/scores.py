@@ -103,7 +103,7 @@ def backend() -> HFLM:
 
 
 def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
-    """Every text begins with END."""
+    """Every text begins with END_TOKEN."""
     end = tokenizer.token_to_id(END_TOKEN)
     llama.generation_config.eos_token_id = end
     fast = Tokenizer.from_str(tokenizer.to_str())

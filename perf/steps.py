@@ -26,7 +26,7 @@ VOCABULARY, BATCH = 8192, 8
 SHAPE = ModelConfig(8, 256, 4, 4, 704, context=256)
 QUICK = ModelConfig(2, 32, 2, 2, 48, context=16)
 KAPPA = 1.0  # bits
-STEPS_PER_TURN = 3  # steps of a turn: the first finds caches and allocator as another arm left them
+STEPS_PER_TURN = 3  # the first finds caches and allocator as another arm left them
 
 
 def plain_cross_entropy(logits: Tensor, tokens: Tensor) -> Tensor:

@@ -35,8 +35,8 @@ from pipelines.common.without_git import git_refusal, in_git
 INSTALLED_EXTRAS = ("lab", "cluster", "suite", "export")  # that `make` installs
 OK, COSTS, STOPS = "ok", "–", "!!"
 GB = 1e9
-MIN_DISK_GB, RECOMMENDED_DISK_GB = 1.0, 10.0  # GB
-NETWORK_SECONDS = 3.0  # seconds for an answer from a network
+MIN_DISK_GB, RECOMMENDED_DISK_GB = 1.0, 10.0
+NETWORK_SECONDS = 3.0  # for an answer
 
 
 @dataclass

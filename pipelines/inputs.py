@@ -33,7 +33,7 @@ from pipelines.common.yaml_files import read_yaml
 from pipelines.suite.benchmark_data import fetched
 
 INPUTS = Path("data/inputs")
-MAX_FILES_NAMED = 6  # files of changed code that are named
+MAX_FILES_NAMED = 6  # of changed code
 BAD_ENTRY = (AttributeError, KeyError, TypeError, ValueError, re.error)  # by an entry not validated
 
 

@@ -7,7 +7,7 @@ and zeroed: 1600 page faults of some 2 µs in a training step of `target_small`,
 import ctypes
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-NEVER_BYTES = 1 << 30  # bytes
+NEVER_BYTES = 1 << 30
 
 
 def keep_freed_memory() -> None:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from pipelines.common.printable import printable
 
-LOG_SECONDS = 30.0  # seconds between two lines of a log, where no total is known
+LOG_SECONDS = 30.0  # between two lines of a log, where no total is known
 SECONDS_VARIABLE = "PROGRESS_SECONDS"  # of the environment: seconds between lines in a log
 FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfix}"
 

@@ -6,7 +6,7 @@ import yaml
 
 from pipelines.common.errors import UserError
 
-MAX_LEVELS = 50  # levels; Python's recursion ends at some hundred
+MAX_LEVELS = 50  # Python's recursion ends at some hundred
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

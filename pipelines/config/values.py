@@ -9,9 +9,7 @@ from typing import Any
 
 from ftmodel.model.limits import check_limits
 
-MAX_EXACT_INTEGER = (
-    1 << 53
-)  # integers up to it are exact in JSON, in charts and in MLflow, as doubles
+MAX_EXACT_INTEGER = 1 << 53  # as a double, which JSON, charts and MLflow have
 BOOLEAN = (bool, bool | None)
 
 

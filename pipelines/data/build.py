@@ -31,7 +31,7 @@ from pipelines.data.resume import PARTS_FOLDER, open_ledger, specification
 from pipelines.data.sources import open_source
 from pipelines.data.sources.base import Source
 
-SEQUENCES_PER_DRAW = 4096  # sequences of a process at once
+SEQUENCES_PER_DRAW = 4096  # of a process
 REPEATED_SHARE = 0.01  # of held-out ones among those drawn, above which they are in training
 
 

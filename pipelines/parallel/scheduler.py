@@ -17,12 +17,12 @@ from pipelines.parallel.graph import Graph
 from pipelines.parallel.screen import Screen, duration
 from pipelines.parallel.slots import Slot
 
-LOOK_SECONDS = 0.2  # seconds between two looks at the processes
+LOOK_SECONDS = 0.2  # between two looks at the processes
 LOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")  # by another DVC command
 ERROR = re.compile("^ERROR: ", re.MULTILINE)  # of DVC: the last is why it ended
 # whatever the stage said
 FAILED_LINE = re.compile("^ERROR: failed to reproduce .*: failed to run: ")
-MAX_ERROR_LINES = 20  # lines of an error
+MAX_ERROR_LINES = 20
 
 
 @dataclass

@@ -22,8 +22,8 @@ from pipelines.artifacts.tokens.token_file import Header, Ids, write_tokens
 from pipelines.common.errors import UserError
 from pipelines.tokenize.pieces import pieces
 
-ENCODED_BYTES = 1 << 20  # bytes encoded at once, at least
-MAX_FILES_WITHOUT_WORKERS = 2  # token files that take less time than starting workers
+ENCODED_BYTES = 1 << 20  # at once, at least
+MAX_FILES_WITHOUT_WORKERS = 2  # which take less time than starting workers
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from pipelines.artifacts.tokens.token_file import Ids, TokenFile
 from pipelines.common.splitmix64 import mix
 
 N = 13  # tokens
-MAX_HELD_OUT_TOKENS = 1 << 23  # tokens of the held-out part that are looked up, at most
-CHUNK_TOKENS = 1 << 18  # tokens hashed at once, so that they stay in a core's cache
-POLYNOMIAL_BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial; odd
+MAX_HELD_OUT_TOKENS = 1 << 23  # that are looked up
+CHUNK_TOKENS = 1 << 18  # hashed at once, so that they stay in a core's cache
+POLYNOMIAL_BASE = np.uint64(0x9E3779B97F4A7C15)  # odd
 
 Hashes = NDArray[np.uint64]
 

@@ -26,7 +26,7 @@ from pipelines.tracking.measured import read_tracked
 from pipelines.tracking.store import AWAY, KEY_TAG, Store
 from pipelines.tracking.tracked import Tracked
 
-METRICS_PER_CALL = 500  # metrics a call; the server's limit is 1000
+METRICS_PER_CALL = 500  # the server's limit is 1000
 LATER = "kept for MLflow; the run's next stage sends it, or `python -m pipelines.tracking`"
 
 

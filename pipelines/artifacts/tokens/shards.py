@@ -28,7 +28,7 @@ from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.artifacts.tokens.token_file import Header, Ids, TokenFile, again
 from pipelines.common.errors import UserError
 
-CHECKED_BYTES = 1 << 26  # bytes, a tenth of a second; of more, a block when it is first read
+CHECKED_BYTES = 1 << 26  # at once, a tenth of a second; of more, a block when it is first read
 MAX_OPEN_FILES = 256  # kept mapped; a map takes a file descriptor
 
 

@@ -25,7 +25,7 @@ from pipelines.common.errors import UserError
 
 MAGIC = b"\x89FTOKENS"  # not ASCII: a file that was treated as text is no longer one of these
 VERSION = 1
-BLOCK_TOKENS = 1 << 16  # tokens
+BLOCK_TOKENS = 1 << 16
 LAYOUT = struct.Struct("<8sIIQQQII32s32sI8x")
 CHECK = struct.Struct("<I")
 HEADER_BYTES = LAYOUT.size + CHECK.size
