@@ -2,7 +2,7 @@
 same, and is set aside where they are not, for when they are again.
 
 <name>.partial             parts/ and ledger.sqlite of the work under way
-<name>.partial.<hash>      the same, set aside; the last KEPT_ASIDE of them
+<name>.partial.<hash>      the same, set aside; the last MAX_SET_ASIDE of them
 """
 
 import os
@@ -121,8 +121,8 @@ def asides(work: Path) -> list[Path]:
 def set_aside(
     name: str, work: Path, state: dict[str, Any], reason: str | None, kept: Path | None
 ) -> None:
-    """Rename unfinished work, and remove the oldest if more than KEPT_ASIDE would be there beside
-    ``kept``, which is taken up next.
+    """Rename unfinished work, and remove the oldest if more than MAX_SET_ASIDE would be there
+    beside ``kept``, which is taken up next.
     """
     identity = dumps([state["specification"], state["positions"]])
     target = work.with_name(f"{work.name}.{sha256(identity.encode()).hexdigest()[:8]}")

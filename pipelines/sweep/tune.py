@@ -52,7 +52,7 @@ with seeds that no trial has had:
 
     make repro EXPERIMENT={name}"""
 
-logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # Progress says what a user must know
+logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # TrialProgress says what is needed
 
 
 def make_tokens(plan: SweepPlan) -> None:

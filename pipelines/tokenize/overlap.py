@@ -26,7 +26,7 @@ Hashes = NDArray[np.uint64]
 
 @dataclass
 class Overlap:
-    """Of the held-out part, or of its first ``HELD_OUT`` tokens if it is larger (not ``whole``)."""
+    """Of the held-out part, or of its first ``MAX_HELD_OUT_TOKENS`` if that is not ``whole``."""
 
     n: int  # tokens of an n-gram
     documents: int
@@ -54,9 +54,10 @@ def power(exponent: int) -> np.uint64:
 
 
 def hashes(ids: Ids, numbers: Hashes, n: int) -> Hashes:
-    """Hash of each n-gram of ``ids`` (tokens,), (tokens − n + 1,): Σ_j number(id_j) BASE^(n−1−j).
+    """Hash of each n-gram of ``ids`` (tokens,), (tokens − n + 1,): Σ_j number(id_j) b^(n−1−j)
+    with b = POLYNOMIAL_BASE.
 
-    By doubling, as the hash of two n-grams in a row, of a and b tokens, is h_a · BASE^b + h_b.
+    By doubling, as the hash of two n-grams in a row, of l and m tokens, is h_l · b^m + h_m.
     """
     if len(ids) < n:
         return np.empty(0, np.uint64)

@@ -2,7 +2,7 @@
 
     header   128 bytes, little-endian: see Header; its last field is its own CRC-32
     payload  ``tokens`` ids, uint16 or uint32
-    table    a CRC-32 (uint32) of each BLOCK ids, the last block being what is left
+    table    a CRC-32 (uint32) of each BLOCK_TOKENS ids, the last block being what is left
 
 Opening a file reads its header alone, so that it costs the same whatever the file's size; a block
 is checked when it is first read.
