@@ -140,7 +140,8 @@ def test_a_compiler_is_tried_once_and_its_failure_ends_with_its_cause(monkeypatc
             case "cache":
                 patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file/cache"))
             case "path":
-                patch.setattr(tempfile, "tempdir", "/t m p")
+                (tmp_path / "t m p").mkdir()
+                patch.setattr(tempfile, "tempdir", str(tmp_path / "t m p"))
         for _ in range(2):
             with pytest.raises(UserError, match=r"^compute\.compile: "):
                 speed_up(make(), Compute(compile=True))

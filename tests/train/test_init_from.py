@@ -126,6 +126,7 @@ def test_a_new_latent_is_scaled_with_the_masks_of_training(workspace, monkeypatc
     model = FreeTransformer(spec.config, shards.metadata.vocab_size)
     start_from_parent(model, spec, shards)
     _, tokens, *_, documents = begun.call_args.args
+    assert documents is not None
     assert torch.equal(documents, (tokens == shards.metadata.end_of_text).cumsum(1))
     assert documents.max() > 0
 

@@ -43,6 +43,7 @@ OTHER_DESIGN = DesignChanges(
     "plugins=[WholeFiles(), self.process.environment],",
     "plugins=[WholeFiles()],",
     "a training of one process takes a batch job's variables for its own",
+    case="TORCHELASTIC_RUN_ID=1",
 )
 @pytest.mark.parametrize(
     "variables",
