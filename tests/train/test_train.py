@@ -61,6 +61,8 @@ def test_a_training_of_one_process_asks_for_no_cluster(workspace, monkeypatch, v
     spec = RunSpec(load_experiment(), RUN)
     trainer = SegmentTraining(spec, Process(), find(), None).build_trainer([])
     assert (trainer.world_size, trainer.global_rank, trainer.is_global_zero) == (1, 0, True)
+    chosen = trainer._accelerator_connector.cluster_environment
+    assert type(chosen).__name__ == "LightningEnvironment"
 
 
 @pytest.mark.parametrize("design", [None, OTHER_DESIGN], ids=["default", "another design"])
