@@ -43,6 +43,12 @@ class Comparison(Difference):
         return any(replace(self, mean=mean).verdict != self.verdict for mean in (least, most))
 
     @property
+    def convergence(self) -> str:
+        """What its number is followed by if the bound of either arm did not converge."""
+        bounds = [arm.bound(self.unit) for arm in (self.arm, self.other)]
+        return " (not converged)" if any(bound.converged is False for bound in bounds) else ""
+
+    @property
     def qualified_verdict(self) -> str:
         return NOT_DECIDED if self.may_be_loose else self.verdict
 

@@ -48,7 +48,9 @@ class Outcome:
     def finding(self) -> str:
         c = self.comparison
         loose = ", but the bound is loose" if c.may_be_loose else ""
-        return f"{FOUND[c.verdict]}, {in_words(c)} {UNITS[c.unit]} ({c.words}){loose}"
+        return (
+            f"{FOUND[c.verdict]}, {in_words(c)} {UNITS[c.unit]}{c.convergence} ({c.words}){loose}"
+        )
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,9 @@ def draw_family(axes: Axes, name: str, baseline: Arm, comparisons: list[Comparis
     for row, comparison in enumerate(comparisons, start=1):
         colour, words = LOOKS["loose" if comparison.may_be_loose else comparison.verdict]
         draw_arm(axes, row, comparison.arm, zero, colour, comparison.threshold)
-        axes.text(1.015, row, f"{signed(comparison.mean)}  {words}", color=colour, va="center",
-                  fontsize=10, transform=axes.get_yaxis_transform())  # fmt: skip
+        axes.text(1.015, row, f"{signed(comparison.mean)}{comparison.convergence}  {words}",
+                  color=colour, va="center", fontsize=10,
+                  transform=axes.get_yaxis_transform())  # fmt: skip
     arms = [baseline, *(comparison.arm for comparison in comparisons)]
     title = f"{name}: held-out bound minus that of {baseline.name} ({zero:.4f} {unit})"
     scale = ""

@@ -225,17 +225,18 @@ def test_a_panel_for_each_family_with_a_baseline_of_its_bound_alone(tmp_path):
     assert not any(x == pytest.approx(other - 0.5) for x in drawn for other in others)
 
 
+@rejects("bound.converged is False for bound", "False for bound", "a loose number without its mark")
 @rejects(
     '"loose" if comparison.may_be_loose else comparison.verdict',
     "comparison.verdict",
     "a verdict from a loose bound in colour",
 )
 def test_what_a_loose_bound_leaves_open_is_grey(tmp_path):
-    loose = {"free": {"half_variance": 0.3}}
+    loose = {"free": {"half_variance": 0.3, "converged": False}}
     folder = write_experiment(tmp_path, PAIR, {"free": 0.7}, others=loose)
     (axes,) = picture(analysis_of(folder)).axes
     (text,) = axes.texts
-    assert text.get_text() == "+0.2000  not decided: the bound is loose"
+    assert text.get_text() == "+0.2000 (not converged)  not decided: the bound is loose"
     assert text.get_color() == GREY
 
 
