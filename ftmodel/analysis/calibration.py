@@ -89,8 +89,8 @@ def calibrate(
     tried = {share: estimates(particles, share) for share in shares}
     share = best_share(tried, tokens)
     by_share = {each: nll.mean(0).sum().item() / units for each, nll in tried.items()}
+    nll = tried[share]
     while True:
-        nll = estimates(particles, share)
         scored = torch.stack([merged(half) for half in nll.chunk(2)]).mean(0)
         twice = merged(nll)
         gain = (scored - twice).sum().item() / units
@@ -105,3 +105,4 @@ def calibrate(
         if converged or hopeless or 2 * particles > most:
             return Calibration(particles, share, converged, gain, error, by_share, curve)
         particles *= 2
+        nll = estimates(particles, share)
