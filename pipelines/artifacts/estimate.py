@@ -36,10 +36,14 @@ class Estimate:
         sums, counts = document_sums(totals, document)
         return cls.over_documents(sums, counts * size)
 
+    @property
+    def convergence(self) -> str:
+        """What the number is followed by if the calibration did not find enough particles."""
+        return " (not converged)" if self.converged is False else ""
+
     def __str__(self) -> str:
         error = "" if isnan(self.se) else f" ± {self.se:.4f}"
-        loose = " (not converged)" if self.converged is False else ""
-        return f"{self.mean:.4f}{error}".replace("-", "−") + loose
+        return f"{self.mean:.4f}{error}".replace("-", "−") + self.convergence
 
 
 def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:

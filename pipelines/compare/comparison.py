@@ -45,8 +45,7 @@ class Comparison(Difference):
     @property
     def convergence(self) -> str:
         """What its number is followed by if the bound of either arm did not converge."""
-        bounds = [arm.bound(self.unit) for arm in (self.arm, self.other)]
-        return " (not converged)" if any(bound.converged is False for bound in bounds) else ""
+        return self.arm.bound(self.unit).convergence or self.other.bound(self.unit).convergence
 
     @property
     def qualified_verdict(self) -> str:

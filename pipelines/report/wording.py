@@ -59,8 +59,7 @@ def estimate(value: Estimate | None, decimals: int = 4) -> str:
     error = "" if isnan(value.se) else f" ± {number(value.se, decimals)}"
     own = "" if value.monte_carlo is None else f", filter ± {value.monte_carlo:.5f}"
     spread = "" if isnan(value.spread) else f", spread {number(value.spread, decimals)}"
-    loose = " (not converged)" if value.converged is False else ""
-    return number(value.mean, decimals) + error + loose + own + spread
+    return number(value.mean, decimals) + error + value.convergence + own + spread
 
 
 def over_seeds(seeds: list[float], decimals: int) -> str:

@@ -12,7 +12,7 @@ PICKED = {
 }  # fmt: skip
 
 
-@rejects('" (not converged)" if value', '"" if value', "a loose bound without its mark")
+@rejects('" (not converged)" if self', '"" if self', "a loose bound without its mark")
 @rejects("str(found.particles), f", "str(2 * found.particles), f", "particles that nothing has")
 def test_what_a_calibration_picked_is_shown_and_a_loose_number_says_so(tmp_path):
     others = {"free": {"converged": False, "half_variance": 0.1}}
