@@ -22,7 +22,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 from pipelines.common.errors import UserError
 from pipelines.common.shell_paths import special
 
-PATIENCE = 600.0  # seconds
+MAX_TRIAL_SECONDS = 600.0
 TRIAL = """
 import sys, torch
 
@@ -88,10 +88,14 @@ def trial() -> str | None:
     command = [sys.executable, "-c", program, device()]
     try:
         process = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=MAX_TRIAL_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return f"the compiler takes more than {PATIENCE:g} s"
+        return f"the compiler takes more than {MAX_TRIAL_SECONDS:g} s"
     if process.returncode < 0:
         return f"what is compiled ends with {signal.Signals(-process.returncode).name}"
     if process.returncode:
