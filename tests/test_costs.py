@@ -128,12 +128,8 @@ def memory_blocks(config):
     return int(config.latent_bits > 0 and config.latent.inject == "memory")
 
 
-@rejects("half=True).backward()", "half=True)", "the backward pass is not counted")
-@rejects(
-    "attention_flops(q, k) * 5 // 2",
-    "attention_flops(q, k) * 2",
-    "attention's backward pass keeps its scores",
-)
+@rejects("half=True)«.backward()→»", "the backward pass is not counted")
+@rejects("attention_flops(q, k) * «5 // →»2", "attention's backward pass keeps its scores")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_flops_are_those_that_torch_counts(changes):
     """torch counts all T² pairs of a causal block; on a CPU a step goes through them, too, and
@@ -185,7 +181,7 @@ COUNTS = {
 }
 
 
-@rejects("steps * (after(1)", "(steps + 1) * (after(1)", "a block more than there are")
+@rejects("«steps→(steps + 1)» * (after(1)", "a block more than there are")
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_two_small_models_tell_of_a_large_one(changes, count):
@@ -266,9 +262,7 @@ def kept_by(forward, model, half):
 
 
 @rejects(
-    "documents if config.document_mask else None",
-    "None",
-    "attention within documents without its masks",
+    "«documents if config.document_mask else →»None", "attention within documents without its masks"
 )
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointed"])
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
@@ -346,7 +340,7 @@ def test_bytes_without_storage_are_those_of_a_real_step(changes):
     assert step_work(config, 101, B).elementwise == counted.total + 40 * elements(model)
 
 
-@rejects("not operator.is_view and ", "", "views count as bytes that are moved")
+@rejects("«not operator.is_view and →»", "views count as bytes that are moved")
 def test_an_operator_reads_and_writes_its_tensors_and_products_and_views_do_not_count():
     x, w = torch.randn(4, 5), torch.randn(5, 5)
     with ElementwiseBytes() as counted:
@@ -372,8 +366,7 @@ def test_rates_are_found_again_and_relative_errors_count():
 
 
 @rejects(
-    "model.logits(model.upper(x, latent.embed(tokens), positions, cache))",
-    "model.upper(x, latent.embed(tokens), positions, cache)",
+    "«model.logits(→»model.upper(x, latent.embed(tokens), positions, cache)«)→»",
     "the filter's particles are not read out",
 )
 @pytest.mark.parametrize("changes", [{"latent_bits": 8}, *DESIGNS[:3], DESIGNS[4]], ids=str)

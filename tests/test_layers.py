@@ -289,41 +289,29 @@ def graph() -> dict[str, set[str]]:
     return before
 
 
-@rejects("        - data/inputs/code/pipelines/data\n", "", "data made without its code in DVC")
+@rejects("«        - data/inputs/code/pipelines/data\n→»", "data made without its code in DVC")
 @rejects(
-    "        - data/inputs/code/pipelines/tokenize\n",
-    "",
+    "«        - data/inputs/code/pipelines/tokenize\n→»",
     "tokens made without the code of overlap in DVC",
 )
 @rejects(
-    "        - data/inputs/code/pipelines/artifacts/tokens\n"
-    "        - data/inputs/code/pipelines/common/splitmix64.py\n"
-    "        - data/inputs/code/ftmodel/synthetic\n",
-    "        - data/inputs/code/pipelines/common/splitmix64.py\n"
-    "        - data/inputs/code/ftmodel/synthetic\n",
+    "/code/pipelines/«artifacts/tokens\n        - data/inputs/code/pipelines/→»common/splitmix64.",
     "token shards tokenized by code that DVC does not know",
 )
 @rejects(
-    "        - data/inputs/code/pipelines/common/splitmix64.py\n"
-    "        - data/inputs/code/ftmodel/model\n",
-    "        - data/inputs/code/ftmodel/model\n",
+    "/inputs/code/«pipelines/common/splitmix64.py\n        - data/inputs/code/→»ftmodel/model\n",
     "training without the order of its windows in DVC",
 )
 @rejects(
-    "        - data/inputs/code/pipelines/evaluate\n"
-    "        - data/inputs/code/pipelines/artifacts\n",
-    "        - data/inputs/code/pipelines/evaluate\n",
+    "- data/inputs/code/pipelines/evaluate«\n        - data/inputs/code/pipelines/artifacts→»\n",
     "evaluation without how documents are packed in DVC",
 )
 @rejects(
-    "        - data/inputs/code/ftmodel/synthetic\n      params: [name, evaluation]\n",
-    "      params: [name, evaluation]\n",
+    "«        - data/inputs/code/ftmodel/synthetic\n      →      »params: [name, evaluation]\n",
     "evaluation without the target task in DVC",
 )
 @rejects(
-    "        - data/inputs/code/ftmodel/inference\n"
-    "        - data/inputs/code/ftmodel/analysis/statistics.py\n",
-    "        - data/inputs/code/ftmodel/analysis/statistics.py\n",
+    "/inputs/code/ftmodel/«inference\n        - data/inputs/code/ftmodel/→»analysis/statistics.py",
     "benchmarks without how they are scored in DVC",
 )
 @pytest.mark.parametrize("stage", STAGES)
@@ -370,25 +358,19 @@ SETTINGS = {
 
 
 @rejects(
-    "        - data/tokens/${item.data}\n        - ${item.parent} # the model",
-    "        # the model",
-    "training without its tokens in DVC",
+    "«- data/tokens/${item.data}\n        - ${item.parent} →»", "training without its tokens in DVC"
 )
-@rejects("compute.precision, ", "", "training without its precision in DVC")
+@rejects("«compute.precision, →»", "training without its precision in DVC")
 @rejects(
-    "        - results/${name}/${key}/curve.csv\n        - data/tokens/${item.data}\n",
-    "        - data/tokens/${item.data}\n",
+    "        - «results/${name}/${key}/curve.csv\n        - →»data/tokens/${item.data}\n",
     "evaluation without the training curve in DVC",
 )
-@rejects("tokens/${item.data}\n        - data/", "", "evaluation without its tokens in DVC")
-@rejects("        - data/tokens/${item}\n", "", "benchmarks without their tokens in DVC")
-@rejects("        - tasks\n", "", "benchmarks without the definitions of tasks in DVC")
+@rejects("«tokens/${item.data}\n        - data/→»", "evaluation without its tokens in DVC")
+@rejects("«        - data/tokens/${item}\n→»", "benchmarks without their tokens in DVC")
+@rejects("«        - tasks\n→»", "benchmarks without the definitions of tasks in DVC")
+@rejects("«evaluation, →»", "the report without the settings of evaluation in DVC", file="dvc.yaml")
 @rejects(
-    "evaluation, ", "", "the report without the settings of evaluation in DVC", file="dvc.yaml"
-)
-@rejects(
-    "      - data/tokens # metadata and overlap of texts\n",
-    "",
+    "«      - data/tokens # metadata and overlap of texts\n→»",
     "the report without the metadata of tokens in DVC",
 )
 @pytest.mark.parametrize("stage", STAGES)

@@ -91,12 +91,8 @@ WRONG = {
 }
 
 
-@rejects("if x.shape != shape:", "if x.dim() != len(shape):", "arguments are broadcast")
-@rejects(
-    "(codes >> bits)",
-    "(codes - (codes > 0).long() >> bits)",
-    "the code 2^H",
-)
+@rejects("if x.«shape != shape→dim() != len(shape)»:", "arguments are broadcast")
+@rejects("(codes «→- (codes > 0).long() »>> bits)", "the code 2^H")
 @pytest.mark.parametrize(("message", "call"), WRONG.items(), ids=WRONG)
 def test_what_does_not_fit_is_named(make_model, message, call):
     said = "nothing"

@@ -77,11 +77,7 @@ def needs(distributions):
     return of
 
 
-@rejects(
-    "from scipy.stats import linregress",
-    "from scipy.stats import linregress\nimport pandas",
-    "the library imports pandas",
-)
+@rejects("from scipy.stats import linregress«→\nimport pandas»", "the library imports pandas")
 def test_the_library_needs_pytorch_numpy_and_scipy(needs):
     assert declared(PROJECT["dependencies"]) == LIBRARY
     assert all(found & LIBRARY for found in needs("ftmodel"))
@@ -99,7 +95,7 @@ def test_what_the_pipeline_imports_is_declared_and_the_rest_is_not(needs):
     assert ours.extras == {*PIPELINE, "s3"}
 
 
-@rejects('"ray": "cluster"', '"ray": "suite"', "another extra named than the one that is missing")
+@rejects('"ray": "«cluster→suite»"', "another extra named than the one that is missing")
 def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions):
     named = {}
     for extra, homes in HOMES.items():
@@ -113,7 +109,7 @@ def test_what_needs_an_extra_is_imported_where_that_extra_is_used(distributions)
     assert {*named.values()} == {*HOMES} and {*named} - {*cli.EXTRAS} == {"vl_convert"}
 
 
-@rejects("extra is None:", "True:", "a traceback for an extra that is not installed")
+@rejects("«extra is None→True»:", "a traceback for an extra that is not installed")
 def test_a_missing_extra_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gguf", None)
     for module in ("build", "llama_cpp"):  # which another test may have imported
@@ -188,7 +184,7 @@ def test_mypy_strict_sees_the_librarys_types(user):
     assert error.startswith("wrong.py:") and "Argument 2" in error
 
 
-@rejects('in ("-m", "ftlab")', "in ()", "a traceback where there is no checkout")
+@rejects('in («"-m", "ftlab"→»)', "a traceback where there is no checkout")
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["python", "-m", "pipelines.compose"], ["ftlab", "train"]])
 def test_a_command_outside_a_checkout_is_refused_in_one_line(user, command, monkeypatch):

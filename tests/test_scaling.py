@@ -78,11 +78,7 @@ CHANGES = [
 ]
 
 
-@rejects(
-    "accumulate * (3 * blocks * block",
-    "accumulate * (2 * blocks * block",
-    "FSDP gathers blocks once for both passes",
-)
+@rejects("accumulate * («3→2» * blocks * block", "FSDP gathers blocks once for both passes")
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_fsdp_sends_what_is_counted(changes):
     """Within 1 %: FSDP pads matrices that it cannot share out evenly."""
@@ -98,7 +94,7 @@ def test_fsdp_sends_what_is_counted(changes):
     assert traffic(training.config, VOCABULARY, 1, True, ACCUMULATE) == Traffic(0, 0)
 
 
-@rejects("2 * (gpus - 1)", "(gpus - 1)", "an all-reduce sends the gradients once")
+@rejects("«2 * →»(gpus - 1)", "an all-reduce sends the gradients once")
 def test_ddp_reduces_every_gradient_once_a_step():
     training, reduced = WithLoss({"latent_bits": 8}), []
 
@@ -130,11 +126,7 @@ def test_ddp_reduces_buckets_of_25_mib_by_trees():
 JOINED = Interconnect(nvlink=400.0, network=25.0, per_node=8, latency=0.5, overlap=0.75)
 
 
-@rejects(
-    "else compute / accumulate * 2 / 3",
-    "else compute",
-    "DDP hides its transfers behind all computation",
-)
+@rejects("else compute« / accumulate * 2 / 3→»", "DDP hides its transfers behind all computation")
 @pytest.mark.parametrize(
     ("sharded", "compute", "exposed"),
     [

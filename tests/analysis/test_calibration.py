@@ -22,19 +22,14 @@ def two_levels(spread):
 
 
 @rejects(
-    "return log(len(nll)) - (-nll).logsumexp(0)",
-    "return nll.mean(0)",
-    "logarithms averaged in place of probabilities",
+    " «log(len(nll)) - (-nll).logsumexp→nll.mean»(", "logarithms averaged in place of probabilities"
 )
 @rejects(
-    "if converged or hopeless or 2 * particles > most:",
-    "if converged or hopeless or particles > MIN_PARTICLES or 2 * particles > most:",
-    "particles that are doubled once, whatever that gains",
+    "or «→particles > MIN_PARTICLES or »2 *", "particles that are doubled once, whatever that gains"
 )
-@rejects("gain <= MAX_GAIN * error", "gain <= error", "a whole standard error tolerated")
+@rejects("gain <= «MAX_GAIN * →»error", "a whole standard error tolerated")
 @rejects(
-    "sqrt(tokens.sum().item() / scored_tokens)",
-    "1.0",
+    "«sqrt(tokens.sum().item() / scored_tokens)→1.0»",
     "the error of the calibration text taken for that of the scored text",
 )
 @pytest.mark.parametrize(("most", "picked"), [(512, 64), (64, 64), (60, 32), (3, 3)])
@@ -56,9 +51,7 @@ def test_particles_are_doubled_until_that_gains_a_tenth_of_the_error(most, picke
 
 
 @rejects(
-    "nll = estimates(particles, share)",
-    "nll = estimates(particles, shares[0])",
-    "particles that are doubled with another share",
+    "nll = estimates(particles, «share→shares[0]»)", "particles that are doubled with another share"
 )
 def test_particles_are_doubled_with_the_share_that_was_picked():
     asked = []
@@ -72,7 +65,7 @@ def test_particles_are_doubled_with_the_share_that_was_picked():
     assert (found.proposal, found.particles) == (0.5, 64)
 
 
-@rejects("converged or hopeless or 2", "converged or 2", "particles spent where none suffice")
+@rejects("converged or «hopeless or →»2", "particles spent where none suffice")
 def test_it_gives_up_where_the_most_particles_would_not_do():
     found = calibrate(two_levels(lambda _: 20.0), LENGTHS, 4 * 16 * 65, 512)
     assert not found.converged and found.particles == 8
@@ -103,15 +96,10 @@ def planted(factor):
 
 
 @rejects(
-    "share = best_share(tried, tokens)",
-    'share = calibrate.__dict__.setdefault("share", best_share(tried, tokens))',
+    ' «best_share(tried, tokens→calibrate.__dict__.setdefault("share", best_share(tried, tokens)»)',
     "the share of another run",
 )
-@rejects(
-    "nll = tried[share]",
-    "nll = tried[shares[0]]",
-    "the share that was picked is not used",
-)
+@rejects("nll = tried[«share→shares[0]»]", "the share that was picked is not used")
 def test_the_share_of_a_planted_z_is_found(rng):
     """A quarter and a half of the encoder's logits are exactly the posterior's, by which every
     estimate is exact with the fewest particles.
@@ -136,12 +124,8 @@ def test_the_share_of_a_planted_z_is_found(rng):
         assert found.shares[0] > found.shares[share] + 0.01
 
 
-@rejects('above["mean"] <= 2 *', 'above["mean"] <= 9000 *', "filters that agree and all miss a z")
-@rejects(
-    "min(filter(near, tried), key=lambda share: gains",
-    "min([lowest], key=lambda share: gains",
-    "a share picked by the noise of its bound",
-)
+@rejects('above["mean"] <= «2→9000» *', "filters that agree and all miss a z")
+@rejects("min(«filter(near, tried)→[lowest]», key=", "a share picked by the noise of its bound")
 def test_filters_that_agree_on_a_higher_bound_are_not_picked():
     """A bound that is higher by 0.01 ± 0.026 may be so by chance, by 30 not."""
     signs = torch.tensor([1.0, -1, 1, -1], dtype=torch.float64)[:, None]

@@ -50,8 +50,7 @@ def test_a_difference_that_seeds_may_make_is_none(seed, verdict):
 
 
 @rejects(
-    "max([threshold(deciding, documents), *spreads])",
-    "threshold(deciding, documents)",
+    "«max([threshold(deciding, documents), *spreads]→threshold(deciding, documents»)",
     "an arm's own spread over seeds ignored in the verdict",
 )
 def test_a_difference_within_the_spread_of_either_arm_is_none():
@@ -92,11 +91,7 @@ def test_the_spread_is_that_of_all_models_where_the_test_lets_them_be_pooled():
     assert one.threshold == pytest.approx(student.ppf(0.975, 4) * s * sqrt(1 + 1 / 2))
 
 
-@rejects(
-    "deciding = pooled if may_pool(pool.equality) else own",
-    "deciding = pooled",
-    "spreads over seeds pooled however unlike",
-)
+@rejects("« if may_pool(pool.equality) else own→»", "spreads over seeds pooled however unlike")
 def test_an_arm_of_ten_times_the_spread_is_not_pooled():
     """Then Welch's test of the two decides."""
     pool = [[0.50, 0.51, 0.52], [0.45, 0.46, 0.48], [0.61, 0.60, 0.62], [0.9, 1.0, 1.1]]
@@ -111,11 +106,7 @@ def test_an_arm_of_ten_times_the_spread_is_not_pooled():
     assert difference(pool[0], pool[1], pool=pool_seeds(pool[:3])).is_pooled
 
 
-@rejects(
-    "variances = draws / np.array(freedoms)",
-    "variances = draws",
-    "variances of few and many seeds under one null distribution",
-)
+@rejects("« / np.array(freedoms)→»", "variances of few and many seeds under one null distribution")
 @pytest.mark.parametrize("sizes", [(2, 2), (2, 2, 2, 2, 2, 2), (2, 3, 5)])
 def test_equal_spreads_are_refused_as_often_as_the_level_says(sizes):
     draw = np.random.default_rng(len(sizes))
@@ -182,8 +173,7 @@ def test_the_error_over_documents_is_paired_and_a_ratio_of_sums():
 
 
 @rejects(
-    "(residuals - residuals.mean(0)).square()",
-    "(scores - scores.mean(0)).square()",
+    "(«residuals - residuals→scores - scores».mean(0)).square()",
     "what a seed does to all documents in the interaction",
 )
 def test_the_interaction_is_what_seeds_move_on_single_documents():
@@ -223,14 +213,12 @@ def false_alarms(seeds, spreads, documents=None, both=0, experiments=600):
 
 
 @rejects(
-    "return max(alone, margin(seeds.error, seeds.freedom), both)",
-    "return margin(seeds.error, seeds.freedom)",
+    " «max(alone, margin(seeds.error, seeds.freedom), both→margin(seeds.error, seeds.freedom»)",
     "documents left out of the verdict where there are seeds",
 )
-@rejects("), both)", "))", "the larger of two errors in place of both")
+@rejects(")«, both→»)", "the larger of two errors in place of both")
 @rejects(
-    "float(stdtrit(freedom, 1 - LEVEL / 2)) * error",
-    "2.0 * error",
+    "«float(stdtrit(freedom, 1 - LEVEL / 2))→2.0» * error",
     "two standard errors of two seeds taken for a test",
 )
 @pytest.mark.parametrize(
@@ -253,11 +241,7 @@ def test_equal_arms_are_told_apart_in_one_case_of_twenty(seeds, spreads, documen
     assert worst is None or max(rates) == pytest.approx(worst, abs=0.025)
 
 
-@rejects(
-    "documents.error**2 - documents.interaction",
-    "documents.error**2",
-    "noise of a seed on a document counted twice",
-)
+@rejects(".error**2« - documents.interaction→»", "noise of a seed on a document counted twice")
 def test_noise_of_a_seed_on_a_document_counts_once():
     """Were the variances added, 0.6 % would be told apart. The error is never below either."""
     rates = false_alarms(5, (0,) * 6, documents=0, both=1, experiments=300)
@@ -265,9 +249,7 @@ def test_noise_of_a_seed_on_a_document_counts_once():
 
 
 @rejects(
-    "pool.freedom,\n    )",
-    "len(seeds) + len(other_seeds) - 2,\n    )",
-    "a pooled spread with the t of two arms",
+    "«pool.freedom→len(seeds) + len(other_seeds) - 2»,", "a pooled spread with the t of two arms"
 )
 def test_pooling_sees_with_two_seeds_what_two_arms_alone_do_not():
     """A difference of 3.5 spreads among eight arms of two seeds: 77 against 41 of 100."""

@@ -61,8 +61,7 @@ CASES = [
 
 
 @rejects(
-    "weight if heads is None else to_halves(weight, heads)",
-    "weight",
+    "weight« if heads is None else to_halves(weight, heads)→»",
     "a GGUF file's channels taken for Hugging Face's",
 )
 @pytest.mark.parametrize(("family", "dtype", "tied"), CASES)
@@ -91,11 +90,7 @@ def ours(make_model, tmp_path):
     return tmp_path / "a.gguf"
 
 
-@rejects(
-    "for t in reader.tensors}",
-    "for t in reader.tensors if t.name in theirs}",
-    "unknown tensors of a GGUF file left out",
-)
+@rejects(" t in reader.tensors«→ if t.name in theirs»}", "unknown tensors of a GGUF file left out")
 def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
     """Llama 3.1's files slow RoPE down by one."""
     more = {"rope_freqs.weight": torch.full((8,), 8.0)}
@@ -105,8 +100,7 @@ def test_a_tensor_that_transformers_leaves_out_is_refused(ours, tmp_path):
 
 
 @rejects(
-    '!= "none"',
-    '== "no"',
+    '«!= "none→== "no»"',
     "a slowed-down RoPE of a GGUF file overlooked",
     file="artifacts/gguf_file.py",
 )

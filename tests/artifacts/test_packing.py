@@ -33,7 +33,7 @@ def test_chunks_predict_every_token_of_a_document_once(shards):
         assert [part[0] for part in parts] == before
 
 
-@rejects("(n) * total // n", "(n)", "a cap that takes the first chunks")
+@rejects("(n)« * total // n→»", "a cap that takes the first chunks")
 def test_a_cap_takes_evenly_spaced_chunks_and_holds(shards):
     every = list(held_out(shards, CONTEXT, None))
     assert sum(map(len, every)) == PREDICTED
@@ -75,7 +75,7 @@ def test_packing_reads_no_further_than_its_batch(shards):
     assert len(next(packed(stream, CONTEXT, 4)).chunks) < 40
 
 
-@rejects(", p.index", ", 0", "the same noise for all chunks of a document")
+@rejects(", «p.index→0»", "the same noise for all chunks of a document")
 def test_noise_of_a_chunk_does_not_depend_on_its_company(shards):
     drawn = {}
     for rows in (1, 2, 7):

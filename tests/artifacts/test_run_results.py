@@ -15,16 +15,8 @@ def test_fractions(kappa: float, text: str) -> None:
     assert fraction(kappa) == text
 
 
-@rejects(
-    "return self.run.kappa_bits is None",
-    "return not self.run.kappa_bits",
-    "a threshold of 0 reported as a baseline",
-)
-@rejects(
-    '"–" if self.run.kappa_bits is None else',
-    '"–" if not self.run.kappa_bits else',
-    "a threshold of 0 written as none",
-)
+@rejects("return«→ not» self.run.kappa_bits« is None→»", "a threshold of 0 reported as a baseline")
+@rejects('"–" if«→ not» self.run.kappa_bits «is None →»else', "a threshold of 0 written as none")
 @pytest.mark.parametrize(("kappa", "text"), [(None, "–"), (0.0, "0"), (0.5, "1/2")])
 def test_a_run_without_a_threshold_is_a_baseline_and_one_of_0_is_not(
     kappa: float | None, text: str

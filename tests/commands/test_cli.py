@@ -54,14 +54,12 @@ def test_every_module_that_can_be_run_is_a_command():
 
 
 @rejects(
-    "    path = ROOT.joinpath",
-    "    import_module(module)\n    path = ROOT.joinpath",
+    "    «→import_module(module)\n    »path = ROOT.joinpath",
     "--help that imports what the command needs",
     case="train --help",
 )
 @rejects(
-    "    path = ROOT.joinpath",
-    "    import_module(module)\n    path = ROOT.joinpath",
+    "    «→import_module(module)\n    »path = ROOT.joinpath",
     "--help of all commands that imports what one needs",
     case="--help",
 )
@@ -117,9 +115,7 @@ def test_arguments_pass_through_as_they_are(monkeypatch, name, given, arguments)
     assert arguments.items() <= calls[0].items()
 
 
-@rejects(
-    '            del os.environ["TORCHINDUCTOR_CACHE_DIR"]', "", "a folder that takes no cache"
-)
+@rejects('«            del os.environ["TORCHINDUCTOR_CACHE_DIR"]→»', "a folder that takes no cache")
 def test_a_folder_that_takes_no_cache_is_left_in_one_line(monkeypatch, capsys):
     """PyTorch's modules could not even be imported."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/self/x")
@@ -131,7 +127,7 @@ def test_a_folder_that_takes_no_cache_is_left_in_one_line(monkeypatch, capsys):
     assert said.err.startswith("TORCHINDUCTOR_CACHE_DIR: /proc/self/x: ")
 
 
-@rejects("return do\n", "return do()\n", "a command's exceptions left to click")
+@rejects("return do«→()»\n", "a command's exceptions left to click")
 def test_exceptions_of_a_commands_work_are_not_clicks_to_handle(monkeypatch):
     def run(error):
         fake = SimpleNamespace(main=Mock(side_effect=error))

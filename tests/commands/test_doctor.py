@@ -76,9 +76,7 @@ def test_it_looks_at_everything(healthy, capsys):
 
 
 @rejects(
-    "if row.state == STOPS]",
-    "if row.state == OK and False]",
-    "a doctor whose warnings stop nothing and whose obstacles neither",
+    " == «STOPS→OK and False»]", "a doctor whose warnings stop nothing and whose obstacles neither"
 )
 @pytest.mark.parametrize(
     ("line", "state", "place", "value"),
@@ -161,7 +159,7 @@ def test_nothing_that_this_machine_lacks_is_a_traceback(monkeypatch):
 
 
 @rejects(
-    "asked.returncode == 0 or not in_git(folder)", "True", "a repository that git refuses is used"
+    "«asked.returncode == 0 or not in_git(folder)→True»", "a repository that git refuses is used"
 )
 @pytest.mark.skipif(os.getuid() != 0, reason="gives a folder to another user")
 def test_a_repository_of_another_user_is_refused_in_the_words_of_git(tmp_path, monkeypatch):
@@ -176,7 +174,7 @@ def test_a_repository_of_another_user_is_refused_in_the_words_of_git(tmp_path, m
     assert doctor.git().state == STOPS
 
 
-@rejects('os.environ["USER"] = unnamed_user()', "pass", "a user without a name as a traceback")
+@rejects('«os.environ["USER"] = unnamed_user()→pass»', "a user without a name as a traceback")
 def test_who_has_no_name_gets_one(monkeypatch):
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)

@@ -13,10 +13,7 @@ from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
 
 
 @rejects(
-    "for run in each.runs]",
-    "for run in each.runs[:1]]",
-    "the error over documents of the first seed alone",
-    file="compare/comparison.py",
+    "runs«→[:1]»]", "the error over documents of the first seed alone", file="compare/comparison.py"
 )
 def test_the_error_is_of_a_ratio_of_sums_paired_by_document(tmp_path):
     """Closed form for two documents, means over seeds: |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""
@@ -38,8 +35,7 @@ def test_all_seeds_of_both_arms_count(tmp_path):
 
 
 @rejects(
-    "for group in families(arms) if arm in group or other in group",
-    "for group in families(arms)",
+    "for group in families(arms)« if arm in group or other in group→»",
     "spreads over seeds pooled with those of other models and budgets",
 )
 def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path):
@@ -58,26 +54,15 @@ def test_spreads_are_pooled_over_arms_of_the_same_data_model_and_budget(tmp_path
     assert [c.other_seeds for c in compared] == pytest.approx(own)
 
 
+@rejects(" else 1), «below→0»)", "a bound that another of the same model lies below, called tight")
 @rejects(
-    "(2 if figures.filtering.converged is False else 1), below)",
-    "(2 if figures.filtering.converged is False else 1), 0)",
-    "a bound that another of the same model lies below, called tight",
-)
-@rejects(
-    "half * (2 if figures.filtering.converged is False else 1)",
-    "half",
+    "half« * (2 if figures.filtering.converged is False else 1)→»",
     "a bound that did not converge, taken to be as tight as its variance says",
 )
 @rejects(
-    "least = self.mean - self.arm.looseness(self.unit)",
-    "least = self.mean",
-    "a loose bound that is higher taken for a worse model",
+    "« - self.arm.looseness(self.unit)→»", "a loose bound that is higher taken for a worse model"
 )
-@rejects(
-    "most = self.mean + self.other.looseness(self.unit)",
-    "most = self.mean",
-    "a gain over a design whose bound is loose",
-)
+@rejects(".mean« + self.other.looseness(self.unit)→»", "a gain over a design whose bound is loose")
 def test_a_verdict_that_a_loose_bound_may_change_is_qualified(tmp_path):
     levels = {"own": 0.7, "same": 0.7, "low": 0.5, "high": 0.9}
     loose = {f"{name}_loose": {"half_variance": 0.3} for name in levels}

@@ -26,11 +26,9 @@ BROKEN = [
 ]
 
 
-@rejects("!= (not self.tasks)", "is None", "a suite without tasks")
+@rejects("«!= (not self.tasks)→is None»", "a suite without tasks")
 @rejects(
-    "(overrides)\n    parse",
-    "(overrides)\n    write_params(config)\n    parse",
-    "params.yaml written before it is checked",
+    "overrides)\n    «→write_params(config)\n    »parse", "params.yaml written before it is checked"
 )
 @pytest.mark.parametrize(("file", "content", "words"), BROKEN, ids=[b[2] for b in BROKEN])
 def test_a_broken_file_of_conf_is_named_and_params_yaml_stays(

@@ -53,7 +53,7 @@ def test_settings_of_every_type_are_in_the_composed_params():
     assert present == types | {ModelConfig, LatentDesign}
 
 
-@rejects("(Compute, InitFrom, ", "(InitFrom, ", "a boolean of one class converted by OmegaConf")
+@rejects("(«Compute, →»InitFrom, ", "a boolean of one class converted by OmegaConf")
 def test_omegaconf_sees_no_boolean_that_it_would_convert():
     """It takes "on", and any number but 0, for true."""
     for cls in types_in(parse(compose_config(EVERYTHING), "conf")):

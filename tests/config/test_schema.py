@@ -58,12 +58,8 @@ def test_a_baseline_has_the_architecture_of_its_preset_but_no_latent():
     assert vars(free) == {**vars(baseline), "latent_bits": 8, "latent_block": 2}
 
 
-@rejects(
-    "design = architecture.latent.changed(run.latent.settings)",
-    "design = architecture.latent",
-    "a run's own design of the latent ignored",
-)
-@rejects("latent_block=block, ", "", "a run's own block that reads z ignored")
+@rejects(".latent«.changed(run.latent.settings)→»", "a run's own design of the latent ignored")
+@rejects("«latent_block=block, →»", "a run's own block that reads z ignored")
 def test_a_run_may_have_a_design_of_its_own():
     """Beside the preset's, which the baseline, having no latent, has none of."""
     changes = [f"{RUN}.latent.map=linear", f"{RUN}.latent_bits=20", f"{RUN}.kappa_bits=9"]
@@ -95,21 +91,17 @@ def test_a_run_may_go_back_to_the_default_design_or_change_a_number(preset, defa
 
 
 @rejects(
-    "if run.kappa_bits is None:",
-    "if not run.kappa_bits:",
+    "if «run.kappa_bits is None→not run.kappa_bits»:",
     "a threshold of 0 trained as a baseline",
     file="config/schema.py",
 )
 @rejects(
-    "if run.kappa_bits is None:",
-    "if not run.kappa_bits:",
+    "if «run.kappa_bits is None→not run.kappa_bits»:",
     "a threshold of 0 without latent bits",
     file="config/checks.py",
 )
 @rejects(
-    "run.extra_blocks and run.kappa_bits is not None",
-    "run.extra_blocks and run.kappa_bits",
-    "a threshold of 0 with the blocks of a larger baseline",
+    " and run.kappa_bits« is not None→»", "a threshold of 0 with the blocks of a larger baseline"
 )
 def test_a_threshold_of_0_is_that_of_a_free_transformer():
     """It has a latent, needs bits for it, and has no blocks that only a baseline may have."""
@@ -260,18 +252,16 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@rejects("isinstance(value, declared", "isinstance(value, int", "a number for true")
-@rejects("abs(value) > MAX_EXACT_INTEGER", "False", "integers without a bound")
-@rejects("len(name) > MAX_NAME_CHARACTERS:", "False:", "names as long as one likes")
+@rejects("isinstance(value, «declared→int»", "a number for true")
+@rejects("«abs(value) > MAX_EXACT_INTEGER→False»", "integers without a bound")
+@rejects("«len(name) > MAX_NAME_CHARACTERS→False»:", "names as long as one likes")
 @rejects(
-    "not all(COMPARISONS",
-    "not any(COMPARISONS",
+    "not «all→any»(COMPARISONS",
     "a value within one of two limits",
     case="evaluation.resample_below=1.5",
 )
 @rejects(
-    "if run.kappa_bits is None and run.kappa_warmup_steps:",
-    "if False:",
+    "if «run.kappa_bits is None and run.kappa_warmup_steps→False»:",
     "a threshold that rises for a baseline",
 )
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0][:70] for m in MISTAKES])
@@ -329,7 +319,7 @@ def test_a_decay_that_begins_before_the_end_of_the_warm_up_is_refused(override, 
     assert words in said and f"before the end of {OPTIM}.warmup_steps" in said
 
 
-@rejects("and parts > 1", "and parts > 2", "a hinge of a batch in two parts")
+@rejects("and parts > «1→2»", "a hinge of a batch in two parts")
 @pytest.mark.parametrize("over", ["batch", "position"])
 def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
     """At once: micro-batches have other means. A hinge per token or sequence does not mind."""
@@ -340,7 +330,7 @@ def test_a_hinge_of_a_whole_batch_needs_the_whole_batch(over):
         smoke(split, f"{design}{over}")
 
 
-@rejects(", **scored}", "}", "runs of the suite left out without a word")
+@rejects("«, **scored→»}", "runs of the suite left out without a word")
 @pytest.mark.parametrize(
     ("listed", "words"),
     [

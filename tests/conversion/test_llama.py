@@ -70,18 +70,13 @@ def tokens(rng):
     return torch.randint(11, (3, 12), generator=rng)
 
 
-@rejects("to_halves(key, config.n_kv_heads)", "key", "channels of keys handed over as they are")
-@rejects("gate, up = block.", "up, gate = block.", "gate and up exchanged")
+@rejects("«to_halves(key, config.n_kv_heads)→key»", "channels of keys handed over as they are")
+@rejects("«gate, up→up, gate» = block.", "gate and up exchanged")
 @rejects(
-    "gain if pairs else to_halves(gain, 1)",
-    "gain",
+    "gain« if pairs else to_halves(gain, 1)→»",
     "gains of Qwen's queries and keys handed over as they are",
 )
-@rejects(
-    'norms = {"q": attention.query_norm, "k": attention.key_norm}',
-    'norms = {"k": attention.query_norm, "q": attention.key_norm}',
-    "gains of Qwen's queries taken for those of keys",
-)
+@rejects('«q→k»": attention.query_norm, "«k→q»"', "gains of Qwen's queries taken for those of keys")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, changes):
@@ -100,26 +95,21 @@ def test_hugging_face_computes_what_we_do_with_our_weights(make_model, tokens, c
 
 
 @rejects(
-    'to_pairs(w["self_attn.q_proj.weight"], config.n_heads)',
-    'w["self_attn.q_proj.weight"]',
+    '«to_pairs(w["self_attn.q_proj.weight"], config.n_heads)→w["self_attn.q_proj.weight"]»',
     "channels of a Llama's heads taken over as they are",
 )
 @rejects(
-    'to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)',
-    'w["self_attn.k_proj.bias"]',
+    '«to_pairs(w["self_attn.k_proj.bias"], config.n_kv_heads)→w["self_attn.k_proj.bias"]»',
     "Qwen's biases of keys in Hugging Face's order",
 )
-@rejects(
-    "to_pairs(w[name], 1)", "w[name]", "gains of Qwen's queries and keys taken over as they are"
-)
+@rejects("«to_pairs(→»w[name]«, 1)→»", "gains of Qwen's queries and keys taken over as they are")
 @rejects(
     "rotate(self.heads(self.query(q), self.query_norm), at.rope)",
     "(self.query_norm or (lambda x: x))(rotate(self.heads(self.query(q)), at.rope))",
     "queries of Qwen turned before they are normalised",
 )
 @rejects(
-    "-channels / width",
-    "-channels / (config.d_model // config.n_heads)",
+    "-channels / «width→(config.d_model // config.n_heads)»",
     "rotations of heads of width D / N, whatever their width",
 )
 @pytest.mark.parametrize(("bits", "tied"), [(0, True), (3, False)], ids=["baseline", "latent"])
@@ -190,7 +180,7 @@ def test_what_our_decoder_does_not_compute_is_refused_by_name(changes, words):
         our_config(config | changes)
 
 
-@rejects("names -", "set() -", "what is left over in a Llama's file is ignored")
+@rejects("«names→set()» -", "what is left over in a Llama's file is ignored")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -216,8 +206,8 @@ def test_weights_that_do_not_fit_are_named_and_nothing_is_copied(make_model, cha
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
 
 
-@rejects("[name][:ids]", "[name][-ids:]", "the last rows of a padded vocabulary taken for its ids")
-@rejects("tensor[ids:].clone()", "tensor[:-ids].clone()", "other rows kept as padding")
+@rejects("[name][«:ids→-ids:»]", "the last rows of a padded vocabulary taken for its ids")
+@rejects("tensor[«ids:→:-ids»].clone()", "other rows kept as padding")
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
 def test_rows_beyond_the_tokenizer_are_kept_and_never_predicted(make_model, tokens, tied):
@@ -276,7 +266,7 @@ def test_what_is_no_llama_is_refused(make_model, changes, words):
         llama_config(make_model(**changes).config, 11)
 
 
-@rejects("turns - low", "high - turns", "fast rotations slowed down, slow ones kept")
+@rejects("«turns - low→high - turns»", "fast rotations slowed down, slow ones kept")
 @pytest.mark.parametrize(("low", "high"), [(1.0, 4.0), (0.2, 0.4)])
 def test_llama_3_slows_down_rotations_as_transformers_does(low, high):
     """Some kept, some slowed down by the factor, some between."""

@@ -128,9 +128,7 @@ def test_equal_and_empty_documents_are_left_out_and_counted(tmp_path, capsys):
 
 
 @rejects(
-    "digest = salt.copy()",
-    "digest = sha256(due.encode())",
-    "documents that two parts of a mixture have are kept twice",
+    "«salt.copy(→sha256(due.encode()»)", "documents that two parts of a mixture have are kept twice"
 )
 def test_a_document_of_two_parts_is_left_out_of_the_second(tmp_path, capsys):
     a, b = (write_lines(tmp_path / part, ["both", f"only {part}"]) for part in "ab")
@@ -319,7 +317,7 @@ def test_damaged_work_is_begun_anew(tmp_path, small_parts, monkeypatch, name, ca
     assert not [*tmp_path.glob("x.partial*")]
 
 
-@rejects("if primary(error) not in UNUSABLE:", "if False:", "locked work taken for damaged")
+@rejects("if «primary(error) not in UNUSABLE→False»:", "locked work taken for damaged")
 def test_a_ledger_that_is_locked_keeps_the_work(tmp_path, small_parts, monkeypatch, capsys):
     data, target = mixed_sources(tmp_path), tmp_path / "x"
     kept = killed_after(monkeypatch, 60, data, target)
@@ -335,7 +333,7 @@ def test_a_ledger_that_is_locked_keeps_the_work(tmp_path, small_parts, monkeypat
     assert kept.items() <= mtimes(target).items()
 
 
-@rejects(', "exclude"):', ",):", "what is excluded decides whether finished work fits")
+@rejects(',« "exclude"→»):', "what is excluded decides whether finished work fits")
 @pytest.mark.parametrize("repair", ["exclude", "mend"])
 def test_a_bad_file_mended_or_left_out_costs_nothing_that_is_finished(
     tmp_path, small_parts, capsys, repair

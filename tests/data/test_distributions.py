@@ -59,7 +59,7 @@ def names(**settings):
     return [name for name, _ in documents(**settings)]
 
 
-@rejects("not in seen", "not in ()", "a file of two packages read twice")
+@rejects("not in «seen→()»", "a file of two packages read twice")
 def test_what_is_pinned_is_read_and_nothing_else(site):
     """Not the project itself, not a script outside, which names this machine, and no file twice."""
     expected = {f"alpha-one-1.5/one/m{i}.py" for i in range(9)}
@@ -69,8 +69,7 @@ def test_what_is_pinned_is_read_and_nothing_else(site):
 
 
 @rejects(
-    "return sha256(str(path).encode()).digest(), str(path)",
-    'return b"", str(path)',
+    'return «sha256(str(path).encode()).digest()→b""», str(path)',
     "the first bytes of a corpus of packages are those of the first packages",
 )
 def test_files_come_in_the_order_of_a_hash_of_their_paths(site):
@@ -117,8 +116,7 @@ def noted(tmp_path):
 
 
 @rejects(
-    "mtime_ns=0)",
-    "mtime_ns=file.stat().st_mtime_ns)",
+    "mtime_ns=«0→file.stat().st_mtime_ns»)",
     "installed packages told by when they were written on this machine",
 )
 @pytest.mark.parametrize("large", [False, True])

@@ -51,10 +51,9 @@ def drawn_at_starts(twin, tokens, noise, starts, documents=None, padding=None):
     return codes
 
 
-@rejects("begin = document_starts(documents)", "pass", "spans that go on into the next document")
+@rejects("«begin = document_starts(documents)→pass»", "spans that go on into the next document")
 @rejects(
-    "index - (index - begin) % design.every",
-    "torch.maximum(begin, index - index % design.every)",
+    "«index - (index - begin) % design.every→torch.maximum(begin, index - index % design.every)»",
     "spans counted from a row's first token, not its document's",
 )
 @pytest.mark.parametrize("design", [SEQUENCE, EVERY], ids=["sequence", "every"])
@@ -70,21 +69,17 @@ def test_where_spans_begin(design):
 
 
 @rejects(
-    "only_starts(self.latent.encode(x, at), at.span_starts)",
-    "self.latent.encode(x, at)",
-    "KL of z that nothing reads",
+    "«only_starts(→»self.latent.encode(x, at)«, at.span_starts)→»", "KL of z that nothing reads"
 )
 @rejects(
-    "r = None if r is None else at_starts(r, at.span_starts)",
-    "pass",
+    "«r = None if r is None else at_starts(r, at.span_starts)→pass»",
     "a z for each token of a span in the decoder",
 )
 @rejects(
-    "codes = kept(codes, noise) if shared else codes",
-    "pass",
+    "«codes = kept(codes, noise) if shared else codes→pass»",
     "no z of the prior for the later tokens of a span",
 )
-@rejects("if shared and t:", "if False:", "a z of a recurrent prior for each token of a span")
+@rejects("if «shared and t→False»:", "a z of a recurrent prior for each token of a span")
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])
 @torch.no_grad()
 def test_each_token_reads_the_z_of_the_first_of_its_span(

@@ -58,11 +58,7 @@ def stated_limits(page: str) -> dict[str, str]:
     return stated
 
 
-@rejects(
-    "beta2: float = limited(0.95, at_least",
-    "beta2: float = limited(0.95, above",
-    "a limit that no page states",
-)
+@rejects("beta2: float = limited(0.95, «at_least→above»", "a limit that no page states")
 @pytest.mark.parametrize("group", OF_LIMITS)
 def test_a_table_states_the_limits(group: type) -> None:
     stated, prefix = stated_limits(OF_LIMITS[group]), PREFIXES.get(group, "")

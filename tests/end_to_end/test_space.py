@@ -38,8 +38,7 @@ def test_which_paths_a_shell_takes_for_one_word(path, whole):
 
 
 @rejects(
-    "    if reason := ray_failure():\n        raise",
-    "    if (reason := ray_failure()) is False:\n        raise",
+    "    if «reason := ray_failure()→(reason := ray_failure()) is False»:\n        raise",
     "a path with a space given to Ray, which waits for ever",
 )
 @pytest.mark.parametrize(
@@ -63,12 +62,8 @@ def test_a_stage_is_refused_before_it_is_imported(workspace, monkeypatch, name, 
     assert not Path("resume").exists()
 
 
-@rejects(
-    "if (length := len(os.fsencode(folder))) > longest:", "if False:", "a socket's path too long"
-)
-@rejects(
-    "        with socket(AF_UNIX) as tried:\n            tried.bind(mine)", "        pass", "no try"
-)
+@rejects("if «(length := len(os.fsencode(folder))) > longest→False»:", "a socket's path too long")
+@rejects("        «with socket(AF_UNIX) as tried:\n            tried.bind(mine)→pass»", "no try")
 def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     longest = "/tmp/".ljust(39, "x")  # as docs/commands.md says

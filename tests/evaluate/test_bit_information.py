@@ -26,14 +26,12 @@ def chunks():
 
 
 @rejects(
-    "o = at_starts(o, starts)",
-    "pass",
+    "«o = at_starts(o, starts)→pass»",
     "bits of z that a token does not read",
     file="evaluate/bit_information.py",
 )
 @rejects(
-    "kl_per_bit(o, model.prior_logits(x, at, hidden))",
-    "kl_per_bit(o, latent.prior(x, hidden))",
+    "kl_per_bit(o, «model.prior_logits(x, at→latent.prior(x», hidden))",
     "KL of a learned prior at tokens that draw no z, where bits are ranked",
 )
 @pytest.mark.parametrize(
@@ -116,8 +114,7 @@ def test_an_encoder_that_says_nothing_has_no_bit_to_show(make_model, chunks, mea
 
 
 @rejects(
-    "least = MIN_KL_BITS * config.latent_capacity / config.latent_bits",
-    "least = MIN_KL_BITS",
+    "least = MIN_KL_BITS« * config.latent_capacity / config.latent_bits→»",
     "bits of a shared z idle by the measure of one per token",
 )
 def test_a_bit_of_a_z_for_many_tokens_is_not_idle_for_its_few_bits_a_token(

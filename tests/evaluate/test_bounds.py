@@ -50,22 +50,10 @@ def test_scores_do_not_depend_on_the_size_of_batches(shards, bits):
         torch.testing.assert_close(other, figures[0], rtol=1e-5, atol=5e-4)
 
 
-@rejects(
-    "sqrt(variance / self.filters)",
-    "sqrt(variance)",
-    "the filter's own error with the variance of one filter",
-)
-@rejects("use=filtering - sums", 'use=sums["elbo"] - sums', "use of z by the ELBO")
-@rejects(
-    "filters = filter_estimates(model, batch.chunks, settings, *common)",
-    "filters = filter_estimates(model, batch.chunks, settings, *common)[:1].repeat(2, 1)",
-    "every filter with the same z",
-)
-@rejects(
-    "importance_bound(log_weights, k)",
-    "importance_bound(log_weights[:k], k)",
-    "fewer samples than were drawn for IWAE-k",
-)
+@rejects("(variance« / self.filters→»)", "the filter's own error with the variance of one filter")
+@rejects('use=«filtering→sums["elbo"]» - sums', "use of z by the ELBO")
+@rejects(", batch.chunks, settings, *common)«→[:1].repeat(2, 1)»", "every filter with the same z")
+@rejects("importance_bound(log_weights«→[:k]», k)", "fewer samples than were drawn for IWAE-k")
 def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     settings = EvaluationConfig(tokens=None, batch_tokens=64, particles=8, iwae_samples=6)
     free, baseline = model(3), model(0)
@@ -103,7 +91,7 @@ def test_scores_are_those_of_each_chunk_alone_summed_over_its_document(shards):
     torch.testing.assert_close(scores.use + scores.waste, scores.kl)
 
 
-@rejects("[chunk[1:]]", "[chunk[:-1]]", "bytes of inputs in place of targets")
+@rejects("[chunk[«1:→:-1»]]", "bytes of inputs in place of targets")
 def test_bytes_are_those_of_the_tokens_that_are_predicted(shards):
     """Where a cap leaves parts of documents out; a token's bytes are its id."""
     settings = EvaluationConfig(tokens=100, particles=8)

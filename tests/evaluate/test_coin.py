@@ -41,13 +41,11 @@ class Speaks:
 
 
 @rejects(
-    "rng = generator(settings.seed, Purpose.COIN)",
-    "rng = torch.Generator().manual_seed(settings.seed)",
+    "rng = «generator(settings.seed, Purpose.COIN→torch.Generator().manual_seed(settings.seed»)",
     "z of the prior of numbers that other measurements draw",
 )
 @rejects(
-    "sequence.encoder_z = rounded(ones(model, model(copies, noise=noise).hidden))",
-    "sequence.encoder_z = rounded(ones(model, from_prior(model, copies, of_prior).hidden))",
+    " rounded(ones(model, «model(copies, noise=noise→from_prior(model, copies, of_prior»).hidden))",
     "z of the encoder and of the prior exchanged",
 )
 def test_the_coin_is_shown_with_z_of_the_encoder_and_z_of_the_prior(monkeypatch):

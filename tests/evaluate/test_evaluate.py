@@ -206,9 +206,9 @@ class Tells(torch.nn.Module):
         return o
 
 
-@rejects("draw() < o.", "0.5 < o.", "label information of thresholded bits")
-@rejects("[scored], ", "[: len(scored)], ", "labels of the first rows under a cap")
-@rejects("(rows[scored])", "(rows)", "information of all rows beside z of some")
+@rejects("«draw()→0.5» < o.", "label information of thresholded bits")
+@rejects("[«scored→: len(scored)»], ", "labels of the first rows under a cap")
+@rejects("(rows«[scored]→»)", "information of all rows beside z of some")
 def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
     """And no more than its sampled bits tell: their count over 64 tokens errs at times."""
     shards, data = process(tmp_path, "coin", 200)
@@ -238,7 +238,7 @@ def test_what_z_tells_of_the_hidden_side_is_found(tmp_path, monkeypatch):
 
 
 @rejects(
-    "at.span_starts", "None", "a label told by bits that nothing reads", file="evaluate/label.py"
+    "«at.span_starts→None»", "a label told by bits that nothing reads", file="evaluate/label.py"
 )
 def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypatch):
     shards, data = process(tmp_path, "coin")
@@ -256,16 +256,10 @@ def test_bits_that_tell_of_a_label_are_those_that_tokens_read(tmp_path, monkeypa
     assert torch.equal(spans, spans[:, :, :1].expand_as(spans)) and len(bits.unique()) == 2
 
 
-@rejects(
-    "settings.seed,", "0,", "the probe of z draws from seed 0", file="evaluate/target_latent.py"
-)
-@rejects(
-    "settings.seed, Purpose.L", "0, Purpose.L", "z of labels from seed 0", file="evaluate/label.py"
-)
-@rejects(
-    "settings.seed, Purpose.", "0, Purpose.", "z of the coin from seed 0", file="evaluate/coin.py"
-)
-@rejects("settings.seed, Purpose.B", "0, Purpose.B", "bounds with noise of seed 0")
+@rejects("«settings.seed→0»,", "the probe of z draws from seed 0", file="evaluate/target_latent.py")
+@rejects("«settings.seed→0», Purpose.L", "z of labels from seed 0", file="evaluate/label.py")
+@rejects("«settings.seed→0», Purpose.", "z of the coin from seed 0", file="evaluate/coin.py")
+@rejects("«settings.seed→0», Purpose.B", "bounds with noise of seed 0")
 @pytest.mark.parametrize("name", ["target", "coin"])
 def test_every_measurement_draws_from_the_seed_of_evaluation(tmp_path, name):
     shards, data = process(tmp_path, name)
@@ -320,17 +314,9 @@ def test_coin_figures_have_what_the_figure_shows(tmp_path, bits):
     json.dumps(plain(details))
 
 
+@rejects("«curve[-1]→run».", "trained tokens as they were configured", file="evaluate/stage.py")
 @rejects(
-    "curve[-1].tokens",
-    "run.tokens",
-    "trained tokens as they were configured",
-    file="evaluate/stage.py",
-)
-@rejects(
-    ".parameters()",
-    ".state_dict().values()",
-    "tied parameters counted twice",
-    file="evaluate/stage.py",
+    ".«parameters→state_dict().values»()", "tied parameters counted twice", file="evaluate/stage.py"
 )
 def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypatch):
     """After 5, 15 and 20 steps; z are proposed as κ says, and where it was trained is kept."""
@@ -373,7 +359,7 @@ def test_every_budget_is_scored_and_the_last_third_averaged(workspace, monkeypat
     ]
 
 
-@rejects("if clean_up:", "if spec:", "a run by hand that cannot be resumed")
+@rejects("if «clean_up→spec»:", "a run by hand that cannot be resumed")
 def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypatch):
     """A run that was evaluated by hand is one that DVC trains again. A full GPU is one line."""
     train_run()
@@ -397,11 +383,9 @@ def test_a_run_can_be_resumed_until_its_figures_are_written(workspace, monkeypat
     assert not any(path.exists() for path in kept)
 
 
-@rejects("of=len(kl)", "of=3", "collapsed by the last row of the curve")
+@rejects("of=«len(kl)→3»", "collapsed by the last row of the curve")
 @rejects(
-    "kl_of_use(model.config, run.kappa_bits)",
-    "run.kappa_bits",
-    "a z of a whole sequence taken for collapsed",
+    "«kl_of_use(model.config, →»run.kappa_bits«)→»", "a z of a whole sequence taken for collapsed"
 )
 @pytest.mark.parametrize(
     ("per", "kappa", "kl_bits", "expected"),

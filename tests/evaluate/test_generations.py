@@ -34,8 +34,7 @@ def of_letters(measured):
     "a pinned z that each generation draws for itself",
 )
 @rejects(
-    "fresh = torch.rand(sampling.draws, length, bits, generator=rng)",
-    "fresh = torch.rand(1, length, bits, generator=rng).expand(sampling.draws, -1, -1)",
+    "torch.rand(«sampling.draws→1», length, bits, generator=rng)«→.expand(sampling.draws, -1, -1)»",
     "a fresh z for each prompt in place of each generation",
 )
 def test_what_has_a_pinned_z_shares_it_under_every_prompt_and_nothing_else_does(
@@ -71,8 +70,7 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
 
 
 @rejects(
-    "model.config.latent.shared_codes and",
-    "False and",
+    "«model.config.latent.shared_codes→False» and",
     "spans of a prompt that are not pinned",
     file="evaluate/generations.py",
 )
@@ -94,18 +92,10 @@ def test_text_is_continued_from_its_held_out_beginnings(measured):
         assert {len(text.split(",")) for text in texts} == {17 - length}
 
 
-@rejects(
-    "sample(share_z=size)",
-    "sample(share_z=1)",
-    "a z of its own for each sequence of a pinned group",
-)
-@rejects(
-    "sample(share_z=size)", "sample(share_z=size * settings.groups)", "one z for all pinned groups"
-)
-@rejects("share_z=1", "share_z=size", "fresh groups that share their z")
-@rejects(
-    "letters.repeat_interleave(size, dim=0)", "letters.repeat(size, 1)", "groups that mix letters"
-)
+@rejects("sample(share_z=«size→1»)", "a z of its own for each sequence of a pinned group")
+@rejects("sample(share_z=size«→ * settings.groups»)", "one z for all pinned groups")
+@rejects("share_z=«1→size»", "fresh groups that share their z")
+@rejects("letters.«repeat_interleave(size, dim=0→repeat(size, 1»)", "groups that mix letters")
 def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(decided):
     fresh, pinned = target_groups(decided, SETTINGS, CPU)
     for groups in (fresh, pinned):
@@ -119,11 +109,7 @@ def test_sequences_of_a_group_share_their_letter_and_of_a_pinned_one_their_z(dec
     assert len({text[2:] for text in alone}) == len(alone)
 
 
-@rejects(
-    "z=FromPrior(share_z))",
-    "z=FromPrior(share_z), temperature=0.5)",
-    "groups sampled at another temperature",
-)
+@rejects("z=FromPrior(share_z)«→, temperature=0.5»)", "groups sampled at another temperature")
 @pytest.mark.parametrize("latent_bits", [0, 3])
 def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     """Nine in ten are '_' and the others '!', whatever comes before."""
@@ -144,11 +130,7 @@ def test_characters_are_as_frequent_as_the_model_has_them(latent_bits):
     assert characters.count("!") / len(characters) == pytest.approx(0.1, abs=0.02)  # 4 se
 
 
-@rejects(
-    "generator(settings.seed, Purpose.GROUPS)",
-    "generator(0, Purpose.GROUPS)",
-    "the same groups for every seed of evaluation",
-)
+@rejects("(«settings.seed→0», Purpose.GROUPS", "the same groups for every seed of evaluation")
 def test_generations_and_groups_depend_on_the_seed_of_evaluation_alone(decided, of_letters):
     settings = EvaluationConfig(groups=12, group_size=5, seed=1)
     torch.manual_seed(1)

@@ -71,8 +71,7 @@ def test_a_run_on_the_target_task(workspace, capsys):
 
 
 @rejects(
-    "check_manifest(path, manifest, spec)",
-    "None",
+    "«check_manifest(path, manifest, spec)→None»",
     "a checkpoint that params.yaml does not describe is exported",
     file="export/build.py",
 )
@@ -116,8 +115,8 @@ def test_a_free_transformer(workspace, tmp_path):
     assert [path.name for path in folder.parent.iterdir()] == [RUN]
 
 
-@rejects("Path(partly) / target.name", "target", "an export written where it will be")
-@rejects("if target.exists():", "if target.is_dir():", "an export over what is there")
+@rejects("«Path(partly) / target.name→target»", "an export written where it will be")
+@rejects("if target.«exists→is_dir»():", "an export over what is there")
 @torch.no_grad()
 def test_a_run_on_text_as_gguf(workspace, monkeypatch):
     """What is there is not written over, and a disk that is full leaves nothing."""
@@ -161,8 +160,7 @@ def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, va
 
 
 @rejects(
-    "budget.listed == tokens",
-    "not budget.listed",
+    "«budget.listed == tokens→not budget.listed»",
     "the card of a smaller budget has the bound of the whole run",
     file="export/model_card.py",
 )

@@ -83,8 +83,8 @@ def ours_greedy(model, tokens, z, padding=None, n_new=NEW):
     return generate(model, tokens, n_new, generator=rng, z=z, temperature=0, padding=padding)
 
 
-@rejects("ftmodel\\.\\w+|", "", "exported code that imports ours")
-@rejects("+= COPIED.format(copied)", '+= ""', "modules that transformers 4 does not copy")
+@rejects(r"«ftmodel\.\w+|→»", "exported code that imports ours")
+@rejects('+= «COPIED.format(copied)→""»', "modules that transformers 4 does not copy")
 def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path, monkeypatch):
     folder = export(ours, tmp_path / "free")
     files = {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -122,19 +122,12 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
 
 
 @rejects(
-    "=padding",
-    "=None",
+    "=«padding→None»",
     "padding read by an exported model",
     file="export/modeling_free_transformer.py",
 )
-@rejects(
-    "given[:, start:end]", "given[:, :length]", "noise of the first position for every new token"
-)
-@rejects(
-    "(positions - padding[:, None]).clamp(min=0)",
-    "positions.clamp(min=0)",
-    "shared noise that counts padding",
-)
+@rejects("given[:, «start:end→:length»]", "noise of the first position for every new token")
+@rejects("«(positions - padding[:, None])→positions».clamp(min", "shared noise that counts padding")
 def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):
     """Noise without rows is shared from the first token of each on."""
     tokens, mask, padding = prompts
@@ -176,13 +169,11 @@ def test_other_designs_give_the_same_greedy_tokens(make_ours, prompts, tmp_path,
 
 
 @rejects(
-    'prepared["encode_prompt"] = not check_cache(past_key_values)',
-    'prepared["encode_prompt"] = False',
+    'prepared["encode_prompt"] = «not check_cache(past_key_values)→False»',
     "z of the prompt of an exported model from the prior",
 )
 @rejects(
-    "return torch.rand(size, device=device)",
-    "return torch.rand(1, *size[1:], device=device).expand(size)",
+    "return torch.rand(«size, device=device→1, *size[1:], device=device).expand(size»)",
     "all sequences of an exported model with one z",
 )
 def test_samples_are_of_the_model(make_ours, tmp_path):
@@ -212,8 +203,7 @@ def test_samples_are_of_the_model(make_ours, tmp_path):
 
 
 @rejects(
-    "repeat_interleave(rows // len(given), dim=0)",
-    "repeat(rows // len(given), 1, 1)",
+    "«repeat_interleave(rows // len(given), dim=0→repeat(rows // len(given), 1, 1»)",
     "noise of a prompt given to sequences of another",
 )
 def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_tokens, rng):
@@ -239,9 +229,7 @@ def test_sequences_of_a_prompt_have_z_of_their_own_or_shared(ours, theirs, make_
 
 
 @rejects(
-    "encode_prompt: bool = False",
-    "encode_prompt: bool = True",
-    "an exported model whose forward encodes what it scores",
+    "encode_prompt: bool = «False→True»", "an exported model whose forward encodes what it scores"
 )
 @torch.no_grad()
 def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, make_tokens, rng):
@@ -260,11 +248,7 @@ def test_forward_draws_z_from_the_prior_and_reads_nothing_ahead(ours, theirs, ma
         assert not a[:, -1].allclose(b[:, -1], atol=1e-2)
 
 
-@rejects(
-    "from_prior(self.model, input_ids, noise,",
-    "from_prior(self.model, input_ids, noise * 1.2,",
-    "an exported model whose prior is not uniform",
-)
+@rejects("(self.model, input_ids, noise«→ * 1.2»,", "an exported model whose prior is not uniform")
 @torch.no_grad()
 def test_z_without_noise_are_independent_and_uniform(theirs, ours, make_tokens, monkeypatch):
     seen = []
@@ -279,8 +263,7 @@ def test_z_without_noise_are_independent_and_uniform(theirs, ours, make_tokens, 
 
 
 @rejects(
-    "self.length = keys.shape[2]",
-    "pass",
+    "«self.length = keys.shape[2]→pass»",
     "a cache that does not count what one pass adds to it token by token",
     case="recurrent",
 )
@@ -323,8 +306,7 @@ def test_a_cache_of_generate_can_be_continued(theirs, prompts, rng):
 
 
 @rejects(
-    '{"model.readout.weight": "model.embedding.weight"}',
-    "{}",
+    '{«"model.readout.weight": "model.embedding.weight"→»}',
     "a tied read-out that transformers does not know of",
     case="tied",
 )
@@ -344,8 +326,7 @@ def test_saved_again_it_is_the_same(make_ours, make_tokens, tied, tmp_path, rng)
 
 
 @rejects(
-    'dtype=str(model.embedding.weight.dtype).removeprefix("torch.")',
-    'dtype="float32"',
+    'dtype=«str(model.embedding.weight.dtype).removeprefix("torch.")→"float32"»',
     "an exported model of another precision than its weights",
     file="export/free_transformer.py",
 )
@@ -383,8 +364,7 @@ REFUSED = [
 
 
 @rejects(
-    "(read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all()",
-    "not read.any()",
+    "«(read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all→not read.any»()",
     "right padding taken for left padding",
 )
 def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
@@ -405,8 +385,7 @@ def test_generate_and_forward_refuse_by_name(theirs, make_tokens):
 
 
 @rejects(
-    'or not getattr(cache, "prompt_encoded", False)',
-    "",
+    '«or not getattr(cache, "prompt_encoded", False)→»',
     "a cache filled by forward taken for one of generate",
 )
 def test_caches_that_are_refused_by_name(theirs, make_tokens):

@@ -63,26 +63,22 @@ def backend(folder, **arguments):
 
 
 @rejects(
-    'config["rope_theta"] = rope["rope_theta"]',
-    "pass",
+    '«config["rope_theta"] = rope["rope_theta"]→pass»',
     "an export whose rope_theta transformers 4 does not find",
     case="Llama 3.1",
 )
 @rejects(
-    "else scaling\n",
-    "else None\n",
+    "else «scaling→None»\n",
     "an export whose rope_scaling transformers 4 does not find",
     case="Llama 3.1",
 )
 @rejects(
-    'tokens["tokenizer_class"] = "PreTrainedTokenizerFast"',
-    "pass",
+    '«tokens["tokenizer_class"] = "PreTrainedTokenizerFast"→pass»',
     "a tokenizer of a class that transformers 4 does not have",
     case="tied",
 )
 @rejects(
-    'shutil.copymode(folder / "config.json", folder / "model.safetensors")',
-    "pass",
+    '«shutil.copymode(folder / "config.json", folder / "model.safetensors")→pass»',
     "weights that only their owner may read",
     case="tied",
 )
@@ -126,12 +122,7 @@ def test_a_text_begins_with_the_token_of_documents_and_holds_no_other_special_on
         assert tokenizer.decode(ids[1:]) == text
 
 
-@rejects(
-    'if family == "qwen2" and',
-    'if family == "none" and',
-    "a tokenizer that transformers 5 rebuilds as Qwen2's",
-    case="gpt_2",
-)
+@rejects('== "«qwen2→none»" ', "a tokenizer that transformers 5 rebuilds as Qwen2's", case="gpt_2")
 @pytest.mark.parametrize("style", CUTS)
 def test_text_is_cut_as_ours_in_every_family(make_model, tmp_path, style):
     """But what Qwen2's class composes (NFC)."""

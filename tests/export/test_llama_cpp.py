@@ -30,23 +30,16 @@ from tests.support.mutants import rejects
 from tests.support.tokenizers import END, STYLES, trained
 
 
-@rejects(", pairs=True", "", "a GGUF with Hugging Face's order of channels")
+@rejects("«, pairs=True→»", "a GGUF with Hugging Face's order of channels")
+@rejects("«key if pairs else →»to_halves(key", "keys of a GGUF in Hugging Face's order of channels")
+@rejects('«    writer.add_rope_freq_base(config["rope_theta"])\n→»', "a GGUF without RoPE's base")
 @rejects(
-    "key if pairs else to_halves(key, config.n_kv_heads)",
-    "to_halves(key, config.n_kv_heads)",
-    "keys of a GGUF in Hugging Face's order of channels",
-)
-@rejects('    writer.add_rope_freq_base(config["rope_theta"])\n', "", "a GGUF without RoPE's base")
-@rejects(
-    'config["rms_norm_eps"]',
-    "1e-5",
+    '«config["rms_norm_eps"]→1e-5»',
     "the usual epsilon of norms in a GGUF",
     file="export/llama_cpp.py",
 )
 @rejects(
-    "llama_weights(model, pairs=True, padding=padding).items():\n",
-    "llama_weights(model, pairs=True, padding=padding).items():\n"
-    '        if name == "lm_head.weight":\n            continue\n',
+    ', padding=padding).items():«→\n        if name == "lm_head.weight":\n            continue»\n',
     "a GGUF without its read-out",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
@@ -63,18 +56,12 @@ def test_transformers_computes_our_logits(make_model, tmp_path, changes):
     assert theirs.config.tie_word_embeddings == model.config.tied
 
 
+@rejects(' pair in «model["merges"]→sorted(model["merges"])»]', "merges of a GGUF in another order")
 @rejects(
-    'for pair in model["merges"]]',
-    'for pair in sorted(model["merges"])]',
-    "merges of a GGUF in another order",
+    ".add_add_bos_token(«True→False»)", "a GGUF whose texts begin without the token of documents"
 )
-@rejects(
-    "writer.add_add_bos_token(True)",
-    "writer.add_add_bos_token(False)",
-    "a GGUF whose texts begin without the token of documents",
-)
-@rejects(".USER_DEFINED", ".NORMAL", "an added token among a GGUF's ordinary ones")
-@rejects('False): "qwen2"', 'False): "dbrx"', "Llama 3's pattern for Qwen2's")
+@rejects(".«USER_DEFINED→NORMAL»", "an added token among a GGUF's ordinary ones")
+@rejects('False): "«qwen2→dbrx»"', "Llama 3's pattern for Qwen2's")
 @pytest.mark.parametrize("style", [style for style in PRE_TOKENIZERS if style != "smollm_2"])
 def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     """But that of SmolLM, whose name transformers does not know; nor does it know an added token
@@ -92,25 +79,18 @@ def test_the_tokenizer_of_transformers_is_ours(make_model, tmp_path, style):
     assert theirs.bos_token == theirs.eos_token == END
 
 
-@rejects('): "trillion"', '): "gpt-2"', "text that llama.cpp takes spaces out of")
+@rejects('): "«trillion→gpt-2»"', "text that llama.cpp takes spaces out of")
 @rejects(
-    'ignore_merges = spec["model"]["ignore_merges"]',
-    "ignore_merges = False",
-    "a tokenizer's ignore_merges left out of account",
+    ' = «spec["model"]["ignore_merges"]→False»', "a tokenizer's ignore_merges left out of account"
 )
 @pytest.mark.parametrize("style", PRE_TOKENIZERS)
 def test_the_name_of_the_pattern_that_cuts_text(style):
     assert llama_cpp.vocabulary(shards_of(tokenizer_of(style))).pre == PRE_TOKENIZERS[style]
 
 
+@rejects('["«num_key_value_heads→num_attention_heads»"])', "heads for heads of keys and values")
 @rejects(
-    'add_head_count_kv(config["num_key_value_heads"])',
-    'add_head_count_kv(config["num_attention_heads"])',
-    "heads for heads of keys and values",
-)
-@rejects(
-    'TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED',
-    "TokenType.USER_DEFINED",
+    'TokenType.«CONTROL if added["special"] else TokenType.→»USER_DEFINED',
     "what looks like a special token in a text for a special token",
 )
 def test_entries_of_the_file(make_model, tmp_path):
@@ -147,11 +127,7 @@ def test_entries_of_the_file(make_model, tmp_path):
     assert kinds["Ġ"] == TokenType.NORMAL
 
 
-@rejects(
-    'tokens[added["id"]] = added["content"]',
-    'tokens[len(model["vocab"]) - 1] = added["content"]',
-    "an added token's id counted, not read",
-)
+@rejects('tokens[«added["id"]→len(model["vocab"]) - 1»] =', "an added token's id counted, not read")
 def test_an_id_that_is_left_out_is_an_unused_token():
     spec = json.loads(STYLES["gpt_2"]().to_str())
     (end,) = spec["added_tokens"]
@@ -175,7 +151,7 @@ def test_the_padding_of_a_vocabulary_is_tokens_that_are_not_used(make_model, tmp
     assert torch.equal(weights, torch.cat((model.embedding.weight, *padding.values())))
 
 
-@rejects('if not part["invert"]:', "if True:", "a pattern that is inverted for one that is not")
+@rejects('if «not part["invert"]→True»:', "a pattern that is inverted for one that is not")
 def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused():
     whole_word = STYLES["gpt_2"]()
     whole_word.add_tokens([AddedToken("word", single_word=True)])

@@ -88,70 +88,59 @@ def of_every_z(model, one):
 
 
 @rejects(
-    "if logits is None:",
-    "if True:",
+    "if «logits is None→True»:",
     "bounds under the uniform prior, whatever the prior is",
     case="separate memory token linear learned",
 )
 @rejects(
-    "sums(kl_of_bits(q, p), ids)",
-    "sums(kl_of_bits(q, torch.full_like(q, 0.5)), ids)",
+    "sums(kl_of_bits(q, «p→torch.full_like(q, 0.5)»), ids)",
     "KL to the uniform prior, whatever the prior is",
     case="separate memory token linear learned",
 )
 @rejects(
-    "model.prior_logits(x, at, hidden)",
-    "model.prior_logits(x, at, 0 * hidden)",
+    "model.prior_logits(x, at, «→0 * »hidden)",
     "bounds whose prior does not follow the z before",
     case="shared embedding token linear recurrent",
     file="inference/bounds.py",
 )
 @rejects(
-    "log_density_ratio(bits, p, q)",
-    "log_density_ratio(bits, torch.full_like(p, 0.5), q)",
+    "log_density_ratio(bits, «p→torch.full_like(p, 0.5)», q)",
     "weights of a proposal against the uniform prior",
     case="separate memory token linear learned",
     file="inference/filtering.py",
 )
 @rejects(
-    "log_p.append(ratio - sums(",
-    "log_p.append(-sums(",
+    "log_p.append(«ratio - →-»sums(",
     "values of one z per sequence summed as if they were equally probable",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "bits = draw() < (q if k % 2 else p)",
-    "bits = draw() < (q if k % 2 else 0.5)",
+    "bits = draw() < (q if k % 2 else «p→0.5»)",
     "samples of one z per sequence drawn from the uniform prior, whatever the prior is",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "z, log_ratio = torch.where(here, new, z[:n]),",
-    "z, log_ratio = new,",
+    "z, log_ratio = «torch.where(here, new, z[:n])→new»,",
     "a filter that draws a z at every token of a span",
     case="separate kv_all every linear learned 3",
 )
 @rejects(
-    "            z[poor] = z[poor[:, None], ancestors]\n",
-    "",
+    "«            z[poor] = z[poor[:, None], ancestors]\n→»",
     "resampled particles that keep the z of those that they replace",
     case="separate kv every table recurrent 3",
 )
 @rejects(
-    "mixture = (share * log_q.exp() + 1 - share).log()",
-    "mixture = log_q",
+    "mixture = «(share * log_q.exp() + 1 - share).log()→log_q»",
     "z of one sequence weighed by the encoder alone",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "return log(len(bits)) - torch.stack(log_p).logsumexp(0)",
-    "return -torch.stack(log_p).logsumexp(0)",
+    "return «log(len(bits)) - →-»torch.stack(log_p).logsumexp(0)",
     "every z of a sequence summed over as if it were certain",
     case="shared kv sequence table learned",
 )
 @rejects(
-    "only_starts(logits, at.span_starts)",
-    "logits",
+    "«only_starts(logits, at.span_starts)→logits»",
     "KL of z that nothing reads to the prior of their tokens",
     case="shared kv sequence table learned",
 )
@@ -217,31 +206,20 @@ def test_a_calibrated_bound_is_the_enumerated_nll(make_model, make_tokens, desig
 
 
 @rejects(
-    "before = F.pad(hidden[:, :-1], (0, 0, 1, 0))",
-    "before = hidden.clone()",
+    "before = «F.pad(hidden[:, :-1], (0, 0, 1, 0)→hidden.clone(»)",
     "a recurrent prior that reads the state of the token itself",
 )
 @rejects(
-    "state = state * (at.documents[:, t] == at.documents[:, t - 1])[:, None]",
-    "pass",
+    "«state = state * (at.documents[:, t] == at.documents[:, t - 1])[:, None]→pass»",
     "a recurrent prior that goes on from one document to the next",
 )
+@rejects("at = model.positions(inputs«, documents=segment_ids→»)", "chunks of a row scored as one")
+@rejects("source = («→0 * »first + ancestors).flatten()", "particles resampled from another chunk")
 @rejects(
-    "at = model.positions(inputs, documents=segment_ids)",
-    "at = model.positions(inputs)",
-    "chunks of a row scored as one",
-)
-@rejects(
-    "source = (first + ancestors).flatten()",
-    "source = (0 * first + ancestors).flatten()",
-    "particles resampled from another chunk",
-)
-@rejects(
-    "torch.empty_like(nll).scatter_(0, longest, nll)",
-    "nll",
+    "«torch.empty_like(nll).scatter_(0, longest, nll)→nll»",
     "bounds of chunks given in the order of their lengths",
 )
-@rejects("log_ratio * here", "log_ratio", "a span's z weighed again at each of its tokens")
+@rejects("log_ratio« * here→»", "a span's z weighed again at each of its tokens")
 @torch.no_grad()
 def test_chunks_in_a_row_are_measured_as_if_each_stood_alone(make_model, make_tokens, design, rng):
     """Chunks that end at different tokens, and padding; each has its own noise."""
@@ -282,11 +260,10 @@ def starts_of(model, length, padding):
 
 
 @rejects(
-    "self.documents = real[:, 0, start:].long()",
-    "self.documents = torch.ones_like(real[:, 0, start:]).long()",
+    "self.documents = «real[:, 0, start:]→torch.ones_like(real[:, 0, start:])».long()",
     "a recurrent prior that begins with what padding left",
 )
-@rejects("0.5 if logits", "0.4 if logits", "prior not uniform")
+@rejects("0.«5→4» if logits", "prior not uniform")
 @PADDED
 @torch.no_grad()
 def test_z_of_the_prior_is_drawn_token_by_token(make_model, make_tokens, design, rng, padding):
@@ -322,63 +299,53 @@ def test_z_of_a_recurrent_prior_goes_on_after_a_cache(make_model, make_tokens, r
 
 
 @rejects(
-    "noise[self.rows], self.after",
-    "2 * (noise[self.rows] >= 0.5) - 1, self.after",
+    "«noise[self.rows]→2 * (noise[self.rows] >= 0.5) - 1», self.after",
     "answers with z of the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "copies, hidden.squeeze(1)",
-    "copies, None",
+    "copies, «hidden.squeeze(1)→None»",
     "answers whose first z does not follow the prompt",
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "rows.decoder.read(token, noise, hidden)",
-    "rows.decoder.read(token, noise, 0 * hidden)",
+    "rows.decoder.read(token, noise, «→0 * »hidden)",
     "generation whose z does not follow the token before",
     case="shared embedding token linear recurrent-padded",
 )
 @rejects(
-    "latent.draw(noise, x, before)",
-    "latent.draw(noise, 0 * x, before)",
+    "latent.draw(noise, «→0 * »x, before)",
     "generation from the uniform prior, whatever the prior is",
     case="separate memory token linear learned-padded",
 )
 @rejects(
-    "= cache.append(keys, values)",
-    "= (x[..., : self.head_width].repeat(1, 1, 1, 2) for x in cache.append(keys, values))",
+    "=«→ (x[..., : self.head_width].repeat(1, 1, 1, 2) for x in» cache.append(keys, values)«→)»",
     "memory missing from the cache, which has x in its place",
     case="separate memory token linear learned-padded",
     file="designs/injection.py",
 )
 @rejects(
-    "return kept(drawn[:, None], noise[:, None], codes).squeeze(1)",
-    "return drawn",
+    "return «kept(drawn[:, None], noise[:, None], codes).squeeze(1)→drawn»",
     "new tokens of a span that do not keep its z",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "codes = None if self.decoder.codes is None else self.decoder.codes[rows]",
-    "codes = None",
+    "codes = None« if self.decoder.codes is None else self.decoder.codes[rows]→»",
     "rows that go on without the z of their span when others end",
     case="shared residual every linear recurrent 3-padded",
 )
 @rejects(
-    "noise_at_starts(every, starts))",
-    "at_starts(every, starts))",
+    "«noise_at_starts→at_starts»(every, starts))",
     "a span's z, drawn in the answer, drawn again by its next token",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "return of_spans[:, codes.shape[1] :]",
-    "return noise",
+    "return «of_spans[:, codes.shape[1] :]→noise»",
     "new tokens of a span with a z of their own, not the prompt's",
     case="separate kv every table recurrent 3-padded",
 )
 @rejects(
-    "length, codes.device, padding=padding",
-    "length, codes.device",
+    "length, codes.device«, padding=padding→»",
     "spans of padded prompts counted from the padding",
     case="separate kv every table recurrent 3-padded",
 )
@@ -455,7 +422,7 @@ def test_texts_are_rebuilt_from_their_own_z_and_from_that_of_others(
         assert not torch.allclose(ce.own, ce.permuted)
 
 
-@rejects(".device) &", ".device).clamp(max=62) &", "the last of 64 bits lost")
+@rejects(".device)«→.clamp(max=62)» &", "the last of 64 bits lost")
 @torch.no_grad()
 def test_a_linear_map_takes_64_bits(make_tokens, rng):
     """Each bit of a code decides the sign of its own vector, the last one included, and codes are

@@ -44,45 +44,38 @@ def case(request, make_model, make_tokens):
 
 
 @rejects(
-    "cloud.move(poor, ancestors)",
-    "pass",
+    "«cloud.move(poor, ancestors)→pass»",
     "particles resampled without their caches",
     case="H1T12-half",
 )
 @rejects(
-    "self.both[:, target, :, : self.length] = self.both[:, source, :, : self.length]",
-    "self.both[1, target, :, : self.length] = self.both[1, source, :, : self.length]",
+    "[«:, target, :, : self.length] = self.both[:→1, target, :, : self.length] = self.both[1», ",
     "values of a resampled particle without its keys",
     case="H1T12-half",
 )
 @rejects(
-    "log_weights[poor] = -log(particles)",
-    "pass",
+    "«log_weights[poor] = -log(particles)→pass»",
     "weights not reset after resampling",
     case="H1T12-half",
 )
 @rejects(
-    "log_p = log_weights.logsumexp(1)",
-    "log_p = log_weights.mean(1) + log(particles)",
+    "log_p = log_weights.«logsumexp(1→mean(1) + log(particles»)",
     "log of the mean weight taken as the mean of logs",
     case="H1T12-half",
 )
 @rejects(
-    "log_weights = log_weights - log_p[:, None]",
-    "log_weights = torch.full_like(log_weights, -log(particles))",
+    "log_weights = «log_weights - log_p[:, None]→torch.full_like(log_weights, -log(particles))»",
     "weights of a token not carried on to the next",
     case="H1T12-half",
 )
 @rejects(
-    "pack_bits(noise < p)",
-    "pack_bits(noise < 0.9 * p)",
+    "pack_bits(noise < «→0.9 * »p)",
     "particles of a prior that is not uniform",
     case="H1T12-half",
     file="inference/filtering.py",
 )
 @rejects(
-    "log_weights[:n] + log_ratio - token_nll",
-    "log_weights[:n] - token_nll",
+    "log_weights[:n] «+ log_ratio →»- token_nll",
     "particles of the encoder that are not weighed by its density",
     case="H1T12-encoder",
 )
@@ -106,8 +99,7 @@ def test_the_probability_is_unbiased(case, noise_of, particles, resample_below, 
 
 
 @rejects(
-    "hidden[poor] = hidden[poor[:, None], ancestors]",
-    "pass",
+    "«hidden[poor] = hidden[poor[:, None], ancestors]→pass»",
     "particles resampled without what their prior reads",
 )
 def test_the_filter_of_a_recurrent_prior_is_unbiased_when_it_resamples(
@@ -139,11 +131,10 @@ def test_without_resampling_it_is_the_prior_sample_bound(make_model, make_tokens
 
 
 @rejects(
-    "places = (noise.argsort(1) * NOISE_STEPS)",
-    "places = (torch.arange(noise.shape[1])[:, None] * NOISE_STEPS)",
+    "places = («noise.argsort(1)→torch.arange(noise.shape[1])[:, None]» * NOISE_STEPS)",
     "the same particle always in the lowest stratum",
 )
-@rejects("+ (shift[:, None] * NOISE_STEPS)", "+ 0 * (shift[:, None] * NOISE_STEPS)", "no shift")
+@rejects("+ «→0 * »(shift[:, None] * NOISE_STEPS)", "no shift")
 def test_stratified_noise_is_uniform_for_each_particle_and_even_over_all(rng):
     noise, shift = torch.rand(4000, 5, 2, generator=rng), torch.rand(4000, 2, generator=rng)
     new = stratified(noise, shift)
@@ -157,7 +148,7 @@ def test_stratified_noise_is_uniform_for_each_particle_and_even_over_all(rng):
             assert_near(below[:, particle].prod(-1), q * q)
 
 
-@rejects("noise = stratified(", "_ = stratified(", "noise that is stratified and not used")
+@rejects("«noise→_» = stratified(", "noise that is stratified and not used")
 def test_stratified_particles_make_a_bound_tighter(make_model, make_tokens, noise_of):
     """Without a resampling that would hide it: of one bit, half of the particles set it."""
     model = make_model(latent_bits=1, n_layers=2)
@@ -172,9 +163,7 @@ def test_stratified_particles_make_a_bound_tighter(make_model, make_tokens, nois
     assert bounds[1] < 0.8 * bounds[0]
 
 
-@rejects(
-    "right=True", "right=False", "a particle without weight drawn", file="inference/filtering.py"
-)
+@rejects("right=«True→False»", "a particle without weight drawn", file="inference/filtering.py")
 def test_systematic_resampling(rng):
     """Of K particles with weights W each is drawn ⌊K W⌋ or ⌈K W⌉ times, K W times on average."""
     weights = torch.rand(6, dtype=torch.float64, generator=rng)
@@ -240,8 +229,7 @@ def parity(z):
 
 
 @rejects(
-    "effective < resample_below * particles",
-    "effective < resample_below",
+    "effective < resample_below« * particles→»",
     "never resampled: the effective sample size against a share of 1",
 )
 def test_a_model_whose_z_decides_everything_has_its_true_likelihood(noise_of, rng):
@@ -335,7 +323,7 @@ def test_a_single_symbol_is_certain(make_model, noise_of):
     torch.testing.assert_close(bound, torch.zeros(3, dtype=torch.float64), atol=1e-5, rtol=0)
 
 
-@rejects("(1 - share) *", "0 *", "a proposal without the learned prior")
+@rejects("«(1 - share)→0» *", "a proposal without the learned prior")
 def test_a_proposal_mixes_the_logits_of_the_encoder_with_those_of_a_learned_prior(make_model, rng):
     latent = make_model(latent={"prior": "learned"}).latent
     x, before, o = (torch.randn(2, 1, n, generator=rng) for n in (16, 16, 3))

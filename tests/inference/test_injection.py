@@ -93,9 +93,7 @@ def log_probs(model, hidden_of):
 
 
 @rejects(
-    "Output(model.upper(x, model.latent.embed(codes), at, cache), codes)",
-    "Output(model.upper(x, model.latent.embed(codes) / 2, at, cache), codes)",
-    "a forward pass over given codes with an embedding of its own",
+    ")«→ / 2», at, cache), codes)", "a forward pass over given codes with an embedding of its own"
 )
 def test_forward_pass_follows(model, hidden_of, make_tokens, rng):
     """In training too: the gradient of the table is that of the planted injection."""
@@ -115,9 +113,7 @@ def test_forward_pass_follows(model, hidden_of, make_tokens, rng):
     torch.testing.assert_close(grads[1], grads[2], atol=1e-4, rtol=1e-4)
 
 
-@rejects(
-    "(bits)),", "(bits)) / 2,", "bounds with an embedding of their own", file="inference/bounds.py"
-)
+@rejects("(bits))«→ / 2»,", "bounds with an embedding of their own", file="inference/bounds.py")
 @torch.no_grad()
 def test_bounds_follow(model, log_probs, make_tokens, rng):
     tokens = make_tokens(3, 9)
@@ -144,11 +140,7 @@ def test_the_filtering_bound_follows(model, log_probs, make_tokens, rng, dtype):
     torch.testing.assert_close(bound, -expected.sum(1), **CLOSE)
 
 
-@rejects(
-    "self.x_answer, noise[self.rows]",
-    "self.x_answer * 1.1, noise[self.rows]",
-    "scores of answers with an embedding of their own",
-)
+@rejects("self.x_answer«→ * 1.1», noise[self.", "scores of answers with an embedding of their own")
 @torch.no_grad()
 def test_scores_of_answers_follow(model, log_probs, make_tokens, rng):
     prompts, answers = make_tokens(3, 5), make_tokens(3, 4)
@@ -164,8 +156,7 @@ def test_scores_of_answers_follow(model, log_probs, make_tokens, rng):
 
 
 @rejects(
-    "self.model.inject(n, self.x.x, r)",
-    "(self.x.x, self.x.x + r if block is self.upper_blocks[0] else None)",
+    "«→(»self.«model.inject(n→x.x», self.x.x«, r→ + r if block is self.upper_blocks[0] else None»)",
     "cached generation with an injection of its own",
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fast", "plain"])

@@ -53,28 +53,22 @@ def test_an_encoder_that_is_surer_than_it_should_be_does_little_harm(make_model,
     case="every, learned prior",
 )
 @rejects(
-    "if model.latent.prior.sequential:",
-    "if False:",
+    "if «model.latent.prior.sequential→False»:",
     "a prompt's last z by a recurrent prior that reads no z before",
     case="every, recurrent prior",
 )
 @rejects(
-    "-mixture - (nll * inside[:, first:]).sum(1)",
-    "-mixture",
+    "-mixture« - (nll * inside[:, first:]).sum(1)→»",
     "z of a prompt's span that its tokens do not weigh",
     case="every",
 )
 @rejects(
-    "-mixture - (nll",
-    "-(nll",
+    "-«mixture - →»(nll",
     "candidates of the encoder weighed as if the prior had proposed them",
     case="every",
 )
 @rejects(
-    "uniform < (q if c % 2 else p)",
-    "uniform < (p if c % 2 else q)",
-    "z from an encoder that has seen one token of a span",
-    case="every",
+    "«q→p» if c % 2 else «p→q»", "z from an encoder that has seen one token of a span", case="every"
 )
 @torch.no_grad()
 def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
@@ -107,11 +101,7 @@ def test_the_z_that_a_prompt_leaves_open_is_that_of_the_models_posterior(
             assert_near((codes[:, first] == z).double() - expected[:, z], 0.0)
 
 
-@rejects(
-    "config.latent, length, device, documents, padding)",
-    "config.latent, length, device, documents)",
-    "a learned prior of padded prompts by their padding",
-)
+@rejects(", device, documents«, padding→»)", "a learned prior of padded prompts by their padding")
 @torch.no_grad()
 def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
     make_model, make_tokens, design, rng
@@ -131,8 +121,7 @@ def test_padding_changes_nothing_for_the_z_that_a_prompt_leaves_open(
 
 
 @rejects(
-    "torch.where(pinned, p, sampled_probability(o[rows, last]))",
-    "sampled_probability(o[rows, last])",
+    "«torch.where(pinned, p, sampled_probability(o[rows, last])→sampled_probability(o[rows, last]»",
     "pinned bits weighed as if they had been drawn",
 )
 @torch.no_grad()
@@ -212,7 +201,7 @@ def test_which_codes_are_few_enough_to_sum_over(latent, few):
     assert [enumerable(config) for config in configs] == few
 
 
-@rejects("proposal is None", "False", "spans proposed by the prior alone")
+@rejects("«proposal is None→False»", "spans proposed by the prior alone")
 @pytest.mark.parametrize(("latent", "share"), [({}, 0), (EVERY, 0.25)])
 def test_where_several_tokens_read_a_z_the_encoder_has_a_part_in_the_proposal(
     make_model, make_tokens, monkeypatch, latent, share

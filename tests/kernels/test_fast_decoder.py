@@ -54,31 +54,21 @@ def started(rng):
     return start
 
 
-@rejects("(self.bias)", "(0)", "Qwen's biases forgotten in decoding")
+@rejects("(«self.bias→0»)", "Qwen's biases forgotten in decoding")
 @rejects(
-    "if self.head_gains is not None:",
-    "if False:",
-    "Qwen's norms of queries and keys forgotten in decoding",
+    "«self.head_gains is not None→False»:", "Qwen's norms of queries and keys forgotten in decoding"
 )
 @rejects(
-    "(q // e, attention.query_norm), (kv // e, attention.key_norm)",
-    "(q // e, attention.key_norm), (kv // e, attention.query_norm)",
+    ".«query_norm), (kv // e, attention.key_norm→key_norm), (kv // e, attention.query_norm»)",
     "gains of queries exchanged with those of keys in decoding",
 )
+@rejects("[«-rows * self.slots :→: rows * self.slots»]", "keys and values of new tokens without z")
+@rejects("eps« * width→»", "ε of RMSNorm not times D in decoding")
+@rejects("=«self.scale→1.0»", "attention by bmm not scaled")
+@rejects("if «mask is not None or →»not", "padding read by bmm")
+@rejects("(«other→r»", "keys and values of new tokens from r alone", file="kernels/fast_decoder.py")
 @rejects(
-    "normalized[-rows * self.slots :]",
-    "normalized[: rows * self.slots]",
-    "keys and values of new tokens without z",
-)
-@rejects("eps * width", "eps", "ε of RMSNorm not times D in decoding")
-@rejects("=self.scale", "=1.0", "attention by bmm not scaled")
-@rejects("if mask is not None or not", "if not", "padding read by bmm")
-@rejects(
-    "(other", "(r", "keys and values of new tokens from r alone", file="kernels/fast_decoder.py"
-)
-@rejects(
-    "self.new.flatten(3)",
-    "self.new[..., :1, :].expand_as(self.new).flatten(3)",
+    "self.new«→[..., :1, :].expand_as(self.new)».flatten(3)",
     "memory of new tokens missing from the cache, which has x in its place",
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
@@ -121,14 +111,10 @@ def test_from_how_many_heads_on_attention_is_by_bmm(make_model, started, monkeyp
         assert all(block.by_bmm == by_bmm for block in (*fast.lower, *fast.upper_blocks))
 
 
-@rejects("> MAX_CPU_ROWS", "> MAX_CPU_ROWS + 1", "one more row decoded fast")
-@rejects("exact and all(", "exact or all(", "wrapped blocks taken for plain ones")
-@rejects("is Block and type", "is Block or type", "another attention taken for one it knows")
-@rejects(
-    "else PlainDecoder(model, cache, padding, codes)",
-    "else PlainDecoder(model, cache, padding)",
-    "a decoder in another precision that does not keep the z of a span",
-)
+@rejects("> MAX_CPU_ROWS«→ + 1»", "one more row decoded fast")
+@rejects("exact «and→or» all(", "wrapped blocks taken for plain ones")
+@rejects("is Block «and→or» type", "another attention taken for one it knows")
+@rejects(" padding«, codes→»)", "a decoder in another precision that does not keep the z of a span")
 @pytest.mark.parametrize("changes", [{}, {"latent_bits": 0}, *MEMORY, *SPANS], ids=str)
 def test_generation_is_the_same_by_either(make_model, make_tokens, started, changes, monkeypatch):
     """In float64 and by wrapped blocks, as for activation checkpointing, it is the model that

@@ -59,11 +59,7 @@ def test_by_onednn_every_token_is_read_as_the_model_reads_it(decoders, everythin
         torch.testing.assert_close(fast.logits(hidden), logits, atol=5e-5, rtol=1e-5)
 
 
-@rejects(
-    "to.add_(self.by_onednn(x))",
-    "to.copy_(self.by_onednn(x))",
-    "products added by oneDNN in place of what they are added to",
-)
+@rejects("to.«add_→copy_»(self.", "products added by oneDNN in place of what they are added to")
 @pytest.mark.parametrize("kind", ["as it is", "rounded"])
 @torch.inference_mode()
 def test_products_are_written_and_added_where_they_belong(rng, everything_by_onednn, kind):
@@ -86,12 +82,7 @@ def test_products_are_written_and_added_where_they_belong(rng, everything_by_one
     torch.testing.assert_close(out, 2 * expected, **close)
 
 
-@rejects(
-    "and rows *",
-    "and MIN_MULTIPLICATIONS + rows *",
-    "small products by oneDNN",
-    file="kernels/weights.py",
-)
+@rejects("and «→MIN_MULTIPLICATIONS + »rows", "small products by oneDNN", file="kernels/weights.py")
 def test_small_products_are_left_to_pytorch(monkeypatch):
     """A call of oneDNN costs more than they do."""
     monkeypatch.setattr(product, "ONEDNN", True)
@@ -161,9 +152,7 @@ def test_rounded_weights_generate(make_model, make_tokens, everything_rounded):
     assert torch.equal(ended[8:, :8], got[8:, :8])
 
 
-@rejects(
-    "model):", "not None):", "rounded weights of another model", file="kernels/fast_decoder.py"
-)
+@rejects("«model→not None»):", "rounded weights of another model", file="kernels/fast_decoder.py")
 @needs_bf16
 def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, everything_rounded):
     model, other = make_model(), make_model()

@@ -37,29 +37,20 @@ def parts(tensor):
     return [None] * len(LENGTHS) if tensor is None else tensor.split(LENGTHS, dim=1)
 
 
+@rejects("«at.full→None»", "encoder reads over the boundaries of documents", file="model/layers.py")
 @rejects(
-    "else at.full",
-    "else None",
-    "encoder reads over the boundaries of documents",
-    file="model/layers.py",
-)
-@rejects(
-    "mask = at.causal if causal",
-    "mask = None if causal",
+    "mask = «at.causal→None» if causal",
     "causal attention reads over the boundaries of documents",
     file="model/layers.py",
 )
-@rejects("self.causal = self.full.tril()", "self.causal = self.full", "documents without causality")
+@rejects("self.causal = self.full«.tril()→»", "documents without causality")
 @rejects(
-    "mask.repeat_interleave(2, dim=-1)",
-    "torch.cat((mask, mask), dim=-1)",
+    "«mask.repeat_interleave(2→torch.cat((mask, mask)», dim=-1)",
     "a mask of memory after x, where it is beside x",
     file="designs/injection.py",
 )
 @rejects(
-    "x = block(x, None, at, causal=False)",
-    "x = block(x, None, Positions(at.rope), causal=False)",
-    "separate encoder over the boundaries of documents",
+    "x, None, «at→Positions(at.rope)», causal=", "separate encoder over the boundaries of documents"
 )
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
@@ -134,8 +125,8 @@ def padded(rng):
     return tokens, torch.tensor(PADDING), torch.rand(3, 7, 3, generator=rng)
 
 
-@rejects("None if start else real", "None if True else real", "encoder reads padding")
-@rejects("(real | (keys == queries))", "(real | True)", "decoder reads padding")
+@rejects("None if «start→True» else real", "encoder reads padding")
+@rejects("(real | «(keys == queries)→True»)", "decoder reads padding")
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @torch.no_grad()
 def test_a_padded_row_equals_the_row_alone(make_model, padded, changes):

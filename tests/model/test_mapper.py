@@ -64,15 +64,10 @@ CASES = [  # bits, leading dimensions, width, block of the backward pass
     case="5-(3, 5)-6-None",
 )
 @rejects(
-    "table.view(most, low, -1).transpose(0, 1).flatten(1)",
-    "table.view(low, -1)",
+    "table.view(«most, low, -1).transpose(0, 1).flatten(→low, -»1)",
     "Khatri-Rao products with the table's halves in the wrong order",
 )
-@rejects(
-    "over_high[n] += ",
-    "over_high[n] = ",
-    "gradient of low bits through the last block of codes only",
-)
+@rejects("over_high[n] «+→»= ", "gradient of low bits through the last block of codes only")
 @pytest.mark.parametrize(("bits", "lead", "width", "block"), CASES, ids=str)
 def test_value_and_gradients_equal_the_dense_straight_through_form(
     rng, monkeypatch, bits, lead, width, block
@@ -96,11 +91,7 @@ def test_each_input_gets_its_gradient_alone(rng):
     torch.testing.assert_close((of_o, of_table), (o_grad, table_grad), atol=1e-10, rtol=1e-10)
 
 
-@rejects(
-    "weights = 1 << torch.arange(bits.shape[-1], device=bits.device)",
-    "weights = 1 << torch.arange(bits.shape[-1], device=bits.device).flip(0)",
-    "bit order reversed between mapper and table",
-)
+@rejects("shape[-1], device=bits.device)«→.flip(0)»", "bit order reversed between mapper and table")
 def test_bit_h_of_a_code_is_worth_two_to_the_h():
     """Logits so large that the bits are certain: the row must be the one that they spell."""
     spelled = torch.arange(8)
@@ -186,7 +177,7 @@ def test_how_wide_a_table_is_for_khatri_rao_products(monkeypatch, onednn, bits, 
     assert not mapper.khatri_rao_pays(torch.ones(2, 1, device="meta"), bits), "a CPU's alone"
 
 
-@rejects(" == dtype", "", "Khatri-Rao products of bf16 factors")
+@rejects("« == dtype→»", "Khatri-Rao products of bf16 factors")
 def test_the_form_depends_on_the_shape(monkeypatch):
     """A bf16 product, which rounds W ρ alone, is always by codes, as a wide one is."""
     calls, sums = [], mapper.sums_by_khatri_rao

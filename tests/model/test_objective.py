@@ -20,8 +20,8 @@ def batch(make_tokens, rng):
     return tokens[:, :-1], tokens[:, 1:], torch.rand(3, 8, 3, generator=rng)
 
 
-@rejects("prior * q) - entropy", "prior * q) / 2 - entropy / 2", "KL halved")
-@rejects("prior * q) - entropy", "prior * q) / LN2 - entropy / LN2", "KL in bits")
+@rejects("prior * q) «- entropy→/ 2 - entropy / 2»", "KL halved")
+@rejects("prior * q) «- entropy→/ LN2 - entropy / LN2»", "KL in bits")
 @pytest.mark.parametrize("learned", [False, True], ids=["uniform", "learned"])
 @pytest.mark.parametrize("bits", [1, 3, 6])
 def test_kl_equals_the_sum_over_all_codes(rng, bits, learned):
@@ -57,11 +57,7 @@ def test_the_kl_by_which_a_latent_is_said_to_have_collapsed(make_model):
     assert kl == [2.0, 3 / 16, 0.0, 0.0]
 
 
-@rejects(
-    "total = total + (fit - fit.detach())",
-    "total = total + (fit - fit.detach()) * (hinge > 0)",
-    "a prior that free bits leave alone",
-)
+@rejects(" = total + (fit - fit.detach())«→ * (hinge > 0)»", "a prior that free bits leave alone")
 @pytest.mark.parametrize("prior", ["uniform", "learned", "recurrent"])
 def test_below_the_threshold_the_prior_learns_from_the_kl_and_the_encoder_does_not(
     make_model, batch, prior
@@ -131,21 +127,18 @@ def test_there_are_few_of_many():
 
 
 @rejects(
-    "kl = mean_over_spans(kl, at.span_starts)",
-    "pass",
+    "«kl = mean_over_spans(kl, at.span_starts)→pass»",
     "the hinge of a span's z at its first token alone",
 )
 @rejects(
-    "kl_per_bit(o, None if prior is None else prior.detach())",
-    "kl_per_bit(o if prior is None else prior.detach(), None if prior is None else o)",
+    "kl_per_bit(o«, None→» if prior is None else prior.detach()«→, None if prior is None else o»)",
     "KL of the prior from the encoder",
 )
-@rejects("(fit - fit.detach())", "0 * fit", "a prior that the KL does not train")
-@rejects("(o.detach(), prior)", "(o, prior)", "a posterior without free bits")
-@rejects("prior.detach()", "prior", "a prior trained by the hinge a second time")
+@rejects("«(fit - fit.detach())→0 * fit»", "a prior that the KL does not train")
+@rejects("(o«.detach()→», prior)", "a posterior without free bits")
+@rejects("prior«.detach()→»", "a prior trained by the hinge a second time")
 @rejects(
-    "case FreeBits.sequence if documents is not None:",
-    "case FreeBits.sequence if False:",
+    "case FreeBits.sequence if «documents is not None→False»:",
     "free bits of a document averaged over the whole row",
 )
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["rows", "documents"])

@@ -151,90 +151,48 @@ def noise(rng):
     return torch.rand(2, 7, 3, generator=rng)
 
 
+@rejects(" BlockInput(«x, →»x + r if n == self.first else «None→x»)", "r added to the residual")
+@rejects("self.attention_norm(«→kv if kv is not None and causal else »q)", "r added to the queries")
 @rejects(
-    "return BlockInput(x, x + r if n == self.first else None)",
-    "return BlockInput(x + r if n == self.first else x)",
-    "r added to the residual",
-)
-@rejects(
-    "queries = self.attention_norm(q)",
-    "queries = self.attention_norm(kv if kv is not None and causal else q)",
-    "r added to the queries",
-)
-@rejects(
-    "keys_values = queries if kv is None else self.attention_norm(kv)",
-    "keys_values = queries + (0 if kv is None else kv - q) * causal",
+    "queries «if kv is None else self.attention_norm(kv)→+ (0 if kv is None else kv - q) * causal»",
     "norm(x) + r in place of norm(x + r)",
 )
-@rejects("x + r if n == self.first else None", "None", "r not injected")
+@rejects("«x + r if n == self.first else →»None", "r not injected")
 @rejects(
     "range(self.config.lower_blocks, self.config.n_layers)",
     "sorted([self.config.lower_blocks, *range(self.config.lower_blocks, len(self.blocks))])",
     "block L/2 + 1 run twice",
 )
-@rejects("lower_blocks, self", "lower_blocks + 1, self", "block L/2 + 1 skipped")
+@rejects("lower_blocks«→ + 1», self", "block L/2 + 1 skipped")
 @rejects(
-    "return self.n_layers // 2 if self.latent_block is None else self.latent_block - 1",
-    "return self.n_layers // 2",
+    "return self.n_layers // 2« if self.latent_block is None else self.latent_block - 1→»",
     "r injected half-way wherever latent_block says",
 )
 @rejects(
-    "self.codebook.sample(o, noise, self.post_sampler)",
-    "self.codebook.sample(o, noise if self.training else 0 * noise + 0.5, self.post_sampler)",
-    "bits thresholded in evaluation mode",
+    "o, noise«→ if self.training else 0 * noise + 0.5», self", "bits thresholded in evaluation mode"
+)
+@rejects("(x, x + r«→ if n == self.first else None»)", "kv_all read by the first block alone")
+@rejects("(x + r« if n == self.first else x→»)", "r added to the residual stream at every block")
+@rejects(
+    ".attention_norm(kv)«→ if type(self.attention) is Attention else kv»", "memory not normalised"
 )
 @rejects(
-    "return BlockInput(x, x + r)",
-    "return BlockInput(x, x + r if n == self.first else None)",
-    "kv_all read by the first block alone",
-)
-@rejects(
-    "return BlockInput(x + r if n == self.first else x)",
-    "return BlockInput(x + r)",
-    "r added to the residual stream at every block",
-)
-@rejects(
-    "else self.attention_norm(kv)",
-    "else self.attention_norm(kv) if type(self.attention) is Attention else kv",
-    "memory not normalised",
-)
-@rejects(
-    "            x = self.embedding(tokens)",
-    "            x = self.embedding(tokens).detach()",
+    "            x = self.embedding(tokens)«→.detach()»",
     "embeddings that do not learn from the separate encoder",
 )
+@rejects(" = self.encode(tokens, x«→.detach()», at)", "encoder's gradient kept from the lower half")
+@rejects("return «2 * →»p * (1 - p) * (rho", "gradient of a linear map as if its bits were 0 and 1")
+@rejects(" Gradient.«sampled_code→score»:", "score weighted by the probability of the sampled code")
+@rejects("«latent.zeta→x», x, at,", "encoder queries from x")
+@rejects("x, at, causal=«False→True»", "encoder causal")
+@rejects("latent.zeta, x, «at→Positions(at.rope**0)»,", "encoder without RoPE")
 @rejects(
-    "o = self.encode(tokens, x, at)",
-    "o = self.encode(tokens, x.detach(), at)",
-    "encoder's gradient kept from the lower half",
-)
-@rejects(
-    "return 2 * p * (1 - p) * (rho @ weight.t())",
-    "return p * (1 - p) * (rho @ weight.t())",
-    "gradient of a linear map as if its bits were 0 and 1",
-)
-@rejects(
-    "self.gradient == Gradient.sampled_code:",
-    "self.gradient == Gradient.score:",
-    "score weighted by the probability of the sampled code",
-)
-@rejects("latent.zeta, x, at,", "x, x, at,", "encoder queries from x")
-@rejects("x, at, causal=False", "x, at, causal=True", "encoder causal")
-@rejects("latent.zeta, x, at,", "latent.zeta, x, Positions(at.rope**0),", "encoder without RoPE")
-@rejects(
-    "self.queries(q, at), self.keys_values(kv, at)",
-    "self.queries(q, at), self.keys_values(kv, at if causal else Positions(at.rope**0))",
+    "self.queries(q, at), self.keys_values(kv, at«→ if causal else Positions(at.rope**0)»)",
     "encoder with RoPE on its queries only",
 )
-@rejects(
-    "reads_embeddings = True",
-    "reads_embeddings = False",
-    "separate encoder over the lower half's activations",
-)
-@rejects("None, at, causal=False", "None, at", "separate encoder causal")
-@rejects(
-    "(o, noise, table)", "(o.detach(), noise, table)", "gradient detached", file="model/mapper.py"
-)
+@rejects("reads_embeddings = «True→False»", "separate encoder over the lower half's activations")
+@rejects("None, at«, causal=False→»", "separate encoder causal")
+@rejects("(o«→.detach()», noise, table)", "gradient detached", file="model/mapper.py")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_tokens, noise, shape):
     """Pins where r enters (keys and values, before their norm), that each block runs once, and that
@@ -255,11 +213,7 @@ def test_outputs_and_gradients_equal_those_of_algorithm_2(make_model, make_token
     assert_same_gradients(model, reference)
 
 
-@rejects(
-    "self.latent.prior(x, before)",
-    "self.latent.prior(hidden, before)",
-    "a prior that reads what its block adds",
-)
+@rejects("self.latent.prior(«x→hidden», before)", "a prior that reads what its block adds")
 @torch.no_grad()
 def test_a_learned_prior_reads_the_tokens_so_far(make_model, make_tokens, noise):
     """By the activations below the block that reads z; z of the prior is drawn with its bits."""
@@ -283,8 +237,7 @@ def test_a_learned_prior_is_uniform_at_first(make_model, make_tokens, noise):
 
 
 @rejects(
-    "mask.repeat_interleave(2, dim=-1)",
-    "torch.stack((mask, torch.ones_like(mask)), dim=-1).flatten(-2)",
+    "«mask.repeat_interleave(2→torch.stack((mask, torch.ones_like(mask))», dim=-1)«→.flatten(-2)»",
     "memory read before its position",
     file="designs/injection.py",
 )
@@ -342,12 +295,8 @@ def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
     assert out.codes is None and out.bit_logits is None
 
 
-@rejects(
-    "(a * cos - b * sin, a * sin + b * cos)",
-    "(a * cos + b * sin, b * cos - a * sin)",
-    "compiled RoPE turning the other way",
-)
-@rejects("view_as_real(rope", "view_as_real(rope**2", "compiled RoPE turning too far")
+@rejects("«-→+» b * sin, «→b * cos - »a * sin« + b * cos→»)", "compiled RoPE turning the other way")
+@rejects("view_as_real(rope«→**2»", "compiled RoPE turning too far")
 @torch.no_grad()
 def test_compiled_blocks_turn_queries_and_keys_as_plain_ones_do(make_model, make_tokens):
     """Compiled, RoPE has no complex numbers; traced as for inductor, but run at once."""
@@ -466,17 +415,9 @@ def test_only_a_latent_half_way_needs_an_even_depth(make_model):
     assert len(make_model(n_layers=3, latent_block=1).blocks) == 3
 
 
-@rejects(
-    "self.readout.weight = self.embedding.weight",
-    "self.readout.weight = nn.Parameter(self.embedding.weight.clone())",
-    "a copy of the embedding as read-out",
-)
-@rejects(
-    "self.readout.weight = self.embedding.weight",
-    "self.readout.weight.data = self.embedding.weight.data",
-    "two parameters of one matrix",
-)
-@rejects("if config.tied:", "if True:", "tied whatever the configuration says")
+@rejects("«→nn.Parameter(»self.embedding.weight«→.clone())»", "a copy of the embedding as read-out")
+@rejects(".readout.weight«→.data» = self.embedding.weight«→.data»", "two parameters of one matrix")
+@rejects("if «config.tied→True»:", "tied whatever the configuration says")
 @pytest.mark.parametrize("tied", [True, False])
 def test_embedding_and_readout_are_one_parameter_if_tied_and_two_if_not(make_model, tied):
     model = make_model(tied=tied)

@@ -69,8 +69,7 @@ def by_numpy(llama, ids):
 
 
 @rejects(
-    "return angles.cos(), angles.sin()",
-    "return angles.float().cos().double(), angles.float().sin().double()",
+    "return angles.«cos(), angles.sin→float().cos().double(), angles.float().sin().double»()",
     "a reference that rotates in float32",
 )
 def test_log_likelihoods_are_those_of_numpy(llama):

@@ -11,8 +11,7 @@ from tests.support.results import analysis_of, run, task, write_experiment, writ
 
 
 @rejects(
-    "@cached_property\n    def comparisons(self)",
-    "@property\n    def comparisons(self)",
+    "@«cached_property→property»\n    def comparisons(self)",
     "comparisons computed anew for every section",
 )
 def test_every_comparison_is_computed_once_a_report(tmp_path, monkeypatch):

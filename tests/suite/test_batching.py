@@ -70,7 +70,7 @@ def test_noise_belongs_to_the_prompt():
     assert torch.equal(noise(a, a)[:, 0], noise(a, a)[:, 1])
 
 
-@rejects("2 * repeat + ", "repeat + ", "continuations of one stream for all repeats")
+@rejects("«2 * →»repeat + ", "continuations of one stream for all repeats")
 def test_noise_is_drawn_once():
     drawn = [
         noise((1, 2, 3)),

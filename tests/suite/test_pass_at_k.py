@@ -38,11 +38,10 @@ class Reciting(Scripted):
 
 
 @rejects(
-    'distinct(sample["filtered_resps"][0], equal) for sample in samples]',
-    'distinct([a for s in samples for a in s["filtered_resps"][0]], equal) for _ in samples]',
+    '(«sample→[a for s in samples for a in s»["filtered_resps"][0]«→]», equal) for «sample→_» in ',
     "distinct answers counted over all prompts",
 )
-@rejects("[texts[number]", "[texts[0]", "the first answer scored in place of each")
+@rejects("[texts[«number→0»]", "the first answer scored in place of each")
 def test_each_answer_is_scored_as_the_only_one_would_be():
     """Right answers in different places among wrong ones: 0, 1, 2 … 4 of them, by document."""
     docs = documents("idioms")[:5]
@@ -67,14 +66,9 @@ def test_each_answer_is_scored_as_the_only_one_would_be():
     assert json.loads(json.dumps(log)) == log
 
 
+@rejects("pass_at_k(«n→max(settings.k)», right, k", "the largest k taken for the number of answers")
 @rejects(
-    "pass_at_k(n, right, k).tolist() for k in settings.k}",
-    "pass_at_k(max(settings.k), right, k).tolist() for k in settings.k}",
-    "the largest k taken for the number of answers",
-)
-@rejects(
-    "if not any(equal(answer, other) for other in different):",
-    "if answer not in different:",
+    "if «not any(equal(answer, other) for other in different)→answer not in different»:",
     "numbers that the metric takes for one another counted as different",
 )
 def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(monkeypatch):
@@ -96,8 +90,7 @@ def test_answers_of_gsm8k_are_its_numbers_and_equal_where_its_metric_says_so(mon
 
 
 @rejects(
-    'len({*map(program_text, sample["resps"][0])})',
-    'len({*sample["resps"][0]})',
+    'len({*«map(program_text, sample["resps"][0])→sample["resps"][0]»})',
     "programs that differ in comments and layout counted as different",
 )
 def test_programs_run_in_the_sandbox_each_by_itself(sandbox):
@@ -150,14 +143,9 @@ def certain(lm):
     return lm
 
 
+@rejects("repeat« if self.decoding.fresh_z else 0→»", "a fresh z for each answer where z is shared")
 @rejects(
-    "return self.repeat if self.decoding.fresh_z else 0",
-    "return self.repeat",
-    "a fresh z for each answer where z is shared",
-)
-@rejects(
-    "repeat if decoding.temperature or decoding.fresh_z else 0",
-    "repeat if decoding.temperature else 0",
+    "repeat if decoding.temperature «or decoding.fresh_z →»else 0",
     "one z for all answers where each has its own and the likeliest tokens",
 )
 def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm):
@@ -170,7 +158,7 @@ def test_where_tokens_follow_from_z_only_a_fresh_z_brings_other_answers(make_lm)
     assert all(len({*texts}) == 1 for texts in drawn(baseline, TOKENS))
 
 
-@rejects("opening.repeat", "opening.z", "the same tokens for all answers of one z")
+@rejects("opening.«repeat→z»", "the same tokens for all answers of one z")
 def test_where_z_means_nothing_only_tokens_bring_other_answers(make_lm):
     lm = make_lm()
     with torch.no_grad():

@@ -253,11 +253,7 @@ IMPOSSIBLE = {
 }
 
 
-@rejects(
-    "exit 60 93 ",
-    "chmod 90 - fchmodat 268 53 exit 60 93 ",
-    "modes of files that a program may change",
-)
+@rejects("«→chmod 90 - fchmodat 268 53 »exit 60 93 ", "modes of files that a program may change")
 def test_there_is_no_way_out(outside):
     victim = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     with victim, socket.create_server(("127.0.0.1", 0)) as server:
@@ -288,9 +284,7 @@ EARLY = {
 
 
 @rejects(
-    'word == secret + b"passed"',
-    'b"passed" in word',
-    "a report of a pass believed without the secret",
+    '«word == secret + →»b"passed"«→ in word»', "a report of a pass believed without the secret"
 )
 def test_neither_an_early_exit_nor_a_forged_report_is_a_pass():
     assert verdicts(EARLY) == all_fail(EARLY, "exited early")
@@ -316,9 +310,7 @@ TAMPERING = {
 }
 
 
-@rejects(
-    "scope = copy(names)", "scope = names", "the program's functions see the names of its tests"
-)
+@rejects("scope = «copy(names)→names»", "the program's functions see the names of its tests")
 def test_tampering_with_the_checker_is_no_pass():
     programs = {
         name: f"def spoil(): pass\n{body}\ndef add(a, b):\n    spoil()\n    return 0"
@@ -384,10 +376,9 @@ WAYS = {
 }
 
 
-@rejects("    sys.addaudithook(hook)", "    pass", "the run of the tests within a program's reach")
+@rejects("    «sys.addaudithook(hook)→pass»", "the run of the tests within a program's reach")
 @rejects(
-    '    members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}',
-    "    pass",
+    '    «members |= {"f_back": None, "f_locals": {}, "f_globals": {}, "f_builtins": {}}→pass»',
     "frames that tell what called them",
 )
 def test_secret_names_and_run_of_the_tests_are_out_of_reach():
@@ -432,8 +423,7 @@ class Carrier(OSError):
 
 
 @rejects(
-    "    globals().clear()",
-    "    pass",
+    "    «globals().clear()→pass»",
     "names of the checker within reach of what a program leaves to be freed",
 )
 def test_what_runs_among_the_checkers_names_finds_nothing_there():

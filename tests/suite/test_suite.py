@@ -111,11 +111,7 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
         assert tracked.data.tags[f"file.{file}"].startswith(f"{RESULTS / file} ")
 
 
-@rejects(
-    'kind = "" if isinstance(error, UserError)',
-    'raise\n            kind = "" if isinstance(error, UserError)',
-    "one task's error, which costs the others their scores",
-)
+@rejects('«→raise\n            »kind = ""', "one task's error, which costs the others their scores")
 def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, capsys):
     """Whatever the error; and the stage its exit code, if asked for. A full disk ends the stage."""
     train_run(RUN)
@@ -148,11 +144,7 @@ def test_a_task_that_fails_costs_the_others_nothing(workspace, monkeypatch, caps
         score_run(spec)
 
 
-@rejects(
-    "if whole and suite.pass_at_k.samples",
-    "if suite.pass_at_k.samples",
-    "models of smaller budgets that answer several times, too",
-)
+@rejects("if «whole and →»suite.", "models of smaller budgets that answer several times, too")
 def test_each_smaller_budget_is_scored_with_its_own_model(workspace, monkeypatch, calls):
     """Whatever the models have learned: each value is one of the weights of its checkpoint. Only
     the finished one answers several times.
@@ -232,11 +224,7 @@ SPEC = SuiteTask(task="ft_words", key="acc,none")
 OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
 
 
-@rejects(
-    'f"{self.decisive} {spec}"',
-    'f"{self.decisive} {spec.task}"',
-    "kept scores of other shots or another metric are taken",
-)
+@rejects('self.decisive} {spec«→.task»}"', "kept scores of other shots or another metric are taken")
 def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     workspace, monkeypatch, tmp_path
 ):

@@ -1,6 +1,7 @@
 """Mutants: mistakes that are easy to make, each declared above the test that must notice it."""
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -13,19 +14,25 @@ PRODUCT = (
     *(f"{package}/**/*.py" for package in ("ftmodel", "hydra_plugins", "perf", "pipelines")),
     *("pipelines/**/*.jinja", "dvc.yaml", ".dvcignore"),
 )
+CHANGE = re.compile("«([^→]*)→([^»]*)»")
 
 
-def rejects(
-    old: str, new: str, name: str, *, file: str = "", case: str = ""
-) -> Callable[[Test], Test]:
-    """Declare that a test fails once ``old``, which the product contains once, is replaced by
-    ``new``.
+def rejects(*change_and_name: str, file: str = "", case: str = "") -> Callable[[Test], Test]:
+    """Declare that a test fails once a text, which the product contains once, is changed.
 
+    The first argument is the text with its changes marked, as in ``"x.mean(«0→1», keepdim=True)"``
+    (or two arguments: the text, and what replaces it), the last one is the mistake's name.
     ``file``, relative to ftmodel/ or pipelines/, says which one is changed where others contain
-    ``old`` too. ``case`` is one case of a parametrized test, where the others need not be run. All
-    arguments are literals: mutants are read from the source of the tests, without importing it.
+    the text too. ``case`` is one case of a parametrized test, where the others need not be run.
+    All arguments are literals: mutants are read from the source of the tests, without importing it.
     """
     return lambda test: test
+
+
+def old_and_new(change: str, *new: str) -> tuple[str, str]:
+    if new:
+        return change, new[0]
+    return CHANGE.sub(r"\1", change), CHANGE.sub(r"\2", change)
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,8 @@ def declared() -> list[Mutant]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             for call in getattr(node, "decorator_list", []):
                 if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "rejects":
-                    old, new, name = map(ast.literal_eval, call.args)
+                    *change, name = map(ast.literal_eval, call.args)
+                    old, new = old_and_new(*change)
                     given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
                     path, case = path_of(old, given.get("file", "")), given.get("case", "")
                     mutants.append(Mutant(path, old, new, name, test_file, node.name, case))

@@ -14,9 +14,7 @@ from tests.support.training import tracked_runs
 from tests.tracking.conftest import everything, on_disk
 
 
-@rejects(
-    'if experiment.lifecycle_stage != "active":', "if False:", "a deleted experiment stays deleted"
-)
+@rejects('if «experiment.lifecycle_stage != "active"→False»:', "a deleted experiment stays deleted")
 def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(project, capsys):
     run, sync = on_disk(), Sync(Store())
     run.models = []  # as while it is trained
@@ -39,8 +37,7 @@ def test_an_experiment_deleted_while_a_run_goes_on_is_restored_by_the_next_try(p
 
 
 @rejects(
-    "[point for point in run.points if known.lacks(point)]",
-    "run.points",
+    "«[point for point in run.points if known.lacks(point)]→run.points»",
     "a rebuilt store gets the curve a second time",
 )
 def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys):
@@ -71,8 +68,7 @@ def test_a_run_deleted_in_mlflow_stays_deleted(project):
 
 
 @rejects(
-    "if manifest and manifest.tracking_key == run.key:",
-    "if manifest:",
+    "if manifest« and manifest.tracking_key == run.key→»:",
     "the evaluation of an earlier training shown as that of this one",
 )
 def test_results_of_another_training_are_not_those_of_this_one(project):

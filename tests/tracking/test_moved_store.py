@@ -16,8 +16,7 @@ def content(folder):
 
 
 @rejects(
-    "if not is_local_uri(known.artifacts):",
-    "if True:",
+    "if «not is_local_uri(known.artifacts)→True»:",
     "artifacts of a copied project written into the original",
 )
 def test_a_copy_writes_nothing_into_the_original_and_finds_its_own_artifacts(original, project):

@@ -66,11 +66,7 @@ def test_counts_are_no_charts(run):
     assert min(run.data.metrics).startswith("bound/")  # MLflow draws them in this order
 
 
-@rejects(
-    '"baseline" if kappa_bits is None',
-    '"baseline" if not kappa_bits',
-    "a threshold of 0 tagged as a baseline",
-)
+@rejects('" if «kappa_bits is None→not kappa_bits»', "a threshold of 0 tagged as a baseline")
 def test_kappa_is_a_number_that_a_baseline_has_not(workspace):
     smoke = settings()
     smoke.models["m"], smoke.runs["name"] = smoke.models["target_small"], smoke.runs[RUN]
@@ -97,9 +93,7 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it():
 
 
 @rejects(
-    'tags.get(MLFLOW_RUN_NOTE, "") in ours',
-    "True",
-    "a changed description replaces the user's own",
+    '«tags.get(MLFLOW_RUN_NOTE, "") in ours→True»', "a changed description replaces the user's own"
 )
 def test_a_user_may_replace_the_description_of_the_experiment_and_of_a_run(project, run):
     client = MlflowClient(store_uri())
@@ -151,8 +145,7 @@ def test_every_kept_checkpoint_is_a_logged_model_with_its_figures_by_dataset(pro
 
 
 @rejects(
-    'known.models.get(content["name"]) or',
-    "None or",
+    '«known.models.get(content["name"])→None» or',
     "a logged model made anew whenever the answer was lost",
     case="third",
 )
@@ -208,7 +201,7 @@ def test_the_machine_is_sampled_with_rows_and_not_more_often_than_every_few_seco
     }
 
 
-@rejects('if row["step"] > self.run.step:', "if True:", "a step that is repeated written twice")
+@rejects('if «row["step"] > self.run.step→True»:', "a step that is repeated written twice")
 def test_the_machine_is_not_measured_twice_for_steps_that_a_resumed_run_repeats(journal):
     for step in (1, 2, 2, 1, 3):  # killed after 2, and resumed from a checkpoint at 0
         journal.add_row({"step": step, "tokens": step}, lambda at=step: {"cpu": float(at)})

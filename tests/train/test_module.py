@@ -33,13 +33,9 @@ def make(latent_bits=3, kappa=0.5, **changes):
     return TrainingModule(FreeTransformer(config, 11), OPTIM, kappa, steps=20)
 
 
-@rejects(
-    "[]).append(parameter)",
-    '[]).extend([parameter] * ("zeta" not in name))',
-    "ζ left out of the optimizer",
-)
-@rejects("if parameter.dim() > 1 else 0.0", "", "weight decay on gains")
-@rejects("decay if parameter.dim() > 1 else 0.0", "0.0", "no weight decay")
+@rejects('.«append(→extend([»parameter«)→] * ("zeta" not in name))»', "ζ left out of the optimizer")
+@rejects("«if parameter.dim() > 1 else 0.0→»", "weight decay on gains")
+@rejects("«decay if parameter.dim() > 1 else →»0.0", "no weight decay")
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("latent_bits", [0, 3])
 def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, tied):
@@ -60,9 +56,9 @@ def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, t
     assert decays == expected
 
 
-@rejects("betas=(self.optim.beta1, self.optim.beta2),", "", "betas not handed to the optimizer")
-@rejects("beta1, self.optim.beta2", "beta2, self.optim.beta1", "betas exchanged")
-@rejects("optim.AdamW(", "optim.Adam(", "Adam in place of AdamW", file="train/core/module.py")
+@rejects("«betas=(self.optim.beta1, self.optim.beta2),→»", "betas not handed to the optimizer")
+@rejects("«beta1, self.optim.beta2→beta2, self.optim.beta1»", "betas exchanged")
+@rejects("optim.«AdamW→Adam»(", "Adam in place of AdamW", file="train/core/module.py")
 def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_settings():
     optimizer = make().configure_optimizers()["optimizer"]
     assert type(optimizer) is torch.optim.AdamW
@@ -71,13 +67,12 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
 
 
 @rejects(
-    "optim.schedule is Schedule.wsd",
-    "optim.schedule in Schedule",
+    "optim.schedule «is Schedule.wsd→in Schedule»",
     "the schedule of the optimizer ignored",
     case="cosine",
     file="train/core/module.py",
 )
-@rejects('interval": "step', 'interval": "epoch', "the learning rate by epochs", case="cosine")
+@rejects('interval": "«step→epoch»', "the learning rate by epochs", case="cosine")
 @pytest.mark.parametrize("kind", Schedule)
 def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, monkeypatch, kind):
     """Of two micro-batches each."""
@@ -102,11 +97,10 @@ def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, mo
 
 
 @rejects(
-    "norm = torch.nn.utils.clip_grad_norm_(",
-    "norm = torch.ones(()); torch.nn.utils.clip_grad_value_(",
+    "norm = torch.«nn.utils.clip_grad_norm_→ones(()); torch.nn.utils.clip_grad_value_»(",
     "gradients clipped by value",
 )
-@rejects("self.optim.clip)", "1.0)", "gradients clipped at a norm of 1 whatever the settings say")
+@rejects("«self.optim.clip→1.0»)", "gradients clipped at a norm of 1 whatever the settings say")
 def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_direction():
     module = make()
     module._trainer = SimpleNamespace(global_step=0)
@@ -121,7 +115,7 @@ def test_gradients_are_scaled_to_the_norm_of_the_settings_and_keep_their_directi
         torch.testing.assert_close(after, scale * before, rtol=1e-4, atol=0)
 
 
-@rejects("if not norm.isfinite", "if norm.isnan", "an infinite gradient taken")
+@rejects("if «not norm.isfinite→norm.isnan»", "an infinite gradient taken")
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
 def test_a_gradient_that_is_not_finite_stops_the_run(value):
     module = make()
@@ -136,12 +130,8 @@ def test_a_gradient_that_is_not_finite_stops_the_run(value):
     assert (caught.value.step, caught.value.windows) == (5, [7, 8])
 
 
-@rejects('pop("kl") / LN2', 'pop("kl")', "KL of the curve in nats")
-@rejects(
-    "tokens_per_second=steps * self.batch_tokens / seconds",
-    "tokens_per_second=self.step * self.batch_tokens / seconds",
-    "the speed of a row from the beginning on",
-)
+@rejects('pop("kl")« / LN2→»', "KL of the curve in nats")
+@rejects("tokens_per_second=«steps→self.step» * self.", "the speed of a row from the beginning on")
 def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):
     """KL in bits, everything else in nats, speed in tokens of the row's own steps; each step is a
     row, and takes a second by this clock.
@@ -177,12 +167,9 @@ def built(name=RUN, data="target", masked=False, **changes):
     return training.build_module(shards)[0], training.build_batches(shards).batches, shards
 
 
+@rejects("(«run.seed→0», Purpose.WEIGHTS)", "the same initial weights for every seed")
 @rejects(
-    "(run.seed, Purpose.WEIGHTS)", "(0, Purpose.WEIGHTS)", "the same initial weights for every seed"
-)
-@rejects(
-    "torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))",
-    "",
+    "«torch.manual_seed(stream_seed(run.seed, Purpose.WEIGHTS))→»",
     "initial weights of whatever was drawn before",
 )
 def test_initial_weights_depend_on_the_seed_of_the_run_alone(workspace):
@@ -194,12 +181,7 @@ def test_initial_weights_depend_on_the_seed_of_the_run_alone(workspace):
     assert not any(torch.equal(first[name], other[name]) for name in matrices)
 
 
-@rejects(
-    'windows("train",',
-    'windows("validation",',
-    "training on the validation part",
-    file="train/core/trainer.py",
-)
+@rejects('("«train→validation»",', "training on the validation part", file="train/core/trainer.py")
 def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(workspace):
     _, batches, shards = built()
     _, others, _ = built(seed=1)
@@ -212,9 +194,7 @@ def test_a_run_trains_on_the_training_part_with_noise_and_an_order_of_its_seed(w
     assert len(batches.windows) == len(windows) != len(shards.windows("validation", 65))
 
 
-@rejects(
-    "if self.kappa_bits is None", "if not self.kappa_bits", "κ = 0 trained without a threshold"
-)
+@rejects("if «self.kappa_bits is None→not self.kappa_bits»", "κ = 0 trained without a threshold")
 @pytest.mark.parametrize("kappa", [None, 0.0, 0.5])
 def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     module = make(latent_bits=0 if kappa is None else 3, kappa=kappa)
@@ -222,7 +202,7 @@ def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     assert module.threshold() == kappa
 
 
-@rejects("documents = inputs.eq", "documents = targets.eq", "the documents of targets masked")
+@rejects("documents = «inputs→targets».eq", "the documents of targets masked")
 def test_a_document_starts_with_its_end_of_text():
     """And a window may begin in the middle of one."""
     module = make(document_mask=True)

@@ -40,8 +40,7 @@ OTHER_DESIGN = DesignChanges(
 
 
 @rejects(
-    "plugins=[WholeFiles(), self.process.environment],",
-    "plugins=[WholeFiles()],",
+    "plugins=[WholeFiles()«, self.process.environment→»],",
     "a training of one process takes a batch job's variables for its own",
     case="TORCHELASTIC_RUN_ID=1",
 )

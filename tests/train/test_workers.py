@@ -109,8 +109,7 @@ def worker(rank, folder, hows):
 
 
 @rejects(
-    "return mean if over_workers is None else mean + (over_workers(own) - own)",
-    "return mean",
+    "return mean« if over_workers is None else mean + (over_workers(own) - own)→»",
     "a worker's part of a batch taken for the whole",
     case="plain",
 )

@@ -44,7 +44,7 @@ VERDICTS = [  # errors of 0.02 each, so that two of their difference are 0.0566
 ]
 
 
-@rejects("if self.higher_is_better else", "if True else", "a higher loss called better")
+@rejects("if «self.higher_is_better→True» else", "a higher loss called better")
 def test_sign_is_of_the_score_and_verdict_of_the_metric(tmp_path):
     tasks = {
         f"{name}_{value}": {"base": task(0.3, **changes), "free": task(value, **changes)}
@@ -72,8 +72,7 @@ def test_a_baseline_of_zero_has_no_relative_gain_and_an_unknown_error_makes_no_c
 
 
 @rejects(
-    "return document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))",
-    "return None",
+    "return «document_error(*(torch.tensor(each, dtype=torch.float64) for each in stored))→None»",
     "benchmarks of the same documents compared as if those were different ones",
 )
 def test_documents_are_paired_where_their_scores_are_stored(tmp_path):
@@ -90,8 +89,7 @@ def test_documents_are_paired_where_their_scores_are_stored(tmp_path):
 
 
 @rejects(
-    "means = {each.name: [value.mean for value in values[each.name]] for each in pooled}",
-    "means = {each.name: [over_seeds(values[each.name]).mean] for each in pooled}",
+    ".name: [«value.mean for value in values[each.name]→over_seeds(values[each.name]).mean»] for ",
     "seeds left out of the verdict on a benchmark",
 )
 def test_seeds_may_make_a_difference_none(tmp_path):
@@ -121,7 +119,7 @@ def test_seeds_may_make_a_difference_none(tmp_path):
     assert scored(tmp_path / "alone", alone)["facts"]["free"].verdict == "better"
 
 
-@rejects("in CONDITIONS", "in CONDITIONS[:5]", "scores on different data compared")
+@rejects("in CONDITIONS«→[:5]»", "scores on different data compared")
 def test_what_was_scored_in_another_way_is_not_compared(tmp_path):
     others = {"task": "x", "metric": "x", "shots": 7, "version": "x", "documents": 7}
     others |= {"sources": ["x"]}

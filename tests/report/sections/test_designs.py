@@ -28,7 +28,7 @@ def analysis(tmp_path_factory):
     return seeded(tmp_path_factory.mktemp("designs"), ARMS, BOUNDS)
 
 
-@rejects("kappa_bits, arm.run.", "", "designs of several thresholds side by side")
+@rejects("«kappa_bits, arm.run.→»", "designs of several thresholds side by side")
 def test_only_arms_that_are_alike_otherwise_stand_side_by_side(analysis):
     (group,) = analysis.designs
     assert [arm.name for arm in group.arms] == ["free", "linear", "residual"]
@@ -78,7 +78,7 @@ def test_the_table_has_a_row_for_each(analysis, tmp_path, monkeypatch):
         assert row["FLOPs/token"] == f"{flops / 1e6:.2f} M"
 
 
-@rejects("level - bound for", "bound - level for", "a loss drawn as a gain")
+@rejects("«level - bound→bound - level» for", "a loss drawn as a gain")
 def test_a_dot_is_the_gain_of_a_seed_over_the_mean_of_the_models_own(analysis):
     (axes,) = drawn(analysis.designs).axes
     seeds = [line for line in axes.lines if line.get_marker() == "o"]

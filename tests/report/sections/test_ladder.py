@@ -48,8 +48,8 @@ def without(analysis, *names):
     return replace(analysis, arms=[arm for arm in analysis.arms if not arm.name.endswith(names)])
 
 
-@rejects(") * LN2 for", ") for", "a tax in bits beside a published one in nats")
-@rejects("if use.arm.preset_design:", "if use:", "a ladder of other designs")
+@rejects(") «* LN2 →»for", "a tax in bits beside a published one in nats")
+@rejects("if use«.arm.preset_design→»:", "a ladder of other designs")
 def test_the_tax_is_the_bound_over_each_baseline_of_its_size_in_nats(analysis):
     (ladder,) = ladders(analysis.arms)
     assert [rung.parameters for rung in ladder.rungs] == [300_000, 1_000_000, 3_000_000]
@@ -103,7 +103,7 @@ def test_a_tax_of_a_latent_that_is_not_read_is_said_to_be_that(tmp_path):
     assert "z is ignored by 3 of 3 arms with κ above 0:" in text_of(topic)
 
 
-@rejects("MAX_RATIO_SPREAD * min", "9 * min", "sizes of other tokens per parameter on one line")
+@rejects("«MAX_RATIO_SPREAD→9» * min", "sizes of other tokens per parameter on one line")
 def test_sizes_of_other_tokens_per_parameter_are_no_ladder(analysis):
     longer = deepcopy(analysis.arms)
     for arm in longer:

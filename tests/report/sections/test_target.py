@@ -55,8 +55,7 @@ def test_where_next_to_nothing_is_told_or_a_position_not_measured_no_half_is(tmp
 
 
 @rejects(
-    "words.get(c.verdict, c.verdict)",
-    "words['lower' if c.mean < 0 else 'higher']",
+    "words«.get(c.verdict, c.verdict)→['lower' if c.mean < 0 else 'higher']»",
     "generations called worse within what seeds differ by",
 )
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn):
 
 
 @rejects(
-    "* (t + 1)", "* t", "free bits of one position too few", file="report/sections/target_latent.py"
+    "* «(t + 1)→t»", "free bits of one position too few", file="report/sections/target_latent.py"
 )
 def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
     start, around, _ = drawn.axes
@@ -142,11 +141,7 @@ def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
     assert levels == [pytest.approx(5.83, abs=0.005)]
 
 
-@rejects(
-    "return not design.shared_codes and",
-    "return not design.shared_codes or",
-    "κ a position for a hinge of many tokens",
-)
+@rejects("return not design.shared_codes «and→or»", "κ a position for a hinge of many tokens")
 def test_free_bits_of_many_tokens_may_all_be_spent_on_the_first(tmp_path):
     designs = {
         "sequence": {"free_bits": "sequence"},
