@@ -70,9 +70,7 @@ def dataclasses_in(kind: Any) -> set[type]:
 
 
 @rejects(
-    "limit: int | None = «None→field(kw_only=True)»",
-    "a suite without a limit is not read back",
-    file="artifacts/suite_results.py",
+    "limit: int | None = «None→field(kw_only=True)»", "a suite without a limit is not read back"
 )
 @pytest.mark.parametrize(
     "kind", [EvaluationResult, results.Details, results.Headline, suite_results.SuiteResults]

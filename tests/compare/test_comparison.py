@@ -12,9 +12,7 @@ from tests.support.mutants import rejects
 from tests.support.results import PAIR, arms_of, run, seeded, write_experiment
 
 
-@rejects(
-    "runs«→[:1]»]", "the error over documents of the first seed alone", file="compare/comparison.py"
-)
+@rejects("runs«→[:1]»]) ", "the error over documents of the first seed alone")
 def test_the_error_is_of_a_ratio_of_sums_paired_by_document(tmp_path):
     """Closed form for two documents, means over seeds: |d1 t2 − d2 t1| · 2 / (t1 + t2)²."""
     base, free = seeded(tmp_path, PAIR, {"base": [0.5, 0.5], "free": [0.4, 0.4]}).arms

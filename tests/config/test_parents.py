@@ -105,9 +105,7 @@ CHANGES = {
 }
 
 
-@rejects(
-    '"«head_width", "→»', "a parent of other heads", case="head_width=4", file="model/config.py"
-)
+@rejects('"«head_width", "→»ffn_width', "a parent of other heads", case="head_width=4")
 @rejects(
     '"qkv_bias", "«qk_norm", "→»norm_eps"',
     "a parent with norms of queries and keys taken over without",

@@ -25,11 +25,7 @@ def chunks():
     return [chunk(document, length, i) for i, (document, length) in enumerate(LENGTHS)]
 
 
-@rejects(
-    "«o = at_starts(o, starts)→pass»",
-    "bits of z that a token does not read",
-    file="evaluate/bit_information.py",
-)
+@rejects("«o = at_starts(o, starts)→pass»", "bits of z that a token does not read")
 @rejects(
     "kl_per_bit(o, «model.prior_logits(x, at→latent.prior(x», hidden))",
     "KL of a learned prior at tokens that draw no z, where bits are ranked",

@@ -69,11 +69,7 @@ def test_every_arm_has_the_same_prompts_and_numbers_of_z(noises, of_letters):
     assert all(len(e.fresh) == 6 and e.pinned == [] for e in baseline)
 
 
-@rejects(
-    "«model.config.latent.shared_codes→False» and",
-    "spans of a prompt that are not pinned",
-    file="evaluate/generations.py",
-)
+@rejects("«model.config.latent.shared_codes→False» and", "spans of a prompt that are not pinned")
 def test_where_several_tokens_read_a_z_that_of_the_prompt_is_pinned_too(noises, of_letters):
     """A uniform number would leave it to the prompt's tokens; one of ±1 decides the bit."""
     of_letters(tiny(latent={"per": "every", "every": 4}))

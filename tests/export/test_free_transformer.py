@@ -121,11 +121,7 @@ def test_the_code_is_ours_and_needs_nothing_of_ours(ours, make_tokens, tmp_path,
     assert greedy(load(folder), tokens, latent_noise=noise).equal(expected)
 
 
-@rejects(
-    "=«padding→None»",
-    "padding read by an exported model",
-    file="export/modeling_free_transformer.py",
-)
+@rejects("start, padding=«padding→None»", "padding read by an exported model")
 @rejects("given[:, «start:end→:length»]", "noise of the first position for every new token")
 @rejects("«(positions - padding[:, None])→positions».clamp(min", "shared noise that counts padding")
 def test_the_same_noise_gives_the_same_greedy_tokens(ours, theirs, prompts, rng):

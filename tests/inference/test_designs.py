@@ -98,16 +98,14 @@ def of_every_z(model, one):
     case="separate memory token linear learned",
 )
 @rejects(
-    "model.prior_logits(x, at, «→0 * »hidden)",
+    "model.prior_logits(x, at, «→0 * »hidden),",
     "bounds whose prior does not follow the z before",
     case="shared embedding token linear recurrent",
-    file="inference/bounds.py",
 )
 @rejects(
-    "log_density_ratio(bits, «p→torch.full_like(p, 0.5)», q)",
+    " log_density_ratio(bits, «p→torch.full_like(p, 0.5)», q)",
     "weights of a proposal against the uniform prior",
     case="separate memory token linear learned",
-    file="inference/filtering.py",
 )
 @rejects(
     "log_p.append(«ratio - →-»sums(",

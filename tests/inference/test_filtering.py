@@ -69,10 +69,7 @@ def case(request, make_model, make_tokens):
     case="H1T12-half",
 )
 @rejects(
-    "pack_bits(noise < «→0.9 * »p)",
-    "particles of a prior that is not uniform",
-    case="H1T12-half",
-    file="inference/filtering.py",
+    "pack_bits(noise < «→0.9 * »p),", "particles of a prior that is not uniform", case="H1T12-half"
 )
 @rejects(
     "log_weights[:n] «+ log_ratio →»- token_nll",

@@ -160,7 +160,6 @@ def test_a_baseline_is_not_trained_once_for_each_latent(key, values):
 @rejects(
     'if «run["kappa_bits"] is None→not run["kappa_bits"]»:',
     "a threshold of 0 trained with the latent of its preset",
-    file="sweep/plan.py",
 )
 def test_a_threshold_of_0_is_trained_with_each_latent():
     space = ("space.run.kappa_bits.grid_search=[0,0.5]", "~space.run.seed")

@@ -67,10 +67,9 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
 
 
 @rejects(
-    "optim.schedule «is Schedule.wsd→in Schedule»",
+    "optim.schedule «is Schedule.wsd→in Schedule»:",
     "the schedule of the optimizer ignored",
     case="cosine",
-    file="train/core/module.py",
 )
 @rejects('interval": "«step→epoch»', "the learning rate by epochs", case="cosine")
 @pytest.mark.parametrize("kind", Schedule)

@@ -130,9 +130,7 @@ def test_a_thin_line_a_seed_and_a_thick_one_through_their_means(drawn):
     assert lines(start, 2)[0] == [1.125, 2.25, 3.375, 4.5]
 
 
-@rejects(
-    "* «(t + 1)→t»", "free bits of one position too few", file="report/sections/target_latent.py"
-)
+@rejects("* «(t + 1)→t»)", "free bits of one position too few")
 def test_free_bits_have_paid_for_at_most_kappa_a_position(drawn):
     start, around, _ = drawn.axes
     assert dotted(start) == [[1, 2, 3, 4], [2, 4, START_BITS, START_BITS]]
