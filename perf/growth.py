@@ -70,9 +70,7 @@ def training_step(shape: Sizes) -> Work:
 
 
 def held_at_most(shape: Sizes) -> int:
-    """Bytes of tensors in a step as Lightning does it: gradients of the step before are there until
-    the loss has been computed.
-    """
+    """Bytes of a step as Lightning does it: old gradients live until the loss is computed."""
     torch.manual_seed(0)
     tokens = torch.randint(VOCAB_SIZE, (shape.B, shape.T + 1))
     model, loss = steps.ours(shape.config, VOCAB_SIZE)

@@ -83,9 +83,7 @@ def training_work(
     steps: int = 1,
     accumulate: int = 1,
 ) -> Work:
-    """Training steps on ``tokens`` (B, T + 1), under bf16 autocast if ``half``; each of as many
-    micro-batches, which are all these tokens.
-    """
+    """Steps on ``tokens`` (B, T + 1), bf16 autocast if ``half``; a micro-batch is all of them."""
     model, loss = made
     model.train()
     parameters = list(model.parameters())

@@ -121,9 +121,7 @@ def linear_flops(a: Any, b: Any, **__: Any) -> int:
 
 
 class ProductFlops(TorchDispatchMode):
-    """Adds up the FLOPs of products and, apart, of attention; those of a forward pass in ``parts``
-    apart as well.
-    """
+    """Adds up the FLOPs of products and of attention, also those of a forward pass in ``parts``."""
 
     def __init__(self, **parts: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -304,9 +302,7 @@ def step_flops(config: ModelConfig, vocab_size: int) -> np.ndarray:
 def step_bytes(
     config: ModelConfig, vocab_size: int, batch: int, half: bool, checkpointing: bool, device: str
 ) -> np.ndarray:
-    """Bytes that are there when the forward pass has ended, and the most copies of parameters that
-    there were during it.
-    """
+    """Bytes held at the end of the forward pass, and the most copies of parameters during it."""
     with on_device(device, in_blocks=False):
         model = undrawn_model(config, vocab_size, device)
         if checkpointing:

@@ -47,9 +47,7 @@ class Rates:
 
 
 class ElementwiseBytes(TorchDispatchMode):
-    """Adds up the bytes of all tensors that operators read and write, but for products, attention
-    and views.
-    """
+    """Bytes that operators read and write, but for products, attention and views."""
 
     def __init__(self) -> None:
         super().__init__()

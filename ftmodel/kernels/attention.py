@@ -8,9 +8,7 @@ from torch.nn import functional as F
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, **settings: Any) -> Tensor:
-    """Training under autocast on a CPU computes it in float32: the backward pass takes five times
-    as long in bf16 (LOG.md, 2026-11-24).
-    """
+    """In float32 when training under autocast on a CPU: bf16 is five times slower backwards."""
     if not (torch.is_autocast_enabled("cpu") and torch.is_grad_enabled()):
         return F.scaled_dot_product_attention(queries, keys, values, **settings)
     with torch.autocast("cpu", enabled=False):

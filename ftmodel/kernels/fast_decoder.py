@@ -116,9 +116,7 @@ class DecodingBlock:
         self.down.add_times(F.silu(self.gate, inplace=True).mul_(self.up), to=x.x)
 
     def attend(self, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of the queries to keys and values (B, M, S, E): (B, M, N / M, E), or the same
-        with B and M as one dimension.
-        """
+        """Attention to keys and values (B, M, S, E): (B, M, N / M, E), or with B and M as one."""
         if mask is not None or not self.by_bmm:
             return F.scaled_dot_product_attention(self.queries, keys, values, attn_mask=mask)
         queries, keys, values = (x.flatten(0, 1) for x in (self.queries, keys, values))
@@ -189,9 +187,7 @@ class FastDecoder:
         return None if self.mask is None else self.mask[..., : self.position + 1]
 
     def upper(self, x: Tensor, codes: Tensor | None) -> Tensor:
-        """``read`` from the injection on, of activations x (B, D) of the blocks below it, with z =
-        ``codes`` (B,), None for a baseline.
-        """
+        """``read`` from the injection on: x (B, D) from below it, z = ``codes`` (B,) or None."""
         rope, mask = self.rope[self.position], self.readable()
         self.position += 1
         if x is not self.x.x:
@@ -217,9 +213,7 @@ class FastDecoder:
 
 
 class PlainDecoder:
-    """The same interface by the model's forward pass: for any precision and for wrapped blocks; the
-    reference that FastDecoder is tested against.
-    """
+    """The same by the model's forward pass: for any precision, wrapped blocks, and as reference."""
 
     def __init__(
         self,

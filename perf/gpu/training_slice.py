@@ -104,9 +104,7 @@ def curve(spec: RunSpec) -> Curve:
 
 
 class StopAfter(StepCallback):
-    """Ends training after so many seconds: with a whole step, as Lightning's Timer does not, so
-    that it goes on from there as if it had not stopped.
-    """
+    """Ends training after so many seconds, at a whole step (Lightning's Timer does not)."""
 
     def __init__(self, seconds: float) -> None:
         self.until = perf_counter() + seconds

@@ -45,9 +45,7 @@ def shape(preset: str) -> tuple[ModelConfig, int]:
 
 
 def sequences(configs: dict[str, ModelConfig], vocabulary: int, most: int, room: float) -> int:
-    """The largest power of two up to ``most`` for which the planner has both arms' weights and a
-    step of either in ``room`` bytes; at least 1.
-    """
+    """The largest power of two up to ``most`` whose step fits ``room`` bytes as planned; or 1."""
     batch = most
     while batch > 1:
         each = [memory(config, vocabulary, batch, half=True) for config in configs.values()]

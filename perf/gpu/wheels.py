@@ -29,9 +29,7 @@ def pinned() -> str:
 
 
 def wanted(driver: str, torch: str) -> tuple[str, list[str]]:
-    """The version to install and what else pip is told, by what nvidia-smi says of the driver;
-    raises UserError if there is none for it.
-    """
+    """Version and other arguments for pip, by nvidia-smi's words; raises UserError if none fits."""
     found = re.search(r"CUDA[\w ]* Version:\s*(\d+)", driver)
     if not found:
         raise UserError("nvidia-smi does not say which CUDA version the driver serves")

@@ -71,9 +71,7 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def remove_finished(experiment: str, run: str, spec_hash: str) -> None:
-    """Delete the resume checkpoints and the live journal of a finished run; those of other versions
-    of it stay.
-    """
+    """Delete resume checkpoints and live journal of a finished run, not of its other versions."""
     root, journal = resume_folder(experiment, run), live_journal(experiment, run, spec_hash)
     journal.unlink(missing_ok=True)
     for path in resume_checkpoints(root):

@@ -30,9 +30,7 @@ class Estimate:
 
     @classmethod
     def by_document(cls, totals: Tensor, document: Tensor, size: int = 1) -> "Estimate":
-        """Σ totals / Σ sizes over the documents of totals (n,), each of ``size``, whose documents
-        ``document`` (n,) names.
-        """
+        """Σ totals / Σ sizes; ``document`` names that of each of totals (n,) of ``size``."""
         sums, counts = document_sums(totals, document)
         return cls.over_documents(sums, counts * size)
 
@@ -47,8 +45,6 @@ class Estimate:
 
 
 def document_sums(values: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of values (n,) over each of D documents, which ``document`` (n,) names, and how many
-    values each has: (D,) both.
-    """
+    """Sums of values (n,) by ``document`` (n,), and how many values each has: (D,) both."""
     _, index, counts = document.unique(return_inverse=True, return_counts=True)
     return values.new_zeros(len(counts)).index_add_(0, index, values), counts

@@ -66,9 +66,7 @@ class Clusters:
 
 @dataclass(frozen=True)
 class PathStep:
-    """How reconstruction cross-entropy, bits per token, changes on the way from the z of a text to
-    that of another; no language-model loss.
-    """
+    """Change of reconstruction cross-entropy, bits per token, between the z of two texts."""
 
     share: float  # of the bits in which these differ that are the other's
     start: Estimate  # of the text that the path begins at, less that with its own z

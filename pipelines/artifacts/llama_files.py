@@ -72,9 +72,7 @@ def model_files(path: Path) -> list[Path]:
 
 
 def read_llama(path: Path) -> Llama:
-    """Raises UserError for files that are missing or damaged; whether our decoder computes that
-    model is for ftmodel/conversion to say.
-    """
+    """Raises UserError for missing or damaged files; ftmodel/conversion checks the model itself."""
     files = model_files(path)
     if path.suffix == ".gguf":
         return Llama(*gguf_file.read(path))

@@ -16,9 +16,7 @@ def corpus_folder(data: str) -> Path:
 
 
 def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Path:
-    """A finished run's checkpoint, which DVC caches: its last, or that of a smaller budget of so
-    many ``tokens``, as listed in the configuration.
-    """
+    """A finished run's checkpoint, cached by DVC: its last, or that of a budget of ``tokens``."""
     return Path("checkpoints") / experiment / run / f"{tokens or 'last'}.ckpt"
 
 

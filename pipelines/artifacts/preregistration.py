@@ -59,9 +59,7 @@ def has_begun(experiment: str, run: str, spec_hash: str) -> bool:
 
 
 def publish(experiment: str, run: str, spec_hash: str) -> None:
-    """Put it beside the checkpoint, if it is known. It stays in resume/ as long as checkpoints do:
-    from these the run may be published once more.
-    """
+    """Copy it beside the checkpoint, if known; it stays in resume/ for another publication."""
     path = waiting_path(experiment, run, spec_hash)
     if path.exists():
         final_path(experiment, run).write_bytes(path.read_bytes())

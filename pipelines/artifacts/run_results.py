@@ -100,9 +100,7 @@ def read_run(spec: RunSpec) -> RunResults:
 
 
 def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: str) -> None:
-    """Raise UserError if results are of another model, or were measured with other settings, than
-    params.yaml says, if that is known.
-    """
+    """Raise UserError if results are of another model or other settings than params.yaml says."""
     if made.manifest:
         check_manifest(path, made.manifest, spec)
     group = "suite" if stage == "suite" else "evaluation"

@@ -79,7 +79,5 @@ class RunSpec:
         return paths.resume_folder(self.experiment.name, self.name)
 
     def beside_resume(self, stage: str) -> Path:
-        """For unfinished work of another stage than `train`, which outlives the folder ``resume``;
-        no run has a dot in its name.
-        """
+        """For unfinished work of a stage that outlives ``resume``; no run has a dot in its name."""
         return self.resume.with_name(f"{self.name}.{stage}")

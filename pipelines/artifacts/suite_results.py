@@ -37,9 +37,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SampledScore:
-    """Several answers to each prompt of a benchmark that is passed or failed; means over prompts,
-    with their standard errors.
-    """
+    """Several answers to each prompt of a pass/fail benchmark; means and errors over prompts."""
 
     sampling: Sampling
     samples: int  # n, of each prompt

@@ -58,9 +58,7 @@ def stdout_is_closed() -> bool:
 
 
 def name_user() -> None:
-    """Where the system has no name for the user, as in a container that is started with a number,
-    take the number: DVC fails without one.
-    """
+    """Set USER to the number of a user without a name, as in containers: DVC fails without one."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

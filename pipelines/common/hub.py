@@ -6,9 +6,7 @@ class NoCommit(Exception):
 
 
 def dataset_commit(dataset: str, revision: str | None, timeout: float | None = None) -> str:
-    """The commit that a branch or tag of a dataset is at now; raises NoCommit, and whatever the
-    hub's library raises.
-    """
+    """The commit of a dataset's branch or tag; raises NoCommit, and what the library raises."""
     from huggingface_hub import HfApi  # takes a second to import
 
     commit = HfApi().dataset_info(dataset, revision=revision, timeout=timeout).sha

@@ -53,9 +53,7 @@ def generator(seed: int, purpose: Purpose, index: int = 0) -> Generator:
 
 
 def philox(seed: int, purpose: Purpose, first: int, second: int) -> np.random.Generator:
-    """The stream with index (first, second), without drawing others: Philox is a function of key
-    and counter.
-    """
+    """The stream with index (first, second), without drawing others: Philox has a counter."""
     words = key(seed, purpose).generate_state(2, np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=[0, second, first, 0]))
 

@@ -31,9 +31,7 @@ def idle_threads() -> tuple[int, str]:
 
 
 def set_threads(setting: int | None) -> None:
-    """Compute with so many threads; with None as OMP_NUM_THREADS says, or, on a CPU, with one for
-    each idle core. Says what was chosen.
-    """
+    """Set and say the number of threads; None: OMP_NUM_THREADS, or one for each idle core."""
     if setting is not None:
         torch.set_num_threads(setting)
     elif "OMP_NUM_THREADS" not in os.environ and not torch.cuda.is_available():

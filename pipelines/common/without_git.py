@@ -34,9 +34,7 @@ def check_git() -> None:
 
 
 def allow_no_git(folder: Path) -> bool:
-    """Let DVC work in ``folder`` if there is no git: it asks for git unless it is told not to.
-    Returns whether that was necessary.
-    """
+    """Let DVC work in ``folder`` without git; returns whether that had to be configured."""
     local = folder / ".dvc/config.local"
     if in_git(folder):
         return False

@@ -35,9 +35,7 @@ class Comparison(Difference):
 
     @property
     def may_be_loose(self) -> bool:
-        """Whether the verdict would be another if either bound lay above the NLL by as much as it
-        may be loose.
-        """
+        """Whether the verdict changes if either bound is as loose as it may be."""
         least = self.mean - self.arm.looseness(self.unit)
         most = self.mean + self.other.looseness(self.unit)
         return any(replace(self, mean=mean).verdict != self.verdict for mean in (least, most))
@@ -70,9 +68,7 @@ def contrast(
     documents: DocumentError | None = None,
     pool: Pool | None = None,
 ) -> Comparison:
-    """One arm against another by a figure of every seed of each; ``documents`` and ``pool`` as in
-    `difference`.
-    """
+    """Compare a figure of every seed of two arms; ``documents`` and ``pool`` as in `difference`."""
     test = difference(seeds, other_seeds, documents, pool)
     return Comparison(**vars(test), arm=arm, other=other, unit=unit)
 
@@ -93,9 +89,7 @@ def contrast_bounds(arm: Arm, other: Arm, unit: str, arms: list[Arm]) -> Compari
 
 
 def poolable(arm: Arm, other: Arm, arms: list[Arm]) -> list[Arm]:
-    """Those whose spread over seeds may be that of the two: of the data, model and token budget of
-    either.
-    """
+    """Arms whose spread over seeds may be the two's: of the data, model and budget of either."""
     return [each for group in families(arms) if arm in group or other in group for each in group]
 
 

@@ -31,9 +31,7 @@ class Rung:
         return self.baseline.trained_tokens / self.parameters
 
     def taxes(self, kappa: float, larger: bool) -> list[float] | None:
-        """Of each seed: the bound minus the NLL of the plain baseline or of the larger, mean over
-        the baseline's seeds; None without it.
-        """
+        """Each seed's bound minus the mean NLL of the plain or larger baseline; None without it."""
         control = self.larger if larger else self.baseline
         if control is None:
             return None

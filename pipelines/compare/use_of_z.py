@@ -36,9 +36,7 @@ class UseOfZ:
 
     @property
     def ignored(self) -> bool:
-        """Whether the use cannot be told from 0, or is next to nothing of the KL; not asked of
-        κ = 0, which pays for no bit.
-        """
+        """Whether κ pays for bits, but the use is next to nothing or within its error of 0."""
         return bool(self.arm.run.kappa_bits) and negligible(self.use, self.kl)
 
     @property

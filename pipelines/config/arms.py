@@ -24,9 +24,7 @@ def family_of(run: Run) -> tuple[Any, ...]:
 
 
 def family_words(run: Run) -> list[str]:
-    """`family_of` in letters, digits and underscores, to make a name of; what the runs start from
-    is left out if that is random weights.
-    """
+    """`family_of` as words of a name, without the start if that is random weights."""
     return [re.sub(r"\W+", "_", str(each)) for each in family_of(run) if each != ""]
 
 

@@ -168,9 +168,7 @@ def of_its_kind(source: str, prefix: str, entry: Any, kinds: dict[str, Any]) -> 
 
 
 def typed(source: str, prefix: str, entry: Any, kind: type[T]) -> T:
-    """Settings as a dataclass; raises UserError naming file and dotted key, which begins with
-    ``prefix``.
-    """
+    """Settings as a dataclass; raises UserError naming file and dotted key (after ``prefix``)."""
     try:
         merged = OmegaConf.merge(structured(kind), entry)  # type: ignore[arg-type]  # hashable
         if missing := sorted(OmegaConf.missing_keys(merged)):

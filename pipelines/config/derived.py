@@ -24,9 +24,7 @@ def parent_path(experiment: str, data: str, hf: object, run: object) -> str:
 
 
 def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, str]]:
-    """``Experiment.trainings`` of composed ``runs``; what is malformed is left out, for validation
-    to name.
-    """
+    """``Experiment.trainings`` of composed ``runs``, without malformed ones (for validation)."""
     entries = {}
     for name, run in runs.items():
         if not isinstance(run, Mapping):

@@ -47,9 +47,7 @@ class Frozen:
 
 
 def freeze(stage: str, name: str | None = None) -> Frozen:
-    """What params.yaml says of a stage, and of its run or data entry ``name``, now; raises
-    UserError if that is not valid, or ``name`` not in it.
-    """
+    """What params.yaml says now of a stage and its entry ``name``; UserError if not valid."""
     params = read_params()
     experiment = parse(params, str(PARAMS))
     entry = yaml.safe_load((ROOT / "dvc.yaml").read_bytes())["stages"][stage]

@@ -72,9 +72,7 @@ def parse(node: DictConfig, source: str) -> Experiment:
 def left_out(
     complete: Mapping[str, Any], given: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[str]:
-    """Dotted keys of settings that are not written down. No default is filled in here: DVC would
-    not see it change.
-    """
+    """Dotted keys that are not written down: DVC would not see a default filled in here change."""
     for key, value in complete.items():
         if key not in given:
             yield f"{prefix}{key}"

@@ -139,9 +139,7 @@ class Strategy(Enum):
 
 @dataclass
 class Compute:
-    """Where and how training runs. Only precision changes what is computed; the rest changes memory
-    and speed.
-    """
+    """Where and how training runs: precision changes results, the rest only memory and speed."""
 
     precision: Precision = Precision.auto
     compile: bool | None = None  # torch.compile; null: if the run is long enough to pay for it
@@ -260,9 +258,7 @@ class Experiment:
     trainings: dict[str, Training] = field(default_factory=dict)  # of all runs; made by Hydra
 
     def model_config(self, run: Arm) -> ModelConfig:
-        """The architecture of a run: its preset's, with its own design of the latent, or without a
-        latent for a baseline.
-        """
+        """The preset's architecture with the run's design of the latent; a baseline has none."""
         architecture = self.models[run.model].architecture
         if run.kappa_bits is None:
             blocks = architecture.n_layers + run.extra_blocks

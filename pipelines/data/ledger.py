@@ -70,9 +70,7 @@ class Ledger:
 
     @contextmanager
     def disk(self) -> Iterator[None]:
-        """SQLite's word for a full disk as the operating system's, and for another that fails as a
-        UserError.
-        """
+        """SQLite's full disk as OSError, and one that fails as a UserError."""
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -121,9 +121,7 @@ def asides(work: Path) -> list[Path]:
 def set_aside(
     name: str, work: Path, state: dict[str, Any], reason: str | None, kept: Path | None
 ) -> None:
-    """Rename unfinished work, and remove the oldest if more than MAX_SET_ASIDE would be there
-    beside ``kept``, which is taken up next.
-    """
+    """Rename unfinished work; of more than MAX_SET_ASIDE beside ``kept`` remove the oldest."""
     identity = dumps([state["specification"], state["positions"]])
     target = work.with_name(f"{work.name}.{sha256(identity.encode()).hexdigest()[:8]}")
     shutil.rmtree(target, ignore_errors=True)  # the same work, further back or as far

@@ -68,9 +68,7 @@ def write(
     card: str,
     padding: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """``padding``: rows for the end of the embedding and the read-out, which `generate` then never
-    predicts.
-    """
+    """``padding``: rows for the end of embedding and read-out, which `generate` never predicts."""
     weights = llama_weights(model, padding=padding)
     never = [*range(shards.metadata.vocab_size, config.vocab_size)]
     write_files(folder, config, weights, tokenizer(shards, model.config.context), card, never)

@@ -57,9 +57,7 @@ class Vocabulary:
 
 
 def vocabulary(shards: Shards, rows: int | None = None) -> Vocabulary:
-    """Of as many tokens as an embedding has ``rows``, by default the tokenizer's; raises ValueError
-    for a tokenizer that llama.cpp does not have.
-    """
+    """Padded to ``rows`` tokens; raises ValueError for a tokenizer that llama.cpp does not have."""
     begin = shards.metadata.end_of_text
     if begin is None:
         raise ValueError(

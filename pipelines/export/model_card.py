@@ -106,9 +106,7 @@ def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
 
 
 def measured(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, Figures]:
-    """Held-out figures of a run at so many tokens by their unit, token or byte; {} if it has not
-    been evaluated.
-    """
+    """Held-out figures at so many tokens by unit, token or byte; {} if not evaluated."""
     path = results_folder(experiment.name, manifest.run_name) / "evaluation.json"
     if not path.exists():
         return {}

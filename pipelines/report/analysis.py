@@ -100,9 +100,7 @@ class Analysis:
         return [c for c in self.comparisons if c.arm.run.data == data]
 
     def family_name(self, family: list[Arm]) -> str:
-        """The name of its data, with those of model, budget and parent where the data have several
-        families.
-        """
+        """The data's name, with model, budget and parent where the data have several families."""
         run = family[0].run
         alone = len(families(self.by_data[run.data])) == 1
         return run.data if alone else "_".join(family_words(run))

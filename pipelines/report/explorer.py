@@ -9,9 +9,7 @@ from pipelines.report.wording import count
 
 
 def explorer_families(analysis: Analysis) -> list[dict[str, Any]]:
-    """Arms with the same prompts: by data, and where models of several contexts have other prompts,
-    by these.
-    """
+    """Arms with the same prompts: by data, and by prompts where contexts differ."""
     families = []
     for data, arms in analysis.by_data.items():
         groups: dict[tuple[str, ...], list[Arm]] = {}

@@ -71,9 +71,7 @@ def over_seeds(seeds: list[float], decimals: int) -> str:
 
 
 def in_words(difference: Difference) -> str:
-    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents, and the one over seeds
-    that decides.
-    """
+    """−0.0123 ± 0.0010, seeds ± 0.0020: standard errors over documents, and the deciding one."""
     documents, seeds = difference.documents, difference.seeds
     known = documents is not None and not isnan(documents)
     return (

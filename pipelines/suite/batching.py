@@ -93,9 +93,7 @@ def batches_of_questions(questions: Sequence[Question], tokens: int) -> Iterator
 
 
 def batches_of_openings(openings: Sequence[Opening], tokens: int) -> Iterator[list[Opening]]:
-    """Long prompts first, at most ``tokens`` padded ones a batch, new ones included; one opening at
-    least, and one way of decoding.
-    """
+    """Long prompts first, at most ``tokens``, padded and new included; one way of decoding."""
     by_decoding: dict[Decoding, list[Opening]] = {}
     for opening in openings:
         by_decoding.setdefault(opening.decoding, []).append(opening)

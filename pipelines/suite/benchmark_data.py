@@ -154,9 +154,7 @@ def current_commit(dataset: str, revision: str | None) -> str:
 
 
 def origins(configs: Iterable[Any]) -> list[dict[str, Any]]:
-    """Dataset, configuration and revision of all that tasks of these configurations read from the
-    hub, each once.
-    """
+    """Dataset, configuration and revision of all hub data that these tasks read, each once."""
     known, found = pins(), {}
     for config in configs:
         dataset, name, kwargs = source(config)

@@ -126,9 +126,7 @@ def figures(
 
 
 def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool] | None:
-    """Whether the task's own metric takes one extracted answer for another; None for programs,
-    which are compared by their text.
-    """
+    """Whether the task's metric equates two answers; None for programs, compared by their text."""
     if (function := task._metric_fn_list.get(metric)) is None:
         return None
     keywords = task._metric_fn_kwargs[metric]

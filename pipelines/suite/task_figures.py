@@ -37,9 +37,7 @@ def task_result(
     samples: list[LoggedSample],
     seconds: float,
 ) -> TaskResult:
-    """The figure of ``top``, a task or a group of several, and how far Monte-Carlo noise bears on
-    it.
-    """
+    """The figure of ``top``, a task or a group, and how far Monte-Carlo noise bears on it."""
     metric, _, chosen = spec.key.partition(",")
     tasks, group = loaded["tasks"], loaded["groups"].get(spec.task)
     counted = results["results"][top]
@@ -66,9 +64,7 @@ def task_result(
 
 
 def standard_error(metric: str, counted: Any, samples: list[LoggedSample]) -> float | None:
-    """Over documents: the harness's, and for bits per byte, where it has none, the ratio's; None
-    where it is not known.
-    """
+    """Over documents: the harness's, or the ratio's for bits per byte; None if not known."""
     if metric == "bits_per_byte":
         nats, sizes = torch.tensor([sample[metric] for sample in samples]).double().T
         counted = mean_and_error(-nats / log(2), sizes)["se"]

@@ -99,9 +99,7 @@ def check_key(name: str, task: str, key: str) -> None:
 
 
 def check_generates(name: str, task: str) -> None:
-    """Raise UserError if several answers cannot be drawn to the prompts of ``task``, as far as its
-    file says.
-    """
+    """Raise UserError if several answers cannot be drawn to ``task``'s prompts, by its file."""
     entry = entries_of(task)[task]
     what = "is several tasks" if entry.kind in (Kind.GROUP, Kind.TAG) else ""
     if entry.kind is Kind.TASK:

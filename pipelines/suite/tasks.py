@@ -154,9 +154,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
 
 
 def load(task: str, kind: type[StoredTask] = StoredTask) -> dict[str, Any]:
-    """The harness's tasks, of this kind, and groups by name; raises Skipped if their data are of no
-    use.
-    """
+    """The harness's tasks and groups by name; raises Skipped if their data are of no use."""
     entries = entries_of(task)
     entry = entries[task]
     ours = not any(leaf.kind is Kind.PY_TASK for leaf in leaves(task, entries))
@@ -232,9 +230,7 @@ def prepare(
 
 
 def run(lm: Scorer, loaded: dict[str, Any], suite: Suite, bootstrap: int) -> tuple[Any, float]:
-    """What the harness says of loaded tasks, and the seconds it took; raises UserError if one of
-    their documents cannot be scored.
-    """
+    """The harness's results of loaded tasks, and seconds; raises UserError for a bad document."""
     random.seed(suite.seed)
     np.random.seed(suite.seed)
     torch.manual_seed(suite.seed)

@@ -14,9 +14,7 @@ from pipelines.sweep.outcome import FRACTION, TRAINING_BOUND
 
 
 class RememberedAsha(ASHAScheduler):
-    """Tuner.restore brings back the trials, but not what ASHA has heard of them, which is kept in
-    the file ``memory`` after each result.
-    """
+    """Keeps ASHA's state in the file ``memory``, as Tuner.restore does not bring it back."""
 
     def __init__(self, memory: Path, **settings: Any) -> None:
         own: Any = {"time_attr": FRACTION, "max_t": 1.0, "metric": TRAINING_BOUND, "mode": "min"}

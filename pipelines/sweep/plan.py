@@ -103,9 +103,7 @@ def trial_spec(plan: SweepPlan, name: str, settings: Settings) -> RunSpec:
 
 
 def make_plan(name: str, sweep: Sweep, config: DictConfig) -> SweepPlan:
-    """All trials of a sweep over the composed base experiment ``config``, validated; raises
-    UserError naming what to mend.
-    """
+    """All trials over the composed experiment ``config``, validated; raises UserError."""
     source = f"conf/sweep/{name}.yaml"
     parse(config.copy(), f"conf/experiment/{sweep.experiment}.yaml")
     base: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]

@@ -16,9 +16,7 @@ from pipelines.config.schema import NAME
 
 @dataclass
 class Sweep:
-    """conf/sweep/<name>.yaml; its fields, and all settings of the base experiment, may be given on
-    the command line.
-    """
+    """conf/sweep/<name>.yaml; the command line overrides its fields and the base experiment's."""
 
     experiment: str = MISSING  # the base: one of conf/experiment/
     run: str = MISSING  # of the base experiment; what `space` does not name stays as it is there

@@ -23,9 +23,7 @@ Settings = dict[str, Any]  # by dotted key
 
 
 def read_space(space: dict[str, Any], prefix: str = "") -> Settings:
-    """What Tune makes of each setting of a space, nested or with dotted keys; raises ValueError
-    that names the key.
-    """
+    """What Tune makes of each setting, nested or dotted; raises ValueError that names the key."""
     found: Settings = {}
     for name, entry in space.items():
         key = f"{prefix}{name}"

@@ -31,9 +31,7 @@ def reported(figures: dict[str, float], steps: int) -> dict[str, float]:
 
 
 class Rows(TuneReportCallback):
-    """Reports rows of training on workers of Ray Train, which calls this in another process than
-    the trial's.
-    """
+    """Reports rows of training on workers of Ray Train, which calls this in its own process."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()

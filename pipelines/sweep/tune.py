@@ -64,9 +64,7 @@ def make_tokens(plan: SweepPlan) -> None:
 
 
 def state_folder(plan: SweepPlan) -> Path:
-    """Where Tune keeps what has become of these very trials: of other settings, data or code it
-    is another folder.
-    """
+    """Tune's state of these very trials: another folder for other settings, data or code."""
     trials = [make_manifest(spec, spec.shards()).spec_hash for spec in plan.trials.values()]
     evaluation = asdict(plan.first.experiment.evaluation)
     decisive = (trials, evaluation, code_version("evaluate"), plan.sweep.asha)

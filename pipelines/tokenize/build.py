@@ -90,9 +90,7 @@ def finished_header(task: Task) -> Header | None:
 def write_token_files(
     name: str, tasks: dict[Path, Task], folder: Path, cores: int
 ) -> dict[Path, Header]:
-    """The header of each task's token file; files that a killed run has finished stay. Whatever
-    else it left in ``folder`` is removed.
-    """
+    """Each task's header; finished files stay, whatever else is in ``folder`` is removed."""
     headers = {part: header for part, task in tasks.items() if (header := finished_header(task))}
     current = {folder / file for file in ("tokenizer.json", TOKENIZER_SOURCE, CODE)}
     for path in set(folder.iterdir()) - current - {tasks[part].target for part in headers}:

@@ -94,9 +94,7 @@ def byte_tokens(fallback: bool) -> list[str]:
 
 
 def spelled(token: str, fallback: bool = False) -> bytes | None:
-    """The bytes that a token of a byte-level vocabulary, or one with byte fallback, spells; None if
-    it spells none.
-    """
+    """The bytes that a token of a byte-level or ``fallback`` vocabulary spells; None: none."""
     if fallback:
         byte = BYTE.fullmatch(token)
         return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").encode()
@@ -107,9 +105,7 @@ def spelled(token: str, fallback: bool = False) -> bytes | None:
 
 
 def stretches(text: bytes, fallback: bool = False) -> list[str | bytes]:
-    """A text as stretches of valid UTF-8, decoded, and of other bytes, as they are; with
-    ``fallback`` ▁ is among the latter.
-    """
+    """A text as stretches of decoded UTF-8 and of other bytes (▁ too, with ``fallback``)."""
     try:
         decoded = text.decode()
         if not fallback or "▁" not in decoded:

@@ -164,9 +164,7 @@ class Shards:
         return Windows(self, split, context)
 
     def documents(self, split: str) -> Iterator[NDArray[np.int64]]:
-        """Each document, (its tokens + 2,) with an end-of-text id before and after; rows as they
-        are, (row,).
-        """
+        """Documents (tokens + 2,), end-of-text ids before and after; or rows as they are (row,)."""
         row, end = self.metadata.row_length, self.metadata.end_of_text
         for file in self.files[split]:
             ids = file.read()

@@ -177,9 +177,7 @@ class TokenFile:
         return bytearray(len(self.checksums))
 
     def check(self, ids: Ids, start: int, stop: int) -> None:
-        """Raises UserError if a block of ``ids`` (of map) with tokens ``start`` … ``stop`` − 1 is
-        not as it was written.
-        """
+        """Raise UserError if a block of ``ids`` with tokens ``start`` … ``stop`` − 1 is damaged."""
         size = self.header.block
         for block in range(start // size, -(-stop // size)):
             if not self.checked[block]:

@@ -24,9 +24,7 @@ class Source(ABC):
 
     @abstractmethod
     def position(self) -> dict[str, Any]:
-        """Behind the last document that was given out; plain data, with what tells whether the text
-        before it is still the same.
-        """
+        """Behind the last document given out: plain data that identifies the text before it."""
 
     @abstractmethod
     def fits(self, position: dict[str, Any]) -> bool:

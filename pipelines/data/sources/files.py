@@ -42,9 +42,7 @@ class FileSource(Source):
     """The files under a folder, sorted folder by folder."""
 
     def __init__(self, key: str, part: Files, folder: Folder | None = None) -> None:
-        """Looks at all files, but into none; raises UserError if none fits. ``folder``: which files
-        there are, if other than ``part`` says.
-        """
+        """Lists files, opens none; UserError if none fits. ``folder`` overrides ``part``'s."""
         self.key, self.part = key, part
         self.folder = folder or Folder(key, part.root, part.pattern, part.exclude)
         self.file = self.document = 0  # how many are behind the position, the latter of a file

@@ -46,9 +46,7 @@ class HubSource(Source):
 
     @contextmanager
     def errors_named(self, what: str) -> Iterator[None]:
-        """Whatever the library raises, as a UserError: it is about a name, a file or the
-        connection.
-        """
+        """Whatever the library raises about a name, a file or the connection, as a UserError."""
         try:
             yield
         except Exception as error:

@@ -85,9 +85,7 @@ def nearest(
     tasks: Collection[str],
     late: bool = False,
 ) -> PaperTable | None:
-    """Of the tables that have one of these κ and one of these tasks (the paper's names), the one
-    nearest in size and training.
-    """
+    """The table nearest in size and training, of those with one of these κ and (paper's) tasks."""
     fitting = [
         table
         for table in tables

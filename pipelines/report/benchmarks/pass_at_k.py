@@ -45,9 +45,7 @@ class SampledTask:
 
 
 def sampled_tasks(family: Benchmarks) -> list[SampledTask]:
-    """Of the tasks that several answers were drawn to; a way that is not known of some seed of an
-    arm, or not with as many answers, is left out.
-    """
+    """Tasks with several answers, without ways that some seed lacks or has fewer answers of."""
     tables = []
     for task in family.tasks:
         known = [each for run in family.runs for each in sampled(run, task)]
@@ -80,9 +78,7 @@ def rows_of(arms: list[Arm], task: Task, sampling: Sampling, n: int, ks: list[in
 def as_benchmark(
     arms: list[Arm], task: Task, sampling: Sampling, n: int, figure: str
 ) -> dict[str, Score]:
-    """A figure of answers drawn in this way, by arm, as if it were the score on a benchmark; the
-    baselines' tokens alone vary.
-    """
+    """A figure of answers drawn in this way as benchmark scores, by arm; baselines vary tokens."""
     tokens = replace(sampling, varied=Varied.tokens)
     scored = []
     for arm in arms:

@@ -107,9 +107,7 @@ class Benchmarks:
 
     @property
     def skipped(self) -> dict[str, list[str]]:
-        """Reasons by the paper's name of the task; where only some runs skipped it, with their
-        names.
-        """
+        """Reasons by the paper's name of the task, with names where only some runs skipped it."""
         reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
         for run in self.runs:
             for key, reason in suite_of(run).skipped.items():

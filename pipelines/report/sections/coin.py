@@ -40,9 +40,7 @@ def curves(sequence: CoinSequence) -> dict[str, list[list[float]]]:
 
 
 def coin_flip(runs: Mapping[str, CoinDetails]) -> Figure:
-    """P(next flip is 1) against the number of flips seen: a row per run, a column per held-out
-    sequence. All runs have the same sequences.
-    """
+    """P(next flip is 1) against flips seen: a row per run, a column per held-out sequence."""
     columns = len(next(iter(runs.values())).sequences)
     shown = [(name, each) for name, coin in runs.items() for each in coin.sequences]
     figure, grid = panels(len(shown), columns, (4.2, 2.5), 0.9, sharex=True, sharey=True)

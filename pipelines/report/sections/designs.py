@@ -79,9 +79,7 @@ def training_flops(arm: Arm) -> str:
 
 
 def of_generations(arm: Arm) -> list[str]:
-    """On the target task, means over seeds: valid with fresh z, spread with fresh and pinned z,
-    noise with pinned z.
-    """
+    """On the target task: valid (fresh z), spread (fresh → pinned z), noise (pinned z)."""
     if not arm.first.on_target:
         return ["–"] * 3
     scores = mean_scores(scores_by_seed(arm))

@@ -87,9 +87,7 @@ def start_row(arm: Arm) -> list[list[str]]:
 
 
 def half_known(arm: Arm) -> int | None:
-    """The first position by which half of what all z tell of the start is known, by the mean over
-    seeds; None if some seed lacks a figure.
-    """
+    """The first position by which half of the start's bits are known; None if a seed lacks them."""
     curves = [latent.start_bits for latent in details(arm)]
     if len(curves) < len(arm.runs) or any(None in curve for curve in curves):
         return None

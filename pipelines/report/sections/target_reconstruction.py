@@ -59,9 +59,7 @@ def against_posterior(arm: Arm) -> str:
 
 
 def sequence_kl(arm: Arm) -> str:
-    """KL of a whole sequence of z, which contains that of the aggregate, mean over sequences and
-    seeds.
-    """
+    """KL of a whole sequence of z, which bounds the aggregate's; over sequences and seeds."""
     kl, evaluation = arm.figures().kl, arm.first.evaluation
     return f"{kl.mean * evaluation.tokens / evaluation.documents:.1f}" if kl else "–"
 

@@ -183,9 +183,7 @@ def confined(program: str, tests: str, limits: Limits) -> Verdict:
 
 
 def start(report: int, scratch: str) -> subprocess.Popen[bytes]:
-    """The child, in a session of its own; no code of ours runs between fork and exec, which in a
-    process with threads could hang.
-    """
+    """The child, in its own session; no code of ours runs between fork and exec (threads)."""
     return subprocess.Popen(
         # -s -P -S: no path of the user's, the script's or `site`'s; -B: writes no bytecode
         [sys.executable, "-s", "-P", "-S", "-B", str(CHILD), str(report)],
