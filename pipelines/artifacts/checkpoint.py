@@ -118,10 +118,7 @@ def whole(value: Tensor | list[Tensor]) -> Tensor:
 
 
 def load(path: Path, mmap: bool = False) -> Any:
-    """A checkpoint's content, in which a tensor that workers share is the list of their parts.
-
-    With ``mmap`` tensors stay on disk until they are read.
-    """
+    """A checkpoint's content, tensors that workers share as lists; left on disk with ``mmap``."""
     parts = [
         torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
         for file in files_of(path)
@@ -168,10 +165,7 @@ def manifest_of(content: Any) -> Manifest:
 
 
 def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Manifest]:
-    """A checkpoint's content and manifest; with ``mmap`` tensors stay on disk until they are read.
-
-    Raises UserError if it is missing, damaged or foreign.
-    """
+    """Content and manifest, tensors on disk with ``mmap``; UserError if not readable or ours."""
     try:
         for file in files_of(path):
             with ZipFile(file) as archive:

@@ -28,7 +28,7 @@ def hash_of(content: Any) -> str:
 
 
 def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:
-    """Raise UserError if the model of ``path`` was trained with other settings than ``spec`` has."""
+    """Raise UserError if the model of ``path`` was trained with other settings than ``spec``."""
     name, run = spec.name, spec.run
     wanted = {
         "runs": {name: asdict(run)},

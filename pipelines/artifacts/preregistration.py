@@ -35,10 +35,7 @@ def final_path(experiment: str, run: str) -> Path:
 
 
 def record(spec: RunSpec, spec_hash: str) -> None:
-    """Write it down before training, unless a checkpoint says that this has begun already.
-
-    Raises UserError if the disk does not take it.
-    """
+    """Write it down unless a checkpoint says that training has begun; raises UserError."""
     experiment = spec.experiment
     if has_begun(experiment.name, spec.name, spec_hash):
         return

@@ -41,10 +41,7 @@ PATIENCE = 30.0  # seconds for nodes to appear that a cluster lacks
 
 
 def connect() -> None:
-    """Join the cluster of RAY_ADDRESS, or start Ray on this machine alone, once.
-
-    Raises UserError if nothing answers at RAY_ADDRESS, or Ray cannot start a worker.
-    """
+    """Join the cluster of RAY_ADDRESS or start Ray here, once; raises UserError if that fails."""
     if ray.is_initialized():
         return
     check_ray()
@@ -152,10 +149,7 @@ def own_address() -> str:
 
 
 def on_a_worker(experiment: Experiment, task: Callable[[], None]) -> None:
-    """Run a task in the project's folder on some node, with the resources of a training worker.
-
-    Raises UserError as the task does, and if no node has that much.
-    """
+    """Run a task in this folder with a worker's resources; raises its UserError, or none fits."""
     connect()
     worker, root = worker_of(experiment.compute), Path.cwd()
     await_nodes(worker, 1, PATIENCE)

@@ -69,9 +69,8 @@ def entries_of(task: str) -> dict[str, Entry]:
 
 
 def check_names(tasks: Mapping[str, str]) -> None:
-    """Raise UserError for the first of ``tasks`` (key under suite.tasks → task) that nobody knows.
-
-    Indexing the whole harness (15 s) happens only for unknown names.
+    """Raise UserError for an unknown one of ``tasks`` (key → task); to know, all are indexed (15
+    s).
     """
     for key, task in tasks.items():
         try:

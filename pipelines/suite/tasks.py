@@ -218,10 +218,7 @@ def configure(name: str, spec: SuiteTask, loaded: dict[str, Any], seed: int) -> 
 def prepare(
     name: str, spec: SuiteTask, suite: Suite, kind: type[StoredTask] = StoredTask
 ) -> dict[str, Any]:
-    """The tasks behind ``spec``, the entry ``name`` of suite.tasks, ready to be run.
-
-    Raises Skipped if they cannot be run here, UserError for what is wrong with the entry.
-    """
+    """The tasks behind ``spec``, the entry ``name`` of suite.tasks; raises Skipped or UserError."""
     check_names({name: spec.task})
     check_programs(spec.task, suite.run_code)
     loaded = load(spec.task, kind)

@@ -136,9 +136,8 @@ def start_worker(threads: int) -> None:
 
 
 def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header]]:
-    """Write the token files of several parts on ``cores`` cores, as they get done.
-
-    Raises UserError or OSError for the first that fails, once those under way are finished.
+    """Write token files on ``cores`` cores, as they get done; raises the first UserError or
+    OSError.
     """
     workers = min(cores, len(tasks))
     if workers == 1 or len(tasks) <= MAX_FILES_WITHOUT_WORKERS:  # all cores work on each batch

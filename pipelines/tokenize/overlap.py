@@ -130,10 +130,7 @@ def find_overlap(
     threads: int = 1,
     n: int = N,
 ) -> Overlap:
-    """Which of the held-out tokens are in n-grams that the training part has too.
-
-    Memory does not grow with the training part. Raises UserError naming a damaged file.
-    """
+    """Which held-out tokens are in n-grams of the training part; memory does not grow with it."""
     left, texts = MAX_HELD_OUT_TOKENS, []
     for file in held_out:
         texts.append(file.read()[:left])

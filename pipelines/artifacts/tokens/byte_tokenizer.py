@@ -61,10 +61,7 @@ class ByteTokenizer:
         return f"0x{match.group()[0]:02X}" if match else ""
 
     def encode_batch(self, texts: list[bytes]) -> list[list[int]]:
-        """Token ids of each of several texts, any bytes; no special token is among them.
-
-        Raises ValueError for a text with a byte that has no token.
-        """
+        """Ids of texts, special tokens left out; raises ValueError for a byte without a token."""
         for text in texts:
             if byte := self.cannot_spell(text):
                 raise ValueError(f"the tokenizer has no token for the byte {byte}")

@@ -210,10 +210,7 @@ class Windows:
         return self.count
 
     def batch(self, indices: Tensor) -> Tensor:
-        """Windows (len(indices), context + 1) as int64 token ids.
-
-        Raises UserError naming a file and block that are damaged.
-        """
+        """Windows (len(indices), context + 1), int64; raises UserError naming a damaged block."""
         windows = np.empty((len(indices), self.length), np.int64)
         for window, index in zip(windows, indices.tolist(), strict=True):
             self.read(window, index * self.stride)

@@ -98,10 +98,7 @@ def run_programs(
 
 @cache
 def unavailable() -> str | None:
-    """Why no program can be run safely on this machine, in one line; None if it can.
-
-    Determined by a trial: a program in the sandbox tries to get out of it.
-    """
+    """Why no program can run safely here, by a trial to get out of a sandbox; None if it can."""
     if sys.platform != "linux" or platform.machine() not in MACHINES or sys.maxsize < 1 << 32:
         return "programs are run only on 64-bit Linux, x86_64 or aarch64: elsewhere no sandbox"
     try:
