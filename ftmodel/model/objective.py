@@ -32,7 +32,7 @@ def kl_per_bit(o: Tensor, prior: Tensor | None = None) -> Tensor:
 class Loss:
     """Scalars in nats per token; for a baseline kl and hinge are None and total is ce."""
 
-    total: Tensor  # ce + hinge, with a gradient of its own for a learned prior
+    total: Tensor  # ce + beta * hinge, with a gradient of its own for a learned prior
     ce: Tensor
     kl: Tensor | None = None  # full KL, not the hinge
     hinge: Tensor | None = None
@@ -46,12 +46,14 @@ def training_loss(
     kappa_bits: float | None = None,
     documents: Tensor | None = None,
     over_workers: Reduce | None = None,
+    beta: float = 1.0,
 ) -> Loss:
     """Loss of ``targets`` (B, T), the successors of ``inputs`` (B, T).
 
     A Free Transformer needs ``noise`` (B, T, H), uniform on [0, 1), and ``kappa_bits``, κ in bits
-    per token. ``documents`` (B, T) as in ``Positions.of``; ``over_workers`` as in
-    ``free_bits``. Raises ValueError for shapes that do not fit each other.
+    per token; ``beta`` is the weight of its hinge, 1 in the paper. ``documents`` (B, T) as in
+    ``Positions.of``; ``over_workers`` as in ``free_bits``. Raises ValueError for shapes that do
+    not fit each other.
 
     Free bits apply to the encoder. A learned prior is fitted to the whole KL, even below κ, where
     the hinge has no gradient. A recurrent prior reads the upper half's state, which depends on
@@ -70,7 +72,7 @@ def training_loss(
     kl = kl_per_bit(o, None if prior is None else prior.detach()).sum(-1)  # (B, T)
     kl = mean_over_spans(kl, at.span_starts)
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents, over_workers)
-    total = ce + hinge
+    total = ce + beta * hinge
     if prior is not None:
         fit = kl_per_bit(o.detach(), prior).sum(-1).mean()
         total = total + (fit - fit.detach())

@@ -46,7 +46,8 @@ def designs(arms: Sequence[Arm]) -> list[Designs]:
         by_threshold = defaultdict(list)
         for arm in family:
             if not arm.baseline:
-                by_threshold[arm.run.kappa_bits, arm.run.kappa_warmup_steps].append(arm)
+                run = arm.run
+                by_threshold[run.kappa_bits, run.kappa_warmup_steps, run.beta].append(arm)
         for alike in by_threshold.values():
             own = next((arm for arm in alike if arm.preset_design), None)
             others = [arm for arm in alike if not arm.preset_design]

@@ -241,6 +241,8 @@ def kappa_warm_up_fits(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps}, but a baseline has no κ"
         )
+    if run.kappa_bits is None and run.beta != 1:
+        raise ValueError(f"{key}.beta: {run.beta}, but a baseline has no hinge to weigh")
     if not 0 <= run.kappa_warmup_steps <= least.steps:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "

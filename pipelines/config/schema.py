@@ -46,6 +46,8 @@ class Optim:
 
     batch_size: int = limited(MISSING, at_least=1)  # sequences
     lr: float = limited(MISSING, above=0)  # at the top of the schedule
+    # factor on lr for the latent: encoder, its read-out, post-sampler and a learned prior
+    latent_lr: float = limited(1.0, above=0)
     warmup_steps: int = limited(100, at_least=0)
     schedule: Schedule = Schedule.cosine
     # of a budget, that it decays for under wsd
@@ -91,6 +93,7 @@ class Arm:
     data: str = MISSING  # a name under `data`
     model: str = MISSING  # a name under `models`
     kappa_bits: float | None = MISSING  # κ in bits per token; null is the baseline
+    beta: float = limited(1.0, above=0)  # weight of the hinge; the paper has none, nor a baseline
     kappa_warmup_steps: int = 0  # over which κ rises from 0; the paper has none, nor a baseline
     tokens: int = MISSING  # budget, exact to one batch
     # smaller ones in tokens, whose models are kept and measured too; another list is another run

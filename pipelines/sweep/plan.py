@@ -20,7 +20,7 @@ from pipelines.sweep.space import Settings, read_space, sweep_points
 
 KAPPA_KEY, SEED_KEY = "run.kappa_bits", "run.seed"
 # settings that mean nothing to a baseline
-LATENT_KEYS = ("architecture.latent", "run.latent", "run.kappa_warmup_")
+LATENT_KEYS = ("architecture.latent", "run.latent", "run.kappa_warmup_", "run.beta")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def with_settings(
     plain: Any = OmegaConf.to_container(changed)
     run = plain.pop("run")
     if run["kappa_bits"] is None:
-        run |= {"kappa_warmup_steps": 0, "latent_bits": None, "latent_block": None}
+        run |= {"kappa_warmup_steps": 0, "beta": 1.0, "latent_bits": None, "latent_block": None}
     return run, preset and plain
 
 

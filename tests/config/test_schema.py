@@ -178,8 +178,10 @@ VALUES = {  # by what is said of them
     "must be above 0 and below 1": "data.stdlib.validation_share=1",
     "is outside −2^53 … 2^53": f"{RUN}.tokens=9007199254740993 evaluation.groups={2**64}",
     "is too large for a number": f"evaluation.proposal={10**400}",
-    "must be above 0": f"{OPTIM}.lr=0 {ARCHITECTURE}.norm_eps=0 {PART}.weight=0",
-    "not a finite number": f"{RUN}.kappa_bits=nan {PART}.weight=nan {ARCHITECTURE}.rope_theta=inf",
+    "must be above 0": f"{OPTIM}.lr=0 {ARCHITECTURE}.norm_eps=0 {PART}.weight=0 "
+    f"{OPTIM}.latent_lr=0 {RUN}.beta=0",
+    "not a finite number": f"{RUN}.kappa_bits=nan {PART}.weight=nan {ARCHITECTURE}.rope_theta=inf "
+    f"{OPTIM}.latent_lr=nan {RUN}.beta=nan",
     "at most 1,048,576": f"{ARCHITECTURE}.d_model=2097152",
     "at most 1,024": f"{ARCHITECTURE}.n_layers=2000",
     "odd": f"{ARCHITECTURE}.n_layers=3",
@@ -203,6 +205,7 @@ VALUES = {  # by what is said of them
     f"{ARCHITECTURE}.latent.encoder_layers=2",
     "a baseline has no latent": "runs.baseline.latent.encoder=separate runs.baseline.latent_bits=4",
     "a baseline has no κ": "runs.baseline.kappa_warmup_steps=5",
+    "a baseline has no hinge": "runs.baseline.beta=0.5",
     "does not fit the target task": f"{ARCHITECTURE}.context=64",
     "are rows": f"{ARCHITECTURE}.document_mask=true",
     "entire path component": f"{PART}.pattern=a**b {PART}.exclude=[a/b**]",
@@ -264,6 +267,7 @@ MISTAKES = [
     "if «run.kappa_bits is None and run.kappa_warmup_steps→False»:",
     "a threshold that rises for a baseline",
 )
+@rejects("if run.kappa_bits is None and run.beta != 1:", "if False:", "β of a baseline ignored")
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0][:70] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     said = refusal(smoke, override)

@@ -147,6 +147,7 @@ def test_functions_of_tune_get_their_arguments():
         ("architecture.latent.map", ["table", "linear"]),
         ("run.latent_bits", [4, 6]),
         ("run.kappa_warmup_steps", [0, 9]),
+        ("run.beta", [0.5, 2.0]),
     ],
 )
 def test_a_baseline_is_not_trained_once_for_each_latent(key, values):

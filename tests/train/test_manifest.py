@@ -38,7 +38,7 @@ def of_compute(**changes):
     "change",
     [
         *(of_run(seed=7), of_run(kappa_bits=0.3), of_run(tokens=10**6), of_run(budgets=[10**5])),
-        of_run(kappa_warmup_steps=3),
+        *(of_run(kappa_warmup_steps=3), of_run(beta=0.5), of_model("optim", latent_lr=2.0)),
         *(of_model("optim", lr=0.5), of_model("optim", beta2=0.9), of_model("optim", clip=2.0)),
         *(of_model("architecture", norm_eps=0.1), of_model("architecture", latent_std=0.7)),
         of_compute(precision=Precision.bf16),

@@ -9,6 +9,7 @@ import torch
 from lightning import Trainer
 
 from ftmodel import schedule
+from ftmodel.designs.design import LatentDesign, Prior
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
@@ -64,6 +65,31 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
     assert type(optimizer) is torch.optim.AdamW
     for group in optimizer.param_groups:
         assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
+
+
+@rejects("rate *= self.optim.latent_lr", "pass", "no learning rate of the latent's own")
+@rejects('name.startswith("latent.")', '"latent" in name or "norm" in name', "norms' rate, too")
+def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone(monkeypatch):
+    """Also where copied weights have their own."""
+    monkeypatch.setattr(OPTIM, "latent_lr", 4.0)
+    module = make(latent=LatentDesign(prior=Prior.learned))
+    module.copied, module.copied_lr = {"readout.weight", "latent.zeta"}, 0.1
+    names = {id(parameter): name for name, parameter in module.model.named_parameters()}
+    for group in module.configure_optimizers()["optimizer"].param_groups:
+        for name in [names[id(parameter)] for parameter in group["params"]]:
+            rate = 0.1 if name in module.copied else 0.3
+            rate *= 4 if name.startswith("latent.") else 1
+            assert group["initial_lr"] == pytest.approx(rate), name
+
+
+@rejects("beta=run.beta,", "", "β never reaches the loss")
+def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
+    module, batches, _ = built(beta=0.25, kappa_bits=0.0)
+    module.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    module.training_step(batches[0], 0)
+    total, ce, hinge = (module.logged[name][0] for name in ("loss", "ce", "hinge"))
+    assert hinge > 0
+    torch.testing.assert_close(total, ce + hinge / 4)
 
 
 @rejects(

@@ -40,6 +40,7 @@ class TrainingModule(L.LightningModule):
         steps: int,
         end_of_text: int | None = None,
         kappa_warmup: int = 0,
+        beta: float = 1.0,
         compile_loss: bool = False,
         copied: Collection[str] = (),
         copied_lr: float | None = None,
@@ -49,7 +50,7 @@ class TrainingModule(L.LightningModule):
         """
         super().__init__()
         self.training_loss = torch.compile(training_loss) if compile_loss else training_loss
-        self.end_of_text, self.kappa_warmup = end_of_text, kappa_warmup
+        self.end_of_text, self.kappa_warmup, self.beta = end_of_text, kappa_warmup, beta
         self.copied, self.copied_lr = frozenset(copied), copied_lr
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
         self.windows: list[Tensor] = []  # ids of those in the current optimizer step
@@ -81,8 +82,9 @@ class TrainingModule(L.LightningModule):
             documents = inputs.eq(self.end_of_text).cumsum(1)
         noise = batch.get("noise")
         over_workers = self.over_workers if self.trainer.world_size > 1 else None
+        kappa, beta = self.threshold(), self.beta
         loss = self.training_loss(
-            self.model, inputs, targets, noise, self.threshold(), documents, over_workers
+            self.model, inputs, targets, noise, kappa, documents, over_workers, beta
         )
         self.log("loss", loss.total)  # in nats, all four; the curve has KL in bits
         self.log("ce", loss.ce)
@@ -123,7 +125,10 @@ class TrainingModule(L.LightningModule):
         groups: dict[tuple[float, float], list[Tensor]] = {(lr, decay): [], (lr, 0.0): []}
         for name, parameter in self.model.named_parameters():
             own = self.copied_lr if name in self.copied else None
-            key = lr if own is None else own, decay if parameter.dim() > 1 else 0.0
+            rate = lr if own is None else own
+            if name.startswith("latent."):
+                rate *= self.optim.latent_lr
+            key = rate, decay if parameter.dim() > 1 else 0.0
             groups.setdefault(key, []).append(parameter)
         optimizer = torch.optim.AdamW(
             [

@@ -107,6 +107,7 @@ class SegmentTraining:
             self.segment.steps,
             end_of_text=shards.metadata.end_of_text,
             kappa_warmup=run.kappa_warmup_steps,
+            beta=run.beta,
             compile_loss=compiled is Compiled.loss,
             copied=copied(model, spec),
             copied_lr=run.init_from.copied_lr,
