@@ -41,7 +41,7 @@ def library_generation(model, prompt, noise, seed, n_new):
     return generate(model, prompt, n_new, generator=rng, z=Noise(noise))
 
 
-@rejects("total = ce + «hinge→kl.mean()»", "KL without free bits")
+@rejects("total = ce + beta * «hinge→kl.mean()»", "KL without free bits")
 @rejects("weighted_bits - «p * →»over_low", "gradient of the logits with 1 for p")
 @pytest.mark.parametrize(("shape", "kappa"), zip(SHAPES, (0.1, 0.3, 0.8), strict=True), ids=str)
 def test_loss_and_every_gradient_are_those_of_the_example(

@@ -118,9 +118,7 @@ def test_collapse_is_a_last_third_under_a_tenth_of_kappa():
     assert not has_collapsed(*used * 2, *unused * 3, of=12)
 
 
-@rejects(
-    "ce + beta * hinge", "ce + hinge", "the hinge without its weight", file="model/objective.py"
-)
+@rejects("total = ce + beta * hinge", "total = ce + hinge", "the hinge without its weight")
 def test_beta_weighs_the_hinge_alone(make_model, batch):
     model = make_model()
     one, half = (training_loss(model, *batch, 0.02, beta=beta) for beta in (1.0, 0.5))
