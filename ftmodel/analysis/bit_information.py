@@ -2,7 +2,7 @@
 
 The joint distribution of a bit and a token is counted with the encoder's probabilities of the bit,
 not with draws of it. Such a plug-in estimate is too high, the more so where documents are few: it
-is set against documents that have the z of others (docs/measurement.md).
+is set against documents that have the z of others (docs/measurement/persistence.md).
 
 Shapes: n positions in C chunks of text, H latent bits, m positions that have a token at some lag, Y
 kinds of token, G groups of documents, P permutations of z.

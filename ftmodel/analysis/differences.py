@@ -1,6 +1,6 @@
 """The rule by which a difference between models counts, by documents and seeds.
 
-docs/measurement.md derives the rule and gives its simulated false-alarm rates.
+docs/measurement/differences.md derives the rule and gives its simulated false-alarm rates.
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,8 @@
 Computed by counting *sampled* bits of z, as a decoder reads them. Such a plug-in estimate is biased
 upwards, the more so the best of many bits: only its excess over the same estimate for permuted
 labels means anything. It may be a small part of what z says of the label, as bits are taken one at
-a time, or all together by a classifier that treats them as independent: docs/measurement.md.
+a time, or all together by a classifier that treats them as independent: see
+docs/measurement/label_information.md.
 
 Shapes: n sequences, T tokens, H latent bits, F features of 0 and 1, P permutations of the labels.
 """

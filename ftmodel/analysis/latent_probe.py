@@ -1,7 +1,7 @@
 """What z says of a label: a naive Bayes probe of sampled bits of z, which never reads a token.
 
 Its figures are variational lower bounds on information (Barber & Agakov 2003); derivation, and the
-upper bound that the ELBO gives: docs/measurement.md.
+upper bound that the ELBO gives: docs/measurement/latent_probe.md.
 
 Shapes: n sequences, T tokens, H latent bits, S values of the label, K exponents.
 """

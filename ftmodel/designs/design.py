@@ -16,43 +16,53 @@ from ftmodel.model.limits import check_limits, limited
 class Encoder(StrEnum):
     """What gives the posterior q(z | x). Both read later tokens; neither is used for new ones."""
 
-    shared = "shared"  # one block that ζ queries, over the lower half's activations (the paper)
-    separate = "separate"  # blocks of its own over the token embeddings, as in a conditional VAE
+    # one non-causal block that ζ queries, over the activations of the lower half (the paper)
+    shared = "shared"
+    # a non-causal Transformer of its own over the token embeddings, without ζ: the conditional VAE
+    # of the paper's Fig. 1b. It reads the decoder's table of embeddings
+    separate = "separate"
 
 
 class Inject(StrEnum):
-    """What the embedding r of z is added to; blocks are those from the one that reads z on."""
+    """What the embedding r of z is added to."""
 
-    kv = "kv"  # input of the first block's keys and values (the paper)
-    residual = "residual"  # the residual stream before the first block, hence its queries too
-    kv_all = "kv_all"  # input of the keys and values of every block, as in Fang et al. 2021
-    embedding = "embedding"  # the token embeddings, before all blocks (OPTIMUS, Li et al. 2020)
-    # nothing: in the first block each position has a second key and value, of the block's norm of
-    # r alone, so that r's scale changes nothing (the scheme "memory" of OPTIMUS)
+    kv = "kv"  # r is added to the input of the block's keys and values (the paper)
+    residual = "residual"  # r is added to the residual stream, hence to the queries too
+    # r is added to the input of the keys and values of every block from there on (Fang et al. 2021)
+    kv_all = "kv_all"
+    # r is added to the token embeddings, before all blocks (OPTIMUS, Li et al. 2020)
+    embedding = "embedding"
+    # r is added to nothing. In the block that reads z each position has a second key and value,
+    # projected from the block's norm of r alone (OPTIMUS)
     memory = "memory"
 
 
 class Per(StrEnum):
     """How many tokens share a latent code; a span of them uses that of its first token."""
 
-    token = "token"  # each has its own (the paper)
-    sequence = "sequence"  # all of a row, or of a document where rows have several
-    every = "every"  # so many, see LatentDesign.every, counted from where a sequence begins
+    token = "token"  # each token has its own (the paper)
+    # all tokens of a row, or of a document under document_mask, share H bits
+    sequence = "sequence"
+    # a fixed number of tokens, counted from the start of the row or document; see the setting every
+    every = "every"
 
 
 class Map(StrEnum):
     """How z becomes r."""
 
-    table = "table"  # a row for each of the 2^H codes (the paper)
-    linear = "linear"  # Σ_h ± a vector for each of the H bits
+    table = "table"  # r is a row for each of the 2^H codes, H up to 24 (the paper)
+    linear = "linear"  # r = Σ ± a vector for each bit, H up to 64
 
 
 class Prior(StrEnum):
     """What z is drawn from in generation, and what its KL is taken to."""
 
-    uniform = "uniform"  # over the 2^H codes (the paper)
-    learned = "learned"  # each bit has a logit that is read from x_t, which the encoder reads too
-    # as learned, and read from the upper half's state at the token before, hence from earlier z
+    uniform = "uniform"  # all 2^H codes are equally likely (the paper)
+    # each bit has its own probability, read by an RMSNorm and a linear map from the causal
+    # activations that the block reads beside z
+    learned = "learned"
+    # as learned, but read from the upper half's state at the token before as well, so that z may
+    # depend on earlier z (Chung et al. 2015)
     recurrent = "recurrent"
 
 
@@ -62,19 +72,21 @@ class Gradient(StrEnum):
     """
 
     all_codes = "all_codes"  # straight-through over all codes (the paper)
-    # the sampled code alone: ρ·r times the gradient of log q(z), where ρ is the gradient at r; its
-    # expectation is that of all_codes if ρ does not depend on z
+    # the sampled code alone: ρ·r times the gradient of log q(z), where ρ is the gradient at r. It
+    # has the expectation of all_codes if ρ does not depend on z. A negative control
     score = "score"
-    sampled_code = "sampled_code"  # the sampled code alone: ρ·r times the gradient of q(z)
+    # the sampled code alone: ρ·r times the gradient of q(z). A negative control
+    sampled_code = "sampled_code"
 
 
 class FreeBits(StrEnum):
     """What the KL is averaged over before the hinge max(0, KL − κ)."""
 
-    token = "token"  # nothing (the paper)
-    sequence = "sequence"  # the tokens of a row, or of a document where rows have several
-    position = "position"  # the rows of a batch, at each position (Kingma et al. 2016)
-    batch = "batch"  # all tokens of a batch
+    token = "token"  # over nothing (the paper)
+    sequence = "sequence"  # over a row, or over a document under document_mask
+    # over the rows of a batch, at each position (Kingma et al. 2016)
+    position = "position"
+    batch = "batch"  # over all tokens of a batch
 
     @property
     def needs_whole_batch(self) -> bool:
@@ -91,16 +103,19 @@ class LatentDesign:
     a word.
     """
 
-    encoder: Encoder = Encoder.shared
-    # blocks of a separate encoder; null: 2
+    encoder: Encoder = Encoder.shared  # what gives the posterior q(z | x)
+    # number of blocks of a separate encoder; null: 2
     encoder_layers: int | None = limited(None, at_least=1, at_most=1 << 10)
-    inject: Inject = Inject.kv
-    per: Per = Per.token
-    # tokens that share a latent code
+    inject: Inject = Inject.kv  # where z enters the decoder
+    per: Per = Per.token  # which tokens share a latent code
+    # the number of tokens that share a latent code with per: every
     every: int | None = limited(None, "1 is per: token", at_least=2)
-    map: Map = Map.table
+    map: Map = Map.table  # how z becomes r
+    # what z is drawn from in generation, and what the KL is taken to
     prior: Prior = Prior.uniform
+    # what the KL is averaged over before the hinge max(0, KL − κ)
     free_bits: FreeBits = FreeBits.token
+    # how the gradient of r reaches the logits of the bits
     gradient: Gradient = Gradient.all_codes
 
     def __post_init__(self) -> None:

@@ -40,7 +40,7 @@ MOST_ENUMERATED = 8  # bits of a z of which every value is taken
 
 def default_proposal(design: LatentDesign, kappa_bits: float = 0.0) -> float:
     """The share of the encoder's logits in a filter's proposal of z, by the design and by κ in bits
-    per token, if it is known; docs/measurement.md has what this was chosen from.
+    per token, if it is known; docs/measurement/particles.md has what this was chosen from.
     """
     if design.shared_codes and not design.one_code:
         return 0.25

@@ -25,30 +25,35 @@ class ModelConfig:
     size is not here: it belongs to the tokenizer of the data.
     """
 
-    n_layers: int = field(metadata=LAYERS)  # L
-    d_model: int = field(metadata=WIDTH)  # D
-    n_heads: int = field(metadata=WIDTH)
-    n_kv_heads: int = field(metadata=WIDTH)
+    n_layers: int = field(metadata=LAYERS)  # L, the number of blocks
+    d_model: int = field(metadata=WIDTH)  # D, the width of the residual stream
+    n_heads: int = field(metadata=WIDTH)  # query heads
+    n_kv_heads: int = field(metadata=WIDTH)  # key and value heads
     ffn_width: int = field(metadata=WIDTH)  # hidden width of SwiGLU
     context: int = field(metadata=WIDTH)  # T, the longest sequence in tokens
     tied: bool = True  # one matrix for embedding and read-out
-    latent_bits: int = 0  # H
+    # H, the bits of a latent code, up to 24 with map: table and 64 with map: linear; 0: no latent
+    latent_bits: int = 0
     latent: LatentDesign = field(default_factory=LatentDesign)
-    head_width: int | None = None  # E; None: d_model / n_heads
+    head_width: int | None = None  # E, the width of a head; null: d_model / n_heads
     qkv_bias: bool = False  # biases of the projections to queries, keys and values, as in Qwen2
     qk_norm: bool = False  # RMSNorm of each head's queries and keys before RoPE, as in Qwen3
-    document_mask: bool = False  # attention, the encoder's too, stays within a document
-    latent_block: int | None = None  # which block reads z, from 1; None: the paper's, L/2 + 1
-    rope_theta: float = limited(10000.0, at_least=1)
-    # Llama 3's longer context: RoPE's slow rotations are slowed down by this factor; see rope_rates
+    document_mask: bool = False  # keep attention, the encoder's too, within a document
+    # the block that reads z, counted from 1; null: the paper's, L/2 + 1
+    latent_block: int | None = None
+    rope_theta: float = limited(10000.0, at_least=1)  # base of RoPE's frequencies
+    # Llama 3.1's longer context: the factor that slows RoPE's slow rotations down
     rope_factor: float = limited(1.0, at_least=1)
+    # rotations per old context up to which RoPE is slowed down fully
     rope_low_freq: float = limited(1.0, above=0)
+    # rotations per old context from which RoPE is not slowed down
     rope_high_freq: float = limited(4.0, above=0)
-    # that it was first trained with
+    # the context that the model was first trained with
     rope_old_context: int = limited(8192, at_least=1, at_most=WIDEST)
-    norm_eps: float = limited(1e-5, above=0)
-    embedding_std: float = limited(0.02, above=0)  # of the initial token embeddings
-    # of the initial encoder block, its readout and the post-sampler
+    norm_eps: float = limited(1e-5, above=0)  # added to the mean square in RMSNorm
+    # standard deviation of the initial token embeddings
+    embedding_std: float = limited(0.02, above=0)
+    # standard deviation of the initial encoder block, its readout and the post-sampler
     latent_std: float = limited(0.02, above=0)
 
     def __post_init__(self) -> None:

@@ -23,24 +23,25 @@ T = TypeVar("T")
 class ProcessData:
     """Sequences of a process of ftmodel/synthetic/registry.py, each one document."""
 
-    source: str = MISSING  # the process
-    train_sequences: int = limited(MISSING, at_least=1)
-    validation_sequences: int = limited(MISSING, at_least=1)
-    seed: int = limited(0, at_least=0, below=1 << 32)
+    source: str = MISSING  # name of the process
+    train_sequences: int = limited(MISSING, at_least=1)  # sequences to train on
+    validation_sequences: int = limited(MISSING, at_least=1)  # held-out sequences
+    seed: int = limited(0, at_least=0, below=1 << 32)  # seed of the sequences
 
 
 @dataclass
 class Files:
     """Files under a folder: plain text, one document each, JSON Lines or Parquet."""
 
-    source: str = "files"
+    source: str = "files"  # always "files"
     root: str = MISSING  # a folder, or `stdlib`: the running Python's standard library
-    pattern: str = MISSING  # which files, as `**/*.txt`
-    # folders and files left out: by name at any depth, or by path below root if it has a slash
+    pattern: str = MISSING  # which files to read, for example `**/*.txt`
+    # folders and files to leave out: by name at any depth, or by path below root if it has a slash
     exclude: list[str] = field(default_factory=list)
-    format: str | None = None  # of all these files: text, jsonl or parquet; null goes by their name
-    text_field: str = "text"  # of JSON Lines and Parquet
-    weight: float = limited(1.0, above=0)
+    # format of these files: text, jsonl or parquet; null: each file's name decides
+    format: str | None = None
+    text_field: str = "text"  # the field of JSON Lines or Parquet that holds the text
+    weight: float = limited(1.0, above=0)  # share of bytes in the mixture, relative to other parts
 
     def validate(self) -> None:
         check_filled(self, "root", "pattern", "text_field")
@@ -55,14 +56,15 @@ class Files:
 class Hub:
     """A dataset that `datasets.load_dataset` finds by name, read as a stream."""
 
-    source: str = "hub"
-    dataset: str = MISSING  # on the hub, or a folder, or a builder: json, parquet, text …
-    subset: str | None = None
-    split: str = "train"
-    revision: str | None = None
-    data_files: list[str] = field(default_factory=list)  # of the dataset; all if empty
-    text_field: str = "text"
-    weight: float = limited(1.0, above=0)
+    source: str = "hub"  # always "hub"
+    # a dataset of the hub, a folder, or a builder: json, parquet, text …
+    dataset: str = MISSING
+    subset: str | None = None  # configuration of the dataset
+    split: str = "train"  # split of the dataset
+    revision: str | None = None  # commit, branch or tag of the dataset
+    data_files: list[str] = field(default_factory=list)  # files of the dataset; all if empty
+    text_field: str = "text"  # the column that holds the text
+    weight: float = limited(1.0, above=0)  # share of bytes in the mixture, relative to other parts
 
     def validate(self) -> None:
         check_filled(self, "dataset", "split", "text_field")
@@ -74,12 +76,13 @@ class Hub:
 class Distributions:
     """Files of the installed Python packages, in an even order: see common/distributions.py."""
 
-    source: str = "distributions"
-    pins: str = "constraints.txt"  # lines name==version; what else is installed is not read
-    leave_out: list[str] = field(default_factory=list)  # of the pinned distributions, by name
-    pattern: str = "**/*.py"
-    exclude: list[str] = field(default_factory=list)  # files and folders, as of `files`
-    weight: float = limited(1.0, above=0)
+    source: str = "distributions"  # always "distributions"
+    pins: str = "constraints.txt"  # file of lines name==version; no other package is read
+    leave_out: list[str] = field(default_factory=list)  # names of pinned packages to leave out
+    pattern: str = "**/*.py"  # which files to read
+    # folders and files to leave out: by name at any depth, or by path if it has a slash
+    exclude: list[str] = field(default_factory=list)
+    weight: float = limited(1.0, above=0)  # share of bytes in the mixture, relative to other parts
 
     def validate(self) -> None:
         check_filled(self, "pins", "pattern")
@@ -95,19 +98,19 @@ Part = Files | Hub | Distributions
 class TextData:
     """A mixture of text; a document's hash says whether it is held out."""
 
-    source: str = "text"
-    parts: dict[str, Any] = field(default_factory=dict)  # weights are shares of bytes
-    validation_share: float = limited(MISSING, above=0, below=1)  # of the documents
-    # of a byte-level BPE trained on the training part, up to the paper's, or
+    source: str = "text"  # always "text"
+    parts: dict[str, Any] = field(default_factory=dict)  # the sources of the text, by name
+    validation_share: float = limited(MISSING, above=0, below=1)  # share of held-out documents
+    # vocabulary of a byte-level BPE to train on the training part; null: tokenizer names one
     vocab_size: int | None = limited(
         None, "256 bytes and end of text are tokens", at_least=257, at_most=1 << 17
     )
-    tokenizer: str | None = None  # path of a tokenizer.json
-    end_of_text: str = "<|endoftext|>"  # the token that starts a document
-    # the document that reaches it is the last one; null: all
+    tokenizer: str | None = None  # path of a tokenizer.json; null: one is trained
+    end_of_text: str = "<|endoftext|>"  # the special token with which documents begin
+    # cap on the corpus in bytes; the document that reaches it is the last one; null: no cap
     max_bytes: int | None = limited(None, "null takes all", at_least=1)
-    deduplicate: bool = True  # of equal documents, keep the first
-    seed: int = limited(0, at_least=0, below=1 << 32)  # of the split
+    deduplicate: bool = True  # keep only the first of equal documents
+    seed: int = limited(0, at_least=0, below=1 << 32)  # seed of the split
 
     def validate(self) -> None:
         if not self.parts:

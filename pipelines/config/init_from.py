@@ -11,15 +11,17 @@ class InitFrom:
     ``copy_encoder`` are for a latent that the parent lacks.
     """
 
-    hf: str | None = None  # a Hugging Face folder of a Llama (safetensors), or its .gguf file
-    run: str | None = None  # of this experiment, on the same data
-    # at the top of the schedule, of copied weights; null: optim.lr
+    # a folder with config.json and safetensors, or a .gguf file
+    hf: str | None = None
+    run: str | None = None  # another run of this experiment, on the same data
+    # peak learning rate of copied weights; null: optim.lr, the rate of new weights
     copied_lr: float | None = limited(None, at_least=0)
-    # RMS of the post-sampler's vectors, over that of the residual stream that they are added to;
-    # 0 computes what the parent does, but the encoder gets no gradient (no effect with inject:
-    # memory)
+    # RMS of the post-sampler's vectors, relative to the residual stream where the block reads z.
+    # With 0 the encoder gets no gradient. It has no effect with inject: memory
     latent_rms: float = limited(0.1, at_least=0)
-    copy_encoder: bool = True  # a shared one begins as a copy of the block that reads z
+    # whether the encoder's block begins as a copy of the block that reads z; false: at random, as a
+    # separate encoder must
+    copy_encoder: bool = True
 
     def __str__(self) -> str:
         return self.hf or self.run or ""

@@ -36,26 +36,27 @@ NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
 class Schedule(StrEnum):
-    cosine = "cosine"  # to zero
-    wsd = "wsd"  # warm-up, stable, decay: budgets branch off the stable part
+    cosine = "cosine"  # falls to zero; smaller budgets are snapshots on the way
+    # warm-up, stable, decay: each budget branches off the stable part and decays on its own
+    wsd = "wsd"
 
 
 @dataclass
 class Optim:
     """AdamW with linear warm-up and a schedule that ends at zero; gradients clipped by norm."""
 
-    batch_size: int = limited(MISSING, at_least=1)  # sequences
-    lr: float = limited(MISSING, above=0)  # at the top of the schedule
+    batch_size: int = limited(MISSING, at_least=1)  # sequences per optimizer step
+    lr: float = limited(MISSING, above=0)  # peak learning rate
     # factor on lr for the latent: encoder, its read-out, post-sampler and a learned prior
     latent_lr: float = limited(1.0, above=0)
-    warmup_steps: int = limited(100, at_least=0)
-    schedule: Schedule = Schedule.cosine
-    # of a budget, that it decays for under wsd
+    warmup_steps: int = limited(100, at_least=0)  # steps over which the learning rate rises
+    schedule: Schedule = Schedule.cosine  # the learning rate after the warm-up
+    # under wsd, the share of each budget that is spent on the decay
     decay: float = limited(0.2, above=0, below=1)
-    weight_decay: float = limited(0.01, at_least=0)  # on matrices, not on norms
-    beta1: float = limited(0.9, at_least=0, below=1)
-    beta2: float = limited(0.95, at_least=0, below=1)
-    clip: float = limited(1.0, above=0)
+    weight_decay: float = limited(0.01, at_least=0)  # of matrices, not of norms
+    beta1: float = limited(0.9, at_least=0, below=1)  # decay rate of AdamW's first moment
+    beta2: float = limited(0.95, at_least=0, below=1)  # decay rate of AdamW's second moment
+    clip: float = limited(1.0, above=0)  # largest norm of the gradient
 
 
 @dataclass
@@ -90,20 +91,26 @@ class DesignChanges:
 class Arm:
     """One side of the comparison: what its runs have in common, whatever their seeds."""
 
-    data: str = MISSING  # a name under `data`
-    model: str = MISSING  # a name under `models`
-    kappa_bits: float | None = MISSING  # κ in bits per token; null is the baseline
-    beta: float = limited(1.0, above=0)  # weight of the hinge; the paper has none, nor a baseline
-    kappa_warmup_steps: int = 0  # over which κ rises from 0; the paper has none, nor a baseline
-    tokens: int = MISSING  # budget, exact to one batch
-    # smaller ones in tokens, whose models are kept and measured too; another list is another run
+    data: str = MISSING  # the name of an entry of `data`, a file of conf/data/
+    model: str = MISSING  # the name of an entry of `models`, a file of conf/model/
+    # κ, the free-bits threshold, in bits per token. null is the baseline, the same model without a
+    # latent. 0 is a control that keeps the latent machinery but penalises any information in z
+    kappa_bits: float | None = MISSING
+    # weight of the hinge max(0, KL − κ) in the loss; 1 in the paper, and for a baseline
+    beta: float = limited(1.0, above=0)
+    # steps over which κ rises from 0; none in the paper, and none for a baseline
+    kappa_warmup_steps: int = 0
+    tokens: int = MISSING  # training budget in tokens, exact to one batch
+    # smaller budgets in tokens at which the model is kept and measured too; another list makes
+    # another run
     budgets: list[int] = field(default_factory=list)
-    # a control: of a baseline, for the encoder block of its Free Transformer
+    # blocks added to a baseline, to match the parameters of a Free Transformer's encoder block
     extra_blocks: int = limited(0, at_least=0)
     init_from: InitFrom = field(default_factory=InitFrom)
     latent: DesignChanges = field(default_factory=DesignChanges)
-    latent_bits: int | None = None  # H; null: the preset's
-    latent_block: int | None = None  # the block that reads z, from 1; null: the preset's
+    latent_bits: int | None = None  # H; null: that of the model's preset
+    # the block that reads z, counted from 1; null: that of the model's preset
+    latent_block: int | None = None
 
     @property
     def design_settings(self) -> dict[str, Any]:
@@ -117,6 +124,7 @@ class Arm:
 class Run(Arm):
     """One training run."""
 
+    # seed of the initial weights, the order of the data and the noise of z
     seed: int = limited(0, at_least=0, below=1 << 32)
 
 
@@ -130,32 +138,34 @@ class Training:
 
 
 class Precision(Enum):
-    auto = "auto"  # bf16 on a GPU that has it, else float32
-    float32 = "float32"
-    bf16 = "bf16"
+    auto = "auto"  # bf16 on a GPU that supports it, else float32
+    float32 = "float32"  # all computation in float32
+    bf16 = "bf16"  # matrix products in bfloat16; losses stay float32
 
 
 class Strategy(Enum):
     ddp = "ddp"  # every worker holds the whole model
-    fsdp = "fsdp"  # parameters are sharded over the workers: FSDP2
+    fsdp = "fsdp"  # parameters are sharded over the workers (FSDP2)
 
 
 @dataclass
 class Compute:
     """Where and how training runs: precision changes results, the rest only memory and speed."""
 
-    precision: Precision = Precision.auto
-    compile: bool | None = None  # torch.compile; null: if the run is long enough to pay for it
-    activation_checkpointing: bool = False  # blocks are computed again in the backward pass
-    accumulate: int = limited(1, at_least=1)  # micro-batches a step
+    precision: Precision = Precision.auto  # precision of training
+    # whether to use torch.compile; null: if the run is long enough to pay for it and a trial works
+    compile: bool | None = None
+    activation_checkpointing: bool = False  # recompute blocks in the backward pass
+    accumulate: int = limited(1, at_least=1)  # micro-batches per step
     workers: int = limited(1, at_least=1)  # processes that share each batch; more than one on Ray
-    cpus_per_worker: int = limited(1, at_least=1)
-    # of PyTorch, without Ray; null: one for each core that is idle
+    cpus_per_worker: int = limited(1, at_least=1)  # cores of a worker on Ray
+    # threads of one process on a CPU, without Ray; null: one for each core that is idle
     threads: int | None = limited(None, at_least=1, at_most=1024)
-    # null: 1 where the cluster has GPUs, else 0
+    # GPUs of a worker; null: 1 where the cluster has GPUs, else 0. With a fraction, runs of one
+    # worker share a GPU
     gpus_per_worker: float | None = limited(None, "a worker drives one GPU", at_least=0, at_most=1)
-    strategy: Strategy = Strategy.ddp
-    max_failures: int = limited(3, at_least=0)  # of workers or nodes, before the run fails
+    strategy: Strategy = Strategy.ddp  # how several workers share a model
+    max_failures: int = limited(3, at_least=0)  # lost workers or nodes that a run survives
 
     def validate(self) -> None:
         if self.workers > 1 and self.gpus_per_worker and self.gpus_per_worker < 1:
@@ -171,37 +181,37 @@ class Compute:
 class EvaluationConfig:
     """How much is spent on measuring; the same for every run of an experiment."""
 
-    # held-out tokens scored, at most; null: all
+    # largest number of held-out tokens that are scored; null: all
     tokens: int | None = limited(65_536, at_least=1)
-    batch_tokens: int = limited(4096, at_least=1)  # scored at once
-    # K of the filtering bound, by which Free Transformers are compared; auto: as many as a run
-    # needs, found on training text
+    batch_tokens: int = limited(4096, at_least=1)  # tokens scored at once; less needs less memory
+    # K, the particles of the filter, at least 1; auto: as many as the run needs, calibrated on
+    # training text
     particles: int | str = AUTO
-    max_particles: int = limited(512, at_least=1)  # that auto may take
-    # independent ones; how far they differ is the bound's own error
+    max_particles: int = limited(512, at_least=1)  # the most particles that auto may take
+    # independent filters; their differences give the bound's own error
     filters: int = limited(2, at_least=2)
-    # the effective sample size at which it resamples, over K
+    # effective sample size, as a share of the particles, below which they are resampled
     resample_below: float = limited(0.5, at_least=0, at_most=1)
-    # what the encoder's logits are multiplied by to propose z: 0 is the prior, 1 the posterior;
-    # null: what suits a run best under particles: auto; else 0 up to κ = 1, 1/8 above, 1/4 with
-    # latent.per: every (one z per sequence has no filter)
+    # share of the encoder's logits in the proposal of z: 0 is the prior, 1 the posterior. null:
+    # with particles: auto, what suits the run; else 0 up to κ = 1, 1/8 above, 1/4 with per: every
     proposal: float | None = limited(None, at_least=0, at_most=1)
-    # K of the IWAE and the prior-sample bound, shown beside it
+    # K of the IWAE and prior-sample bounds
     iwae_samples: int = limited(16, at_least=1)
-    groups: int = limited(64, at_least=2)  # of generations that share a prompt
-    group_size: int = limited(8, at_least=5)
-    # that the probe of the target's position is fitted to
+    # groups of generated sequences of the target task; a group shares its prompt
+    groups: int = limited(64, at_least=2)
+    group_size: int = limited(8, at_least=5)  # sequences in each group
+    # sequences that the latent probe is fitted to
     probe_sequences: int = limited(16_384, at_least=1)
-    # what z does in text; 0 leaves a measurement out:
-    # held-out tokens whose z is related to the tokens that follow
+    # held-out tokens of the measurement of persistence; 0 leaves it out
     bit_tokens: int = limited(16_384, at_least=0)
-    # held-out tokens that are scored with the z of other texts
+    # held-out tokens of the swap and of the measurements of one z per sequence; 0 leaves them out
     swap_tokens: int = limited(16_384, at_least=0)
-    # beginnings of held-out text, each continued with the same z
+    # held-out prompts of the measurement of steering; 0 leaves it out
     steering_prompts: int = limited(8, at_least=0)
-    steering_z: int = limited(4, at_least=2)  # different pinned z
-    steering_draws: int = limited(4, at_least=2)  # continuations with each of them
+    steering_z: int = limited(4, at_least=2)  # pinned z for each prompt
+    steering_draws: int = limited(4, at_least=2)  # continuations with each pinned z
     steering_length: int = limited(32, at_least=1)  # tokens of a continuation that are compared
+    # seed of all random numbers of the evaluation
     seed: int = limited(0, at_least=0, below=1 << 32)
 
     def validate(self) -> None:
@@ -213,9 +223,9 @@ class EvaluationConfig:
 class Bound(Enum):
     """How an arm's bound is expected to compare with another's."""
 
-    lower = "lower"
-    higher = "higher"
-    no_difference = "no_difference"
+    lower = "lower"  # the arm is better
+    higher = "higher"  # the arm is worse
+    no_difference = "no_difference"  # no difference is expected
 
     @property
     def verdict(self) -> str:
@@ -230,10 +240,10 @@ class Expectation:
     Arms are named as in the report (pipelines/config/arms.py).
     """
 
-    arm: str = MISSING
+    arm: str = MISSING  # the name of an arm
     than: str = MISSING  # another arm, of the same data, model, token budget and parent
-    bound: Bound = MISSING  # that of `arm`, held against that of `than`
-    because: str | None = None
+    bound: Bound = MISSING  # how the bound of `arm` compares with that of `than`
+    because: str | None = None  # the reason, shown in the report
 
     def __str__(self) -> str:
         if self.bound is Bound.no_difference:
@@ -246,12 +256,14 @@ class Expectation:
 
 @dataclass
 class Experiment:
-    name: str = MISSING
-    question: str | None = None  # what the experiment is to answer; shown first in the report
+    """All that params.yaml says."""
+
+    name: str = MISSING  # name of the experiment and of its folders
+    question: str | None = None  # what the experiment is to answer; the report begins with it
     expectation: list[Expectation] = field(default_factory=list)  # stated before the runs
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)  # the entries of data, by name
     models: dict[str, Preset] = field(default_factory=dict)
-    seeds: list[int] = field(default_factory=list)  # with which `arms` make `runs`
+    seeds: list[int] = field(default_factory=list)  # the seeds with which each arm is trained
     arms: dict[str, Arm] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     compute: Compute = field(default_factory=Compute)

@@ -9,18 +9,19 @@ from ftmodel.model.limits import limited
 
 
 class Scoring(StrEnum):
-    """Which z the probability of an answer is averaged over. The prompt's come from the encoder,
-    which reads the prompt alone, the answer's from the prior.
+    """Which z the probability of an answer is averaged over. The prompt's z come from the encoder,
+    which reads the prompt alone. The answer's z come from the prior.
     """
 
-    marginal = "marginal"  # the mean probability of `samples` of them
-    posterior_prompt = "posterior_prompt"  # a single one: the paper's procedure, to the letter
+    marginal = "marginal"  # mean probability over `samples` draws of z
+    posterior_prompt = "posterior_prompt"  # a single draw of z, the paper's procedure
 
 
 class Weights(StrEnum):
-    """What text is generated with: weights as trained, or large matrices rounded to bfloat16."""
+    """What text is generated with."""
 
-    float32 = "float32"
+    float32 = "float32"  # weights as trained
+    # large matrices rounded to bfloat16, on a CPU that multiplies it: twice as fast if large
     bf16 = "bf16"
 
 
@@ -28,9 +29,9 @@ class Weights(StrEnum):
 class SuiteTask:
     """A benchmark; its name in the suite is that of the paper's tables."""
 
-    task: str = MISSING  # a name of the folder tasks/ or of lm_eval
-    key: str = MISSING  # of lm_eval's figure: <metric>,<filter>
-    metric: str | None = None  # what the report calls it; null: as lm_eval does
+    task: str = MISSING  # name of a task in the folder tasks/ or in lm_eval
+    key: str = MISSING  # lm_eval's name of the score: `<metric>,<filter>`
+    metric: str | None = None  # name of the metric in the report; null: lm_eval's
     # examples in the prompt; null: as many as the task says
     shots: int | None = limited(None, at_least=0)
 
@@ -50,11 +51,12 @@ class PassAtK:
     them differ. Of finished models alone, not of those at smaller budgets.
     """
 
-    # n of each prompt, for everything that may vary between them; 0: off
+    # n, the answers to each prompt, for each way of varying them; 0 leaves the measurement out
     samples: int = limited(0, at_least=0, at_most=10_000)
-    k: list[int] = field(default_factory=lambda: [1, 10])  # n at most
-    temperatures: list[float] = field(default_factory=lambda: [0.8])  # tokens are drawn at
-    tasks: list[str] = field(default_factory=list)  # under suite.tasks; programs, mathematics
+    k: list[int] = field(default_factory=lambda: [1, 10])  # k of pass@k; at most n
+    # temperatures at which tokens are drawn
+    temperatures: list[float] = field(default_factory=lambda: [0.8])
+    tasks: list[str] = field(default_factory=list)  # names of tasks under suite.tasks
 
     def validate(self) -> None:
         if not self.samples:
@@ -77,18 +79,20 @@ class PassAtK:
 class Suite:
     """The same for every run on text of an experiment."""
 
-    name: str = MISSING  # "none" if there are no tasks
+    name: str = MISSING  # name of the suite, a file of conf/suite/; "none" if there are no tasks
     tasks: dict[str, SuiteTask] = field(default_factory=dict)
-    # documents a task (of MMLU: a subject), at most; null: all
+    # largest number of documents per task (MMLU: per subject); null: all
     limit: int | None = limited(None, at_least=1)
-    scoring: Scoring = Scoring.marginal
+    scoring: Scoring = Scoring.marginal  # how a Free Transformer is scored
     samples: int = limited(8, at_least=1)  # K of `marginal`
-    run_code: bool = False  # whether programs that a model wrote are run, in the sandbox
-    strict: bool = False  # whether the stage fails, in the end, if one of its tasks does
-    batch_tokens: int = limited(16_384, at_least=1)  # read at once, padding included
-    weights: Weights = Weights.float32  # of generation on a CPU; bf16: twice as fast if large
+    run_code: bool = False  # whether to run programs that a model wrote, in the sandbox
+    # whether the stage ends with exit code 2, after all is scored and recorded, if a task failed
+    strict: bool = False
+    # tokens read at once, padding included; less needs less memory
+    batch_tokens: int = limited(16_384, at_least=1)
+    weights: Weights = Weights.float32  # precision of weights in generation on a CPU
     pass_at_k: PassAtK = field(default_factory=PassAtK)
-    # of z, of sampled tokens, of examples in prompts
+    # seed of z, of sampled tokens and of examples in prompts
     seed: int = limited(0, at_least=0, below=1 << 32)
 
     def validate(self) -> None:

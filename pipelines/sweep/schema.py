@@ -19,19 +19,20 @@ class Sweep:
     """conf/sweep/<name>.yaml; the command line overrides its fields and the base experiment's."""
 
     experiment: str = MISSING  # the base: one of conf/experiment/
-    run: str = MISSING  # of the base experiment; what `space` does not name stays as it is there
-    space: dict[str, Any] = field(default_factory=dict)
-    # random draws; each of them is tried at every point of the grid
+    # a run of the base experiment; settings that `space` does not name stay as they are there
+    run: str = MISSING
+    space: dict[str, Any] = field(default_factory=dict)  # the settings to vary, and their values
+    # random draws, each tried at every point of the grid
     samples: int = limited(1, at_least=1)
-    seed: int = limited(0, at_least=0)  # of the draws
-    # settings that become arms of <name>_best, besides the best baseline
+    seed: int = limited(0, at_least=0)  # seed of the draws
+    # number of best settings that become arms of `<name>_best`, besides the best baseline
     best: int = limited(2, at_least=1)
-    # that these are trained with; the sweep has used none of them
+    # number of seeds that these are trained with; the sweep has used none of them
     best_seeds: int = limited(3, at_least=1)
-    # of Tune's ASHAScheduler, as {grace_period: 0.1, reduction_factor: 3}, where a budget is 1;
-    # null: every trial is trained to its end
+    # arguments of Tune's ASHAScheduler, as {grace_period: 0.1, reduction_factor: 3}, where a budget
+    # is 1; null: every trial is trained to its end
     asha: dict[str, Any] | None = None
-    # trials at once; null: as many as there is room for
+    # largest number of trials at once; null: as many as there is room for
     concurrent: int | None = limited(None, at_least=1)
 
 

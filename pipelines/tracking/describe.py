@@ -22,7 +22,7 @@ from pipelines.config.schema import Experiment
 WHAT_IS_COMPARED = (
     "Arms are compared by `bound/bits_per_token` and `bound/bits_per_byte` alone (the exact NLL of "
     "a baseline, the filtering bound of a Free Transformer), and only with arms of the same data, "
-    "model and token budget, over all seeds, by the rule for differences in docs/measurement.md. "
+    "model and token budget, over all seeds, by the rule in docs/measurement/differences.md. "
     "Training losses, and the cross-entropy of a Free Transformer, are not comparable between arms."
 )
 

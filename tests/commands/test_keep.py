@@ -70,7 +70,7 @@ def test_sections_of_a_report_are_kept_with_their_pictures(project: Path) -> Non
     assert (folder / "curves_target.png").read_bytes() == picture
     text, page = (folder / "README.md").read_text(), (report / "report.md").read_text()
     assert "](curves_target.png)" in text and "figures/" not in text
-    assert "](../measurement.md#the-filtering-bound)" in text
+    assert "](../measurement/filtering_bound.md)" in text
     headings = re.findall("^## .*", text, re.MULTILINE)
     assert len(headings) == 2 and all(heading in page for heading in headings)
     rows = [line for line in text.splitlines() if line.startswith("| free |")]

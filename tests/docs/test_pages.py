@@ -18,7 +18,7 @@ from pipelines.sweep.schema import known_sweeps
 from tests.support.commands import call
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ELSEWHERE = {  # programs whose commands need another machine, files, a cluster or a new shell
     *("eval", "git", "pip", "source", "ray", "kubectl", "mlflow", "export"),
     *("RAY_ADDRESS=192.0.2.10:6379", "BENCHMARK_FILES=benchmark_files"),
@@ -135,7 +135,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_and_pictures_lead_somewhere(page):
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
         path, _, anchor = link.partition("#")
@@ -144,7 +144,7 @@ def test_links_and_pictures_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_named_files_exist(page):
     """Of the project's own folders; what has a placeholder, or is made by a stage, need not."""
     names = re.findall(r"`((?:ftmodel|pipelines|conf|tasks|tests|perf|deploy|docs)/[^`\s]*)`",

@@ -86,7 +86,7 @@ def test_a_run_says_what_it_is_what_may_be_compared_and_what_made_it():
     tags = run_tags(card(0.125))
     note = tags["mlflow.note.content"]
     assert note.startswith("**Free Transformer with κ = 1/8 bit per token** on `target`, model `m`")
-    assert "`bound/bits_per_token`" in note and "docs/measurement.md" in note
+    assert "`bound/bits_per_token`" in note and "docs/measurement/differences.md" in note
     assert "`dvc repro train@name`" in note
     assert tags["mlflow.source.type"] == "LOCAL"
     assert tags["mlflow.user"] and tags["mlflow.source.name"].startswith("pipelines.")

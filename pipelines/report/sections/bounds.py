@@ -128,7 +128,7 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
                 f"{PROPOSALS.get(settings.proposal, chosen)}"
             )
         texts.append(
-            f"[Filtering bound](../../docs/measurement.md#the-filtering-bound): {what}. Its own "
+            f"[Filtering bound](../../docs/measurement/filtering_bound.md): {what}. Its own "
             f"error, of repeated filters, is at most {largest.monte_carlo or 0:.5f}, where the "
             f"error over documents is {largest.se:.5f}; half the variance of its log estimate, "
             f"roughly its distance from the NLL, is at most {half:.5f}."
