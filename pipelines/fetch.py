@@ -58,7 +58,7 @@ def read_tasks(path: Path, key: str | None) -> dict[str, str]:
         entries = {} if suite == {"name": "none"} else suite["tasks"] or {}
         return {name: str(entry["task"]) for name, entry in entries.items()}
     except (OSError, YAMLError, OmegaConfBaseException, *MALFORMED):
-        raise UserError(f"{path}: no tasks of a suite can be read there") from None
+        raise UserError(f"{path}: cannot read the tasks of a suite there") from None
 
 
 def fetch(task: str) -> dict[str, Any] | None:

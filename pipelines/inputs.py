@@ -116,8 +116,8 @@ def note_suite(suite: Any) -> None:
         drawn = [n for n in several["tasks"] if n in tasks] if several.get("samples") else []
     except BAD_ENTRY:
         raise UserError(
-            "params.yaml: suite.tasks: not benchmarks, each with its `task` and `key`, or "
-            "suite.pass_at_k has no `tasks`"
+            "params.yaml: suite.tasks: every benchmark needs a `task` and a `key`, and "
+            "suite.pass_at_k needs `tasks`"
         ) from None
     pairs = {f"{named[name]} {keys[name]}" for name in tasks}
     pairs |= {f"{named[name]} generates answers" for name in drawn}
@@ -170,7 +170,9 @@ def main() -> None:
         raise UserError("params.yaml: no entries under data") from None
     for name in entries:
         if not isinstance(name, str) or "/" in name or name in ("", ".", "..", CODE.name):
-            raise UserError(f"params.yaml: data.{name}: no name of a folder under {INPUTS}")
+            raise UserError(
+                f"params.yaml: data.{name}: not a valid name of a folder under {INPUTS}"
+            )
     known = INPUTS.exists()
     note_suite(params.get("suite") or {})
     note_code(known)

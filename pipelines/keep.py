@@ -70,7 +70,7 @@ def report_files(report: Path) -> list[Path]:
     for path in files:
         if not path.exists():
             raise UserError(
-                f"{path} is missing: `dvc repro report` makes it, of runs on the target task"
+                f"{path} is missing: `dvc repro report` makes it for runs on the target task"
             )
     return files + sorted(report.glob("figures/latent_*.png"))
 
@@ -225,7 +225,7 @@ def load_manifest(path: Path) -> Manifest:
 )
 def main(folder: str | None = None, register: bool = False, section: Sequence[str] = ()) -> None:
     if section and not folder:
-        raise UserError("--section: name a folder for what is kept")
+        raise UserError("--section: name a folder to keep it in")
     if register:
         register_best(load_experiment())
     if folder:

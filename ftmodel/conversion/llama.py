@@ -47,12 +47,12 @@ def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
     latent or attention within documents.
     """
     if config.latent_bits:
-        raise ValueError("a Free Transformer is no Llama: it has a latent")
+        raise ValueError("a Free Transformer is not a Llama: it has a latent")
     if config.document_mask:
-        raise ValueError("document_mask: no Llama keeps attention within documents by itself")
+        raise ValueError("document_mask: a Llama cannot keep attention within documents")
     if config.qkv_bias and config.qk_norm:
         raise ValueError(
-            "qkv_bias, qk_norm: cannot both be exported; Qwen2 has the one, Qwen3 the other"
+            "qkv_bias, qk_norm: cannot both be exported; Qwen2 has the first, Qwen3 the second"
         )
     family = "qwen2" if config.qkv_bias else "qwen3" if config.qk_norm else "llama"
     if family == "llama" and config.d_model % config.n_heads:  # transformers insists on it
@@ -172,7 +172,7 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
     """
 
     def refuse(name: str, wanted: object) -> None:
-        raise ValueError(f"{name}: {config.get(name)!r}, and our decoder has {wanted}")
+        raise ValueError(f"{name}: {config.get(name)!r}, but our decoder has {wanted}")
 
     kind = config.get("model_type")
     if kind not in ("llama", "qwen2", "qwen3"):
@@ -188,7 +188,7 @@ def our_config(config: Mapping[str, Any]) -> ModelConfig:
     rope = entry(config, key, dict, {}, null=True)
     rotation = rope.get("rope_type", rope.get("type", "default"))
     if rotation not in ("default", "llama3"):
-        raise ValueError(f"rope_type: {rotation!r}, and our decoder has plain RoPE or llama3's")
+        raise ValueError(f"rope_type: {rotation!r}, but our decoder has plain RoPE or llama3's")
     if unknown := sorted(rope.keys() - {*ROPE}):
         raise ValueError(f"{key}.{unknown[0]}: {rope[unknown[0]]!r}, unknown to our decoder")
     scaling: dict[str, Any] = {}

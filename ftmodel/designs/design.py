@@ -148,7 +148,7 @@ class LatentDesign:
             raise ValueError(f"every: {self.every}, but there is one z per {self.per}")
         if self.per == Per.sequence and self.prior == Prior.recurrent:
             raise ValueError(
-                "prior: recurrent needs several z a sequence, and per: sequence has one"
+                "prior: recurrent needs several z per sequence, but per: sequence has one"
             )
         layers = self.encoder_layers
         if layers is not None and self.encoder == Encoder.shared:
@@ -156,7 +156,7 @@ class LatentDesign:
         if bits and (self.every or 0) >= context:
             raise ValueError(
                 f"every: {self.every} is not below the context of {context}; "
-                "one z for all of it is latent.per: sequence"
+                "for one z per sequence, set latent.per: sequence"
             )
 
     @property

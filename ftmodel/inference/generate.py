@@ -126,7 +126,7 @@ def check_arguments(
     if padding is not None:
         longest -= int(padding.min())
     if n_new < 0:
-        raise ValueError(f"{n_new} new tokens are less than none")
+        raise ValueError(f"n_new: {n_new} is negative")
     if longest + n_new - 1 > model.config.context:
         raise ValueError(
             f"{longest} prompt tokens and {n_new} new ones exceed the context of "
@@ -137,7 +137,9 @@ def check_arguments(
     if model.latent is None and not isinstance(z, FromPrior):
         raise ValueError("a baseline has no z to pin")
     if isinstance(z, Codes) and model.config.latent.shared_codes:
-        raise ValueError("codes are of single tokens, but several read one z: pin it by noise")
+        raise ValueError(
+            "codes pin single tokens, but several tokens read one z: pin noise instead"
+        )
     if not isinstance(generator, Generator) and len(generator) != rows:
         raise ValueError(f"{len(generator)} generators cannot draw the tokens of {rows} sequences")
 

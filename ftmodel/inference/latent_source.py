@@ -56,7 +56,7 @@ class FromPrior(LatentSource):
         if rows % self.share:
             raise ValueError(f"{rows} sequences cannot share z in groups of {self.share}")
         if not isinstance(generator, Generator):
-            raise ValueError("generators of single rows draw tokens: z needs a seed or noise")
+            raise ValueError("generators of single rows draw only tokens: z needs a seed or noise")
         noise = torch.rand(rows // self.share, length, bits, generator=generator)
         return noise.repeat_interleave(self.share, dim=0)
 

@@ -41,5 +41,5 @@ def check_tokens(tokens: Tensor, vocabulary: int) -> None:
     """Raise ValueError unless all ``tokens`` are below V = ``vocabulary``; see ``sample_token``."""
     if (tokens >= vocabulary).any():
         raise ValueError(
-            "no token can be drawn: logits are NaN or infinite, as they are or over the temperature"
+            "no token can be drawn: logits are NaN or infinite, perhaps after the temperature"
         )

@@ -34,4 +34,6 @@ def check_noise(config: ModelConfig, tokens: Tensor, noise: Tensor | None, past:
     if not noise.is_floating_point():
         raise ValueError(f"noise: its type is {noise.dtype}, not a floating-point one")
     if past:
-        raise ValueError(f"cache: it holds {past} tokens, and the encoder reads from the first on")
+        raise ValueError(
+            f"cache: it holds {past} tokens, but the encoder must read from the first on"
+        )

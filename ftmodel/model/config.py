@@ -103,8 +103,8 @@ class ModelConfig:
             )
         if first is None and self.latent_block is None and self.n_layers % 2:
             raise ValueError(
-                f"n_layers: {self.n_layers} is odd, and a Free Transformer injects its latent "
-                "half-way; name another block by latent_block"
+                f"n_layers: {self.n_layers} is odd, but a Free Transformer injects its latent "
+                "half-way; choose a block with latent_block"
             )
 
     def decoder_differences(self, other: "ModelConfig") -> dict[str, tuple[float, float]]:

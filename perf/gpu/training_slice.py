@@ -134,7 +134,7 @@ def train(spec: RunSpec, seconds: float) -> None:
 def arm_figures(spec: RunSpec, arm: str, device: str) -> list[Figure]:
     rows = curve(spec)
     if not rows:
-        raise TimeoutError("no row of the training curve yet; called again, it goes on")
+        raise TimeoutError("no row of the training curve yet; run it again to continue")
     config, vocabulary = spec.config, spec.shards().metadata.vocab_size
     speed = speeds(rows)
     found = [

@@ -32,13 +32,13 @@ def wanted(driver: str, torch: str) -> tuple[str, list[str]]:
     """Version and other arguments for pip, by nvidia-smi's words; raises UserError if none fits."""
     found = re.search(r"CUDA[\w ]* Version:\s*(\d+)", driver)
     if not found:
-        raise UserError("nvidia-smi does not say which CUDA version the driver serves")
+        raise UserError("nvidia-smi does not say which CUDA version the driver supports")
     if (cuda := int(found[1])) >= PYPI_CUDA:
         return torch, []
     if cuda == INDEX_CUDA:
         return f"{torch}+{INDEX_BUILD}", ["--extra-index-url", INDEX_URL]
     raise UserError(
-        f"the driver serves CUDA {cuda}, and PyTorch {torch} needs {INDEX_CUDA} or later"
+        f"the driver supports CUDA {cuda}, but PyTorch {torch} needs {INDEX_CUDA} or later"
     )
 
 

@@ -173,7 +173,7 @@ def read_checkpoint(path: Path, mmap: bool = False) -> tuple[dict[str, Any], Man
                     raise BadZipFile(f"bad checksum of {damaged}")
         content = load(path, mmap)
     except FileNotFoundError:
-        raise UserError(f"{path}: no checkpoint here, or not the whole of it") from None
+        raise UserError(f"{path}: no complete checkpoint here") from None
     except MemoryError:
         raise
     except Exception as error:  # a file of another program may make torch raise anything

@@ -43,6 +43,6 @@ def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:
         words = f"name, models.{run.model}.optim or compute.precision was another"
     if words:
         raise UserError(
-            f"{path}: not of the run that params.yaml describes: {words}; "
-            f"`dvc repro --force --single-item train@{name}` trains it"
+            f"{path}: not the run that params.yaml describes: {words}; "
+            f"`dvc repro --force --single-item train@{name}` trains that run"
         )

@@ -108,5 +108,5 @@ def check_made(path: Path, made: Details | SuiteResults, spec: RunSpec, stage: s
     if made.settings and (words := first_difference({group: made.settings}, {group: wanted})):
         raise UserError(
             f"{path}: not measured as params.yaml says: {words}; "
-            f"`dvc repro --force --single-item {stage}@{spec.name}` measures it"
+            f"`dvc repro --force --single-item {stage}@{spec.name}` measures it again"
         )

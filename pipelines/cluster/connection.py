@@ -75,7 +75,7 @@ def check_address(address: str) -> None:
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
         raise UserError(
-            f"RAY_ADDRESS={address}: training joins a cluster by the address of its head node, "
+            f"RAY_ADDRESS={address}: training needs the address of the head node, "
             "host:port (http://… is for `ray job submit`)"
         )
     channel = grpc.insecure_channel(address)
@@ -197,6 +197,6 @@ def check_shared(folder: Path) -> None:
                 raise UserError(f"node {node['NodeManagerAddress']}: {reason}") from None
             if not seen:
                 raise UserError(
-                    f"{folder}: node {node['NodeManagerAddress']} does not see it as it is here; "
+                    f"{folder}: node {node['NodeManagerAddress']} does not see the same files; "
                     "the project's folder must lie on storage that all nodes share"
                 )

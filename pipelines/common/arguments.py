@@ -42,7 +42,7 @@ NOT_NEGATIVE = Number(min=0)
 def jobs(text: str) -> str:
     if text == "ray" or (text.isdecimal() and int(text) > 0):
         return text
-    raise click.BadParameter(f"{text} is neither a number from 1 on nor `ray`")
+    raise click.BadParameter(f"{text} is neither a number of at least 1 nor `ray`")
 
 
 def items(names: Any, incomplete: str) -> list[CompletionItem]:

@@ -64,8 +64,8 @@ class PinnedFiles(Folder):
             installed = distribution(name)
         except PackageNotFoundError:
             raise UserError(
-                f"{wanted}, which is not installed; `make` installs what the project needs, and "
-                f"{self.key}.leave_out names what is not read"
+                f"{wanted}, which is not installed; `make` installs what the project needs, or "
+                f"name it in {self.key}.leave_out"
             ) from None
         if version not in (installed.version, installed.version.partition("+")[0]):
             raise UserError(f"{wanted}, but {installed.version} is installed")

@@ -76,7 +76,7 @@ def readable(path: Path, *kinds: type[Exception]) -> Iterator[None]:
         yield
     except caught as error:
         reason = getattr(error, "strerror", None) or words_of(error)
-        raise UserError(f"{path}: cannot be read ({reason}); mend it or exclude it") from None
+        raise UserError(f"{path}: cannot be read ({reason}); fix or exclude it") from None
 
 
 def words_of(error: Exception) -> str:

@@ -42,11 +42,13 @@ def check(experiment: Experiment) -> None:
             check_entry_names(f"data.{name}.parts", data.parts)
     if not NAME.fullmatch(experiment.name) or len(experiment.name) > MAX_NAME_CHARACTERS:
         raise ValueError(
-            f"name: {shortened(experiment.name)!r} is not lower-case letters, digits, "
-            f"underscores, {MAX_NAME_CHARACTERS} at most"
+            f"name: {shortened(experiment.name)!r} must be lower-case letters, digits and "
+            f"underscores, at most {MAX_NAME_CHARACTERS}"
         )
     if CODE_FOLDER in experiment.data:
-        raise ValueError(f"data.{CODE_FOLDER}: data/inputs/{CODE_FOLDER} is for the code's copy")
+        raise ValueError(
+            f"data.{CODE_FOLDER}: the folder data/inputs/{CODE_FOLDER} is taken by the code"
+        )
     check_entry_names("suite.tasks", experiment.suite.tasks)
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
@@ -64,11 +66,11 @@ def check_arms(experiment: Experiment) -> None:
     for name in experiment.arms:
         if name not in arms_of_runs:
             raise ValueError(
-                f"arms.{name}: not used by any run; add +runs.{name} instead, or have "
+                f"arms.{name}: not used by any run; add +runs.{name} instead, or set "
                 "runs: ${each_seed:${arms},${seeds}}"
             )
     if experiment.seeds and not experiment.arms:
-        raise ValueError("seeds: they make runs of arms, and there are none; set each run's seed")
+        raise ValueError("seeds: given without arms; set each run's seed instead")
 
 
 def check_proposal(experiment: Experiment) -> None:
@@ -81,8 +83,8 @@ def check_proposal(experiment: Experiment) -> None:
     proposal = experiment.evaluation.proposal
     if proposal is not None and latent and all(design.one_code for design in latent):
         raise ValueError(
-            f"evaluation.proposal: {proposal:g} is of the particle filter, and every Free "
-            "Transformer here has one z per sequence, which needs none"
+            f"evaluation.proposal: {proposal:g} has no effect, because every Free "
+            "Transformer here has one z per sequence, which needs no particle filter"
         )
 
 
@@ -118,18 +120,18 @@ def check_statement(experiment: Experiment) -> None:
         if family_of(arms[arm]) != family_of(arms[than]):
             shapes = (", ".join(map(str, family_of(arms[name]))) for name in (than, arm))
             raise ValueError(
-                f"{key}.than: {than} ({next(shapes)}) is never compared with {arm} "
+                f"{key}.than: {than} ({next(shapes)}) cannot be compared with {arm} "
                 f"({next(shapes)}): {', '.join(FAMILY)} must be the same"
             )
         check_not_blank(f"{key}.because", expectation.because)
         if earlier := stated.get(frozenset((arm, than))):
-            raise ValueError(f"{key}: {earlier} is about {arm} and {than} already")
+            raise ValueError(f"{key}: {earlier} already compares {arm} and {than}")
         stated[frozenset((arm, than))] = key
 
 
 def check_not_blank(key: str, text: str | None) -> None:
     if text is not None and not text.strip():
-        raise ValueError(f"{key}: empty; leave it out, or say something")
+        raise ValueError(f"{key}: empty; leave it out or fill it in")
 
 
 def check_run(experiment: Experiment, key: str, run: Arm) -> None:
@@ -158,7 +160,7 @@ def free_bits_see_the_batch(experiment: Experiment, key: str, run: Arm) -> None:
     if run.kappa_bits is not None and over.needs_whole_batch and parts > 1:
         raise ValueError(
             f"compute.accumulate: {parts}, but {key} has free_bits {over}, which averages over a "
-            "whole batch; compute.workers may share it out"
+            "whole batch; compute.workers may split it"
         )
 
 
@@ -183,9 +185,9 @@ def kappa_fits_the_latent(experiment: Experiment, key: str, run: Arm) -> None:
     bounded = config.latent.uniform_prior and not config.document_mask
     if bounded and run.kappa_bits > config.latent_capacity:
         raise ValueError(
-            f"{key}.kappa_bits: {run.kappa_bits} is more than a token can have: with latent.per "
-            f"{config.latent.per}, {bits} bits for all tokens that read a z are "
-            f"{config.latent_capacity:.4g} bits per token at most"
+            f"{key}.kappa_bits: {run.kappa_bits} is more than a token can carry: with latent.per "
+            f"{config.latent.per}, the {bits} bits of a z are at most "
+            f"{config.latent_capacity:.4g} bits per token"
         )
 
 
@@ -209,8 +211,8 @@ def tokens_make_a_batch(experiment: Experiment, key: str, run: Arm) -> None:
 def extra_blocks_are_a_baselines(experiment: Experiment, key: str, run: Arm) -> None:
     if run.extra_blocks and run.kappa_bits is not None:
         raise ValueError(
-            f"{key}.extra_blocks: {run.extra_blocks}; a baseline may have some, a Free Transformer "
-            "has its encoder"
+            f"{key}.extra_blocks: {run.extra_blocks}, but only a baseline may have extra "
+            "blocks; a Free Transformer has its encoder"
         )
 
 
@@ -219,8 +221,8 @@ def budgets_rise(experiment: Experiment, key: str, run: Arm) -> None:
     steps = [0, *(budget // batch for budget in run.budgets), run.tokens // batch]
     if any(later <= earlier for earlier, later in pairwise(steps)):
         raise ValueError(
-            f"{key}.budgets: {run.budgets} do not rise from one batch of {batch} tokens to less "
-            f"than the run's {run.tokens}"
+            f"{key}.budgets: {run.budgets} must rise, from at least one batch of {batch} tokens "
+            f"to less than the run's {run.tokens}"
         )
 
 
@@ -230,8 +232,8 @@ def warm_up_ends_before_the_decay(experiment: Experiment, key: str, run: Arm) ->
     if optim.schedule is Schedule.wsd and start < optim.warmup_steps:
         raise ValueError(
             f"{key}.{'budgets' if run.budgets else 'tokens'}: {least.listed} tokens are "
-            f"{least.steps} steps, whose decay begins at {start}, before the end of "
-            f"models.{run.model}.optim.warmup_steps {optim.warmup_steps}"
+            f"{least.steps} steps, whose decay begins at {start}, before "
+            f"models.{run.model}.optim.warmup_steps {optim.warmup_steps} are over"
         )
 
 
@@ -256,8 +258,8 @@ def architecture_fits_the_process(experiment: Experiment, key: str, run: Arm) ->
         return
     if architecture.document_mask:
         raise ValueError(
-            f"models.{run.model}.architecture.document_mask: for text; the data of {key} are "
-            "rows, each a document already"
+            f"models.{run.model}.architecture.document_mask: only for text; each row of "
+            f"the data of {key} is a document already"
         )
     predicted = PROCESSES[data.source].row - 1
     if architecture.context != predicted:

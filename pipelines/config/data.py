@@ -114,16 +114,16 @@ class TextData:
 
     def validate(self) -> None:
         if not self.parts:
-            raise ValueError("parts: empty; text comes from one source at least")
+            raise ValueError("parts: empty; give at least one source of text")
         if (self.vocab_size is None) == (self.tokenizer is None):
             both = "both are given" if self.tokenizer else "neither is given"
             raise ValueError(
-                f"vocab_size: a tokenizer is trained, or `tokenizer` names one; {both}"
+                f"vocab_size: give it, to train a tokenizer, or `tokenizer`, to name one; {both}"
             )
         check_filled(self, "end_of_text", *([] if self.tokenizer is None else ["tokenizer"]))
         if len(self.end_of_text) == 1:
             raise ValueError(
-                f"end_of_text: {self.end_of_text!r} is a single character, of which text is made"
+                f"end_of_text: {self.end_of_text!r} is a single character, which text contains"
             )
 
 

@@ -40,7 +40,7 @@ def parent_fits(experiment: Experiment, key: str, run: Arm) -> None:
             raise ValueError(f"{here}: {name!r} is not one of {', '.join(others)}")
         parent = others[name]
     else:
-        raise ValueError(f"{here}: {start.run} starts, by way of others, from this run itself")
+        raise ValueError(f"{here}: {start.run} starts, through other runs, from this run itself")
     parent = others[start.run]
     check_decoders(experiment, here, run, parent)
     if parent.kappa_bits is None:
@@ -52,14 +52,14 @@ def check_copied_encoder(experiment: Experiment, key: str, run: Arm) -> None:
     if not experiment.model_config(run).latent.copies_block and run.init_from.copy_encoder:
         raise ValueError(
             f"{key}.init_from.copy_encoder: true, but a separate encoder cannot be copied from a "
-            "block of the decoder; false begins it at random"
+            "block of the decoder; false initialises it at random"
         )
 
 
 def check_decoders(experiment: Experiment, key: str, run: Arm, parent: Arm) -> None:
     """Raise ValueError, starting with ``key``, unless a run can take over its parent's weights."""
     if run.data != parent.data:
-        raise ValueError(f"{key}: its data are {parent.data}, not {run.data}: other tokens")
+        raise ValueError(f"{key}: its data are {parent.data}, not {run.data}, so the tokens differ")
     theirs, ours = (experiment.model_config(each) for each in (parent, run))
     for name, (their, our) in theirs.decoder_differences(ours).items():
         raise ValueError(f"{key}: its {name} is {their}, not {our}")

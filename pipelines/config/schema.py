@@ -174,7 +174,7 @@ class Compute:
                 "GPU each"
             )
         if self.strategy is Strategy.fsdp and self.workers == 1:
-            raise ValueError("strategy: fsdp shares a model out, but compute.workers is 1")
+            raise ValueError("strategy: fsdp shards a model over workers, but compute.workers is 1")
 
 
 @dataclass

@@ -66,7 +66,7 @@ class PassAtK:
             if not values:
                 raise ValueError(f"{name}: empty, but samples is {self.samples}")
             if len({*values}) < len(values):
-                raise ValueError(f"{name}: {values} has one of them twice")
+                raise ValueError(f"{name}: {values} has a value twice")
         for i, k in enumerate(self.k):
             if not 1 <= k <= self.samples:
                 raise ValueError(f"k.{i}: {k} is outside 1 … {self.samples}, the number of samples")
@@ -98,7 +98,9 @@ class Suite:
     def validate(self) -> None:
         if (self.name == "none") != (not self.tasks):
             what = "has tasks" if self.tasks else "has no tasks"
-            raise ValueError(f"name: {self.name}, which {what}; suite=none is the one without")
+            raise ValueError(
+                f"name: {self.name}, which {what}; the suite without tasks is suite=none"
+            )
         for i, task in enumerate(self.pass_at_k.tasks if self.pass_at_k.samples else []):
             if task not in self.tasks:
                 raise ValueError(f"pass_at_k.tasks.{i}: {task!r} is not under suite.tasks")

@@ -109,7 +109,7 @@ def make_text(name: str, data: TextData, target: Path, verify: Check = unchecked
             if error.errno not in errors.UNWRITABLE:
                 raise
             raise UserError(
-                f"{work}: {error.strerror}; finished parts are kept, the same command goes on"
+                f"{work}: {error.strerror}; finished parts are kept, and the same command continues"
             ) from None
         verify()
         shutil.rmtree(target, ignore_errors=True)

@@ -56,13 +56,13 @@ def main(
     listed = [budget.listed for budget in spec.budgets]
     if tokens is not None and tokens not in listed:
         known = ", ".join(f"{each:,}" for each in listed)
-        raise UserError(f"--tokens: {run} has no checkpoint at {tokens:,} tokens, but at {known}")
+        raise UserError(f"--tokens: {run} has no checkpoint at {tokens:,} tokens, only at {known}")
     smaller = None if tokens in (None, whole) else tokens
     name = run if smaller is None else f"{run}-{smaller}"
     suffix = ".gguf" if to == "gguf" else ""
     target = Path(out) if out else Path("exports") / experiment.name / f"{name}{suffix}"
     if target.exists():
-        raise UserError(f"--out: {target} is there already")
+        raise UserError(f"--out: {target} already exists")
     path = spec.checkpoint(smaller)
     model, manifest = load_model(path)
     check_manifest(path, manifest, spec)
@@ -97,11 +97,11 @@ def writer(
     """What writes a model in a format; raises ValueError if that does not hold such a model."""
     if model.latent is not None and model.config.latent.shared_codes:
         raise ValueError(
-            f"latent.per: {model.config.latent.per} is not exported: only one z per token is"
+            f"latent.per: {model.config.latent.per} cannot be exported, only one z per token can"
         )
     no_gguf = model.config.qkv_bias or model.config.qk_norm or model.config.rope_factor != 1
     if to == "gguf" and no_gguf:
-        raise ValueError("qkv_bias, qk_norm and rope_factor are exported by --to hf alone")
+        raise ValueError("qkv_bias, qk_norm and rope_factor are exported only by --to hf")
     rows = shards.metadata.vocab_size + max(map(len, padding.values()), default=0)
     if to == "gguf":
         config = llama_config(model.config, rows)

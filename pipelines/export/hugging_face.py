@@ -39,8 +39,8 @@ def configuration(
     family = entries.pop("model_type")
     if family == "qwen2" and QWEN_2 not in patterns(shards.tokenizer()):
         raise ValueError(
-            "qkv_bias: transformers 5 cuts the text of every Qwen2 by that model's pattern, and "
-            "this tokenizer has another"
+            "qkv_bias: transformers 5 splits the text of every Qwen2 by that model's pattern, "
+            "but this tokenizer has another"
         )
     return AutoConfig.for_model(
         family,

@@ -61,13 +61,13 @@ def vocabulary(shards: Shards, rows: int | None = None) -> Vocabulary:
     begin = shards.metadata.end_of_text
     if begin is None:
         raise ValueError(
-            "its tokens are symbols of a process, and a GGUF file holds a tokenizer of text"
+            "its tokens are symbols of a process, but a GGUF file needs a text tokenizer"
         )
     spec = json.loads(shards.tokenizer().to_str())
     model = spec["model"]
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     if not merges:
-        raise ValueError("its tokenizer has no merges, and llama.cpp reads none without")
+        raise ValueError("its tokenizer has no merges, which llama.cpp needs")
     count = rows or shards.metadata.vocab_size
     tokens = [f"[PAD{i}]" for i in range(count)]  # ids may be left out
     types = [TokenType.UNUSED] * len(tokens)
@@ -77,8 +77,8 @@ def vocabulary(shards: Shards, rows: int | None = None) -> Vocabulary:
     for added in spec["added_tokens"]:
         if added["single_word"]:
             raise ValueError(
-                f"its tokenizer takes {added['content']!r} for a token where it is a whole word, "
-                "which llama.cpp does not look at"
+                f"its tokenizer takes {added['content']!r} for a token only as a whole word, "
+                "which llama.cpp cannot do"
             )
         tokens[added["id"]] = added["content"]
         types[added["id"]] = TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED
@@ -93,7 +93,7 @@ def pre_tokenizer(spec: Mapping[str, Any]) -> str:
     if parts and parts[-1]["type"] == "ByteLevel" and (patterns, ignore_merges) in PRE_TOKENIZERS:
         return PRE_TOKENIZERS[patterns, ignore_merges]
     raise ValueError(
-        "llama.cpp has no name for the way in which its tokenizer cuts text: "
+        "llama.cpp has no name for the way its tokenizer splits text: "
         f"{' and then '.join(patterns) or 'not at all'}, ignore_merges {ignore_merges}"
     )
 

@@ -53,7 +53,7 @@ def left_padding(mask: Tensor | None, rows: int, length: int) -> Tensor | None:
         raise ValueError(f"attention_mask must be ({rows}, {length}), not {tuple(mask.shape)}")
     read = mask.bool()
     if (read[:, :-1] & ~read[:, 1:]).any() or not read[:, -1].all():
-        raise ValueError("right padding: attention_mask may leave out leading positions alone")
+        raise ValueError("right padding: attention_mask may leave out only leading positions")
     return None if read.all() else (~read).sum(1)
 
 
@@ -92,15 +92,16 @@ def check_generation(
     mode = settings.get_generation_mode(assistant)
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         name = mode.value.replace("_", " ")
-        raise ValueError(f"{name}: every sequence has its own z; only greedy search and sampling")
+        raise ValueError(
+            f"{name}: every sequence has its own z; only greedy search and sampling work"
+        )
     if settings.prefill_chunk_size is not None:
         raise ValueError("chunked prefill: the encoder reads the whole prompt at once")
     if settings.use_cache is False:
         raise ValueError("use_cache=False: the encoder would read the new tokens")
     if settings.cache_implementation not in (None, "dynamic"):
         raise ValueError(
-            f"static caches and others than DynamicCache are not supported: "
-            f"cache_implementation={settings.cache_implementation!r}"
+            f"cache_implementation={settings.cache_implementation!r}: only DynamicCache works"
         )
     length = check_cache(cache)
     if length and (
@@ -109,8 +110,8 @@ def check_generation(
         or not getattr(cache, "prompt_encoded", False)
     ):
         raise ValueError(
-            "prefill after a cache: the encoder reads the whole prompt at once; a cache that "
-            "generate returned can be continued with all its tokens and the last one, not yet read"
+            "prefill after a cache: the encoder reads the whole prompt at once; to go on from "
+            "a cache of generate, give all its tokens and the last new token"
         )
 
 
@@ -119,9 +120,7 @@ def check_cache(cache: object) -> int:
     if cache is None:
         return 0
     if not isinstance(cache, DynamicCache):
-        raise ValueError(
-            f"{type(cache).__name__}: static caches and others than DynamicCache are not supported"
-        )
+        raise ValueError(f"{type(cache).__name__}: only DynamicCache works")
     return cache.get_seq_length()
 
 
@@ -176,7 +175,9 @@ class FreeTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         Raises ValueError for what it does not compute.
         """
         if labels is not None:
-            raise ValueError("labels=: a cross-entropy given one z is no bound of the likelihood")
+            raise ValueError(
+                "labels=: a cross-entropy given one z is not a bound on the likelihood"
+            )
         others.pop("cache_position", None)  # transformers 4's, which the cache knows
         for name, value in others.items():
             if value is not None and value is not IGNORED.get(name):

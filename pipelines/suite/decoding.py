@@ -48,8 +48,8 @@ def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decodi
         refused["temperature"] = temperature
     for name, value in refused.items():
         raise UserError(
-            f"generation_kwargs: {name}: {value} is not supported; a token is the likeliest "
-            "one, or one drawn from all at a temperature"
+            f"generation_kwargs: {name}: {value} is not supported; tokens are either the "
+            "likeliest or drawn from all at a temperature"
         )
     new = max(0, new)
     new = new if new < context else context // 2

@@ -79,7 +79,7 @@ def check_names(tasks: Mapping[str, str]) -> None:
             near = get_close_matches(task, index(everything=True), n=3)
             hint = f"; near names: {', '.join(near)}" if near else ""
             raise UserError(
-                f"suite.tasks.{key}.task: {task!r} is no task of ours (tasks/) nor of the harness"
+                f"suite.tasks.{key}.task: {task!r} is neither a task of tasks/ nor of the harness"
                 f"{hint}"
             ) from None
 

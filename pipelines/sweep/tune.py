@@ -60,7 +60,7 @@ def make_tokens(plan: SweepPlan) -> None:
     stage = f"tokenize@{plan.first.run.data}"
     dvc = subprocess.run([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", stage])
     if dvc.returncode:
-        raise UserError(f"dvc repro {stage} failed; what it says is above")
+        raise UserError(f"dvc repro {stage} failed; its output is above")
 
 
 def state_folder(plan: SweepPlan) -> Path:

@@ -152,8 +152,8 @@ def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header
             yield futures[future], future.result()
     except BrokenProcessPool:
         raise UserError(
-            "a process that was tokenising was killed, out of memory perhaps; the same command "
-            "goes on with what is left"
+            "a tokenizing process was killed, perhaps out of memory; the same command "
+            "continues with the rest"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -98,7 +98,7 @@ def training_sample(parts: list[Path]) -> Iterator[bytes]:
 def train_bpe(texts: Iterable[bytes], vocab_size: int, end_of_text: str) -> ByteTokenizer:
     """A byte-level BPE with GPT-2's pattern; smaller than asked if ``texts`` have too few pairs.
 
-    Raises UserError if the end of text is a token that text is made of.
+    Raises UserError if the end of text is a token that text contains.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -169,14 +169,14 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
         ordinary |= {token for token in vocabulary if len(token) == 1}
         spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in bytes_]
     if end_of_text in ordinary:
-        raise UserError(f"end_of_text: {end_of_text!r} is a token that text is made of")
+        raise UserError(f"end_of_text: {end_of_text!r} is a token that text contains")
     for token in spec["added_tokens"]:
         content = token["content"]
         token["lstrip"] = token["rstrip"] = False  # would swallow the space around it
         token["special"] |= content == end_of_text
         same = spelled(content, fallback) == content.encode()
         if content in ordinary and (token["special"] or not same):
-            raise UserError(f"{content!r} is an added token, but also one that text is made of")
+            raise UserError(f"{content!r} is an added token, but also a token of ordinary text")
     tokenizer = Tokenizer.from_str(json.dumps(spec))
     if tokenizer.token_to_id(end_of_text) is None:
         special = [token["content"] for token in spec["added_tokens"] if token["special"]]

@@ -101,7 +101,7 @@ def cut(path):
     [
         (lambda folder: flip(folder / "train-00001.tokens", 130),
          r"train-00001\.tokens: damaged in block 0"),
-        (swap, r"train-00000\.tokens: another file than the one of"),
+        (swap, r"train-00000\.tokens: not the file of this name"),
         (lambda folder: (folder / "train-00002.tokens").unlink(),
          r"train-00002\.tokens: No such file"),
         (lambda folder: cut(folder / "validation-00000.tokens"),
@@ -157,9 +157,9 @@ def test_another_tokenizer_is_named(tmp_path):
     path = tmp_path / "x/tokenizer.json"
     path.write_text('{"other": 1}')
     for use in (lambda: Shards(tmp_path / "x"), shards.tokenizer):
-        with pytest.raises(UserError, match="is not the tokenizer that the token files") as caught:
+        with pytest.raises(UserError, match="were made with another tokenizer") as caught:
             use()
-        assert str(caught.value).startswith(f"{path} ")
+        assert str(caught.value).startswith(f"{path}: ")
         assert str(caught.value).endswith("`dvc repro -f -s tokenize@x` makes it again")
 
 

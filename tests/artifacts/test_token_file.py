@@ -101,7 +101,7 @@ def test_a_damaged_block_is_named_when_it_is_read_and_only_then(
     ("damage", "words"),
     [
         (lambda content: b"PK" + content[2:], "not a token file"),
-        (lambda content: content[:8] + b"\x02" + content[9:], "of version 2, and this code reads"),
+        (lambda content: content[:8] + b"\x02" + content[9:], "has version 2, but this code reads"),
         (lambda content: content[:20], "cut short, 20 bytes"),
         (lambda content: content[:20] + b"\1" + content[21:], "its header is damaged"),
         (lambda content: content[:-1] + b"\0", "its table of checksums is damaged"),

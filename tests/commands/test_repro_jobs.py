@@ -69,7 +69,7 @@ def test_all_stages_run_and_later_what_comes_after_a_change(run):
 
 def test_a_stage_that_fails_is_named_with_what_it_said_and_what_waits_for_it(run, capfd):
     change_command("a", "echo the lamp is broken && false")
-    words = r"^a failed, logs/a.log has all that it said; not started: c$"
+    words = r"^a failed; its output is in logs/a.log; not started: c$"
     with pytest.raises(UserError, match=words):
         run()
     assert re.search(r"^the lamp is broken$", capfd.readouterr().err, re.M)

@@ -422,8 +422,8 @@ def test_a_full_disk_is_one_line_and_finished_parts_are_kept(tmp_path, monkeypat
             errors.run(lambda: make_text("x", data, disk / "x"))
         said = capsys.readouterr().err.splitlines()[-1]
         assert said == (
-            f"error: {disk / 'x.partial'}: No space left on device; finished parts are kept, the "
-            "same command goes on"
+            f"error: {disk / 'x.partial'}: No space left on device; finished parts are kept, and "
+            "the same command continues"
         )
         kept = contents(disk / "x.partial" / "parts")
         assert len(kept) > 2 and kept.items() <= contents(tmp_path / "x").items()

@@ -389,7 +389,7 @@ BAD = [
     ("a.jsonl", b"\n" + named(text=7), rf"a\.jsonl:2: field 'text' \({KEY}\.text_field\) is int"),
     ("a.jsonl", named(text=None), r"a\.jsonl:1: field 'text' .* is null, not text"),
     ("a.jsonl", named() + named(text="x" * 101), r"a\.jsonl:2: a document of more"),
-    ("a.json.gz", b"{}", rf"a\.json\.gz: .* JSON Lines; say {KEY}\.format: .*{KEY}\.exclude"),
+    ("a.json.gz", b"{}", rf"a\.json\.gz: .* JSON Lines; set {KEY}\.format to .*{KEY}\.exclude"),
     ("a.parquet", b"PAR1 nothing", r"a\.parquet: cannot be read"),
     ("a.parquet.gz", b"PAR1", r"a\.parquet\.gz: cannot be read .*compressed inside"),
 ]  # fmt: skip

@@ -42,7 +42,7 @@ def test_a_run_on_the_target_task(workspace, capsys):
     train_run("baseline")
     with pytest.raises(UserError, match=r"has no model baseline: `dvc repro evaluate@baseline`"):
         main("baseline", "hf", mlflow=True)
-    with pytest.raises(UserError, match=r"^baseline: its tokens are symbols of a process, and "):
+    with pytest.raises(UserError, match=r"^baseline: its tokens are symbols of a process, but "):
         main("baseline", "gguf", None, None)
     assert not list(workspace.glob("exports/**/*"))
     evaluate("baseline")
@@ -62,7 +62,7 @@ def test_a_run_on_the_target_task(workspace, capsys):
     card = (folder / "README.md").read_text()
     assert "| held-out NLL, bits per token | " in card and manifest.data_hash in card
     assert "seed 0" in card and "top_k" in card
-    with pytest.raises(UserError, match=r"^--out: exports/smoke/baseline is there already$"):
+    with pytest.raises(UserError, match=r"^--out: exports/smoke/baseline already exists$"):
         main("baseline", "hf", None, None)
     uri, _, words = kept.partition(": ")
     assert words == "in MLflow, the tag `exported` names it"
@@ -78,16 +78,16 @@ def test_a_run_on_the_target_task(workspace, capsys):
 @torch.no_grad()
 def test_a_free_transformer(workspace, tmp_path):
     """With its code, and a card that calls bounds bounds; what cannot be had leaves nothing."""
-    with pytest.raises(UserError, match=f"{RUN}/last.ckpt: no checkpoint here"):
+    with pytest.raises(UserError, match=f"{RUN}/last.ckpt: no complete checkpoint here"):
         main(RUN, "hf", None, None)
-    with pytest.raises(UserError, match=r"^--tokens: .* has no checkpoint at 7 tokens, but at "):
+    with pytest.raises(UserError, match=r"^--tokens: .* has no checkpoint at 7 tokens, only at "):
         main(RUN, "hf", 7, None)
     train_run()
-    with pytest.raises(UserError, match=f"^{RUN}: a Free Transformer is no Llama"):
+    with pytest.raises(UserError, match=f"^{RUN}: a Free Transformer is not a Llama"):
         main(RUN, "gguf", None, "there")
     described = Path("params.yaml").read_text()
     Path("params.yaml").write_text(described.replace("kappa_bits: 0.125", "kappa_bits: 0.25"))
-    with pytest.raises(UserError, match=r"not of the run that params\.yaml describes"):
+    with pytest.raises(UserError, match=r"not the run that params\.yaml describes"):
         main(RUN, "hf", None, None)
     Path("params.yaml").write_text(described)
     assert not list(workspace.glob("*there*")) and not list(workspace.glob("exports/**/*"))
@@ -137,7 +137,7 @@ def test_a_run_on_text_as_gguf(workspace, monkeypatch):
     fields = GGUFReader(file).fields
     assert fields["general.data_hash"].contents() == manifest.data_hash
     before = file.read_bytes()
-    with pytest.raises(UserError, match=f"^--out: exports/smoke/{TEXT_RUN}.gguf is there already$"):
+    with pytest.raises(UserError, match=f"^--out: exports/smoke/{TEXT_RUN}.gguf already exists$"):
         main(TEXT_RUN, "gguf", None, None)
     assert file.read_bytes() == before
 
@@ -155,7 +155,7 @@ def test_a_run_on_text_as_gguf(workspace, monkeypatch):
 )
 def test_what_a_llama_of_llama_cpp_does_not_have_is_no_gguf(make_model, name, value):
     model = make_model(latent_bits=0, **{name: value})
-    with pytest.raises(ValueError, match=f"{name}.* exported by --to hf alone$"):
+    with pytest.raises(ValueError, match=f"{name}.* exported only by --to hf$"):
         writer("gguf", None, None, 0, model, None, {})
 
 

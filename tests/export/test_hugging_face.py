@@ -130,7 +130,7 @@ def test_text_is_cut_as_ours_in_every_family(make_model, tmp_path, style):
     for changes in ({}, {"qk_norm": True}, {"qkv_bias": True}):
         model, shards = make_model(latent_bits=0, **changes), shards_of(words)
         if "qkv_bias" in changes and style != "qwen_2":
-            with pytest.raises(ValueError, match=r"^qkv_bias: transformers 5 cuts the text of "):
+            with pytest.raises(ValueError, match=r"^qkv_bias: transformers 5 splits the text of "):
                 hugging_face.configuration(model, shards)
             continue
         config = hugging_face.configuration(model, shards)

@@ -247,9 +247,9 @@ REFUSED = {
         {"generator": [seeded(0)] * 2, "z": Codes(ZEROS)},
         "needs a seed or noise",
     ),
-    "-1 tokens": ({}, {"n_new": -1}, "less than none"),
+    "-1 tokens": ({}, {"n_new": -1}, "n_new: -1 is negative"),
     "a negative temperature": ({}, {"temperature": -1.0}, "negative"),
-    "too small to divide by": ({}, {"temperature": 1e-60}, "over the temperature"),
+    "too small to divide by": ({}, {"temperature": 1e-60}, "after the temperature"),
     "codes of spans": ({"latent": {"per": "sequence"}}, {"z": Codes(ZEROS)}, "pin it by noise"),
 }
 

@@ -160,7 +160,7 @@ def test_rounded_weights_of_another_model_or_for_another_decoder(make_model, eve
     with_codes(model, zeros, zeros, cache=cache)
     rounded = RoundedWeights(model)
     assert isinstance(decoder(model, cache, rounded=rounded), FastDecoder)
-    with pytest.raises(ValueError, match="of the model that they are of"):
+    with pytest.raises(ValueError, match="of the same model"):
         decoder(other, cache, rounded=rounded)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="in float32"):
         decoder(model, cache, rounded=rounded)

@@ -211,7 +211,7 @@ def test_a_score_between_right_and_wrong_is_refused(monkeypatch):
     [
         ({"samples": -1}, r"samples: -1 must be at least 0 and at most 10,000"),
         ({"k": [1, 5]}, r"k\.1: 5 is outside 1 … 4, the number of samples"),
-        ({"k": [1, 1]}, r"k: \[1, 1\] has one of them twice"),
+        ({"k": [1, 1]}, r"k: \[1, 1\] has a value twice"),
         ({"k": []}, "k: empty, but samples is 4"),
         ({"temperatures": [0.0]}, r"temperatures\.0: 0\.0 must be positive"),
         ({"temperatures": []}, "temperatures: empty"),

@@ -301,8 +301,8 @@ ONCE = {"samples": 3, "k": [1], "temperatures": [0.5], "tasks": ["passages"]}
         ({"words": WORDS | {"task": "ft_wrods"}}, r"tasks\.words\.task: 'ft_wrods'.*ft_words"),
         ({"words": WORDS | {"key": "acc_nrm,none"}}, r"tasks\.words\.key: .* is not one of "),
         ({"words": WORDS | {"task": "gsm8k"}}, r"tasks\.words\.key: .* is not one of "),
-        ({"tasks": [1]}, r"tasks: .*each with its `task`"),
-        ({"tasks": {"x": {"key": "acc,none"}}}, r"tasks: .*each with its `task`"),
+        ({"tasks": [1]}, r"tasks: .*needs a `task`"),
+        ({"tasks": {"x": {"key": "acc,none"}}}, r"tasks: .*needs a `task`"),
         ({"pass_at_k": ONCE}, r"pass_at_k\.tasks: passages generates no answers"),
     ],
 )

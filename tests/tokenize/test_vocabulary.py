@@ -92,7 +92,7 @@ def split_at_space():
         (split_at_space, END, "WhitespaceSplit does not keep all of a text"),
         (lambda: trained(pre.ByteLevel(False), dropout=0.1), END, r"model\.dropout: 0\.1"),
         (lambda: without_bytes(0xFF, 0x84), END, "no token for 2 of the 256 bytes, 0x84 among"),
-        (ambiguous, END, "is an added token, but also one that text is made of"),
+        (ambiguous, END, "is an added token, but also a token of ordinary text"),
         (lambda: with_id("def", 65), END, "two of its tokens have the same id"),
         (lambda: with_id("zz", 1 << 20), END, "the id 1048576, .* at most 1048576 ids"),
         (gpt_2, "def", "that text is made of"),

@@ -188,7 +188,7 @@ DAMAGE = [
     (pickled, r"^llama/model\.safetensors: is missing; weights are read from safetensors"),
     (truncated, r"^llama/model\.safetensors: not readable as safetensors"),
     (edit(vocab_size=4), r"^llama: vocab_size: 4, but the tokenizer of data/tokens/target has"),
-    (edit(rms_norm_eps=0.5), r"^llama: its norm_eps is 0\.5, and the run's architecture says"),
+    (edit(rms_norm_eps=0.5), r"^llama: its norm_eps is 0\.5, but the run's architecture says"),
     (edit(max_position_embeddings=3), r"^llama: it was trained with up to 3 positions"),
     (edit(vocab_size="11"), r"^llama: vocab_size: '11', expected a whole number$"),
     (edit(vocab_size=4096), r"^llama: model\.embed_tokens\.weight: .* expected \(4096, "),

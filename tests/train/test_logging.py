@@ -107,7 +107,7 @@ def test_what_a_row_cannot_hold_is_refused():
     module = TrainingModule.__new__(TrainingModule)
     torch.nn.Module.__init__(module)
     module.logged = {}
-    with pytest.raises(ValueError, match="rows of the curve hold means"):
+    with pytest.raises(ValueError, match="rows of the curve are means"):
         module.log("largest", 1.0, reduce_fx="max")
     with pytest.raises(RuntimeError):
         module.log("vector", torch.zeros(3))

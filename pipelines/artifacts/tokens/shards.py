@@ -118,8 +118,7 @@ class Shards:
             file = TokenFile(self.folder / shard.file)
             if file.header.sha256.hex() != shard.sha256 or len(file) != shard.tokens:
                 raise UserError(
-                    f"{file.path}: another file than the one of this name in metadata.json; "
-                    f"{again(file.path)}"
+                    f"{file.path}: not the file of this name in metadata.json; {again(file.path)}"
                 )
             if len(file) and file.header.max_id >= self.metadata.vocab_size:
                 raise UserError(
@@ -138,8 +137,8 @@ class Shards:
             raise UserError(f"{path}: {error.strerror}; {again(path)}") from None
         if sha256(content).hexdigest() != self.metadata.tokenizer:
             raise UserError(
-                f"{path} is not the tokenizer that the token files of {self.folder} were made "
-                f"with, as metadata.json says; {again(path)}"
+                f"{path}: by metadata.json, the token files of {self.folder} were made "
+                f"with another tokenizer; {again(path)}"
             )
         return content.decode()
 

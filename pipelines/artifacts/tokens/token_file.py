@@ -132,7 +132,7 @@ def read_header(path: Path) -> Header:
     header = Header(*LAYOUT.unpack_from(raw))
     if header.version != VERSION:
         raise UserError(
-            f"{path}: of version {header.version}, and this code reads version {VERSION}; "
+            f"{path}: has version {header.version}, but this code reads version {VERSION}; "
             f"{again(path)}"
         )
     if CHECK.unpack_from(raw, LAYOUT.size)[0] != crc32(raw[: LAYOUT.size]):

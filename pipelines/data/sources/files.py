@@ -92,8 +92,8 @@ class FileSource(Source):
         name = Path(path.stem) if suffix(path) in COMPRESSIONS else path
         if suffix(name) == ".json":
             raise UserError(
-                f"{path}: .json may be one document or JSON Lines; say {self.key}.format: text, or "
-                f"jsonl, or leave it out with {self.key}.exclude"
+                f"{path}: .json may be one document or JSON Lines; set {self.key}.format to text "
+                f"or jsonl, or leave the file out with {self.key}.exclude"
             )
         return SUFFIXES.get(suffix(name), "text")
 

@@ -68,7 +68,7 @@ class TrainingModule(L.LightningModule):
         averages over the steps, micro-batches and workers of a row, and waits for no GPU till then.
         """
         if options.get("reduce_fx", "mean") not in ("mean", torch.mean):
-            raise ValueError(f"{name}: rows of the curve hold means")
+            raise ValueError(f"{name}: rows of the curve are means")
         number = torch.as_tensor(value).detach().clone().reshape(())
         number = number if number.is_floating_point() else number.double()
         self.logged.setdefault(name, []).append(number)

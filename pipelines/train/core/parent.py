@@ -93,10 +93,10 @@ def copy_llama(model: FreeTransformer, path: Path, shards: Shards) -> dict[str, 
         ):
             raise ValueError(f"its tokenizer is not that of {shards.folder}: the same ids differ")
         for name, (their, our) in theirs.decoder_differences(model.config).items():
-            raise ValueError(f"its {name} is {their}, and the run's architecture says {our}")
+            raise ValueError(f"its {name} is {their}, but the run's architecture says {our}")
         if model.config.context > theirs.context:
             raise ValueError(
-                f"it was trained with up to {theirs.context} positions, and the run's "
+                f"it was trained with up to {theirs.context} positions, but the run's "
                 f"architecture has a context of {model.config.context}"
             )
         return load_llama(model, llama.weights, rows)
