@@ -1,11 +1,10 @@
-"""Speed and memory, measured side by side.
+"""Measure speed and memory, side by side.
 
     python -m perf mapper decoding --quick
 
-Each measurement runs in a process of its own, so that the memory, threads and compiled code of one
-do not touch the next. What each gives is written at once to perf.json and perf.md, in the place of
-what it gave before. One that fails is shown with its traceback, the others go on, and the exit code
-is 1.
+Each measurement runs in its own process, so that its memory, threads and compiled code do not
+affect the next. Results are written at once to perf.json and perf.md, in place of the earlier ones.
+If a measurement fails, its traceback is shown, the others go on, and the exit code is 1.
 """
 
 from collections.abc import Sequence
@@ -23,11 +22,11 @@ PARTS = {name: Part(f"perf.{name}") for name in NAMES}
 
 @click.argument(
     "names",
-    help="Measurements; all unless named.",
+    help="Measurements to make; all if none is named.",
     shell_complete=listed("perf.__main__", "PARTS"),
     nargs=-1,
 )
-@click.option("--turns", type=COUNT, default=5, help="A figure is the median of so many.")
+@click.option("--turns", type=COUNT, default=5, help="Repetitions; a figure is their median.")
 @click.option("--quick", is_flag=True, help="Tiny shapes: does it run?")
 @out_folder("bench")
 def main(names: Sequence[str], turns: int, quick: bool, out: Path) -> None:

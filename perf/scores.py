@@ -1,17 +1,17 @@
-"""A pretrained Llama on the paper's benchmarks, by our harness and by lm_eval's own backend.
+"""Score a pretrained Llama with our harness and lm_eval's.
 
     python -m pipelines.pretrained smollm2_135m
     python -m pipelines.fetch suite=paper
     python -m perf.scores piqa arc_easy
 
 Both run the tasks of conf/suite/paper.yaml on the same weights: ours through FreeTransformerLM,
-lm_eval's HFLM with the model as transformers reads it from the GGUF file. What each task gives is
-written at once to scores.json and scores.md: both figures, the largest difference of a
-log-likelihood, how many generated texts are the same. Programs run in the sandbox. With
+lm_eval's HFLM with the model as transformers reads it from the GGUF file. The results of each task
+are written at once to scores.json and scores.md: both figures, the largest difference of a
+log-likelihood, and how many generated texts are the same. Programs run in the sandbox. With
 BENCHMARK_FILES in the environment documents come from that folder (docs/benchmarks.md).
 
-With `--reference 16` log-likelihoods of so many documents of each are compared with those of the
-same model in float64 instead: rounding.md.
+With `--reference 16` the log-likelihoods of 16 documents of each benchmark are compared with those
+of the same model in float64 instead: rounding.md.
 """
 
 import json
@@ -187,12 +187,12 @@ def score_row(name: str, spec: SuiteTask, models: Sequence[Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-@click.argument("names", help="Benchmarks of suite paper; all unless named.", nargs=-1)
+@click.argument("names", help="Benchmarks of suite paper; all if none is named.", nargs=-1)
 @click.option(
     "--reference",
     type=COUNT,
     metavar="N",
-    help="Compare likelihoods of N documents of each with float64's instead.",
+    help="Compare the likelihoods of N documents of each with those of float64.",
 )
 @out_folder("bench")
 def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:

@@ -1,10 +1,10 @@
-"""What this machine lacks for the project, and what each missing thing costs.
+"""List what this machine lacks, and what that costs.
 
     python -m pipelines.doctor
 
-Each thing is tried, by the function that a stage tries it with. Nothing is changed, and it takes a
-few seconds, half a minute where nothing has been compiled before. `ok`: it works. `–`: it does
-not, and what that costs. `!!`: without it `make repro` cannot work; exit code 1 says so.
+Each thing is tried with the function that a stage uses. Nothing is changed. It takes a few seconds,
+or half a minute where nothing has been compiled before. `ok`: it works. `–`: it does not, and this
+is what that costs. `!!`: `make repro` cannot work without it; the exit code is then 1.
 """
 
 import getpass

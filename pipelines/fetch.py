@@ -1,10 +1,10 @@
-"""Bring the data of a suite's tasks from the hub to data/benchmarks/, for machines without one.
+"""Download a suite's data to data/benchmarks/.
 
     python -m pipelines.fetch                                 # the suite of params.yaml
     python -m pipelines.fetch suite=paper                     # of conf/suite/paper.yaml
 
-The folder is a cache of `datasets`, and may be copied elsewhere. The first download of a dataset
-pins its commit. What fails is named at the end, and exit code 1 says so.
+The folder is a cache of `datasets`, and may be copied to machines without a hub. The first download
+of a dataset pins its commit. If a download fails, it is named at the end, and the exit code is 1.
 """
 
 import json
@@ -84,7 +84,7 @@ def note(fetched: dict[str, Any]) -> None:
 
 
 @click.argument(
-    "suites", help="suite=<name> of conf/suite/.", shell_complete=choices("suite"), nargs=-1
+    "suites", help="suite=<name>, a file of conf/suite/.", shell_complete=choices("suite"), nargs=-1
 )
 def main(suites: Sequence[str]) -> None:
     wanted = suite_tasks(suites)

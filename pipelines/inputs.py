@@ -1,14 +1,17 @@
-"""Stage `sources`: what each data entry is made from, and the code, as they are now.
+"""Stage `sources`: record the data and code as they are now.
 
     python -m pipelines.inputs
 
-Writes data/inputs/code/ (the code that decides results; see common/source_code.py),
-data/inputs/<name>/text.json (for stage data: fingerprints of the files that the entry's parts
-name), data/inputs/<name>/tokenizer.json (for stage tokenize: the hash of the tokenizer.json it
-names) and data/inputs/suite.json (for stage suite: the benchmarks' data that are here). DVC runs
-this at every `dvc repro`, and the other stages again if what they depend on has changed. So it
-reads no large text, asks no network, and imports little; what is wrong with an entry is for stage
-data to say. But a benchmark that no one knows is named here, before anything is trained.
+Writes four things:
+
+    data/inputs/code/                    the code that decides results (common/source_code.py)
+    data/inputs/<name>/text.json         fingerprints of the files of an entry, for stage data
+    data/inputs/<name>/tokenizer.json    the hash of its tokenizer.json, for stage tokenize
+    data/inputs/suite.json               which benchmarks' data are here, for stage suite
+
+DVC runs this at every `dvc repro`, and then the stages whose inputs have changed. So it reads no
+large text, asks no network, and imports little. Stage data says what is wrong with an entry. Only
+an unknown benchmark is named here, before anything is trained.
 """
 
 import re

@@ -1,9 +1,10 @@
-"""Bring this working tree to a folder that all nodes share, and run a command there.
+"""Run a command in a folder that all nodes share.
 
     ray job submit --working-dir . -- python -m pipelines.job /srv/lab -- dvc repro
 
-What Ray uploads for a job is a copy without data, checkpoints and DVC's cache, gone after the job.
-In the folder those stay, so that the next job makes only what has changed.
+First brings this working tree there. Ray uploads a copy for each job, without data, checkpoints and
+DVC's cache, and deletes it after the job. In the shared folder these stay, so the next job makes
+only what has changed.
 """
 
 import filecmp
@@ -63,7 +64,9 @@ def bring(tree: Path, folder: Path) -> None:
 
 
 @click.argument("folder", help="An absolute path that all nodes share.", type=click.Path())
-@click.argument("command", help="After --: what to run there.", nargs=-1, type=click.UNPROCESSED)
+@click.argument(
+    "command", help="The command to run there, after --.", nargs=-1, type=click.UNPROCESSED
+)
 def main(folder: str, command: Sequence[str]) -> None:
     target, words = arguments(folder, command)
     with alone(target):

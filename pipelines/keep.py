@@ -1,13 +1,14 @@
-"""Keep what an experiment has come to.
+"""Keep results for git, or register the best arm.
 
     python -m pipelines.keep docs/figure4     Figure 4 of a finished report, for git
     python -m pipelines.keep docs/designs --section designs     sections of a finished report
     python -m pipelines.keep --register       the best arm, in MLflow's model registry
 
-The first two read params.yaml, results/<experiment>/ and report/<experiment>/, and write pictures
-into the folder (of Figure 4 also the plots of z and figure4.csv) and README.md: what they show, for
-sections also what was asked and expected, and the command, the commit, the device and the time that
-made them. The report itself, a page with all pictures in it, is too large.
+The first two read params.yaml, results/<experiment>/ and report/<experiment>/. They write pictures
+into the folder (for Figure 4 also the plots of z and figure4.csv) and a README.md. The README says
+what the pictures show and which command, commit, device and time made them. For sections it also
+gives the question and the expectations. The report itself, a page with all pictures in it, is too
+large for git.
 """
 
 import re
@@ -215,13 +216,13 @@ def load_manifest(path: Path) -> Manifest:
     raise UserError(f"{path}: no readable checkpoint of this project here; `dvc repro` makes it")
 
 
-@click.argument("folder", help="Where it is kept.", type=click.Path(), required=False)
-@click.option("--register", is_flag=True, help="The best arm, in MLflow's model registry.")
+@click.argument("folder", help="The folder to write to.", type=click.Path(), required=False)
+@click.option("--register", is_flag=True, help="Register the best arm in MLflow's model registry.")
 @click.option(
     "--section",
     multiple=True,
     metavar="NAME",
-    help="A section of the report, in place of Figure 4; may be repeated.",
+    help="A section of the report instead of Figure 4; may be repeated.",
 )
 def main(folder: str | None = None, register: bool = False, section: Sequence[str] = ()) -> None:
     if section and not folder:

@@ -1,11 +1,11 @@
-"""What an experiment would cost, before anything is run.
+"""Estimate an experiment's cost without running it.
 
     python -m pipelines.plan experiment=paper_1_5b compute.workers=64 --mfu 0.35 --price 2.5
 
-Parameters, FLOPs, memory on each GPU, speed and days of a run of every arm, and what all runs cost
-together, from ftmodel/costs/; arguments without dashes are overrides, as pipelines.compose takes
-them. Nothing is measured: utilisation and price are the user's to say. With --weak-scaling RUN:
-that run's speed on 1 to 256 GPUs, each with the batch that it has in the experiment
+Prints parameters, FLOPs, memory on each GPU, speed and days of a run of every arm, and the cost of
+all runs together (ftmodel/costs/). Arguments without dashes are overrides, as pipelines.compose
+takes them. Nothing is measured: you provide utilisation and price. With --weak-scaling RUN it
+prints that run's speed on 1 to 256 GPUs, each with the batch that it has in the experiment
 (ftmodel/costs/scaling.py).
 """
 
@@ -216,21 +216,29 @@ def show_weak_scaling(spec: RunSpec, options: Assumptions, joined: Interconnect)
     type=Number(0, 1, min_open=True),
     metavar="SHARE",
     default=0.4,
-    help="The share of it that is reached.",
+    help="Share of the peak that is reached.",
 )
-@click.option("--memory", type=POSITIVE, default=80, metavar="GIB", help="GiB of a GPU.")
+@click.option("--memory", type=POSITIVE, default=80, metavar="GIB", help="Memory of a GPU.")
 @click.option(
-    "--price", type=POSITIVE, metavar="MONEY", help="Of a GPU for an hour, in any currency."
+    "--price", type=POSITIVE, metavar="MONEY", help="Price of a GPU-hour, in any currency."
 )
-@click.option("--weak-scaling", metavar="RUN", help="Speed of this run on 1 to 256 GPUs instead.")
+@click.option("--weak-scaling", metavar="RUN", help="Print this run's speed on 1 to 256 GPUs.")
 @click.option(
-    "--nvlink", type=POSITIVE, default=360, metavar="GB/S", help="What a GPU sends within its node."
+    "--nvlink",
+    type=POSITIVE,
+    default=360,
+    metavar="GB/S",
+    help="Bandwidth of a GPU within its node.",
 )
 @click.option(
-    "--network", type=POSITIVE, default=40, metavar="GB/S", help="What a GPU sends to other nodes."
+    "--network",
+    type=POSITIVE,
+    default=40,
+    metavar="GB/S",
+    help="Bandwidth of a GPU to other nodes.",
 )
-@click.option("--per-node", type=COUNT, default=8, help="GPUs of a node.")
-@click.option("--latency", type=NOT_NEGATIVE, default=2, metavar="µS", help="Of a hop.")
+@click.option("--per-node", type=COUNT, default=8, help="GPUs per node.")
+@click.option("--latency", type=NOT_NEGATIVE, default=2, metavar="µS", help="Latency of a hop.")
 @click.option(
     "--overlap",
     type=Number(0, 1),

@@ -1,9 +1,9 @@
-"""Draw the training curves by DVC on a page that needs no network.
+"""Draw the training curves with DVC, without a network.
 
     python -m pipelines.plots
 
-`dvc plots show` alone writes a page that loads Vega, which draws it, from the network. Here Vega is
-in the page: the package vl-convert-python brings it along. Writes dvc_plots/index.html.
+`dvc plots show` alone writes a page that loads Vega, the drawing library, from the network. Here
+Vega is in the page (from the package vl-convert-python). Writes dvc_plots/index.html.
 """
 
 import subprocess

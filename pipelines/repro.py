@@ -1,10 +1,11 @@
-"""Compose an experiment and bring it up to date, as `make repro` does.
+"""Bring an experiment up to date, as `make repro` does.
 
     python -m pipelines.repro experiment=smoke runs.free_k1_8.kappa_bits=0.25 --jobs 2
 
-params.yaml is composed once nobody else is at work in this folder: another `make repro` or a
-command of DVC is named, and waited for. Stages that are ready run side by side: as many as this
-machine has room for, or --jobs; with RAY_ADDRESS or --jobs ray, as many as the Ray cluster.
+Composes the experiment into params.yaml and runs its stages. If another `make repro` or a DVC
+command is at work in this folder, this one names it and waits; params.yaml is composed after that.
+Stages that are ready run side by side: as many as this machine has room for, or --jobs. With
+RAY_ADDRESS or --jobs ray, as many run as the Ray cluster has room for.
 """
 
 import os
@@ -55,14 +56,14 @@ def dvc_repro(output: BinaryIO | None = None) -> int:
 @click.option(
     "--wait/--no-wait",
     default=True,
-    help="Wait while another is at work here, or end with the name of it.",
+    help="Wait for another process that is at work here, or name it and end.",
 )
 @click.option(
     "--jobs",
     type=jobs,
     metavar="N",
-    help="Stages side by side: a number, or `ray` for as many as fit into the cluster; "
-    "by default as many as pay.",
+    help="Number of stages side by side, or `ray` for as many as fit into the cluster. Default: "
+    "as many as pay.",
 )
 def main(overrides: Sequence[str], wait: bool, jobs: str | None) -> None:
     compose_valid(overrides)  # a mistake ends this before it waits

@@ -1,9 +1,9 @@
-"""Print groups of generations from a trained run of the experiment in params.yaml.
+"""Print sequences that a trained run generates.
 
     python -m pipelines.sample free_k1_8 --z pinned --prompt 'F>'
 
-On a terminal, or with FORCE_COLOR, the letter of the target task is bold, noise red and blanks
-faint. NO_COLOR turns that off.
+The run is one of the experiment in params.yaml. On a terminal, or with FORCE_COLOR, the letter of
+the target task is bold, noise red and blanks faint. NO_COLOR turns that off.
 """
 
 from itertools import groupby
@@ -47,26 +47,28 @@ def opening(shards: Shards) -> str:
     "--z",
     type=click.Choice(["fresh", "pinned"]),
     default="fresh",
-    help="A z for each sequence, or one for each group.",
+    help="One z per sequence, or one z per group.",
 )
 @click.option(
     "--prompt",
-    help="By default 'def ' on text, 'K>' on the target task, on another process the "
-    "first symbol of a held-out sequence.",
+    help="Text to continue. Default: 'def ' on text, 'K>' on the target task, else the first "
+    "symbol of a held-out sequence.",
 )
-@click.option("--groups", type=COUNT, default=2, help="Groups of sequences.")
-@click.option("--size", type=COUNT, default=5, help="Sequences in a group.")
+@click.option("--groups", type=COUNT, default=2, help="Number of groups.")
+@click.option("--size", type=COUNT, default=5, help="Sequences in each group.")
 @click.option(
-    "--new", type=COUNT, help="New tokens; by default what the context holds, on text at most 128."
+    "--new",
+    type=COUNT,
+    help="New tokens. Default: all that the context holds, at most 128 on text.",
 )
 @click.option(
     "--temperature",
     type=NOT_NEGATIVE,
     default=1,
     metavar="NUMBER",
-    help="Divides the logits; 0 takes the most probable token.",
+    help="Temperature; 0 takes the most probable token.",
 )
-@click.option("--seed", type=SEED, default=0, help="Of the sampling.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the sampling.")
 def main(
     run: str,
     z: str,

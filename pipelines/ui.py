@@ -1,8 +1,8 @@
-"""MLflow's pages on this project's runs, on this machine only.
+"""Open MLflow on this project's runs, on this machine only.
 
     python -m pipelines.ui --port 5001
 
-Prints the address, and opens it where there is a display.
+Prints the address, and opens it if there is a display.
 """
 
 import os
@@ -74,7 +74,7 @@ def end(*_: object) -> None:
     raise SystemExit(143)
 
 
-@click.option("--port", type=click.IntRange(1, 65535), default=5000, help="On this machine.")
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Port on this machine.")
 def main(port: int = 5000) -> None:
     signal.signal(signal.SIGTERM, end)
     store = Store()  # makes the store if it is not there

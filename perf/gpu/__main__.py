@@ -1,14 +1,14 @@
-"""All that is to be known of a GPU, in one dated file: tests, speed targets, a slice of training.
+"""Measure a GPU: tests, speed targets, a slice of training.
 
     python -m perf.gpu --minutes 10
     python -m perf.gpu --rehearse
 
-`make gpu` installs PyTorch's CUDA build first. Each part runs in a process of its own and for a
-limited time, and is written at once to bench/gpu/<date>_<device>.json and .md. One that fails is
-recorded with its error, the others go on, and the exit code is 1; so it is where the minutes were
-too few. Called again on the same day, it goes on: what was measured at this commit is kept, unless
-it is named, and the slice trains for the rest of its minutes. --rehearse goes through all of it at
-toy size on a CPU; those figures mean nothing.
+`make gpu` installs PyTorch's CUDA build first. Everything goes into one dated file. Each part runs
+in its own process and for a limited time, and is written at once to bench/gpu/<date>_<device>.json
+and .md. If a part fails, its error is recorded, the others go on, and the exit code is 1. The exit
+code is also 1 if the minutes were too few. Called again on the same day, it continues: what was
+measured at this commit is kept unless it is named, and the slice trains for the rest of its
+minutes. --rehearse goes through all of it at toy size on a CPU; those figures mean nothing.
 """
 
 import os
@@ -64,7 +64,7 @@ def part_on(part: Part, device: str, project: Path) -> Part:
 
 @click.argument(
     "names",
-    help="Parts; all that are left unless named.",
+    help="Parts to run; all that are left if none is named.",
     shell_complete=listed("perf.gpu.__main__", "PARTS"),
     nargs=-1,
 )
@@ -72,7 +72,7 @@ def part_on(part: Part, device: str, project: Path) -> Part:
     "--minutes",
     type=POSITIVE,
     default=50,
-    help="For all of it; ten are enough for the targets and a short slice.",
+    help="Time for all parts; ten minutes suffice for the targets and a short slice.",
 )
 @click.option("--rehearse", is_flag=True, help="At toy size on a CPU: does it run?")
 @out_folder("bench/gpu")

@@ -90,7 +90,7 @@ def out_folder(default: str) -> Declaration:
 
 
 def overrides(group: str) -> Declaration:
-    words = f"{group}=… and any key=value of conf/"
+    words = f"{group}=…, and any key=value of conf/."
     return click.argument("overrides", help=words, shell_complete=choices(group), nargs=-1)
 
 

@@ -2,9 +2,9 @@
 
     python -m pipelines.data target
 
-Text is read source by source (sources/), mixed, freed of duplicates and split (mixture.py), and
-written part by part to data/corpus/<name>.partial, where a killed stage goes on (resume.py): DVC
-deletes data/corpus/<name> before the stage runs.
+Text is read source by source (sources/), mixed, freed of duplicates and split (mixture.py). It is
+written part by part to data/corpus/<name>.partial, because DVC deletes data/corpus/<name> before
+the stage runs. A killed stage continues there (resume.py).
 """
 
 import shutil

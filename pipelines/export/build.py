@@ -1,4 +1,4 @@
-"""Hand a trained model over to other programs: a baseline as a Llama, a Free Transformer with code.
+"""Export a trained model to transformers or llama.cpp.
 
     python -m pipelines.export text_baseline --to hf
     python -m pipelines.export text_free_k1_2 --to hf
@@ -6,12 +6,13 @@
     python -m pipelines.export text_baseline --to hf --mlflow
     python -m pipelines.export baseline_s0 --to hf --tokens 1024000 --out llama
 
-hf makes a folder for AutoModelForCausalLM, vLLM and lm_eval's own backend: config.json,
-model.safetensors, generation_config.json, tokenizer and model card; that of a Free Transformer has
-the model's code as well and needs `trust_remote_code`. By default it is exports/<experiment>/<run>,
-with the tokens of a smaller budget behind a dash. gguf makes a file of float32 weights for
-llama.cpp, of the same name with .gguf behind it. With --mlflow it is copied into MLflow's entry
-of the checkpoint among *Models*, too; in a store of this machine the entry names it.
+A baseline is exported as a Llama, a Free Transformer with its code. hf makes a folder for
+AutoModelForCausalLM, vLLM and lm_eval's own backend: config.json, model.safetensors,
+generation_config.json, tokenizer and model card. The folder of a Free Transformer also has the
+model's code and needs `trust_remote_code`. By default it is exports/<experiment>/<run>, with a dash
+and the tokens of a smaller budget. gguf makes a file of float32 weights for llama.cpp, with the
+same name and .gguf. --mlflow also copies the result into MLflow's entry of the checkpoint among
+*Models*; in a store of this machine the entry names it.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,9 +46,13 @@ READER = {"hf": "`AutoModelForCausalLM.from_pretrained`", "gguf": "llama.cpp"}
     required=True,
     help="hf: a folder for Hugging Face's transformers; gguf: a file for llama.cpp.",
 )
-@click.option("--tokens", type=COUNT, help="Of a smaller budget; by default the whole run.")
-@click.option("--out", type=click.Path(), metavar="PATH", help="It must not exist yet.")
-@click.option("--mlflow", is_flag=True, help="Copy it into MLflow's entry of the checkpoint, too.")
+@click.option(
+    "--tokens", type=COUNT, help="Checkpoint of a smaller budget. Default: the whole run."
+)
+@click.option(
+    "--out", type=click.Path(), metavar="PATH", help="Where to write; must not exist yet."
+)
+@click.option("--mlflow", is_flag=True, help="Also copy it into MLflow's entry of the checkpoint.")
 def main(
     run: str, to: str, tokens: int | None = None, out: str | None = None, mlflow: bool = False
 ) -> None:

@@ -1,11 +1,11 @@
-"""Stage `report`: the arms side by side, and beside the paper.
+"""Stage `report`: compare arms with each other and the paper.
 
     python -m pipelines.report
 
-Reads results/<experiment>/<run>/ of every run in params.yaml, and what data/tokens/ says of the
-data, and writes report/<experiment>/: report.md, index.html (the same as one self-contained page),
-explorer.html (what models generate, by z), figures/, curves.csv, arms.csv (means over seeds),
-runs.csv, figure4.csv and summary.txt.
+Reads results/<experiment>/<run>/ of every run in params.yaml, and the description of the data in
+data/tokens/. Writes report/<experiment>/: report.md, index.html (the same as one self-contained
+page), explorer.html (what models generate, by z), figures/, curves.csv, arms.csv (means over
+seeds), runs.csv, figure4.csv and summary.txt.
 """
 
 import base64

@@ -2,12 +2,15 @@
 
     python -m pipelines.suite text_free_k1_2
 
-Writes results/<experiment>/<run>/suite.json (all figures), suite_scores.json (the score of each
-document), suite_metrics.json (what `dvc metrics show` lists) and suite_samples/ (prompts, answers
-and scores, as lm_eval logs them, packed), and adds them to the MLflow run of the training. A run
-that lists `budgets` is scored at each of them; answers for pass@k are drawn of the last.
+Writes to results/<experiment>/<run>/, and adds the files to the MLflow run of the training:
 
-Each task's outcome is kept in resume/ until all are done: a stage that was killed goes on there.
+    suite.json            all figures
+    suite_scores.json     the score of each document
+    suite_metrics.json    what `dvc metrics show` lists
+    suite_samples/        prompts, answers and scores, as lm_eval logs them, packed
+
+A run that lists `budgets` is scored at each of them. Answers for pass@k are drawn from the last.
+Each task's outcome is kept in resume/ until all are done: a stage that was killed continues there.
 """
 
 import gzip
@@ -255,7 +258,10 @@ def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
 
 
 @click.argument(
-    "name", help="Of params.yaml's suite_runs.", shell_complete=entries("suite_runs"), metavar="RUN"
+    "name",
+    help="A run of suite_runs in params.yaml.",
+    shell_complete=entries("suite_runs"),
+    metavar="RUN",
 )
 def main(name: str) -> None:
     frozen = freeze("suite", name)

@@ -1,11 +1,11 @@
-"""A sweep: one run of an experiment with its settings varied, on Ray Tune.
+"""Vary the settings of one run, on Ray Tune.
 
     python -m pipelines.sweep sweep=kappa samples=4 'space.optim.lr.loguniform=[1.0e-3,1.0e-2]'
 
-The same command continues an interrupted sweep: finished trials are not run again, an unfinished
-one goes on from its last checkpoint, one that failed is tried again. Prints all trials, and writes
-conf/experiment/<sweep>_best.yaml: the best settings, as an experiment with other seeds. In MLflow
-the trials are nested in a run ``sweep``.
+The same command continues an interrupted sweep. Finished trials are not repeated, unfinished trials
+continue from their last checkpoint, and failed trials are tried again. Prints all trials, and
+writes conf/experiment/<sweep>_best.yaml: the best settings, as an experiment with other seeds. In
+MLflow the trials are nested in a run ``sweep``.
 """
 
 import logging

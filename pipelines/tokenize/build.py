@@ -1,10 +1,10 @@
-"""Stage `tokenize`: corpus to token shards.
+"""Stage `tokenize`: turn a corpus into token shards.
 
     python -m pipelines.tokenize target
 
-Reads data/corpus/<name> and writes data/tokens/<name> (see artifacts/tokens/shards.py): a token
-file for each part of the corpus, by as many processes as there are cores. A killed run leaves its
-finished files in data/tokens/<name>.partial, where the next one goes on if the code is the same.
+Reads data/corpus/<name> and writes data/tokens/<name> (see artifacts/tokens/shards.py), a token
+file for each part of the corpus. It uses a process per core. A killed run leaves its finished files
+in data/tokens/<name>.partial, where the next run continues if the code is the same.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Stage `train`: one run of the experiment.
+"""Stage `train`: train one run of the experiment.
 
     python -m pipelines.train free_k1_8
 
-Writes checkpoints/<experiment>/<run>/ (last.ckpt, <tokens>.ckpt for each smaller budget, the
-resolved configuration, and what was asked and expected when the training began) and
-results/<experiment>/<run>/curve.csv. A killed run goes on from its last good checkpoint, kept in
-resume/ until the run is evaluated.
+Writes checkpoints/<experiment>/<run>/ and results/<experiment>/<run>/curve.csv. The first has
+last.ckpt, <tokens>.ckpt for each smaller budget, the resolved configuration, and the question and
+expectation at the start of the training. A killed run continues from its last good checkpoint,
+which is kept in resume/ until the run is evaluated.
 """
 
 import os
