@@ -14,7 +14,7 @@ tags: [free-transformer-lab, custom_code]{base_model}
 ---
 # {run} of experiment {experiment}
 
-A Free Transformer (Fleuret 2025, arXiv 2510.17558): a decoder language model one of whose blocks
+A Free Transformer (Fleuret 2025, arXiv 2510.17558) is a decoder language model. One of its blocks
 reads a random latent code z of {bits} bits per token. transformers loads it with the code in this
 folder:
 
@@ -29,36 +29,36 @@ folder:
 {facts}{bounds}
 ## How z is drawn
 
-- `generate` reads a prompt once with the encoder and samples z of its tokens from it. z of new
-  tokens comes from the prior, {prior}. Each sequence has z of its own.
-- `latent_noise`, uniform on [0, 1), replaces the random numbers behind z: of shape (S, {bits}),
-  shared by all sequences and counted from the first token of each, or (B, S, {bits}) for B
-  sequences of S positions, padding included.
-- `forward` draws all z from the prior, and the encoder reads nothing: it would read the tokens to
+- `generate` runs the encoder once on the prompt and samples the prompt's z from it. z of new
+  tokens comes from the prior, {prior}. Each sequence has its own z.
+- `latent_noise`, uniform on [0, 1), replaces the random numbers behind z. With shape (S, {bits})
+  all sequences share it, counted from the first token of each. With shape (B, S, {bits}) it is for
+  B sequences of S positions, padding included.
+- `forward` draws all z from the prior. It does not use the encoder, which would read the tokens to
   be scored. Logits are therefore random; `latent_noise` fixes them.
 - `generation_config.json` samples from the whole distribution at temperature 1; top_k or top_p
-  would make it another one.{documents}
+  would change that distribution.{documents}
 
-Prompts of a batch are padded on the left. Refused are beam search and assisted generation, chunked
-prefill, prefill after a cache, caches other than DynamicCache, padding on the right that a mask
-shows, and `labels=`.
+Prompts of a batch are padded on the left. These are refused: beam search, assisted generation,
+chunked prefill, prefill after a cache, caches other than DynamicCache, a mask with padding on the
+right, and `labels=`.
 
 ## What must not be compared
 {meaning}
-- The reconstruction cross-entropy, given z from the encoder, and the training loss are no
+- The reconstruction cross-entropy, given z from the encoder, and the training loss are not
   language-model losses: the encoder has read the text.
-- Cross-entropy or perplexity from the logits of `forward`, and what lm_eval's hf backend makes of
-  them, are given a single z of the prior, for the prompt, too: random, and worse than the model. A
-  baseline's are exact. The answers of benchmarks were scored otherwise: z of the prompt from the
-  encoder, and probabilities averaged over z of the prior.
+- The logits of `forward` are given a single z of the prior, for the prompt, too. So cross-entropy
+  or perplexity from them, in lm_eval's hf backend as well, is random, and worse than the model. A
+  baseline's is exact. The answers of benchmarks were scored differently: z of the prompt came from
+  the encoder, and probabilities were averaged over z of the prior.
 """
 MEANING = """
 - The bounds above are upper bounds on the negative log-likelihood (NLL) of held-out documents, in
-  expectation over z; a baseline's NLL is exact. Arms are compared by the filtering bound. Below a
-  baseline's NLL, beyond the standard errors, it shows a gain; above, it disproves one only where it
-  is tight."""
+  expectation over z; a baseline's NLL is exact. Arms are compared by the filtering bound. A bound
+  below a baseline's NLL, beyond the standard errors, shows a gain. A bound above it disproves a
+  gain only if the bound is tight."""
 DOCUMENTS = """
-- In training attention, the encoder's too, stayed within documents: give each row one document."""
+- In training, attention stayed within documents, in the encoder too: give each row one document."""
 PRIORS = {
     Prior.uniform: "which is uniform over the 2^{bits} codes",
     Prior.learned: "in which each bit has a probability that depends on the tokens so far",

@@ -26,18 +26,18 @@ tags: [free-transformer-lab]{base_model}
 ---
 # {run} of experiment {experiment}
 
-A decoder language model without a latent: the baseline that Free Transformers are compared with
-(Fleuret 2025, arXiv 2510.17558). As a Llama it computes the logits of the program that trained it.
+A decoder language model without a latent. It is the baseline for Free Transformers (Fleuret 2025,
+arXiv 2510.17558). As a Llama it computes the logits of the program that trained it.
 
 | | |
 |---|---|
 | arm | baseline{blocks} |
 {facts}{bounds}
 `generation_config.json` samples from the whole distribution at temperature 1; top_k or top_p would
-make it another one.
+change that distribution.
 
-{bounds_meaning}What must not be compared with it: training losses
-of a Free Transformer, and its cross-entropy given z from the encoder, which has read the text.
+{bounds_meaning}Do not compare it with the training losses of
+a Free Transformer, nor with its cross-entropy given z from the encoder, which has read the text.
 """
 
 

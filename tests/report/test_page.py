@@ -156,7 +156,7 @@ def test_single_runs_stay_visible_and_what_was_done_is_said(seeded):
     text = one_line(seeded / "report.md")
     assert text.count("κ rose from 0 over 3 steps") == 2  # bits per byte and per token
     assert "train: 1,200 documents, 34,567 tokens, 1 byte" in text
-    assert "was not looked at" in text  # overlap
+    assert "was not measured" in text  # overlap
     # 3 + 2 final ones, against one or two baselines; 3 at two budgets and of the last third
     assert "14 comparisons were made" in text
     head, *rows = (seeded / "summary.txt").read_text().splitlines()[:5]

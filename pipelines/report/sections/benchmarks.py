@@ -71,7 +71,7 @@ def family_blocks(family: Benchmarks, analysis: Analysis) -> list[Block]:
     notes = [*comparison_words(family), *paper_notes(family, paper), *left_out(family)]
     for words, reasons in (
         ("Where the data are from:", {t.name: t.sources for t in family.tasks if t.sources}),
-        ("Skipped, so that nothing is known of them:", family.skipped),
+        ("Skipped, so nothing is known about them:", family.skipped),
     ):
         lines = [f"- {escaped(k)}: {escaped('; '.join(r))}" for k, r in reasons.items()]
         notes += ["\n".join((words, "", *lines))] * bool(lines)
@@ -176,12 +176,12 @@ def comparison_words(family: Benchmarks) -> list[str]:
     of_them = f" ({len(late)} of them over the last third of training)" if late else ""
     said = (
         f"{comparisons_made(len(compared), f'with {family.baseline.name}')}{of_them}, and "
-        f"{sum(score.counts for score in compared)} found a difference; of those between arms "
-        "without any difference, about one in twenty finds one all the same."
+        f"{sum(score.counts for score in compared)} found a difference; about one in twenty "
+        "comparisons between equal arms finds a difference by chance."
     )
     if all(len(arm.runs) == 1 for arm in family.arms):
         said += (
-            " With one seed an arm a difference is one of these models: another seed may undo it."
+            " With one seed per arm a difference is about these models: another seed may undo it."
         )
     return [said]
 
@@ -190,7 +190,7 @@ def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
     """How far the paper's models are from these, and what is not put beside them."""
     if not paper:
         common = {task.name for task in family.tasks} & {n for t in read_tables() for n in t.scores}
-        why = "no Free Transformer here has a κ of theirs" if common else "none of these is in them"
+        why = "no Free Transformer here has a κ of theirs" if common else "they have none of these"
         alone = f"The paper’s tables are not put beside these benchmarks: {why}."
         return [alone] * bool(family.tasks)
     ours = (family.baseline or family.arms[0]).parameters, family.arms[0].trained_tokens
@@ -201,7 +201,7 @@ def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
     said = [
         f"Beside them: {paper.name} of the paper, the nearest in size and training. {size(*ours)} "
         f"here, {size(paper.parameters, paper.tokens)} there: {how}. The paper gives no errors and "
-        "one model an arm: none of its differences is claimed here."
+        "one model per arm, so none of its differences is claimed here."
     ]
     others = [
         f"{task.name} ({task.metric} here, {paper.scores[task.name].metric} there)"
@@ -209,7 +209,7 @@ def paper_notes(family: Benchmarks, paper: PaperTable | None) -> list[str]:
         if task.name in paper.scores and not paper_scores(paper, task)
     ]
     if others:
-        said.append(f"Not beside the paper’s, for another metric: {listed(others)}.")
+        said.append(f"Not compared with the paper, because the metric differs: {listed(others)}.")
     return said
 
 
@@ -242,8 +242,8 @@ def left_out(family: Benchmarks) -> list[str]:
             cuts.append(f"{task.name}, {' to '.join(ends)} requests a run")
     cut_words = f"Prompts longer than the context were cut from the left: {'; '.join(cuts)}."
     other = (
-        "Left out, since they were scored on other data, documents, shots, metric or version of "
-        f"the task than the others: {listed(unlike or ['none'])}. `dvc repro` makes them alike."
+        "Left out, because their data, documents, shots, metric or version of the task differ from "
+        f"the others: {listed(unlike or ['none'])}. `dvc repro` scores all alike."
     )
     return [cut_words] * bool(cuts) + [other] * bool(unlike)
 

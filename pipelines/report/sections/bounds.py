@@ -129,16 +129,16 @@ def how_to_read(arms: list[Arm], unit: str, seeds: bool, settings: EvaluationCon
             )
         texts.append(
             f"[Filtering bound](../../docs/measurement/filtering_bound.md): {what}. Its own "
-            f"error, of repeated filters, is at most {largest.monte_carlo or 0:.5f}, where the "
-            f"error over documents is {largest.se:.5f}; half the variance of its log estimate, "
-            f"roughly its distance from the NLL, is at most {half:.5f}."
+            f"error, over repeated filters, is at most {largest.monte_carlo or 0:.5f} (error over "
+            f"documents: {largest.se:.5f}). Half the variance of its log estimate, roughly its "
+            f"distance from the NLL, is at most {half:.5f}."
         )
     if unit == "bits_per_byte":
-        texts.append("Tokenizers differ, bytes do not: bits per byte are the figures to quote.")
+        texts.append("Quote bits per byte: tokenizers differ, bytes do not.")
     if exact := first.bits_per_token.exact:
         texts.append(
-            f"The process that made these data has {exact} bits per token on the same documents, "
-            "and no model can do better than its entropy on average. Gap: NLL or filtering bound "
+            f"The process that made these data has {exact} bits per token on the same documents. "
+            "No model can do better than its entropy on average. Gap: NLL or filtering bound "
             "minus −log probability under the process, document by document."
         )
     return texts

@@ -20,7 +20,7 @@ def section(analysis: Analysis) -> Section | None:
 
 def data_words(folder: Path) -> list[str]:
     if not (folder / "metadata.json").exists():
-        return [f"{folder} has no metadata.json, so nothing is known of its size"]
+        return [f"{folder} has no metadata.json, so its size is not known"]
     splits = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["splits"]
     units = ("document", "token", "byte")
     return [
@@ -32,7 +32,7 @@ def data_words(folder: Path) -> list[str]:
 
 def overlap_words(folder: Path) -> str:
     if not (folder / "overlap.json").exists():
-        return "whether held-out text is in the training text too was not looked at"
+        return "the overlap of held-out and training text was not measured"
     overlap = json.loads((folder / "overlap.json").read_text(encoding="utf-8"))
     share = overlap["tokens_overlapping"] / max(1, overlap["tokens"])
     return (

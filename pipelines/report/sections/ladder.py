@@ -79,8 +79,8 @@ def reservations(ladder: Ladder) -> str:
     said = f"124 M is {TARGET / ladder.rungs[-1].parameters:.3g} times the largest size."
     if ignored := sum(use.ignored for use in uses):
         said += (
-            f" z is ignored by {ignored} of {len(uses)} arms with κ above 0: their tax is that of "
-            "a latent which is not read."
+            f" z is ignored by {ignored} of {len(uses)} arms with κ above 0: their tax is the tax "
+            "of an unused latent."
         )
     return said
 

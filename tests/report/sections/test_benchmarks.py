@@ -173,7 +173,7 @@ def test_what_was_scored_in_other_ways_is_said(tmp_path):
     }
     text = said(analysis)
     for words in (
-        "for another metric: csqa (acc here, acc_char there).",
+        "because the metric differs: csqa (acc here, acc_char there).",
         "some runs on at most 50 documents a task (of csqa: of each part). ±",
         "Where the data are from:",
         "race.high: EleutherAI/race at 8c8dd48",
