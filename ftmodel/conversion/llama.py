@@ -4,9 +4,9 @@ Both compute the same function of the same numbers. What differs are names, that
 value, gate and up in one matrix, and the order of a head's channels: RoPE turns our channels
 (2 j, 2 j + 1) together, Hugging Face's (j, j + E / 2).
 
-Its embedding and read-out may have more rows than the tokenizer has ids, as Qwen2's have. Our model
-has the tokenizer's alone, so that no other id is ever predicted: its probabilities are those of the
-Llama, renormalised over the tokenizer's ids. The padding rows are handed over beside it.
+A Llama's embedding and read-out may have more rows than its tokenizer has ids, as in Qwen2. Our
+model has only the tokenizer's rows, so no other id is ever predicted. Its probabilities are the
+Llama's, renormalised over the tokenizer's ids. The padding rows are handed over beside it.
 
 Shapes: D model width, E head width, V vocabulary.
 """
@@ -42,9 +42,9 @@ def to_pairs(weight: Tensor, heads: int) -> Tensor:
 
 
 def llama_config(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
-    """The entries that fix the function of a LlamaConfig, or with ``qkv_bias`` of a Qwen2Config, or
-    with ``qk_norm`` of a Qwen3Config; raises ValueError for a model that is neither: with both, a
-    latent or attention within documents.
+    """The entries that fix the function of a LlamaConfig, with ``qkv_bias`` of a Qwen2Config, or
+    with ``qk_norm`` of a Qwen3Config. Raises ValueError for any other model: with both settings,
+    with a latent, or with attention within documents.
     """
     if config.latent_bits:
         raise ValueError("a Free Transformer is not a Llama: it has a latent")
@@ -167,8 +167,9 @@ def entry(
 
 
 def our_config(config: Mapping[str, Any]) -> ModelConfig:
-    """The architecture of a Llama of which ``config`` is config.json; raises ValueError, naming the
-    entry, for what our decoder does not compute and what is missing or of another type.
+    """The architecture that ``config``, the config.json of a Llama, describes. Raises ValueError,
+    naming the entry, if it is missing, has another type, or asks for what our decoder does not
+    compute.
     """
 
     def refuse(name: str, wanted: object) -> None:
@@ -229,11 +230,11 @@ def load_llama(
     model: FreeTransformer, weights: Mapping[str, Tensor], rows: int | None = None
 ) -> dict[str, Tensor]:
     """Copy a Llama's weights, by Hugging Face's names, into the decoder of ``model``; a latent
-    stays as it is. Returns the padding of the tensors of its vocabulary: of ``rows``, by default
-    V, those from V on.
+    stays as it is. Returns the padding rows of the vocabulary's tensors: of ``rows``, by default V,
+    those from V on.
 
-    Raises ValueError, naming the tensor, for one that is missing, left over, of another shape, not
-    of floating-point numbers of 16 bits or more, or not finite; then nothing is copied.
+    Raises ValueError, naming the tensor, if it is missing or left over, has another shape, is not
+    of floating-point numbers of 16 bits or more, or is not finite. Then nothing is copied.
     """
     config, ids = model.config, model.embedding.num_embeddings
     with torch.device("meta"):  # names and shapes

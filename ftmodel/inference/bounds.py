@@ -9,10 +9,11 @@ expectation over the samples) on the true NLL −log p(x) = −log Σ_z p(x | z)
     prior    −log (1/K) Σ_k p(x | z_k),  z_k ~ p                        (the same, with q = p)
 
 A learned prior p(z_t | x_≤t), or p(z_t | x_≤t, z_<t) if it is recurrent, makes p(z) the product of
-these: the joint p(x, z) goes from left to right. The KL is then that of each q(z_t | x) to them.
+these factors: the joint p(x, z) goes from left to right. The KL is then that of each q(z_t | x) to
+its factor.
 
-All three treat the z of a whole chunk as one sample; filtering.py has the bound that goes token by
-token, and by which models are compared, and sequence_bound.py that of one z per sequence.
+All three treat the z of a whole chunk as one sample; filtering.py has the token-by-token bound by
+which models are compared, sequence_bound.py the bound for one z per sequence.
 
 Several chunks may lie in one row; attention and all sums then stay within each chunk.
 

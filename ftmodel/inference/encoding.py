@@ -15,9 +15,9 @@ def encode(
     """Logits o and KL of each bit, nats, (B, T, H) both, of tokens (B, T); ``documents`` as in
     ``Positions.of``.
 
-    A recurrent prior depends on z: it is that after z sampled with ``noise`` (B, T, H), uniform on
-    [0, 1). Without one the upper half does not run. Raises ValueError for a baseline and for
-    arguments that do not fit.
+    A recurrent prior depends on earlier z, which are sampled with ``noise`` (B, T, H), uniform on
+    [0, 1). Under any other prior the upper half does not run. Raises ValueError for a baseline and
+    for arguments that do not fit.
     """
     latent, hidden = model.latent, None
     if latent is None:

@@ -23,9 +23,9 @@ importance-sampling estimate with z and ancestors as its variables. Its variance
 the length of a chunk, where that of importance sampling over a whole chunk, as in the bounds of
 bounds.py, grows exponentially.
 
-Where n tokens read one z, a particle draws it at the first of them and keeps it; what is resampled
-in between goes on with its ancestor's. One z for a whole sequence leaves nothing to filter:
-sequence_bound.py.
+If several tokens share a latent code, a particle draws it at the first of them and keeps it; a
+particle that is resampled in between goes on with its ancestor's code. One z for a whole sequence
+leaves nothing to filter: see sequence_bound.py.
 
 Shapes: B rows, T tokens, D model width, H latent bits, K particles, S chunks, T' tokens of the
 longest chunk, n chunks that have not ended yet.
@@ -89,8 +89,8 @@ def stratified(noise: Tensor, shift: Tensor) -> Tensor:
 
 
 class Particles:
-    """K particles of each chunk: a row of keys and values of the upper half for each of them, those
-    of a chunk side by side.
+    """K particles of each chunk. Each has a row of the upper half's keys and values; the rows of a
+    chunk are side by side.
     """
 
     def __init__(self, model: FreeTransformer, capacity: int) -> None:

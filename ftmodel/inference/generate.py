@@ -65,8 +65,8 @@ def generate(
     if ``until`` ends it earlier.
 
     Args:
-        generator: CPU generator of z, as far as ``z`` draws it, and then of the tokens; or one for
-            each row, from which its tokens are drawn independently of the other rows, and no z. All
+        generator: CPU generator that draws z, if ``z`` needs it, and then the tokens; or one for
+            each row, which draws that row's tokens independently of the others, and no z. All
             numbers are drawn at the start, however soon ``until`` ends a row.
         z: where z comes from: ``FromPrior``, ``Pinned``, ``Codes`` or ``Noise``. A baseline has no
             z and takes only ``FromPrior``, which it ignores.
@@ -81,8 +81,8 @@ def generate(
     Raises:
         ValueError: the sequences would not fit the model's context, the temperature is negative,
             ``z`` does not fit the model, the batch or ``generator``, there is not one generator
-            for each row, ``rounded`` weights do not fit the model, or no token can be drawn as
-            logits are NaN or, at a temperature above 0, divided by it, +∞ or all −∞.
+            for each row, ``rounded`` weights do not fit the model, or no token can be drawn:
+            logits are NaN or, divided by a temperature above 0, +∞ or all −∞.
     """
     b, p = prompt.shape
     check_arguments(model, prompt, n_new, generator, z, temperature, padding)

@@ -1,4 +1,4 @@
-"""Forward passes with other latent codes than the encoder's: given ones, and those of the prior.
+"""Forward passes whose latent codes are given, or drawn from the prior, not from the encoder.
 
 Shapes: B batch, T positions, D model width, H latent bits.
 """

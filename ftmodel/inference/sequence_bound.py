@@ -81,7 +81,8 @@ def sequence_bound(
     segment_ids: Tensor | None = None,
 ) -> Tensor:
     """An upper bound, in expectation, on the NLL: (S,) nats, float64, with K = ``samples``, each of
-    which runs the upper half once; arguments as in ``latent_bounds``. A single one is the prior's.
+    which runs the upper half once; arguments as in ``latent_bounds``. A single sample comes from
+    the prior.
     """
     latent, draw = model.latent, checked(draw, model, inputs, targets)
     assert latent is not None and model.config.latent.one_code
@@ -109,9 +110,9 @@ def nll_bound(
     proposal: float | None = None,
     stratify: bool = False,
 ) -> Tensor:
-    """The bound that a model is compared by, (S,): ``sequence_bound`` where there is one z a
-    sequence, else ``filtering_bound``, of which the arguments are; without a ``proposal`` it is the
-    default of the design.
+    """The bound by which a model is compared, (S,): ``sequence_bound`` if there is one z per
+    sequence, else ``filtering_bound``, whose arguments these are. Without a ``proposal`` it uses
+    the default of the design.
     """
     common = model, inputs, targets, samples, draw, segment_ids
     if model.config.latent.one_code:

@@ -1,4 +1,4 @@
-"""What only makes a model faster, put in its place."""
+"""Replace parts of a model by faster ones that compute the same."""
 
 from typing import TypeVar
 
@@ -12,8 +12,8 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def use_kernels(model: Model) -> Model:
-    """The same model, whose linear layers and attention are computed by the fastest kernels that
-    are known for the processor; results are equal up to rounding.
+    """Return the same model, with linear layers and attention computed by the fastest kernels known
+    for the processor; results are equal up to rounding.
     """
     for module in model.modules():
         if type(module) is nn.Linear:
