@@ -94,7 +94,7 @@ def disk() -> Finding:
     if free < MIN_DISK_GB:
         return Finding("disk", value, STOPS, f"at least {MIN_DISK_GB:g} GB are needed")
     if free < RECOMMENDED_DISK_GB:
-        cost = "enough for `quickstart`; where it fills up, a stage ends and goes on later"
+        cost = "enough for `quickstart`; if it fills up, a stage ends and continues later"
         return Finding("disk", value, COSTS, cost)
     return Finding("disk", value)
 
@@ -137,7 +137,7 @@ def cores() -> Finding:
 
     threads, reason = idle_threads()
     busy = threads < whole_cores()
-    cost = f"training takes {threads} now: it is slower by that" if busy else ""
+    cost = f"training takes {threads} now, so it is slower" if busy else ""
     return Finding("cores", reason, COSTS if busy else OK, cost)
 
 
@@ -147,7 +147,11 @@ def memory() -> Finding:
 
     here = allowed_memory()
     short = here < PROCESS
-    cost = f"a stage takes {PROCESS / GB:g} GB beside its model, or is killed" if short else ""
+    cost = (
+        f"a stage takes {PROCESS / GB:g} GB beside its model; with less it may be killed"
+        if short
+        else ""
+    )
     return Finding("memory", f"{here / GB:.1f} GB", COSTS if short else OK, cost)
 
 
@@ -166,7 +170,7 @@ def gpu() -> Finding:
     cost = "`quickstart` takes 20 to 40 minutes on a CPU; models of 100 M parameters need one"
     if driver:
         needed = torch.version.cuda or "no CUDA"
-        value = f"driver {driver.splitlines()[0]} does not serve this PyTorch ({needed})"
+        value = f"driver {driver.splitlines()[0]} does not support this PyTorch ({needed})"
         return Finding("GPU", value, COSTS, cost)
     return Finding("GPU", "none", COSTS, cost)
 

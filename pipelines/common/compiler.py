@@ -48,7 +48,7 @@ def compiler_failure() -> str | None:
     folders = [str(Path(torch.__file__).parent), sysconfig.get_path("include")]
     folders += [tempfile.gettempdir(), os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")]
     if path := special(folders):
-        return f"PyTorch's compiler takes no path with a space or the like, such as {path}"
+        return f"PyTorch's compiler fails with a space or the like in a path, such as {path}"
     try:
         success = Path(cache_dir(), f"works-{environment()}")
         if success.exists():
@@ -97,7 +97,7 @@ def trial() -> str | None:
     except subprocess.TimeoutExpired:
         return f"the compiler takes more than {MAX_TRIAL_SECONDS:g} s"
     if process.returncode < 0:
-        return f"what is compiled ends with {signal.Signals(-process.returncode).name}"
+        return f"compiled code ends with {signal.Signals(-process.returncode).name}"
     if process.returncode:
         last = (process.stderr.strip() or "it failed without a word").splitlines()[-1]
         return last.partition(".  ")[0]  # PyTorch goes on with advice

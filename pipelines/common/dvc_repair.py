@@ -25,7 +25,7 @@ def repair() -> None:
         RWLOCK.unlink()
     if LOCKFILE.exists() and not whole(LOCKFILE):
         LOCKFILE.unlink()
-        say(f"{LOCKFILE} was cut short, as by a kill: it is made anew, with what DVC has cached")
+        say(f"{LOCKFILE} was truncated, as by a kill: it is rebuilt from what DVC has cached")
 
 
 def whole(lockfile: Path) -> bool:

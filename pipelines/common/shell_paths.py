@@ -25,8 +25,8 @@ def ray_failure() -> str | None:
     """Why Ray can start no workers here, in one line; None if nothing is known against it."""
     if path := special([sys.executable]):
         return (
-            f"{path}: Ray starts no worker with a Python whose path has a space or another "
-            "character that means something to a shell; move the project or its .venv"
+            f"{path}: Ray cannot start workers if the path of Python has a space or another "
+            "character that has a meaning in a shell; move the project or its .venv"
         )
     if os.environ.get("RAY_ADDRESS", "local") not in ("", "local"):
         return None  # its sockets are there
@@ -35,7 +35,7 @@ def ray_failure() -> str | None:
     longest = LONGEST_SOCKET - len(SOCKET)
     if (length := len(os.fsencode(folder))) > longest:
         return (
-            f"{name}={folder}: {length} bytes, and Ray, which makes its sockets there, takes at "
+            f"{name}={folder}: {length} bytes, but Ray makes its sockets there and takes at "
             f"most {longest}; set RAY_TMPDIR to a shorter path"
         )
     mine = os.path.join(folder, f"free-transformer-{os.getpid()}.socket")

@@ -151,7 +151,7 @@ class Scheduler:
             self.screen.say(f"{job.name}: stopped after {duration(job.seconds)}")
         elif locked_out(job.log):
             ready.append(job.name)
-            self.screen.say(f"{job.name}: another command of DVC is in its way; tried again")
+            self.screen.say(f"{job.name}: another DVC command blocks it; trying again")
         else:
             self.outcome.failed[job.name] = job.log
             self.screen.say(f"{job.name}: failed after {duration(job.seconds)}: {job.log}", "red")

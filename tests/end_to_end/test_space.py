@@ -54,10 +54,10 @@ def test_a_stage_is_refused_before_it_is_imported(workspace, monkeypatch, name, 
     monkeypatch.setenv("RAY_ADDRESS", address)
     with monkeypatch.context() as patch:
         patch.setattr(cli, "import_module", lambda module: pytest.fail(f"{module} was imported"))
-        with pytest.raises(UserError, match=f"{PYTHON}: Ray starts no worker"):
+        with pytest.raises(UserError, match=f"{PYTHON}: Ray cannot start workers"):
             call(name, RUN)
     for elsewhere in (lambda: stage.main(RUN), connect) if name == "train" else ():
-        with pytest.raises(UserError, match="Ray starts no worker"):
+        with pytest.raises(UserError, match="Ray cannot start workers"):
             elsewhere()
     assert not Path("resume").exists()
 
@@ -68,9 +68,9 @@ def test_ray_needs_a_folder_that_takes_its_sockets(monkeypatch, tmp_path):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     longest = "/tmp/".ljust(39, "x")  # as docs/commands.md says
     monkeypatch.setenv("RAY_TMPDIR", f"{longest}x")
-    assert f"={longest}x: {len(longest) + 1} bytes, and Ray" in (ray_failure() or "")
+    assert f"={longest}x: {len(longest) + 1} bytes, but Ray" in (ray_failure() or "")
     monkeypatch.setenv("RAY_TMPDIR", longest)
-    assert "bytes, and Ray" not in (ray_failure() or "")
+    assert "bytes, but Ray" not in (ray_failure() or "")
     monkeypatch.setenv("RAY_TMPDIR", f"{longest}x")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     assert ray_failure() is None  # sockets are elsewhere

@@ -208,7 +208,7 @@ def test_a_rehearsal_says_so_and_has_a_file_of_its_own(on_gpu, tmp_path, monkeyp
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "", "a part could find a GPU"
 
 
-@pytest.mark.parametrize("reason", ["none", "driver 470.1 does not serve this PyTorch (13.0)"])
+@pytest.mark.parametrize("reason", ["none", "driver 470.1 does not support this PyTorch (13.0)"])
 def test_without_a_gpu_it_ends_in_one_line_and_nothing_is_written(monkeypatch, tmp_path, reason):
     finding = doctor.Finding("GPU", reason, doctor.COSTS)
     monkeypatch.setattr(doctor, "gpu", lambda: finding)

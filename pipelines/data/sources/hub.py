@@ -27,9 +27,7 @@ class HubSource(Source):
                 self.version: str | None = Fingerprint(local).hex()
             elif part.dataset in BUILDERS:
                 self.version = None
-                print(
-                    f"{key}.data_files: nothing tells if they change before a stopped stage goes on"
-                )
+                print(f"{key}.data_files: a change before a stopped stage continues is not noticed")
             else:
                 self.version = revision = dataset_commit(part.dataset, part.revision)
             self.dataset = load_dataset(

@@ -32,8 +32,8 @@ def sort_out(root: Path, manifest: Manifest) -> None:
         revision = f" (git revision {theirs.git_revision})" if theirs.git_revision else ""
         print(
             f"{manifest.run_name}: {len(paths)} checkpoints belong to another specification: "
-            f"{what}. Set aside, not removed: training goes on from them once that is again what "
-            f"it was{revision}; by hand: mv {folder}/* {root}/",
+            f"{what}. Set aside, not removed: training continues from them once that is "
+            f"restored{revision}; by hand: mv {folder}/* {root}/",
             flush=True,
         )
     bring_back(root, manifest)
