@@ -250,7 +250,7 @@ REFUSED = {
     "-1 tokens": ({}, {"n_new": -1}, "n_new: -1 is negative"),
     "a negative temperature": ({}, {"temperature": -1.0}, "negative"),
     "too small to divide by": ({}, {"temperature": 1e-60}, "after the temperature"),
-    "codes of spans": ({"latent": {"per": "sequence"}}, {"z": Codes(ZEROS)}, "pin it by noise"),
+    "codes of spans": ({"latent": {"per": "sequence"}}, {"z": Codes(ZEROS)}, "pin noise instead"),
 }
 
 
