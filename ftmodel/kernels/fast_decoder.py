@@ -285,7 +285,7 @@ def decoder(
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
     fast = exact and all(map(readable, model.blocks))
     if rounded and not (fast and rounded.model is model):
-        raise ValueError("rounded weights need a float32 decoder of the same model")
+        raise ValueError("rounded weights need a decoder in float32 of the same model")
     keys = cache[-1].keys
     assert keys is not None, "an empty cache: the first tokens go through the model"
     many = keys.device.type == "cpu" and len(keys) > MAX_CPU_ROWS
