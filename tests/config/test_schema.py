@@ -193,7 +193,7 @@ VALUES = {  # by what is said of them
     "missing": f"{RUN}.tokens=??? {PART}.pattern=???",
     "not in": f"{RUN}.kapa_bits=1 {RUN}.latent.depth=2 data.target.sead=1 {PART}.subset=a",
     "less than one batch of 520": f"{RUN}.tokens=519",
-    "do not rise": f"{RUN}.budgets=[519] {RUN}.budgets=[5200,5719] {RUN}.budgets=[10400]",
+    "must rise": f"{RUN}.budgets=[519] {RUN}.budgets=[5200,5719] {RUN}.budgets=[10400]",
     "not one of target, stdlib": f"{RUN}.data=tagret",
     "not one of target_small": f"{RUN}.model=huge",
     "not one of coin, factors": "data.target.source=hub",
@@ -207,7 +207,7 @@ VALUES = {  # by what is said of them
     "a baseline has no κ": "runs.baseline.kappa_warmup_steps=5",
     "a baseline has no hinge": "runs.baseline.beta=0.5",
     "does not fit the target task": f"{ARCHITECTURE}.context=64",
-    "are rows": f"{ARCHITECTURE}.document_mask=true",
+    "is a document already": f"{ARCHITECTURE}.document_mask=true",
     "entire path component": f"{PART}.pattern=a**b {PART}.exclude=[a/b**]",
     "paths are below root": f"{PART}.pattern=./*.py {PART}.exclude=[a,/srv/a.py]",
     "a worker drives one GPU": "compute.gpus_per_worker=2",
@@ -375,7 +375,9 @@ def test_arms_that_the_report_never_compares_are_refused(key):
     changes = [*others, expected("because: so"), "runs.free_k1.budgets=[5200]"]
     (stated,) = smoke(*changes).expectation
     assert str(stated) == "the bound of free_k1 lower than that of baseline, because so"
-    with pytest.raises(UserError, match=r"^conf: expectation\.0\.than: baseline \(.* never compa"):
+    with pytest.raises(
+        UserError, match=r"^conf: expectation\.0\.than: baseline \(.* cannot be compa"
+    ):
         smoke(*changes, f"runs.free_k1.{key}")
 
 

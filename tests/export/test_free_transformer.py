@@ -345,7 +345,7 @@ REFUSED = [
     ("beam search", {"num_beams": 2}),
     ("assisted generation", {"prompt_lookup_num_tokens": 2}),
     ("chunked prefill", {"prefill_chunk_size": 2}),
-    ("static caches", {"cache_implementation": "static"}),
+    ("only DynamicCache works", {"cache_implementation": "static"}),
     ("use_cache=False", {"use_cache": False}),
     *(
         ("right padding", {"attention_mask": torch.tensor([[1] * 5, mask])})
@@ -390,8 +390,8 @@ def test_caches_that_are_refused_by_name(theirs, make_tokens):
     filled = theirs(tokens[:, :4], use_cache=True).past_key_values  # z from the prior
     encoded = theirs.generate(tokens, max_new_tokens=2, return_dict_in_generate=True)
     for call, cache, match in (
-        (theirs, static, "static caches"),
-        (theirs.generate, static, "static caches"),
+        (theirs, static, "only DynamicCache works"),
+        (theirs.generate, static, "only DynamicCache works"),
         (theirs.generate, filled, "prefill after a cache"),
         (theirs.generate, encoded.past_key_values, "prefill after a cache"),
     ):

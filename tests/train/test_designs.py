@@ -49,7 +49,7 @@ def test_a_design_is_trained_measured_tracked_and_exported(workspace, tmp_path, 
     assert tracked.data.metrics["bound/bits_per_token"] > 0
 
     if design.per != Per.token:
-        with pytest.raises(UserError, match=rf"latent\.per: {design.per} is not exported"):
+        with pytest.raises(UserError, match=rf"latent\.per: {design.per} cannot be exported"):
             export(RUN, "hf", None, None)
         return
     export(RUN, "hf", None, None)
