@@ -213,7 +213,7 @@ VALUES = {  # by what is said of them
     "a worker drives one GPU": "compute.gpus_per_worker=2",
     "compute.workers is 1": "compute.strategy=fsdp",
     "lower-case": "name=a.b",
-    "120 at most": f"name={'a' * 300}",
+    "at most 120": f"name={'a' * 300}",
     "a single character": "data.stdlib.end_of_text=a",
     "empty": "data.stdlib.end_of_text='' question=",
     "which has tasks": "suite.name=none",

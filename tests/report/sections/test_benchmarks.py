@@ -130,7 +130,7 @@ def test_the_summary_has_a_benchmark_a_line(made):
 
 def test_the_papers_tables_are_left_out_where_nothing_is_in_common(tmp_path):
     for tasks, why in (
-        (everywhere(facts=task(0.3)), "none of these is in them."),
+        (everywhere(facts=task(0.3)), "they have none of these."),
         ({name: {"mbpp": mbpp(0.3)} for name in ("base", "free_k3")}, "has a κ of theirs."),
     ):
         text = said(analysis_of(write(tmp_path / str(len(tasks)), tasks)))
