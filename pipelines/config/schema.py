@@ -53,7 +53,7 @@ class Optim:
     schedule: Schedule = Schedule.cosine  # the learning rate after the warm-up
     # under wsd, the share of each budget that is spent on the decay
     decay: float = limited(0.2, above=0, below=1)
-    weight_decay: float = limited(0.01, at_least=0)  # of matrices, not of norms
+    weight_decay: float = limited(0.01, at_least=0)  # AdamW's, on matrices but not on norms
     beta1: float = limited(0.9, at_least=0, below=1)  # decay rate of AdamW's first moment
     beta2: float = limited(0.95, at_least=0, below=1)  # decay rate of AdamW's second moment
     clip: float = limited(1.0, above=0)  # largest norm of the gradient
