@@ -282,19 +282,6 @@ def test_a_separate_encoder_has_blocks_like_the_decoders_and_no_zeta(make_model,
     assert LatentDesign().encoder_layers is None
 
 
-@torch.no_grad()
-def test_with_an_empty_table_it_is_the_baseline(make_model, make_tokens, noise):
-    """One model, one path: when r = 0 nothing else may differ from the model without a latent."""
-    model, baseline, tokens = make_model(), make_model(latent_bits=0), make_tokens(2, 7)
-    baseline.load_state_dict(
-        {name: w for name, w in model.state_dict().items() if not name.startswith("latent.")}
-    )
-    model.latent.post_sampler.zero_()
-    out = baseline(tokens)
-    torch.testing.assert_close(model(tokens, noise).hidden, out.hidden)
-    assert out.codes is None and out.bit_logits is None
-
-
 @rejects("«-→+» b * sin, «→b * cos - »a * sin« + b * cos→»)", "compiled RoPE turning the other way")
 @rejects("view_as_real(rope«→**2»", "compiled RoPE turning too far")
 @torch.no_grad()
