@@ -29,16 +29,13 @@ FIGURES = {  # of each some figure, and its target
         for quantity in ("time", "memory")
         for axis in "TDLBHK"
     },
-    "side_by_side": {"JOBS = 2: time ÷ planner": "≤ 1.15", "workers = 2: speed against one": ""},
     "tokenize": {"stage ÷ tokenizers: speed": ""},
 }
-MARKS = {"side_by_side": pytest.mark.cluster}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in PARTS])
+@pytest.mark.parametrize("name", FIGURES)
 def test_it_runs_and_says_what_it_was_made_for(name, monkeypatch):
     monkeypatch.setattr(corpus, "PART_BYTES", corpus.PART_BYTES)
-    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", "")
     figures = import_module(PARTS[name].module).measure(turns=1, quick=True)
     found = {each.name: each for each in figures}
     assert len(found) == len(figures), "two figures have one name"
@@ -83,6 +80,23 @@ def test_the_summary_names_the_ratio_farthest_from_one_either_way():
     farthest, *ratios = growth.by_axis("time", [("T", "a", 1.2), ("T", "b", 0.625), ("T", "c", 1)])
     assert farthest.median == pytest.approx(1.6) and farthest.met is False
     assert [each.median for each in ratios] == [1.2, 0.625, 1]
+
+
+@pytest.mark.slow
+def test_runs_and_workers_are_trained_side_by_side_and_a_worker_with_its_part_alone(monkeypatch):
+    """The first is trained; that workers of Ray are, too, is for tests/cluster."""
+    asked, train = [], side_by_side.trained
+
+    def once(projects, workers, batch, steps):
+        asked.append((len(projects), workers, batch))
+        return train(projects, workers, batch, steps) if len(asked) == 1 else 1.0
+
+    assert {*PARTS} == {*FIGURES, "side_by_side"}
+    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", "")
+    monkeypatch.setattr(side_by_side, "trained", once)
+    one, *_ = side_by_side.measure(turns=1, quick=True)
+    assert (one.name, one.median > 0) == ("JOBS = 2: speed against one", True)
+    assert asked == [(1, 1, 64), (2, 1, 64), (1, 1, 64), (1, 2, 64), (1, 1, 64), (1, 1, 32)]
 
 
 def test_efficiency_is_of_the_cores_in_use(monkeypatch):
