@@ -11,9 +11,10 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.arms import group_by_seed
 from pipelines.plan import GIB, Assumptions, RunPlan
+from tests import ROOT
 from tests.support.commands import call
 from tests.support.mutants import rejects
-from tests.support.planner import ROOT, composed
+from tests.support.settings import composed_by_hydra as composed
 
 H100 = Assumptions(flops=989e12, mfu=0.4, memory=80.0, price=None)
 

@@ -1,21 +1,16 @@
 """The experiment `ladder`: all arms at every size, and the same tokens for each parameter."""
 
-from contextlib import chdir
-from pathlib import Path
-
 import pytest
 
 from ftmodel.costs import parameters
 from tests.support.settings import composed_by_hydra
 
-ROOT = Path(__file__).parents[2]
 ARMS = {(None, 0), (None, 1), (0.0, 0), (0.5, 0), (1.0, 0)}  # κ and further blocks
 
 
 @pytest.fixture(scope="module")
 def experiment():
-    with chdir(ROOT):
-        return composed_by_hydra("experiment=ladder")
+    return composed_by_hydra("experiment=ladder")
 
 
 def test_every_size_has_every_arm_with_two_seeds(experiment):

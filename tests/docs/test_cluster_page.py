@@ -10,8 +10,9 @@ from ftmodel.costs import dense_mapper_flops, flops_per_token, utilisation
 from ftmodel.model.config import ModelConfig
 from pipelines import plan
 from pipelines.artifacts.run_spec import RunSpec
+from tests import ROOT
 from tests.support.commands import call
-from tests.support.planner import ROOT, composed
+from tests.support.settings import composed_by_hydra as composed
 
 PAGE, OTHER_PAGE = ((ROOT / f"docs/{name}.md").read_text() for name in ("cluster", "performance"))
 SHOWN = r"^\$ python -m pipelines\.plan (.*)\n((?:.*\n)*?)```"

@@ -1,5 +1,6 @@
 """The experiment smoke with changed settings: composed once, and changed as Hydra changes it."""
 
+from contextlib import chdir
 from copy import deepcopy
 from functools import cache
 
@@ -12,6 +13,7 @@ from pipelines.compose import compose_config
 from pipelines.config.derived import trainings
 from pipelines.config.load import parse
 from pipelines.config.schema import Experiment
+from tests import ROOT
 
 
 @cache
@@ -31,8 +33,10 @@ def smoke(*overrides: str) -> Experiment:
     return parse(changed(*overrides), "conf")
 
 
+@cache  # no test changes an experiment
 def composed_by_hydra(*overrides: str) -> Experiment:
-    return parse(compose_config([*overrides]), "conf")
+    with chdir(ROOT):
+        return parse(compose_config([*overrides]), "conf")
 
 
 def refusal(read, *arguments: object) -> str:
