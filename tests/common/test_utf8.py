@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.mutants import rejects
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("pipelines", "ftmodel", "hydra_plugins", "benchmarks")
+PACKAGES = ("pipelines", "ftmodel", "hydra_plugins", "perf")
 PRINTS = r"""
 import sys
 from pipelines.common import errors
