@@ -20,7 +20,7 @@ TRAINING = {"git_revision": "abc123", "device": "A Processor, 2 threads"}
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     """A project with a finished report; tests must not change it."""
     folder = write_experiment(tmp_path_factory.mktemp("finished"), RUNS, {})
     write_latent(folder, "free")
@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(finished, tmp_path, monkeypatch):
     """Its copy, where the command is typed."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
@@ -39,8 +39,8 @@ def project(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_report_figures_numbers_and_their_origin_are_kept_and_name_no_place_outside(
-    project: Path, finished: Path
-) -> None:
+    project, finished
+):
     keep.main("docs/figure4")
     folder, report = project / "docs/figure4", project / "report/tiny"
     assert {path.name for path in folder.iterdir()} == {
@@ -62,7 +62,7 @@ def test_report_figures_numbers_and_their_origin_are_kept_and_name_no_place_outs
         assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", content)
 
 
-def test_sections_of_a_report_are_kept_with_their_pictures(project: Path) -> None:
+def test_sections_of_a_report_are_kept_with_their_pictures(project):
     keep.main("docs/kept", section=["curves", "bounds"])
     folder, report = project / "docs/kept", project / "report/tiny"
     assert {path.name for path in folder.iterdir()} == {"curves_target.png", "README.md"}
@@ -79,9 +79,7 @@ def test_sections_of_a_report_are_kept_with_their_pictures(project: Path) -> Non
     assert "`python -m pipelines.keep docs/kept --section curves --section bounds`" in text
 
 
-def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations(
-    project: Path,
-) -> None:
+def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations(project):
     params = yaml.safe_load((project / "params.yaml").read_text())
     expected = {"arm": "free", "than": "base", "bound": "no_difference", "because": None}
     params |= {"question": "Does z help?", "expectation": [expected]}
@@ -95,14 +93,14 @@ def test_sections_are_kept_with_the_question_and_what_became_of_the_expectations
     assert all(line in page for line in begin) and "<!--" not in text
 
 
-def test_a_heading_that_a_model_wrote_ends_no_section(tmp_path: Path) -> None:
+def test_a_heading_that_a_model_wrote_ends_no_section(tmp_path):
     sample = "```sample\n## mine\n```\n\nThe end."
     text = f"## A\n<!-- a -->\n\n{sample}\n\n## B\n<!-- b -->\n\nWords.\n"
     (tmp_path / "report.md").write_text(text)
     assert keep.report_sections(tmp_path, ["a"])[0] == f"## A\n\n{sample}"
 
 
-def test_what_the_report_lacks_is_a_users_mistake(project: Path) -> None:
+def test_what_the_report_lacks_is_a_users_mistake(project):
     with pytest.raises(UserError, match=r"--section: 'designs' is not one of .*bounds"):
         keep.main("docs/kept", section=["designs"])
     with pytest.raises(UserError, match=r"--section: name a folder"):
@@ -115,14 +113,14 @@ def test_what_the_report_lacks_is_a_users_mistake(project: Path) -> None:
     assert not (project / "docs/kept").exists()
 
 
-def test_what_is_unlike_among_the_runs_is_said_of_each(project: Path) -> None:
+def test_what_is_unlike_among_the_runs_is_said_of_each(project):
     change(project, "base", "details.json", training={})
     keep.main("docs/figure4")
     text = (project / "docs/figure4/README.md").read_text()
     assert "- Commit of the trainings: not recorded (base); abc123 (free)" in text
 
 
-def test_it_can_be_kept_again_and_other_files_stay(project: Path) -> None:
+def test_it_can_be_kept_again_and_other_files_stay(project):
     folder = project / "docs/figure4"
     folder.mkdir()
     (folder / "note.md").write_text("mine")
@@ -154,8 +152,8 @@ QUOTED = ["evaluation.groups=5", "models.target_small.optim.lr=0.5", 'question="
     ids=["nothing", "arms", "quotes", "more"],
 )  # fmt: skip
 def test_the_command_names_what_was_set_and_composes_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, changes: list[str], command: str
-) -> None:
+    tmp_path, monkeypatch, name, changes, command
+):
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     monkeypatch.chdir(tmp_path)
     composed = compose_config([f"experiment={name}", *changes])

@@ -2,10 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import mlflow
 import pytest
@@ -22,7 +19,6 @@ from pipelines.tracking import registry
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.store import store_uri
 from tests.support.mutants import rejects
-from tests.support.project_copy import Project
 from tests.support.results import run, write_experiment
 
 RUNS = {
@@ -34,7 +30,7 @@ RUNS = {
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenized: Project) -> Iterator[Path]:
+def project(tmp_path, monkeypatch, tokenized):
     """Results of four runs, and checkpoints without weights."""
     shutil.copy(tokenized.folder / "mlflow.db", tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -56,7 +52,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenized: Project)
     mlflow.set_tracking_uri(None)  # as it was before register_model
 
 
-def manifest(name: str) -> Manifest:
+def manifest(name):
     """That of a run's checkpoint."""
     spec = RunSpec(load_experiment(), name)
     return Manifest(
@@ -65,7 +61,7 @@ def manifest(name: str) -> Manifest:
     )  # fmt: skip
 
 
-def measure(folder: Path, runs: dict[str, dict[str, Any]] = RUNS, **bounds: float) -> None:
+def measure(folder, runs=RUNS, **bounds):
     """Write results of the runs with these bounds."""
     shutil.rmtree(folder / "results", ignore_errors=True)
     write_experiment(folder, runs, bounds, se=0.0001)
@@ -76,7 +72,7 @@ def measure(folder: Path, runs: dict[str, dict[str, Any]] = RUNS, **bounds: floa
         )
 
 
-def aliases() -> dict[str, tuple[str, str]]:
+def aliases():
     """By alias the version and the run of the registered model."""
     client = MlflowClient(store_uri())
     (model,) = client.search_registered_models()
@@ -88,9 +84,7 @@ def aliases() -> dict[str, tuple[str, str]]:
     }
 
 
-def test_the_arm_with_the_lowest_bound_gets_the_alias_until_another_is_lower(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_arm_with_the_lowest_bound_gets_the_alias_until_another_is_lower(project, capsys):
     measure(project, base_s0=0.5, base_s1=0.5001, free_s0=0.3001, free_s1=0.3)
     for _ in range(2):
         keep.main(register=True)
@@ -116,7 +110,7 @@ def test_the_arm_with_the_lowest_bound_gets_the_alias_until_another_is_lower(
 
 
 @rejects(' in family_of(run)« if each != ""→[:3]»]', "one name for families of different parents")
-def test_arms_that_may_not_be_compared_have_an_alias_each(project: Path) -> None:
+def test_arms_that_may_not_be_compared_have_an_alias_each(project):
     runs = {**RUNS, "base_s1": run("text"), "free_s1": run("text", kappa=0.125)}
     runs["free_s0"] = run(kappa=0.125, init_from={"hf": "models/llama-3.1"})
     measure(project, runs, base_s0=0.1, free_s1=0.2)
@@ -128,9 +122,7 @@ def test_arms_that_may_not_be_compared_have_an_alias_each(project: Path) -> None
     }
 
 
-def test_a_store_without_the_model_says_what_brings_it(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_without_the_model_says_what_brings_it(project, monkeypatch):
     """As of a run that was trained again after it was evaluated."""
     monkeypatch.setattr(registry, "read_tracked", read_journal)
     with pytest.raises(

@@ -4,7 +4,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
 import torch
 
 from pipelines.artifacts.run_spec import RunSpec
@@ -14,7 +13,7 @@ from pipelines.train.core import manifest
 from pipelines.train.core.manifest import make_manifest
 
 
-def test_a_device_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     table = tmp_path / "cpuinfo"
@@ -26,9 +25,7 @@ def test_a_device_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert provenance.device_name() == "Some GPU"
 
 
-def test_a_manifest_says_where_it_was_made_and_is_the_same_run_elsewhere(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_says_where_it_was_made_and_is_the_same_run_elsewhere(workspace, monkeypatch):
     experiment = load_experiment()
     spec = RunSpec(experiment, next(iter(experiment.runs)))
     here = make_manifest(spec, spec.shards())
@@ -42,9 +39,9 @@ def test_a_manifest_says_where_it_was_made_and_is_the_same_run_elsewhere(
 
 
 def test_a_revision_has_changes_where_code_differs_but_not_by_what_a_run_itself_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def git(*words: str) -> None:
+    tmp_path, monkeypatch
+):
+    def git(*words):
         author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
 
