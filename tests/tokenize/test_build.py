@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from errno import ENOSPC
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +16,6 @@ from pipelines.artifacts import corpus
 from pipelines.artifacts.tokens.byte_tokenizer import CHARACTERS, ByteTokenizer
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.artifacts.tokens.token_file import TokenFile
-from pipelines.common import errors
 from pipelines.common.errors import UserError
 from pipelines.config.data import ProcessData, TextData
 from pipelines.tokenize import build as stage, encode, pieces, vocabulary
@@ -27,7 +24,6 @@ from pipelines.tokenize.encode import Task, tokenize_part, tokenize_parts
 from pipelines.tokenize.vocabulary import train_bpe, training_sample
 from tests.support.corpora import write_corpus
 from tests.support.mutants import rejects
-from tests.train.test_full_disk import fill, small_disk
 
 END = "<|endoftext|>"
 WORDS = ["def", "return", "x", "=", "größer", "日本", "\n", "    ", "(", ")", END, "\r\n", "12"]
@@ -307,26 +303,6 @@ def test_tokens_that_are_not_the_document_stop_the_stage(source, tmp_path, monke
     words = r"train-00000\.parquet: the tokens of document 'train0' are not its bytes"
     with pytest.raises(UserError, match=words):
         tokenize("x", text_data(), source, tmp_path / "x", cores=1)
-
-
-def test_a_full_disk_is_one_line_and_finished_files_are_kept(tmp_path, capsys):
-    text = [random.Random(0).randbytes(60_000)]
-    source = write_corpus(tmp_path / "c", train=[text, text, text], validation=[[b"b"]])
-    with small_disk(tmp_path / "disk", "1m") as disk:
-        filler, target = disk / "filler", disk / "x"
-        fill(filler)
-        os.truncate(filler, filler.stat().st_size - 330_000)
-        with pytest.raises(SystemExit) as end:
-            errors.run(lambda: tokenize("x", text_data(vocab_size=257), source, target, cores=1))
-        assert end.value.code == 2
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert said.startswith(f"error: [Errno {ENOSPC}] No space left on device: '{target}.partia")
-        kept = sorted(path.name for path in Path(f"{target}.partial").glob("*.tokens*"))
-        assert kept == ["train-00000.tokens", "train-00001.tokens"]
-        filler.unlink()
-        tokenize("x", text_data(vocab_size=257), source, target, cores=1)
-        assert decoded(target, "train") == text * 3
-    assert "2 of 4 token files are there already" in capsys.readouterr().out
 
 
 @pytest.fixture
