@@ -86,25 +86,6 @@ def test_a_packed_row_equals_its_documents_run_alone(make_model, rng, changes):
         torch.testing.assert_close(gradients[name], p.grad, atol=1e-5, rtol=1e-4, msg=name)
 
 
-@torch.no_grad()
-def test_each_row_has_boundaries_of_its_own(make_model, rng):
-    """And a row of one document none: there all differs that could leak."""
-    model = make_model()
-    inputs, _, documents, noise = pack(rng, 3)
-    mixed = torch.stack([documents[0], documents[0].flip(0)])
-    out = model(inputs, noise, model.positions(inputs, documents=mixed))
-    for row in range(2):
-        one_row, ids = inputs[row : row + 1], mixed[row : row + 1]
-        at = model.positions(one_row, documents=ids)
-        single = model(one_row, noise[row : row + 1], at)
-        torch.testing.assert_close(out.hidden[row], single.hidden[0], atol=5e-5, rtol=1e-5)
-    one = model(inputs, noise, model.positions(inputs, documents=torch.zeros_like(documents)))
-    torch.testing.assert_close(one.hidden, model(inputs, noise).hidden)
-    assert torch.equal(one.codes, model(inputs, noise).codes)
-    assert ((out.bit_logits - one.bit_logits)[0].abs().amax(-1) > 1e-3).all()
-    assert ((out.hidden - one.hidden)[0, LENGTHS[0] :].abs().amax(-1) > 1e-3).all()
-
-
 def test_documents_go_with_neither_a_cache_nor_padding(make_model, make_tokens):
     model, tokens = make_model(latent_bits=0), make_tokens(1, 4)
     documents = torch.zeros_like(tokens)
