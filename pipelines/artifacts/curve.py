@@ -1,9 +1,11 @@
 """curve.csv: the training curve of a run, a row for each of its intervals."""
 
 import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from ftmodel.designs.hinge import LN2
 from pipelines.common.errors import UserError
@@ -50,10 +52,14 @@ def row_of(figures: dict[str, float]) -> CurveRow:
 
 
 def write_curve(path: Path, curve: Curve) -> None:
-    rows = [row.figures() for row in curve]
+    write_table(path, [row.figures() for row in curve])
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """A CSV with the union of the rows' columns, in the order of their first appearance."""
+    names = dict.fromkeys(name for row in rows for name in row)
     with open(path, "w", encoding="utf-8", newline="") as file:
-        names = dict.fromkeys(name for row in rows for name in row)
-        writer = csv.DictWriter(file, fieldnames=list(names))
+        writer = csv.DictWriter(file, [*names])
         writer.writeheader()
         writer.writerows(rows)
 
@@ -64,17 +70,14 @@ def read_curve(path: Path) -> Curve:
     if not path.exists():
         raise UserError(f"{path} is missing: `dvc repro train@{run}` makes it")
     try:
-        curve = read_rows(path)
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = [*csv.DictReader(file)]
+        curve = [row_of({name: float(v) for name, v in row.items() if v}) for row in rows]
     except (KeyError, TypeError, ValueError):
         curve = []
     if not curve:
         raise UserError(f"{path}: damaged; `dvc repro --force train@{run}` makes it again")
     return curve
-
-
-def read_rows(path: Path) -> Curve:
-    with open(path, encoding="utf-8", newline="") as file:
-        return [row_of({k: float(v) for k, v in r.items() if v}) for r in csv.DictReader(file)]
 
 
 def training_seconds(curve: Curve) -> float:

@@ -36,8 +36,10 @@ def final_path(experiment: str, run: str) -> Path:
 
 def record(spec: RunSpec, spec_hash: str) -> None:
     """Write it down unless a checkpoint says that training has begun; raises UserError."""
-    experiment = spec.experiment
-    if has_begun(experiment.name, spec.name, spec_hash):
+    experiment, root = spec.experiment, spec.resume
+    manifests = map(peek, resume_checkpoints(root))
+    begun = any(manifest and manifest.spec_hash == spec_hash for manifest in manifests)
+    if begun or any(root.glob(f"aside/{spec_hash}*")):
         return
     path = waiting_path(experiment.name, spec.name, spec_hash)
     try:
@@ -47,23 +49,11 @@ def record(spec: RunSpec, spec_hash: str) -> None:
         raise UserError(f"{path.parent}: {error.strerror}") from None
 
 
-def has_begun(experiment: str, run: str, spec_hash: str) -> bool:
-    """Whether there are checkpoints of this training, in resume/ or set aside there."""
-    root = resume_folder(experiment, run)
-    manifests = map(peek, resume_checkpoints(root))
-    begun = any(manifest and manifest.spec_hash == spec_hash for manifest in manifests)
-    return begun or any(root.glob(f"aside/{spec_hash}*"))
-
-
 def publish(experiment: str, run: str, spec_hash: str) -> None:
     """Copy it beside the checkpoint, if known; it stays in resume/ for another publication."""
     path = waiting_path(experiment, run, spec_hash)
     if path.exists():
         final_path(experiment, run).write_bytes(path.read_bytes())
-
-
-def remove_waiting(experiment: str, run: str, spec_hash: str) -> None:
-    waiting_path(experiment, run, spec_hash).unlink(missing_ok=True)
 
 
 def read(experiment: str, run: str) -> Preregistration | None:

@@ -16,6 +16,7 @@ from pipelines.common.errors import UserError
 from pipelines.common.strict_json import dumps
 
 T = TypeVar("T")
+adapter_of: Any = cache(TypeAdapter)  # to make one takes longer than to read a file with it
 
 
 def plain(value: Any) -> Any:
@@ -38,15 +39,9 @@ def write(path: Path, content: Any, indent: int | None = 2) -> None:
         file.write(dumps(plain(content), indent=indent).encode() + b"\n")
 
 
-@cache
-def adapter_of(kind: type[T]) -> TypeAdapter[T]:
-    """Making an adapter takes longer than reading a file with it."""
-    return TypeAdapter(kind)
-
-
 def validate(kind: type[T], content: bytes) -> T:
     """JSON as a value of ``kind``, null as NaN where a number must be; raises ValidationError."""
-    adapter = adapter_of(kind)  # type: ignore[arg-type]  # a class is hashable
+    adapter: TypeAdapter[T] = adapter_of(kind)
     try:
         return adapter.validate_json(content)
     except ValidationError as error:

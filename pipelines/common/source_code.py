@@ -60,18 +60,13 @@ def stages() -> dict[str, list[str]]:
     }
 
 
-def code_hash(paths: Iterable[str]) -> str:
-    """Hash of all code at and below ``paths``."""
-    digest = sha256()
-    for name, file in files(paths):
-        digest.update(repr((name, content(file))).encode())
-    return digest.hexdigest()
-
-
 @cache  # what is edited while a stage is under way is not what it runs
 def code_version(stage: str) -> str:
     """Hash of the code that decides what a stage makes of its inputs."""
-    return code_hash(stages()[stage])
+    digest = sha256()
+    for name, file in files(stages()[stage]):
+        digest.update(repr((name, content(file))).encode())
+    return digest.hexdigest()
 
 
 def mirror(target: Path = CODE) -> list[str]:

@@ -16,15 +16,11 @@ SECONDS = 0.3  # for which is measured how busy the cores are
 NEARLY = 0.25  # of a core: so little use by others does not count
 
 
-def busy_cores() -> float:
-    """How many of this process's cores are in use now, by others: this process waits meanwhile."""
-    shares = psutil.cpu_percent(SECONDS, percpu=True)
-    return sum(shares[core] for core in os.sched_getaffinity(0) if core < len(shares)) / 100
-
-
 def idle_threads() -> tuple[int, str]:
     """One for each idle core, and the reason in words."""
-    cores, busy = allowed_cores(), busy_cores()
+    cores, own = allowed_cores(), os.sched_getaffinity(0)
+    shares = psutil.cpu_percent(SECONDS, percpu=True)  # used by others: this process waits
+    busy = sum(shares[core] for core in own if core < len(shares)) / 100
     idle = min(cores, len(os.sched_getaffinity(0)) - busy)
     threads = max(1, min(int(idle + NEARLY), torch.get_num_threads()))
     return threads, f"of {cores:g} cores others use {busy:.1f}"

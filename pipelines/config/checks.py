@@ -52,7 +52,8 @@ def check(experiment: Experiment) -> None:
     check_entry_names("suite.tasks", experiment.suite.tasks)
     for group in ("arms", "runs"):  # arms first: a mistake is where it was made
         for name, run in getattr(experiment, group).items():
-            check_run(experiment, f"{group}.{name}", run)
+            for rule in RULES:
+                rule(experiment, f"{group}.{name}", run)
     check_arms(experiment)
     check_proposal(experiment)
     check_trainings(experiment)
@@ -132,11 +133,6 @@ def check_statement(experiment: Experiment) -> None:
 def check_not_blank(key: str, text: str | None) -> None:
     if text is not None and not text.strip():
         raise ValueError(f"{key}: empty; leave it out or fill it in")
-
-
-def check_run(experiment: Experiment, key: str, run: Arm) -> None:
-    for rule in RULES:
-        rule(experiment, key, run)
 
 
 def names_are_known(experiment: Experiment, key: str, run: Arm) -> None:

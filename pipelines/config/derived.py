@@ -14,15 +14,6 @@ class Budget:
     annealed: bool  # whether the learning rate has come down to its end by then
 
 
-def parent_path(experiment: str, data: str, hf: object, run: object) -> str:
-    """The path of what a run starts from: a folder or file of Hugging Face's, the checkpoints of
-    another run, or, from random weights, its data.
-    """
-    if hf is not None:
-        return str(hf)
-    return f"data/tokens/{data}" if run is None else f"checkpoints/{experiment}/{run}"
-
-
 def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, str]]:
     """``Experiment.trainings`` of composed ``runs``, without malformed ones (for validation)."""
     entries = {}
@@ -32,6 +23,10 @@ def trainings(runs: Mapping[str, Any], experiment: str) -> dict[str, dict[str, s
         start, data, model = (run.get(key) for key in ("init_from", "data", "model"))
         start = start if isinstance(start, Mapping) else {}
         if isinstance(data, str) and isinstance(model, str):
-            path = parent_path(experiment, data, start.get("hf"), start.get("run"))
+            path = f"data/tokens/{data}"  # from random weights
+            if start.get("hf") is not None:
+                path = str(start["hf"])
+            elif start.get("run") is not None:
+                path = f"checkpoints/{experiment}/{start['run']}"
             entries[str(name)] = {"data": data, "model": model, "parent": path}
     return entries

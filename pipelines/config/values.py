@@ -80,16 +80,12 @@ def check_value(key: str, value: Any) -> None:
     if isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
         raise ValueError(f"{key}: {shortened(str(value))} is outside −2^53 … 2^53")
     if isinstance(value, str) and not isinstance(value, Enum):
-        check_text(key, value)
-
-
-def check_text(key: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{key}: not text: it cannot be written as UTF-8") from None
-    if "\0" in text:
-        raise ValueError(f"{key}: has a NUL character")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{key}: not text: it cannot be written as UTF-8") from None
+        if "\0" in value:
+            raise ValueError(f"{key}: has a NUL character")
 
 
 def shortened(text: str, length: int = 40) -> str:

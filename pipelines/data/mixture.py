@@ -55,11 +55,6 @@ class Tally:
             yield f"part {last} ran out at {self.part_bytes[last]:,}{due} bytes{ended}"
 
 
-def split_of(digest: bytes, validation_share: float) -> str:
-    """The split of a document by its hash, whatever other documents there are."""
-    return "validation" if int.from_bytes(digest[:8]) / 2**64 < validation_share else "train"
-
-
 class Mixture:
     """Sources, how far each is read, and what is not yet in a part of the corpus."""
 
@@ -118,7 +113,8 @@ class Mixture:
                 if data.deduplicate and not self.ledger.is_new(digest.digest()[:16]):
                     tally.duplicates += 1
                     continue
-                split = split_of(digest.digest(), data.validation_share)
+                share = int.from_bytes(digest.digest()[:8]) / 2**64  # whatever others there are
+                split = "validation" if share < data.validation_share else "train"
                 tally.add(due, split, len(text))
                 if self.writers[split].add(f"{due}/{identity}", text):
                     self.commit()

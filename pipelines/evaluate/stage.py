@@ -193,8 +193,9 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     results.write(folder / "details.json", details)
     results.write(folder / "metrics.json", headline(evaluation))
     if clean_up:
-        preregistration.remove_waiting(spec.experiment.name, name, manifest.spec_hash)
-        remove_finished(spec.experiment.name, name, manifest.spec_hash)
+        run = spec.experiment.name, name, manifest.spec_hash
+        preregistration.waiting_path(*run).unlink(missing_ok=True)
+        remove_finished(*run)
     sync_stage(spec)
     unrecorded.remove()
     if evaluation.calibration:

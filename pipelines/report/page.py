@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pipelines.artifacts.curve import write_table
 from pipelines.artifacts.paths import report_folder
 from pipelines.artifacts.run_results import RunResults, read_runs
 from pipelines.common.atomic_files import replace_folder
@@ -84,7 +85,7 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
         "runs": [tables.run_row(run) for run in runs],
         "figure4": figure4_csv(analysis),
     }.items():
-        tables.write_table(folder / f"{name}.csv", rows)
+        write_table(folder / f"{name}.csv", rows)
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 summary.txt.
 """
 
-import csv
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -99,15 +98,6 @@ def estimate_cells(name: str, estimate: Estimate | None) -> dict[str, Any]:
         return {}
     row = {name: estimate.mean} | ({} if isnan(estimate.se) else {f"{name}_se": estimate.se})
     return row if isnan(estimate.spread) else row | {f"{name}_spread": estimate.spread}
-
-
-def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A CSV with the union of the rows' columns, in the order of their first appearance."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def summary(analysis: Analysis, page: Path) -> str:

@@ -8,10 +8,9 @@ In running text a document is an end-of-text id and its tokens; in rows it is th
 files of a split are read as one text, in their order; no document crosses from one to the next.
 """
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate, pairwise
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -70,30 +70,27 @@ class Metadata:
         return sha256(" ".join((self.tokenizer, *shards)).encode()).hexdigest()[:16]
 
 
+ADAPTER = TypeAdapter(Metadata)
+
+
 def write_metadata(folder: Path, metadata: Metadata) -> None:
-    (folder / "metadata.json").write_text(
-        json.dumps(asdict(metadata), indent=2) + "\n", encoding="utf-8"
-    )
+    (folder / "metadata.json").write_bytes(ADAPTER.dump_json(metadata, indent=2) + b"\n")
 
 
 def read_metadata(folder: Path) -> Metadata:
     """Raises UserError if metadata.json is missing or damaged."""
+    path = folder / "metadata.json"
     try:
-        raw = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-        splits = {
-            name: Split(**{**split, "shards": [Shard(**shard) for shard in split["shards"]]})
-            for name, split in raw["splits"].items()
-        }
-        if set(splits) != set(SPLITS):
-            raise ValueError(f"splits {', '.join(splits)}")
-        return Metadata(**{**raw, "splits": splits})
+        metadata = ADAPTER.validate_json(path.read_bytes())
+        if set(metadata.splits) != set(SPLITS):
+            raise ValueError(f"splits {', '.join(metadata.splits)}")
+        return metadata
     except FileNotFoundError:
-        raise UserError(
-            f"{folder}: no token shards here; run `dvc repro tokenize@{folder.name}`"
-        ) from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        path = folder / "metadata.json"
-        raise UserError(f"{path} is damaged ({error}); {again(path)}") from None
+        words = f"no token shards here; run `dvc repro tokenize@{folder.name}`"
+        raise UserError(f"{folder}: {words}") from None
+    except ValueError as error:
+        words = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged ({words}); {again(path)}") from None
 
 
 class Shards:

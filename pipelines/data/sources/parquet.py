@@ -1,6 +1,6 @@
 """The text column of a Parquet file, a bounded number of bytes at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,6 @@ import pyarrow.parquet as pq
 from pipelines.common.errors import UserError
 
 BATCH_ROWS, BATCH_BYTES = 64, 16 << 20  # decoded at once: rows, and bytes of rows of mean length
-TEXT_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-)
 
 
 def rows(key: str, field: str, path: Path, skip: int) -> Iterator[tuple[int, Any]]:
@@ -66,5 +58,8 @@ def check_column(key: str, field: str, path: Path, schema: pa.Schema) -> None:
         kind = kind.value_type
     if pa.types.is_null(kind):
         raise UserError(f"{path}: column {field!r} ({key}.text_field) is null in every row")
-    if not any(check(kind) for check in TEXT_TYPES):
-        raise UserError(f"{path}: column {field!r} ({key}.text_field) is of {kind}, not text")
+    try:
+        pa.array([], kind).cast(pa.large_binary())
+    except pa.ArrowNotImplementedError:
+        words = f"is of {kind}, not text"
+        raise UserError(f"{path}: column {field!r} ({key}.text_field) {words}") from None
