@@ -41,11 +41,6 @@ def source(config: Any) -> Source:
     return config.dataset_path, config.dataset_name, kwargs
 
 
-def is_local(dataset: str) -> bool:
-    """Whether a task names files of its own rather than a dataset of a hub."""
-    return dataset in BUILDERS or Path(dataset).is_dir() or (ROOT / dataset).is_dir()
-
-
 def pins() -> dict[str, Pin]:
     """By key_of."""
     path = FOLDER / "pins.json"
@@ -65,7 +60,7 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
 
     datasets.disable_progress_bars()
     datasets.disable_caching()  # of what tasks derive from their documents
-    if is_local(dataset):
+    if dataset in BUILDERS or Path(dataset).is_dir() or (ROOT / dataset).is_dir():
         return load_local(dataset, name, kwargs)
     key = key_of(dataset, name, kwargs)
     if not (pin := pins().get(key)) or not (FOLDER / pin["folder"]).exists():
@@ -156,12 +151,10 @@ def current_commit(dataset: str, revision: str | None) -> str:
 def origins(configs: Iterable[Any]) -> list[dict[str, Any]]:
     """Dataset, configuration and revision of all hub data that these tasks read, each once."""
     known, found = pins(), {}
-    for config in configs:
-        dataset, name, kwargs = source(config)
-        key = key_of(dataset, name, kwargs)
-        if key in known:
-            origin = {"dataset": dataset, "name": name, "revision": known[key]["revision"]}
-            found[key] = origin
+    for dataset, name, kwargs in map(source, configs):
+        if (key := key_of(dataset, name, kwargs)) in known:
+            revision = known[key]["revision"]
+            found[key] = {"dataset": dataset, "name": name, "revision": revision}
     return [found[key] for key in sorted(found)]
 
 

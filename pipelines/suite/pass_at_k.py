@@ -87,7 +87,12 @@ def run_sampled(
     if task.OUTPUT_TYPE != "generate_until":
         raise UserError(f"suite.pass_at_k.tasks: {name} generates no answers")
     task.set_config("repeats", n)
-    task.set_config("generation_kwargs", settings_of(sampling), update=True)
+    decoding = {
+        "do_sample": sampling.temperature > 0,
+        "temperature": sampling.temperature,
+        "fresh_z": sampling.varied is not Varied.tokens,
+    }
+    task.set_config("generation_kwargs", decoding, update=True)
     results, seconds = run(lm, loaded, suite, bootstrap=0)
     samples = [s for s in results["samples"][task.config.task] if s["filter"] == chosen]
     if {score for sample in samples for score in sample[metric]} - {0, 1}:
@@ -97,15 +102,6 @@ def run_sampled(
     pass_at = {k: scores[f"pass_at_{k}"] for k in suite.pass_at_k.k}
     score = SampledScore(sampling, n, pass_at, scores["distinct"], seconds)
     return SampledOutcome(score, documents, as_logged(samples))
-
-
-def settings_of(sampling: Sampling) -> dict[str, Any]:
-    """For a task's generation_kwargs."""
-    return {
-        "do_sample": sampling.temperature > 0,
-        "temperature": sampling.temperature,
-        "fresh_z": sampling.varied is not Varied.tokens,
-    }
 
 
 def figures(

@@ -28,39 +28,27 @@ class Progress:
         self.used: set[Path] = set()
         folder.mkdir(parents=True, exist_ok=True)
 
-    def path(self, name: str, spec: SuiteTask) -> Path:
-        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()[:16]
-        path = self.folder / f"{name}-{key}.json"
-        self.used.add(path)
-        return path
-
-    def read(self, name: str, spec: SuiteTask, kind: type[AnyOutcome]) -> AnyOutcome | None:
-        path = self.path(name, spec)
-        if not path.exists():
-            return None
-        try:
-            # no pydantic: a text of a benchmark may hold what is no Unicode character
-            result, scores, log = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(log, list):
-                raise TypeError
-            known: Any = result_files.validate(RESULTS[kind], json.dumps(result).encode())
-            return kind(known, scores, log)
-        except (OSError, ValueError, TypeError, RecursionError):
-            print(f"{path} is damaged: {name} is scored again", flush=True)
-            return None
-
-    def write(self, name: str, spec: SuiteTask, outcome: Outcome | SampledOutcome) -> None:
-        with replace_file(self.path(name, spec)) as file:
-            result, scores, log = outcome
-            file.write(dumps([asdict(result), scores, log]).encode())
-
     def outcome(
         self, name: str, spec: SuiteTask, kind: type[AnyOutcome], make: Callable[[], AnyOutcome]
     ) -> AnyOutcome:
         """The one that is kept here, or a new one, to be kept."""
-        if (outcome := self.read(name, spec, kind)) is None:
-            outcome = make()
-            self.write(name, spec, outcome)
+        key = sha256(f"{self.decisive} {spec}".encode()).hexdigest()[:16]
+        path = self.folder / f"{name}-{key}.json"
+        self.used.add(path)
+        if path.exists():
+            try:
+                # no pydantic: a text of a benchmark may hold what is no Unicode character
+                result, scores, log = json.loads(path.read_text(encoding="utf-8"))
+                if not isinstance(log, list):
+                    raise TypeError
+                known: Any = result_files.validate(RESULTS[kind], json.dumps(result).encode())
+                return kind(known, scores, log)
+            except (OSError, ValueError, TypeError, RecursionError):
+                print(f"{path} is damaged: {name} is scored again", flush=True)
+        outcome = make()
+        with replace_file(path) as file:
+            new, scores, log = outcome
+            file.write(dumps([asdict(new), scores, log]).encode())
         return outcome
 
     def remove(self) -> None:

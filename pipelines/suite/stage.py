@@ -60,7 +60,6 @@ from pipelines.suite.tasks import Outcome, Skipped, run_task
 from pipelines.tracking.sync import sync_stage
 
 SAMPLES = "suite_samples"
-FULL = (MemoryError, torch.OutOfMemoryError)
 
 
 @dataclass
@@ -88,7 +87,7 @@ class Scored:
             self.skipped[task] = f"{reason}"
             if self.budget.listed == self.manifest.run["tokens"]:
                 print(printable(f"{run}: skipped {task}: {reason}"), flush=True)
-        except FULL:
+        except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno in UNWRITABLE:
