@@ -129,7 +129,7 @@ def write_overlap(name: str, folder: Path, metadata: Metadata, cores: int) -> No
     end_of_text, vocab_size = metadata.end_of_text, metadata.vocab_size
     overlap = find_overlap(held_out, training, end_of_text, vocab_size, threads=cores)
     (folder / "overlap.json").write_text(dumps(asdict(overlap), indent=2) + "\n", encoding="utf-8")
-    print(f"{name}: {overlap.line()}")
+    print(f"{name}: {overlap}")
 
 
 def tokenize(

@@ -8,11 +8,11 @@ Documents of fewer than N tokens have no n-gram and count as free of overlap.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.artifacts.tokens.shards import Overlap
 from pipelines.artifacts.tokens.token_file import Ids, TokenFile
 from pipelines.common.splitmix64 import mix
 
@@ -22,26 +22,6 @@ CHUNK_TOKENS = 1 << 18  # hashed at once, so that they stay in a core's cache
 POLYNOMIAL_BASE = np.uint64(0x9E3779B97F4A7C15)  # odd
 
 Hashes = NDArray[np.uint64]
-
-
-@dataclass
-class Overlap:
-    """Of the held-out part, or of its first ``MAX_HELD_OUT_TOKENS`` if that is not ``whole``."""
-
-    n: int  # tokens of an n-gram
-    documents: int
-    documents_with_overlap: int  # with one such n-gram or more
-    tokens: int  # end-of-text tokens not counted
-    tokens_overlapping: int
-    whole: bool
-
-    def line(self) -> str:
-        part = "held-out text" if self.whole else f"the first {self.tokens:,} held-out tokens"
-        return (
-            f"{self.tokens_overlapping / max(1, self.tokens):.2%} of {part}, in "
-            f"{self.documents_with_overlap:,} of {self.documents:,} documents, is in "
-            f"{self.n}-grams of tokens that the training part has too"
-        )
 
 
 def scattered(vocab_size: int) -> Hashes:

@@ -70,6 +70,26 @@ class Metadata:
         return sha256(" ".join((self.tokenizer, *shards)).encode()).hexdigest()[:16]
 
 
+@dataclass
+class Overlap:
+    """overlap.json: of the held-out part, or of its first tokens if that is not ``whole``."""
+
+    n: int  # tokens of an n-gram
+    documents: int
+    documents_with_overlap: int  # with one such n-gram or more
+    tokens: int  # end-of-text tokens not counted
+    tokens_overlapping: int
+    whole: bool
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.tokens_overlapping / max(1, self.tokens):.2f} % of "
+            f"{'' if self.whole else 'the first '}{self.tokens:,} held-out tokens, in "
+            f"{self.documents_with_overlap:,} of {self.documents:,} documents, are in "
+            f"{self.n}-grams of tokens that the training text has too"
+        )
+
+
 ADAPTER = TypeAdapter(Metadata)
 
 

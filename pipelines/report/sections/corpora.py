@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from pipelines.artifacts.paths import tokens_folder
+from pipelines.artifacts.tokens.shards import Overlap
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Section, Text, heading
 from pipelines.report.wording import count
@@ -31,12 +32,6 @@ def data_words(folder: Path) -> list[str]:
 
 
 def overlap_words(folder: Path) -> str:
-    if not (folder / "overlap.json").exists():
+    if not (path := folder / "overlap.json").exists():
         return "the overlap of held-out and training text was not measured"
-    overlap = json.loads((folder / "overlap.json").read_text(encoding="utf-8"))
-    share = overlap["tokens_overlapping"] / max(1, overlap["tokens"])
-    return (
-        f"{100 * share:.2f} % of {overlap['tokens']:,} held-out tokens, in "
-        f"{overlap['documents_with_overlap']:,} of {count(overlap['documents'], 'document')}, "
-        f"are in {overlap['n']}-grams of tokens that the training text has too"
-    )
+    return str(Overlap(**json.loads(path.read_bytes())))

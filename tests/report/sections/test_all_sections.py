@@ -28,7 +28,7 @@ def test_a_new_section_is_one_function_in_the_list(tmp_path, monkeypatch):
 
 
 def test_overlap_is_said_in_words(tmp_path):
-    overlap = {"n": 13, "documents": 40, "documents_with_overlap": 1, "tokens": 2000}
+    overlap = {"n": 13, "documents": 40, "documents_with_overlap": 1, "tokens": 2000, "whole": True}
     (tmp_path / "overlap.json").write_text(json.dumps(overlap | {"tokens_overlapping": 50}))
     words = "2.50 % of 2,000 held-out tokens, in 1 of 40 documents, are in 13-grams"
     assert overlap_words(tmp_path).startswith(words)
