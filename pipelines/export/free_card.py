@@ -4,7 +4,7 @@ from ftmodel.designs.design import LatentDesign, Prior
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
 from pipelines.config.schema import Experiment
-from pipelines.export.model_card import facts, measured
+from pipelines.export.model_card import bound_lines, facts
 
 CARD = """\
 ---
@@ -64,12 +64,6 @@ PRIORS = {
     Prior.learned: "in which each bit has a probability that depends on the tokens so far",
     Prior.recurrent: "in which each bit has a probability that depends on tokens and z so far",
 }
-BOUNDS = {
-    "filtering": "filtering bound",
-    "elbo": "ELBO bound",
-    "iwae": "IWAE bound",
-    "prior": "prior-sample bound",
-}
 
 
 def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
@@ -84,14 +78,4 @@ def of_run(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
         prior=PRIORS[LatentDesign(**architecture.get("latent", {})).prior].format(bits=bits),
         documents=DOCUMENTS if architecture.get("document_mask") else "",
         meaning=MEANING if bounds else "",
-    )
-
-
-def bound_lines(experiment: Experiment, manifest: Manifest, tokens: int) -> str:
-    """Rows of the card's table, by the names of docs/measurement.md; none without an evaluation."""
-    return "".join(
-        f"| {name} on the held-out NLL, bits per {unit} | {bound} |\n"
-        for unit, figures in measured(experiment, manifest, tokens).items()
-        for attribute, name in BOUNDS.items()
-        if (bound := getattr(figures, attribute))
     )
