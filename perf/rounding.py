@@ -62,15 +62,11 @@ def log_likelihoods(llama: LlamaForCausalLM, requests: Sequence[Encoded]) -> lis
 
 def arm_rows(name: str, values: Mapping[str, Sequence[float]], exact: Sequence[float]) -> list[str]:
     """A line for each of ``values``, log-likelihoods of the same answers."""
-    nats = fmean(map(abs, exact))
-    return [
-        f"| {name} | {len(exact)} | {nats:.0f} | {who} | {error_cells(each, exact)} |"
-        for who, each in values.items()
-    ]
-
-
-def error_cells(values: Sequence[float], exact: Sequence[float]) -> str:
-    off = [value - true for value, true in zip(values, exact, strict=True)]
-    largest, mean = max(map(abs, off)), fmean(map(abs, off))
-    share = max(abs(error / true) for error, true in zip(off, exact, strict=True))
-    return f"{largest:.1e} | {mean:.1e} | {fmean(off):+.1e} | {share:.1e}"
+    rows = []
+    for who, each in values.items():
+        off = [value - true for value, true in zip(each, exact, strict=True)]
+        largest, mean = max(map(abs, off)), fmean(map(abs, off))
+        share = max(abs(error / true) for error, true in zip(off, exact, strict=True))
+        cells = f"{largest:.1e} | {mean:.1e} | {fmean(off):+.1e} | {share:.1e}"
+        rows.append(f"| {name} | {len(exact)} | {fmean(map(abs, exact)):.0f} | {who} | {cells} |")
+    return rows

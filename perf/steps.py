@@ -29,10 +29,6 @@ KAPPA = 1.0  # bits
 STEPS_PER_TURN = 3  # the first finds caches and allocator as another arm left them
 
 
-def plain_cross_entropy(logits: Tensor, tokens: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-
-
 def compiled(blocks: Sequence[nn.Module]) -> None:
     """Each on its own, as stage train does it."""
     torch._dynamo.config.recompile_limit = 64  # arms share the code of a block, and its limit of 8
@@ -61,7 +57,12 @@ def llama(c: ModelConfig, vocabulary: int, compile_blocks: bool = False) -> tupl
     model.config.use_cache = False
     if compile_blocks:
         compiled(model.model.layers)
-    return model, lambda tokens: plain_cross_entropy(model(tokens[:, :-1]).logits, tokens)
+
+    def loss(tokens: Tensor) -> Tensor:
+        logits = model(tokens[:, :-1]).logits
+        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+    return model, loss
 
 
 def products(dtype: torch.dtype, size: int, turns: int, device: str = "cpu") -> float:

@@ -57,11 +57,6 @@ def find_gpu() -> None:
         )
 
 
-def part_on(part: Part, device: str, project: Path) -> Part:
-    given = part.given | {"device": device}
-    return replace(part, given=given | {"project": str(project)} if part.module == SLICE else given)
-
-
 @click.argument(
     "names",
     help="Parts to run; all that are left if none is named.",
@@ -86,8 +81,11 @@ def main(names: Sequence[str], minutes: float, rehearse: bool, out: Path) -> Non
     date = datetime.now(UTC).date().isoformat()
     file = "rehearsal" if rehearse else re.sub(r"\W+", "_", name).strip("_")
     path = out / f"{date}_{file}"
-    project = (out / ("rehearsed_slice" if rehearse else "slice")).resolve()
-    parts = {name: part_on(part, device, project) for name, part in PARTS.items()}
+    project = {"project": str((out / ("rehearsed_slice" if rehearse else "slice")).resolve())}
+    parts = {}
+    for part_name, part in PARTS.items():
+        given = {"device": device, **part.given, **(project if part.module == SLICE else {})}
+        parts[part_name] = replace(part, given=given)
     done = read_entries(path, parts)
     todo = [each for each in parts if parts[each].goes_on or not is_measured(done.get(each))]
     turns = 1 if rehearse else None
