@@ -215,7 +215,8 @@ class LiveBytes(TorchDispatchMode):
             storage = tensor.untyped_storage()
             key = storage._cdata
             if key not in self.old and key not in self.live and key not in self.copies:
-                copied = operator is aten._to_copy.default and self.is_old(args[0])
+                copied = operator is aten._to_copy.default
+                copied = copied and args[0].untyped_storage()._cdata in self.old
                 held = self.copies if copied else self.live
                 self.made += 1
                 held[key] = self.made, storage.nbytes()
@@ -227,9 +228,6 @@ class LiveBytes(TorchDispatchMode):
             self.most = max(self.most, self.kept + self.copied + passing)
             self.most_copies = max(self.most_copies, self.copied)
         return result
-
-    def is_old(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in self.old
 
     def kept_since(self, made: int) -> int:
         """Bytes of those that are not among the first ``made``, without copies."""

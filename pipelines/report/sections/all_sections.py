@@ -9,7 +9,6 @@ from pipelines.report.blocks import Section
 TOPICS = """
 figure4 target_latent target_reconstruction kappa designs ladder corpora bounds use_of_z benchmarks
 budgets iwae coin label curves latent_bits bit_information swap sequence_z steering text_samples
-comparisons
 """
 SECTIONS: list[Callable[[Analysis], Section | None]] = [
     import_module(f"pipelines.report.sections.{topic}").section for topic in TOPICS.split()
@@ -17,5 +16,6 @@ SECTIONS: list[Callable[[Analysis], Section | None]] = [
 
 
 def all_sections(analysis: Analysis) -> list[Section]:
-    """Those with something to show."""
-    return [section for make in SECTIONS if (section := make(analysis))]
+    """Those with something to show, and what may not be compared, in short."""
+    shown = [section for make in SECTIONS if (section := make(analysis))]
+    return [*shown, Section("comparisons", "What may not be compared", [])]
