@@ -124,9 +124,7 @@ def backend_of(llama: Any, tokenizer: Tokenizer, batch_size: int) -> HFLM:
 
 
 def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path) -> None:
-    """How far log-likelihoods of both are from those of the model in float64, and lm_eval's with
-    its softmax in float32, its default, in batches and one request at a time.
-    """
+    """How far both, and lm_eval with its default float32 softmax, are from float64."""
     mine, theirs = our_model(), backend()
     arms = {"ours": mine, "hf, softmax_dtype=float64": theirs}
     for arm, rows in (("hf", theirs.batch_size), ("hf, one by one", 1)):

@@ -54,9 +54,7 @@ def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
 
 
 def dense_mapper_flops(config: ModelConfig) -> int:
-    """Cost per token of the mapper as printed in the paper: a one-hot vector of length 2^H times
-    the table, forward (2 D 2^H) and backward (twice that).
-    """
+    """Per token, of the mapper as printed: a one-hot 2^H times the table, twice that backwards."""
     return 6 * config.d_model * (1 << config.latent_bits) if config.latent_bits else 0
 
 

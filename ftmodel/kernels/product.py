@@ -52,9 +52,7 @@ if not hasattr(torch.ops.ftmodel, "onednn_product"):  # of this process: files m
 
 
 def product(a: Tensor, b: Tensor, buffer: Tensor | None = None) -> Tensor:
-    """a bᵀ (…, O) of a (…, I) and b (O, I), without a gradient. ``buffer`` (N, O), for which a has
-    one leading dimension, may be used for the result.
-    """
+    """a bᵀ (…, O) of a (…, I) and b (O, I), no gradient; ``buffer`` (N, O) may hold the result."""
     if suits(a, b):
         return torch.ops.ftmodel.onednn_product(a, b)
     return F.linear(a, b) if buffer is None else torch.mm(a, b.t(), out=buffer)

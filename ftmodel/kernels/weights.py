@@ -61,9 +61,7 @@ def bf16_products() -> bool:
 
 
 class RoundedWeights:
-    """Copies of a model's large matrices, as they are now, rounded to bfloat16: to be made once for
-    many generations. Memory: half of the model's.
-    """
+    """A model's large matrices rounded to bfloat16, for many generations; half its memory."""
 
     def __init__(self, model: FreeTransformer) -> None:
         """Raises ValueError if the model is not on a CPU, or that does not multiply bfloat16."""

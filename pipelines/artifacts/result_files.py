@@ -55,9 +55,7 @@ def validate(kind: type[T], content: bytes) -> T:
 
 
 def read(path: Path, kind: type[T], stage: str) -> T:
-    """Read a file of ``kind``, null as NaN where a number must be; raises UserError, naming the
-    ``stage`` that makes it, if it is missing or not such a file.
-    """
+    """A file as ``kind``, null as NaN; raises UserError naming the ``stage`` that makes it."""
     again = f"`dvc repro {stage}@{path.parent.name}` makes it"
     try:
         return validate(kind, path.read_bytes())

@@ -16,9 +16,7 @@ FORMAT = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} left {remaining}{postfi
 
 
 class Bar(tqdm):  # type: ignore[type-arg]
-    """A progress bar on a terminal; in a log a plain line every tenth, once ``delay`` is over, and
-    every PROGRESS_SECONDS where the environment has that.
-    """
+    """A progress bar on a terminal; in a log a line every tenth, or every PROGRESS_SECONDS."""
 
     def __init__(self, total: float | None = None, *, disable: bool = False, **options: Any):
         self.plain = not disable and not sys.stderr.isatty()

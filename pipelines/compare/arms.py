@@ -26,9 +26,7 @@ class OverSeeds(Estimate):
 
 
 def over_seeds(estimates: list[Estimate]) -> OverSeeds:
-    """The mean of the seeds. They are scored on the same documents, so that their errors do not
-    average out: the error of the mean is at most the mean of theirs.
-    """
+    """Mean over seeds, scored on the same documents: its error is at most the mean of theirs."""
     means = [estimate.mean for estimate in estimates]
     spread = stdev(means) if len(means) > 1 else nan
     own = [e.monte_carlo for e in estimates if e.monte_carlo is not None]

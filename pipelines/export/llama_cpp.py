@@ -137,9 +137,7 @@ def write(
     about: Mapping[str, str | int],
     padding: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """A file of float32 weights; ``config`` is llama_config's, ``about`` goes under ``general``,
-    ``padding`` to the end of the embedding and the read-out.
-    """
+    """Float32 weights; ``config`` is llama_config's, ``padding`` ends embedding and read-out."""
     writer = GGUFWriter(path, "llama")
     for key, value in about.items():
         kind = GGUFValueType.STRING if isinstance(value, str) else GGUFValueType.UINT64

@@ -90,9 +90,7 @@ def facts(experiment: Experiment, manifest: Manifest, tokens: int) -> dict[str, 
 
 
 def base_model(experiment: Experiment, name: str) -> str:
-    """A line of a card's front matter: the hub's name of the model that a run, or the run that it
-    started from, began with; "" if that is not known.
-    """
+    """Front matter: the hub's name of what the run or its parent began with; empty if unknown."""
     start = experiment.runs[name].init_from
     if start.run is not None:
         return base_model(experiment, start.run)

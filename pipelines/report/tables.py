@@ -101,9 +101,7 @@ def estimate_cells(name: str, estimate: Estimate | None) -> dict[str, Any]:
 
 
 def summary(analysis: Analysis, page: Path) -> str:
-    """One aligned line an arm; the first of the columns in bits is the one to compare arms by.
-    Below it the scores on a suite, if there is one.
-    """
+    """One line an arm, compared by the first column in bits; below it the scores on a suite."""
     cells = [summary_row(arm) for arm in analysis.arms]
     heads = [head for head in cells[0] if any(row[head] != "–" for row in cells)]
     lines = aligned([heads, *([row[head] for head in heads] for row in cells)])

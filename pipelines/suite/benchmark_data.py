@@ -53,9 +53,7 @@ def key_of(dataset: str, name: str | None, kwargs: dict[str, Any]) -> str:
 
 
 def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
-    """All splits, as `datasets.DatasetDict`: from the cache if they are there, else from the hub,
-    at the commit that is pinned, if one is. Raises NotHere.
-    """
+    """All splits, cached or from the hub at the pinned commit, if one is; raises NotHere."""
     import datasets  # takes a second to import
 
     datasets.disable_progress_bars()

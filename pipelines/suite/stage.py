@@ -77,9 +77,7 @@ class Scored:
 
     @contextmanager
     def apart(self, task: str, at: str) -> Iterator[None]:
-        """Note why a task has no score, whatever the type of its error, and go on. A memory or a
-        disk that is full is no fault of the task's, and is raised.
-        """
+        """Note why a task has no score and go on, whatever the error but a full memory or disk."""
         run = self.manifest.run_name
         try:
             yield
@@ -185,9 +183,7 @@ def sample_answers(
 
 
 def last_third(budgets: list[SuiteBudget]) -> SuiteLastThird:
-    """The mean score of the checkpoints in the last third of the training, as in the paper's Table
-    3; of the tasks that all of them were scored on.
-    """
+    """Mean scores of the last third's checkpoints, as in Table 3; of tasks that all have."""
     late = [budget.tasks for budget in in_last_third(budgets)]
     names = [name for name in late[-1] if all(name in tasks for tasks in late)]
     means = {name: fmean(tasks[name].value for tasks in late) for name in names}
@@ -232,9 +228,7 @@ def write_files(folder: Path, results: SuiteResults, final: Scored) -> None:
 
 
 def score_run(spec: RunSpec, frozen: Frozen | None = None) -> None:
-    """Score a trained run: its files in results/ and its MLflow run. Raises UserError, also if its
-    stage was ``frozen`` and params.yaml says something else in the end.
-    """
+    """Score a trained run; UserError, also if params.yaml has changed since it was ``frozen``."""
     progress = spec.beside_resume("suite")
     with alone(progress):
         series: list[Scored] = []

@@ -85,9 +85,7 @@ def check_names(tasks: Mapping[str, str]) -> None:
 
 
 def check_key(name: str, task: str, key: str) -> None:
-    """Raise UserError if ``task`` has no figure ``key``, as far as its file says; that of a group
-    is checked when the group is loaded, with its data.
-    """
+    """Raise UserError if ``task``'s file has no figure ``key``; a group's is checked later."""
     entry = entries_of(task)[task]
     if entry.kind is not Kind.TASK:
         return

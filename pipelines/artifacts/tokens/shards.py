@@ -114,9 +114,7 @@ def read_metadata(folder: Path) -> Metadata:
 
 
 class Shards:
-    """Read-only view of a folder of token shards, whose files are checked: headers at once, ids at
-    once if they are few, otherwise when they are first read.
-    """
+    """Read-only token shards; headers are checked at once, ids too if few, else at first read."""
 
     def __init__(self, folder: Path) -> None:
         """Raises UserError if the folder is missing, damaged, or its files do not fit together."""

@@ -109,16 +109,12 @@ def write_tokens(
 
 
 def again(path: Path) -> str:
-    """The command that makes a file of a data set's folder again. Without -f, DVC would not see
-    damage that leaves size and time of a file as they were.
-    """
+    """The command that makes a file again; without -f DVC misses damage that keeps size, time."""
     return f"`dvc repro -f -s tokenize@{path.parent.name.removesuffix('.partial')}` makes it again"
 
 
 def read_header(path: Path) -> Header:
-    """The header of a token file; raises UserError if the file is missing, foreign, newer, damaged
-    in its header, or not of the size that its header promises.
-    """
+    """A token file's header; raises UserError if missing, foreign, newer, damaged or cut short."""
     try:
         with open(path, "rb") as file:
             raw = file.read(HEADER_BYTES)

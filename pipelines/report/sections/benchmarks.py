@@ -249,9 +249,7 @@ def left_out(family: Benchmarks) -> list[str]:
 
 
 def monte_carlo(family: Benchmarks) -> Table | None:
-    """Mean error of a log-likelihood that K samples leave, nats, and the share of undecided
-    documents, a row a task; None if nothing was sampled.
-    """
+    """Mean error (nats) of K samples and share of undecided documents by task; None if none."""
     free = [arm for arm in family.arms if not arm.baseline]
     rows = [[task.name, *(monte_carlo_cell(arm, task) for arm in free)] for task in family.tasks]
     rows = [row for row in rows if any(cell != "–" for cell in row[1:])]

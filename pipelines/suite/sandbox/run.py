@@ -88,9 +88,7 @@ def run_programs(
     limits: Limits | None = None,
     workers: int | None = None,
 ) -> list[Verdict]:
-    """Verdicts on pairs (program, tests), in their order, ``workers`` at a time (default: one a
-    core). Raises UserError as ``run_program`` does.
-    """
+    """Verdicts on (program, tests) in order, ``workers`` (cores) at a time; raises UserError."""
     programs, tests = zip(*pairs, strict=True) if (pairs := list(pairs)) else ((), ())
     with ThreadPoolExecutor(workers or whole_cores()) as pool:
         return list(pool.map(run_program, programs, tests, repeat(limits)))
