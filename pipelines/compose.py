@@ -40,9 +40,7 @@ sys.path.append(str(ROOT))
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """The composed and resolved configuration, as params.yaml has it; raises UserError if it cannot
-    be composed.
-    """
+    """The composed and resolved configuration, as in params.yaml; raises UserError."""
     with refusals("conf/", overrides):
         with initialize_config_dir(str(CONF.resolve()), version_base=None):
             config = compose("config", [*overrides])

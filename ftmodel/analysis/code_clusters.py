@@ -11,9 +11,7 @@ from ftmodel.analysis.statistics import jackknife
 
 
 def agreement(q: Tensor) -> Tensor:
-    """Probability (S, S), mean over bits, that a bit drawn for one text is that drawn for another,
-    of probabilities q (S, H).
-    """
+    """P (S, S), mean over bits, that the bits drawn for two texts with q (S, H) agree."""
     return (q @ q.T + (1 - q) @ (1 - q).T) / q.shape[1]
 
 

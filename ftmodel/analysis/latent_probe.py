@@ -76,9 +76,7 @@ def log_posteriors(probe: Tensor, bits: Tensor, labels: Tensor) -> tuple[Tensor,
 
 
 def cross_validated_mean(log_q: Tensor) -> Tensor:
-    """Means (T,) of log q (K, n, T): each half of the sequences with the exponents that are best in
-    the other half.
-    """
+    """Means (T,) of log q (K, n, T), each half with the exponents best in the other half."""
     halves = torch.stack((log_q[:, 0::2].mean(1), log_q[:, 1::2].mean(1)))  # (2, K, T)
     best = halves.flip(0).argmax(1, keepdim=True)
     return halves.gather(1, best).mean((0, 1))

@@ -99,9 +99,7 @@ MAX_BITS = {Map.table: 24, Map.linear: 64}
 
 @dataclass
 class LatentDesign:
-    """How z is inferred, embedded, drawn, injected, limited and learned. A setting may be given as
-    a word.
-    """
+    """How z is inferred, embedded, drawn, injected, limited and learned; settings may be words."""
 
     encoder: Encoder = Encoder.shared  # what gives the posterior q(z | x)
     # number of blocks of a separate encoder; null: 2

@@ -34,9 +34,7 @@ class LearnedPrior(nn.Module):
         self.readout = nn.Linear(inputs, config.latent_bits, bias=False)
 
     def forward(self, x: Tensor, before: Tensor | None) -> Tensor:
-        """Logits (…, H), float32 under autocast too, of the lower half's causal activations x
-        (…, D).
-        """
+        """Logits (…, H), float32 under autocast too, of the lower half's causal x (…, D)."""
         with torch.autocast(x.device.type, enabled=False):
             return self.readout(self.read(self.norm(x), before)).float()
 
@@ -45,9 +43,7 @@ class LearnedPrior(nn.Module):
 
 
 class RecurrentPrior(LearnedPrior):
-    """It reads the upper half's activations at the token ``before`` (…, D), too, and through them
-    earlier z.
-    """
+    """Also reads the upper half's activations at the token ``before`` (…, D), and so earlier z."""
 
     sequential = True
 

@@ -99,9 +99,7 @@ def kept(codes: Tensor, noise: Tensor, last: Tensor | None = None) -> Tensor:
 
 
 def mean_over_spans(kl: Tensor, starts: Tensor | None) -> Tensor:
-    """Spread the KL of each code equally over the tokens that share it: (B, T) from KL_t (B, T),
-    which is 0 except at starts.
-    """
+    """KL_t (B, T), 0 but at starts, spread equally over the tokens that share a code: (B, T)."""
     if starts is None:
         return kl
     starts = starts.expand_as(kl)

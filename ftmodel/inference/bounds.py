@@ -60,9 +60,7 @@ def importance_bound(log_weights: Tensor, k: int) -> Tensor:
 
 
 def sums(values: Tensor, segment_ids: Tensor) -> Tensor:
-    """Sums (S, …) over each chunk of values (B, T, …), in float64; segment_ids (B, T) as in
-    ``latent_bounds``.
-    """
+    """Sums (S, …) by chunk of values (B, T, …), float64; segment_ids as in ``latent_bounds``."""
     totals = values.new_zeros(int(segment_ids.max()) + 1, *values.shape[2:], dtype=torch.float64)
     return totals.index_add_(0, segment_ids.flatten(), values.flatten(0, 1).double())[1:]
 

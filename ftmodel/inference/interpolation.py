@@ -29,9 +29,7 @@ class PathCE:
 
 @torch.inference_mode()
 def posterior(model: FreeTransformer, texts: Tensor, rows: int) -> Tensor:
-    """P(bit = 1) of the z that texts (S, T + 1) are given, all but their last token read: (S, H)
-    in float64, on the CPU.
-    """
+    """P(bit = 1) of z given texts (S, T + 1) but their last token: (S, H), float64, on the CPU."""
     at = model.positions(texts[:, :-1])
     parts = texts[:, :-1].split(rows)
     o = [model.encode(part, model.lower(part, at), at)[:, 0] for part in parts]

@@ -63,9 +63,7 @@ class FromPrior(LatentSource):
 
 @dataclass(frozen=True)
 class Pinned(LatentSource):
-    """The same noise in every row, that of ``seed``, counted from each row's first token after its
-    padding.
-    """
+    """The same noise in every row, that of ``seed``, from each row's first token after padding."""
 
     seed: int
 
@@ -82,9 +80,7 @@ class Pinned(LatentSource):
 
 @dataclass(frozen=True)
 class Codes(LatentSource):
-    """Given codes of the new tokens, (N,) or (B, N); the prompt's noise is drawn from the
-    generator.
-    """
+    """Given codes of new tokens, (N,) or (B, N); the prompt's noise is drawn from the generator."""
 
     z: Tensor
 

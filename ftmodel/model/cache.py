@@ -41,9 +41,7 @@ class LayerCache:
         return self.keys.narrow(2, 0, self.length), self.values.narrow(2, 0, self.length)
 
     def select(self, rows: Tensor, capacity: int) -> "LayerCache":
-        """A copy of ``rows`` (R,) of this cache, repeated rows allowed, with room for ``capacity``
-        positions.
-        """
+        """A copy of ``rows`` (R,), repeats allowed, with room for ``capacity`` positions."""
         copy = LayerCache(capacity)
         if self.keys is not None and self.values is not None:
             copy.append(self.keys[rows, :, : self.length], self.values[rows, :, : self.length])

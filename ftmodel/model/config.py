@@ -123,16 +123,12 @@ class ModelConfig:
 
     @property
     def post_sampler_std(self) -> float:
-        """Initial std of the post-sampler, so that that of r is ``latent_std``: under a linear map
-        r is a sum of H vectors.
-        """
+        """Initial std of the post-sampler, for r of ``latent_std``: a linear r sums H vectors."""
         return self.latent_std / sqrt(self.latent.vectors(self.latent_bits))
 
     @property
     def latent_capacity(self) -> float:
-        """The most that z can tell, bits per token of a whole context: H, or its share where
-        several tokens read one z.
-        """
+        """The most that z can tell, bits per token of a whole context: H, or its share."""
         return self.latent_bits / self.latent.tokens_per_code(self.context)
 
     @property

@@ -68,9 +68,7 @@ class Attention(nn.Module):
     def mix(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool
     ) -> Tensor:
-        """Attention of queries (B or 1, N, T, E) to keys and values (B, M, S, E), then the output
-        projection: (B, T, D).
-        """
+        """Attention of (B or 1, N, T, E) to (B, M, S, E), then the output projection: (B, T, D)."""
         y = self.attend(
             queries.expand(keys.shape[0], -1, -1, -1),
             keys,

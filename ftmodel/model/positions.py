@@ -107,9 +107,7 @@ class Positions:
         self.causal = self.full.tril()
 
     def read_after(self, padding: Tensor, start: int) -> None:
-        """A padding position still reads itself: a softmax over no key is NaN, and so is NaN times
-        a weight of 0.
-        """
+        """A padding position still reads itself: a softmax over no key is NaN, times 0 as well."""
         keys = torch.arange(start + len(self.rope), device=self.rope.device)  # (S,)
         queries = keys[start:, None]  # (T, 1)
         real = (keys >= padding[:, None]).unsqueeze(1)  # (B, 1, S)

@@ -30,9 +30,7 @@ def calibrated(
     scored_tokens: int,
     device: torch.device,
 ) -> Calibration | None:
-    """What suits a model; None where nothing is to be picked: particles are given, or the NLL can
-    be had without any.
-    """
+    """What suits a model; None if particles are given or the NLL needs none."""
     if settings.particles != AUTO or model.latent is None or enumerable(model.config):
         return None
     context, chosen = model.config.context, settings.proposal
@@ -53,9 +51,7 @@ def calibrated(
 
 
 def training_chunks(shards: Shards, context: int, scored_tokens: int) -> list[Chunk]:
-    """Evenly spaced windows of the training text, of each the longest part that lies in one
-    document.
-    """
+    """Evenly spaced windows of training text, of each the longest part within one document."""
     windows = shards.windows("train", context)
     n = min(max(MIN_CHUNKS, scored_tokens // context // SCORED_PER_CHUNK), len(windows))
     texts = windows.batch(torch.arange(n) * len(windows) // n).numpy()

@@ -40,9 +40,7 @@ def coin_details(
     settings: EvaluationConfig,
     device: torch.device,
 ) -> CoinDetails:
-    """Of the sequences at the top, the upper quartile and the median of how far the exact
-    probability travels.
-    """
+    """Of the top, upper-quartile and median sequences by how far the exact probability travels."""
     rows, sides = labelled_rows(shards, data)
     exact = coin_flip.predictive(rows)
     ranked = exact.diff(dim=1).abs().sum(1).argsort(descending=True)
