@@ -144,22 +144,6 @@ def write(
         writer.add_key_value(f"general.{key}", value, kind)
     writer.add_type("model")
     writer.add_file_type(LlamaFileType.ALL_F32)
-    add_architecture(writer, config)
-    add_tokenizer(writer, words)
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
-    for name, weight in llama_weights(model, pairs=True, padding=padding).items():
-        known = names.get_name(name, (".weight",))
-        assert known, name
-        writer.add_tensor(known, weight.float().numpy())
-    try:
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-    finally:
-        writer.close()
-
-
-def add_architecture(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -172,9 +156,6 @@ def add_architecture(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-
-
-def add_tokenizer(writer: GGUFWriter, words: Vocabulary) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(words.pre)
     writer.add_token_list(words.tokens)
@@ -185,3 +166,14 @@ def add_tokenizer(writer: GGUFWriter, words: Vocabulary) -> None:
     writer.add_pad_token_id(words.begin)
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    for name, weight in llama_weights(model, pairs=True, padding=padding).items():
+        known = names.get_name(name, (".weight",))
+        assert known, name
+        writer.add_tensor(known, weight.float().numpy())
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
