@@ -53,19 +53,18 @@ def part_files(key: str, part: dict[str, Any]) -> Iterable[FileEntry] | None:
     return None
 
 
-def part_input(key: str, part: dict[str, Any]) -> dict[str, Any] | None:
-    """Number, size and fingerprint of the files of one part."""
-    if (entries := part_files(key, part)) is None:
-        return None
-    content = by_content_if_small(entries)
-    if not content.count:
-        raise UserError(f"{key}: no file is there")
-    return {"files": content.count, "bytes": content.size, "fingerprint": content.hex()}
-
-
 def text_input(key: str, data: dict[str, Any]) -> Any:
-    parts = data.get("parts") or {}
-    return {name: part_input(f"{key}.parts.{name}", part) for name, part in parts.items()}
+    """Number, size and fingerprint of the files of each part; None if its source has none."""
+    found: dict[str, Any] = {}
+    for name, part in (data.get("parts") or {}).items():
+        part_key, found[name] = f"{key}.parts.{name}", None
+        if (entries := part_files(part_key, part)) is not None:
+            content = by_content_if_small(entries)
+            if not content.count:
+                raise UserError(f"{part_key}: no file is there")
+            hashed = {"bytes": content.size, "fingerprint": content.hex()}
+            found[name] = {"files": content.count, **hashed}
+    return found
 
 
 def tokenizer_input(key: str, data: dict[str, Any]) -> Any:

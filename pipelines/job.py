@@ -38,16 +38,13 @@ def arguments(shared: str, after: Sequence[str]) -> tuple[Path, Sequence[str]]:
     return folder, after[1:]
 
 
-def uploaded_files(tree: Path) -> list[str]:
-    """The files that Ray has uploaded for a job: none that git ignores, and so no results."""
-    paths = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
-    return sorted(str(path) for path in paths if not NOT_BROUGHT & set(path.parts))
-
-
 def bring(tree: Path, folder: Path) -> None:
     """Copy the tree's sources to the folder, and remove old ones there; results stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    list_file, brought = folder / BROUGHT, uploaded_files(tree)
+    # what Ray has uploaded for a job: none that git ignores, and so no results
+    paths = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
+    brought = sorted(str(path) for path in paths if not NOT_BROUGHT & set(path.parts))
+    list_file = folder / BROUGHT
     before = json.loads(list_file.read_text(encoding="utf-8")) if list_file.exists() else []
     list_file.write_text(
         json.dumps(sorted({*before, *brought})), encoding="utf-8"

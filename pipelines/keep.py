@@ -26,7 +26,7 @@ import click
 from omegaconf import OmegaConf
 
 from pipelines import cli
-from pipelines.artifacts.checkpoint import Manifest, peek
+from pipelines.artifacts.checkpoint import peek
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import checkpoint_path, report_folder
 from pipelines.artifacts.results import UNITS, Training
@@ -199,7 +199,9 @@ def register_best(experiment: Experiment) -> None:
         words = f"{best.name} has the lowest bound, {best.bound()} {UNITS[best.unit]}"
         if alike:
             words += f"; no difference was measured from {', '.join(alike)}"
-        manifest = load_manifest(checkpoint_path(experiment.name, run.name))
+        path = checkpoint_path(experiment.name, run.name)
+        if not (manifest := peek(path)):
+            raise UserError(f"{path}: no readable checkpoint here; `dvc repro` makes it")
         alias = "-".join(["best", *(family_words(run.run) if groups[1:] else [])])
         version = register_model(manifest, alias, f"{words}.")
         print(f"{experiment.name}@{alias}, version {version}, is {run.name}: {words}")
@@ -208,12 +210,6 @@ def register_best(experiment: Experiment) -> None:
 def differs(arm: Arm, best: Arm, arms: list[Arm]) -> bool:
     """Whether an arm's bound is higher by the rule for differences."""
     return contrast_bounds(arm, best, best.unit, arms).verdict == "higher"
-
-
-def load_manifest(path: Path) -> Manifest:
-    if manifest := peek(path):
-        return manifest
-    raise UserError(f"{path}: no readable checkpoint of this project here; `dvc repro` makes it")
 
 
 @click.argument("folder", help="The folder to write to.", type=click.Path(), required=False)

@@ -182,11 +182,6 @@ class Arm:
         return fmean(run.evaluation.tokens_per_second for run in self.runs)
 
     @property
-    def has_budgets(self) -> bool:
-        """Whether every seed was measured at several token budgets."""
-        return all(run.evaluation.budgets for run in self.runs)
-
-    @property
     def last_third(self) -> list[Estimate]:
         """Of each seed that lists budgets, the bound averaged over those in the last third of
         training; its error over documents is not known.

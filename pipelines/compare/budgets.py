@@ -42,7 +42,7 @@ class BudgetTable:
 
 def budget_table(arms: list[Arm], comparisons: list[Comparison]) -> BudgetTable:
     """Of arms on one data set; ``comparisons``: of their final bounds."""
-    arms = [arm for arm in arms if arm.has_budgets]
+    arms = [arm for arm in arms if all(run.evaluation.budgets for run in arm.runs)]
     tokens = sorted({entry.tokens for arm in arms for entry in arm.first.evaluation.budgets})
     columns = {f"{number:,} tokens": at_budget(arms, number, comparisons) for number in tokens}
     return BudgetTable(columns | {"mean of the last third": over_last_third(arms)}, arms)

@@ -61,8 +61,6 @@ def by_bound(outcomes: Iterable[TrialOutcome]) -> list[TrialOutcome]:
 def trial_table(outcomes: Iterable[TrialOutcome]) -> list[str]:
     """Lines of all trials, from the best on."""
     rows = [["trial", "state", "budget", "bound, bits per token"]]
-    rows += [
-        [o.name, o.state, f"{o.share:.0%}", str(o.bound or o.error or "–")]
-        for o in by_bound(outcomes)
-    ]
+    for o in by_bound(outcomes):
+        rows.append([o.name, o.state, f"{o.share:.0%}", str(o.bound or o.error or "–")])
     return aligned(rows)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from pipelines.artifacts.corpus import SPLITS
 from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
-from pipelines.artifacts.tokens.token_file import Header, Ids, TokenFile, again
+from pipelines.artifacts.tokens.token_file import Header, TokenFile, again
 from pipelines.common.errors import UserError
 
 CHECKED_BYTES = 1 << 26  # at once, a tenth of a second; of more, a block when it is first read
@@ -215,10 +215,7 @@ class Windows:
                 f"{name}: {self.starts[-1]} tokens are fewer than one window of {self.length}; "
                 "the corpus is too small for this context"
             )
-        self.map = lru_cache(MAX_OPEN_FILES)(self._map)
-
-    def _map(self, file: int) -> Ids:
-        return self.files[file].map()
+        self.map = lru_cache(MAX_OPEN_FILES)(lambda file: self.files[file].map())
 
     def __len__(self) -> int:
         return self.count

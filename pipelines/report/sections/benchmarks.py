@@ -41,9 +41,11 @@ def section(analysis: Analysis) -> Section | None:
         blocks += family_blocks(family, analysis)
     blocks += [*map(Text, scoring_words(families))]
     if any(map(beside, families)):
-        blocks += [
-            fold(f"{paper_words(table)}, whole", [whole_table(table)]) for table in read_tables()
-        ]
+        for paper in read_tables():
+            shown = sorted(paper.kappas)
+            rows = [[name, s.metric, *paper_cells(s, shown)] for name, s in paper.scores.items()]
+            table = Table(["benchmark", "metric", *paper_heads(shown)], rows)
+            blocks.append(fold(f"{paper_words(paper)}, whole", [table]))
     return Section("benchmarks", "Benchmarks", blocks)
 
 
@@ -153,12 +155,6 @@ def paper_scores(paper: PaperTable, task: Task) -> PaperScores | None:
     """None if the paper has no such benchmark, or by another metric."""
     scores = paper.scores.get(task.name)
     return scores if scores and scores.metric == task.metric else None
-
-
-def whole_table(paper: PaperTable) -> Table:
-    shown = sorted(paper.kappas)
-    rows = [[name, s.metric, *paper_cells(s, shown)] for name, s in paper.scores.items()]
-    return Table(["benchmark", "metric", *paper_heads(shown)], rows)
 
 
 def arm_head(arm: Arm) -> str:
