@@ -41,7 +41,7 @@ from pipelines.common.atomic_files import ROOT, replace_file
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision, processor_name
 from pipelines.common.strict_json import dumps
-from pipelines.config.suite import Scoring, Suite, SuiteTask
+from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite import benchmark_data
 from pipelines.suite.lm import FreeTransformerLM
 from pipelines.suite.tasks import Outcome, Skipped, run_task
@@ -81,15 +81,9 @@ class Backend(HFLM):  # type: ignore[misc]
 
 def our_model() -> FreeTransformerLM:
     config, weights, _ = gguf_file.read(MODEL / "model.gguf")
-    return FreeTransformerLM(
-        decoder_of(config, weights, context=CONTEXT_TOKENS),
-        adopt(MODEL / "tokenizer.json", END_TOKEN),
-        torch.device("cpu"),
-        scoring=Scoring.marginal,
-        samples=1,
-        batch_tokens=16_384,
-        seed=0,
-    )
+    model = decoder_of(config, weights, context=CONTEXT_TOKENS)
+    tokenizer = adopt(MODEL / "tokenizer.json", END_TOKEN)
+    return FreeTransformerLM(model, tokenizer, torch.device("cpu"), Suite(name="paper"))
 
 
 def backend() -> HFLM:

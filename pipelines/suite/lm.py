@@ -27,7 +27,7 @@ from pipelines.artifacts.tokens.byte_tokenizer import ByteTokenizer
 from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.rng_streams import Purpose
-from pipelines.config.suite import Scoring, Weights
+from pipelines.config.suite import Scoring, Suite, Weights
 from pipelines.suite.batching import (
     Encoded,
     Ids,
@@ -58,22 +58,13 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        model: FreeTransformer,
-        tokenizer: ByteTokenizer,
-        device: torch.device,
-        *,
-        scoring: Scoring,
-        samples: int,
-        batch_tokens: int,
-        seed: int,
-        weights: Weights = Weights.float32,
+        self, model: FreeTransformer, tokenizer: ByteTokenizer, device: torch.device, suite: Suite
     ) -> None:
-        """``samples`` is K of ``marginal``; a batch has at most ``batch_tokens``, padding included,
-        and on a CPU at most 2048, or 4096 where it is continued.
+        """A batch has at most ``suite.batch_tokens``, padding included, and on a CPU at most 2048,
+        or 4096 where it is continued.
 
         Raises UserError if the tokenizer has tokens that the model has not, or the processor does
-        not multiply with ``weights``.
+        not multiply with ``suite.weights``.
         """
         super().__init__()
         if tokenizer.vocab_size > model.embedding.num_embeddings:
@@ -83,19 +74,19 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
             )
         self.model = model.to(device).eval()
         self.rounded = None
-        if weights is Weights.bf16:
+        if suite.weights is Weights.bf16:
             try:
                 self.rounded = RoundedWeights(self.model)
             except ValueError as error:
                 raise UserError(f"suite.weights: bf16: {error}") from None
         self.tokens = tokenizer
         self._device = device
-        averaged = model.latent is not None and scoring is Scoring.marginal
-        self.samples = samples if averaged else 1
-        most = CPU_TOKENS if device.type == "cpu" else batch_tokens
-        self.scored_tokens = min(batch_tokens, most)
-        self.continued_tokens = min(batch_tokens, 2 * most)  # most passes read one a row
-        self.seed = seed
+        averaged = model.latent is not None and suite.scoring is Scoring.marginal
+        self.samples = suite.samples if averaged else 1
+        most = CPU_TOKENS if device.type == "cpu" else suite.batch_tokens
+        self.scored_tokens = min(suite.batch_tokens, most)
+        self.continued_tokens = min(suite.batch_tokens, 2 * most)  # most passes read one a row
+        self.seed = suite.seed
         self.max_length = model.config.context
         self.start_task()
 

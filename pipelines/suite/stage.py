@@ -139,16 +139,8 @@ def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
     check_manifest(path, manifest, spec)
     shards = spec.shards()
     check_vocabulary(path, manifest, shards)
-    lm = FreeTransformerLM(
-        model,
-        shards.byte_tokenizer(),
-        torch.device("cuda" if torch.cuda.is_available() else "cpu"),
-        scoring=suite.scoring,
-        samples=suite.samples,
-        batch_tokens=suite.batch_tokens,
-        seed=suite.seed,
-        weights=suite.weights,
-    )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    lm = FreeTransformerLM(model, shards.byte_tokenizer(), device, suite)
     progress = Progress(folder, decisive(suite, manifest, budget))
     scored = Scored(budget, manifest, lm.samples, {}, {}, {}, {}, progress)
     at = f" at {budget.listed:,} tokens" if spec.run.budgets else ""

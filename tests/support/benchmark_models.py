@@ -13,7 +13,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from pipelines.common.atomic_files import ROOT
-from pipelines.config.suite import Scoring, Suite, SuiteTask
+from pipelines.config.suite import Suite, SuiteTask
 from pipelines.suite.lm import FreeTransformerLM
 
 END = "<|endoftext|>"
@@ -29,8 +29,8 @@ def some_text(rng, words):
 
 
 def adapter(model, tokenizer, **changes):
-    settings = dict(scoring=Scoring.marginal, samples=4, batch_tokens=2000, seed=0)
-    return FreeTransformerLM(model, tokenizer, torch.device("cpu"), **(settings | changes))
+    suite = Suite(name="tiny", **({"samples": 4, "batch_tokens": 2000} | changes))
+    return FreeTransformerLM(model, tokenizer, torch.device("cpu"), suite)
 
 
 def requests(kind, arguments):
