@@ -18,9 +18,9 @@ from time import process_time
 
 import torch
 
-from ftmodel.costs import memory
 from ftmodel.costs.filtering import filter_flops, filter_memory
 from ftmodel.costs.time import fit_rates, step_work
+from ftmodel.costs.training import memory
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig

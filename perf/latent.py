@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from ftmodel.costs import flops_per_token
+from ftmodel.costs.training import flops_per_token
 from ftmodel.model.config import ModelConfig
 from perf import steps
 from perf.measure import Figure, figure, in_turns, peak_bytes, ratio

@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 from torch._inductor.utils import fresh_cache
 
-from ftmodel.costs import flops_per_token
+from ftmodel.costs.training import flops_per_token
 from perf import steps
 from perf.measure import Figure, figure, in_turns, ratio
 from perf.steps import BATCH, QUICK, SHAPE, VOCABULARY

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 import click
 from tokenizers import Tokenizer
 
-from ftmodel.costs import Memory, flops_per_token, memory, parameters
 from ftmodel.costs.scaling import Interconnect, step, traffic
+from ftmodel.costs.training import Memory, flops_per_token, memory, parameters
 from ftmodel.model.config import ModelConfig
 from ftmodel.synthetic.registry import PROCESSES
 from pipelines import cli

@@ -14,14 +14,6 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ftmodel.costs import (
-    Flops,
-    dense_mapper_flops,
-    flops_per_token,
-    memory,
-    parameters,
-    utilisation,
-)
 from ftmodel.costs.counting import (
     LiveBytes,
     elements,
@@ -33,6 +25,14 @@ from ftmodel.costs.counting import (
 )
 from ftmodel.costs.filtering import filter_flops, filter_memory
 from ftmodel.costs.time import ElementwiseBytes, Rates, Work, fit_rates, step_work
+from ftmodel.costs.training import (
+    Flops,
+    dense_mapper_flops,
+    flops_per_token,
+    memory,
+    parameters,
+    utilisation,
+)
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model import objective

@@ -6,23 +6,3 @@ time.py       time of a training step on a CPU
 filtering.py  FLOPs and memory of the filtering bound
 scaling.py    what many GPUs send one another, and the speed that is left
 """
-
-from ftmodel.costs.training import (
-    Flops,
-    Memory,
-    dense_mapper_flops,
-    flops_per_token,
-    memory,
-    parameters,
-    utilisation,
-)
-
-__all__ = [
-    "Flops",
-    "Memory",
-    "dense_mapper_flops",
-    "flops_per_token",
-    "memory",
-    "parameters",
-    "utilisation",
-]

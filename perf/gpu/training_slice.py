@@ -19,7 +19,7 @@ import lightning as L
 import torch
 from omegaconf import DictConfig
 
-from ftmodel.costs import flops_per_token, memory, utilisation
+from ftmodel.costs.training import flops_per_token, memory, utilisation
 from perf.gpu.peaks import peak
 from perf.measure import Figure, figure
 from pipelines import doctor

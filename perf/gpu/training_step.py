@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from ftmodel.costs import flops_per_token, memory, utilisation
+from ftmodel.costs.training import flops_per_token, memory, utilisation
 from ftmodel.model.config import ModelConfig
 from perf import steps
 from perf.gpu.peaks import peak

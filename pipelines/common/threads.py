@@ -12,17 +12,17 @@ import torch
 from pipelines.common.console import say
 from pipelines.common.machine import allowed_cores
 
-SECONDS = 0.3  # for which is measured how busy the cores are
-NEARLY = 0.25  # of a core: so little use by others does not count
+SAMPLE_SECONDS = 0.3  # for which is measured how busy the cores are
+MAX_IGNORED_CORES = 0.25  # that others use
 
 
 def idle_threads() -> tuple[int, str]:
     """One for each idle core, and the reason in words."""
     cores, own = allowed_cores(), os.sched_getaffinity(0)
-    shares = psutil.cpu_percent(SECONDS, percpu=True)  # used by others: this process waits
+    shares = psutil.cpu_percent(SAMPLE_SECONDS, percpu=True)  # used by others: this process waits
     busy = sum(shares[core] for core in own if core < len(shares)) / 100
     idle = min(cores, len(os.sched_getaffinity(0)) - busy)
-    threads = max(1, min(int(idle + NEARLY), torch.get_num_threads()))
+    threads = max(1, min(int(idle + MAX_IGNORED_CORES), torch.get_num_threads()))
     return threads, f"of {cores:g} cores others use {busy:.1f}"
 
 

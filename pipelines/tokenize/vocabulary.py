@@ -31,7 +31,7 @@ LARGEST_VOCABULARY = 1 << 20  # ids; today's largest have 2^18
 # what characters begin in planes of Unicode that have none (4 to 11)
 RARE = {*range(0x20)} - {*b"\t\n\r"} | {0x7F, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)}
 KEEPS_TEXT = ("ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "UnicodeScripts")
-MOST_NAMED = 9  # tokens, in a message
+MAX_TOKENS_NAMED = 9  # in a message
 SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}  # a normalizer
 WITH_SPACES = decoders.Sequence(
     [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -183,7 +183,7 @@ def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
         if known := [token for token in special if "reserved" not in token]:
             raise UserError(
                 f"it has no token {end_of_text!r}: `end_of_text` names the one that starts a "
-                f"document, such as {', '.join(map(repr, known[:MOST_NAMED]))}"
+                f"document, such as {', '.join(map(repr, known[:MAX_TOKENS_NAMED]))}"
             )
         print(f"tokenizer: {end_of_text!r} is added to it, as it has no special token")
     tokenizer.add_special_tokens([end_of_text])

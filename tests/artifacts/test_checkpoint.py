@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from ftmodel.costs import parameters
+from ftmodel.costs.training import parameters
 from pipelines.artifacts.checkpoint import ENTRY, PREFIX, Manifest, load_model, read_checkpoint
 from pipelines.common.errors import UserError
 from tests.support.mutants import rejects

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ftmodel.costs import flops_per_token, memory
+from ftmodel.costs.training import flops_per_token, memory
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.arms import group_by_seed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ftmodel.costs import parameters
+from ftmodel.costs.training import parameters
 from tests.support.settings import composed_by_hydra
 
 ARMS = {(None, 0), (None, 1), (0.0, 0), (0.5, 0), (1.0, 0)}  # κ and further blocks

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ftmodel.costs import parameters
+from ftmodel.costs.training import parameters
 from pipelines.config.schema import Preset
 from pipelines.config.values import check_values
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from ftmodel.costs import dense_mapper_flops, flops_per_token, utilisation
+from ftmodel.costs.training import dense_mapper_flops, flops_per_token, utilisation
 from ftmodel.model.config import ModelConfig
 from pipelines import plan
 from pipelines.artifacts.run_spec import RunSpec

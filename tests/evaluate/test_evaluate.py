@@ -14,7 +14,7 @@ import yaml
 from scipy.stats import binom
 
 from ftmodel.analysis.label_information import label_information, observation_information
-from ftmodel.costs import parameters
+from ftmodel.costs.training import parameters
 from ftmodel.inference.filtering import filtering_bound
 from ftmodel.synthetic import coin_flip
 from ftmodel.synthetic.registry import PROCESSES

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from ftmodel.costs import flops_per_token, memory
+from ftmodel.costs.training import flops_per_token, memory
 from perf import steps
 from perf.gpu import gpu_tests, training_step
 from perf.gpu.peaks import peak

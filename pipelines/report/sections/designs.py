@@ -5,7 +5,7 @@ from statistics import fmean
 from matplotlib.figure import Figure
 
 from ftmodel.analysis.differences import LEVEL
-from ftmodel.costs import flops_per_token
+from ftmodel.costs.training import flops_per_token
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.results import UNITS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ftmodel.costs import flops_per_token
+from ftmodel.costs.training import flops_per_token
 from pipelines.compare.designs import in_words
 from pipelines.report.sections.designs import drawn, section
 from tests.support.corpora import write_shards
