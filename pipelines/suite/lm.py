@@ -81,7 +81,8 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
                 raise UserError(f"suite.weights: bf16: {error}") from None
         self.tokens = tokenizer
         self._device = device
-        averaged = model.latent is not None and suite.scoring is Scoring.marginal
+        scoring = suite.scoring
+        averaged = model.latent is not None and scoring is Scoring.marginal
         self.samples = suite.samples if averaged else 1
         most = CPU_TOKENS if device.type == "cpu" else suite.batch_tokens
         self.scored_tokens = min(suite.batch_tokens, most)
