@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from pipelines.artifacts.estimate import Estimate
-from pipelines.artifacts.results import Figures
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, OverSeeds, baselines, families
 
@@ -15,24 +14,10 @@ NO_KL = 0.005  # bits per token, for a κ of 1 and more
 class UseOfZ:
     arm: Arm
     baseline: Arm | None  # the plain one of the same data, model and token budget
-
-    @property
-    def figures(self) -> Figures:
-        return self.arm.figures("bits_per_token")
-
-    @property
-    def kl(self) -> OverSeeds:
-        return required(self.figures.kl)
-
-    @property
-    def use(self) -> OverSeeds:
-        """Filtering bound − reconstruction CE: the worth of the encoder's z beyond the past."""
-        return required(self.figures.use)
-
-    @property
-    def waste(self) -> OverSeeds:
-        """KL − use."""
-        return required(self.figures.waste)
+    kl: OverSeeds
+    use: OverSeeds  # filtering bound − reconstruction CE: what the encoder's z adds to the past
+    waste: OverSeeds  # KL − use
+    ce: OverSeeds
 
     @property
     def ignored(self) -> bool:
@@ -58,7 +43,7 @@ class UseOfZ:
         if self.baseline is None or self.kl.mean < least:
             return None
         nll = self.baseline.bound("bits_per_token").mean
-        return (nll - required(self.figures.ce).mean) / self.kl.mean
+        return (nll - self.ce.mean) / self.kl.mean
 
 
 def negligible(use: Estimate | OverSeeds, kl: Estimate | OverSeeds) -> bool:
@@ -77,4 +62,9 @@ def uses_of_z(arms: list[Arm]) -> list[UseOfZ]:
         for family in families(arms)
         for arm in family
     }
-    return [UseOfZ(arm, plain[arm.name]) for arm in arms if not arm.baseline]
+    uses = []
+    for arm in (arm for arm in arms if not arm.baseline):
+        found = arm.figures("bits_per_token")
+        figures = map(required, (found.kl, found.use, found.waste, found.ce))
+        uses.append(UseOfZ(arm, plain[arm.name], *figures))
+    return uses

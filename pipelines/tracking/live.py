@@ -22,9 +22,7 @@ MAX_RETRY_SECONDS = 60.0  # between two tries while the store is away
 
 
 class Tracking(Logger):
-    """Lightning's logger: rows of the training curve go under train/ and train_by_tokens/, anything
-    else under train/.
-    """
+    """Lightning's logger: rows of the curve go to train/ and train_by_tokens/, others to train/."""
 
     def __init__(self, journal: Journal, note: str = "") -> None:
         """``note`` describes the experiment. Raises UserError as Store does."""

@@ -36,9 +36,7 @@ def store_uri() -> str:
 
 
 def create(path: Path) -> None:
-    """Create a local store: under another name, as a partial one can be neither opened nor
-    repaired, and without waiting for the disk at each of MLflow's many steps.
-    """
+    """Create a local store under another name (a partial one cannot be repaired), without syncs."""
     from sqlalchemy import Engine, event
 
     def hasten(connection: Any, _: Any) -> None:

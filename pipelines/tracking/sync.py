@@ -141,9 +141,7 @@ def files_digest(path: Path) -> str:
 
 
 def sync_all(store: Store, experiment: str = "*") -> int:
-    """Sync all runs of this project, or those of an experiment, and return how many there are. What
-    somebody has deleted in MLflow stays deleted. Raises one of AWAY.
-    """
+    """Sync all runs (of an experiment) not deleted in MLflow; returns how many. Raises AWAY."""
     runs, notes, sync = dict[str, Tracked](), dict[str, str](), Sync(store)
     with suppress(UserError):  # no params.yaml, or one of an earlier version
         current = load_experiment()

@@ -11,9 +11,7 @@ KEPT = ("kappa_bits", "seed", "data", "model")  # parameters of a run that its l
 
 
 class Point(NamedTuple):
-    """A value of a metric; ``of`` is the logged model, and name and digest of the dataset, that it
-    was measured on.
-    """
+    """A value of a metric; ``of``: logged model, dataset's name and digest it was measured on."""
 
     key: str
     value: float
