@@ -26,24 +26,18 @@ from pipelines.tokenize.vocabulary import train_bpe, training_sample
 EOT = "<|endoftext|>"
 
 
-def make_corpus(folder: Path, part: int, files: list[Path]) -> list[Path]:
-    """Parts of ``part`` bytes of the files."""
-    folder.mkdir()
-    corpus.PART_BYTES = part
-    writer = corpus.PartWriter(folder, "train")
-    for path in files:
-        writer.add(path.name, path.read_bytes())
-    writer.close()
-    return corpus.parts(folder, "train")
-
-
 def measure(turns: int, quick: bool) -> list[Figure]:
     library = sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py"))
     files = [path for path in library if "site-packages" not in path.parts]
     vocabulary, part, files = (512, 1 << 17, files[:30]) if quick else (32_768, 4 << 20, files * 2)
     with tempfile.TemporaryDirectory(dir=".") as scratch:
         folder = Path(scratch)
-        parts = make_corpus(folder / "corpus", part, files)
+        corpus.PART_BYTES = part
+        writer = corpus.PartWriter(folder, "train")
+        for file in files:
+            writer.add(file.name, file.read_bytes())
+        writer.close()
+        parts = corpus.parts(folder, "train")
         path = folder / "tokenizer.json"
         train_bpe(training_sample(parts), vocabulary, EOT).tokenizer.save(str(path))
         texts = [text for part in parts for _, text in corpus.documents(part)]

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
-from pipelines.compare.budgets import BudgetTable, Cell
+from pipelines.compare.budgets import Cell
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Block, Picture, Section, Table, heading
 from pipelines.report.style import GREY, Style, below, dots, log_places, millions, plain, spaced
@@ -25,25 +25,19 @@ def section(analysis: Analysis) -> Section | None:
             unit = UNITS[table.arms[0].unit]
             words = f"{data}: bound at each budget and difference from the plain baseline, {unit}"
             drawn = bound_by_budget(table.arms, analysis.style)
+            head = ["arm", *(cell for column in table.columns for cell in (column, "difference"))]
+            columns = table.columns.values()
+            rows = [
+                [arm.name, *(cell for by_arm in columns for cell in cells(by_arm.get(arm.name)))]
+                for arm in table.arms
+            ]
             blocks += [
                 Picture(f"budgets_{data}", drawn, f"Held-out bound against tokens on {data}"),
                 heading(words),
-                budget_rows(table),
+                Table(head, rows),
             ]
     title = "What further tokens buy"
     return Section("budgets", title, blocks) if blocks else None
-
-
-def budget_rows(table: BudgetTable) -> Table:
-    head = ["arm", *(cell for column in table.columns for cell in (column, "difference"))]
-    rows = [
-        [
-            arm.name,
-            *(cell for by_arm in table.columns.values() for cell in cells(by_arm.get(arm.name))),
-        ]
-        for arm in table.arms
-    ]
-    return Table(head, rows)
 
 
 def cells(cell: Cell | None) -> list[str]:
