@@ -1,13 +1,7 @@
 """How time and memory grow, beside what the planner says of it, for one thread of a CPU.
 
-  T, D, L, B, H   a whole training step (perf/steps.py) in float32, of a baseline and of a Free
-                  Transformer, one of them varied around one shape
-  K               the filtering bound with so many particles
-
-Each point is the least CPU time of its turns, through which all points of a kind go together, and
-a ratio is measured ÷ planned. Time of a step is planned by ftmodel/costs/time.py with two rates
-fitted to all steps, time of the filter by its FLOPs with one rate, fitted too. Memory is planned in
-bytes.
+docs/performance.md ("How cost grows") has the axes and what is planned. Each point is the least CPU
+time of its turns, through which all points of a kind go together; a ratio is measured ÷ planned.
 """
 
 from collections.abc import Iterator, Sequence

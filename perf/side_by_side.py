@@ -1,13 +1,6 @@
 """Training runs side by side, and workers of Ray that share a batch, on the cores of this machine.
 
-  JOBS      so many processes of stage train at once, one thread each, as `make repro JOBS=n` runs
-            them
-  workers   one stage train with compute.workers processes of one thread each, Ray's where there
-            are several
-
-Speeds are those that curve.csv says. Planned: cores are shared without loss and nothing is waited
-for; a worker takes the time of one process with its part of the batch, since a step has costs that
-do not shrink with it. What workers send one another is not planned, so their ratio shows it.
+docs/performance.md ("How cost grows") has what is planned. Speeds are those that curve.csv says.
 """
 
 import json

@@ -1,11 +1,8 @@
 """A slice of kappa_124m: the first minutes of its baseline and of its Free Transformer at κ = 1/2.
 
-By the project's own stages in a folder of its own: `text` composes the experiment and makes its
-tokens, on the CPU; each arm then trains for its half of the slice, and goes on from its checkpoint
-when it is called again. Settings are the experiment's on the way to the smallest of its budgets,
-whose training all budgets begin with. Of text it has less: FineWeb-Edu, or where the hub is not in
-reach the standard library's sources, again and again, on which speed and memory alone mean
-something.
+By the project's own stages in a folder of its own, with the experiment's settings on the way to the
+smallest of its budgets, but less text (docs/performance.md, "On a GPU"): where the hub is not in
+reach the standard library's sources, on which speed and memory alone mean something.
 """
 
 import signal

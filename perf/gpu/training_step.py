@@ -1,10 +1,7 @@
 """Training steps of a preset's arms, bf16 autocast, float32 weights, beside peak and planner.
 
-Whole steps, blocks compiled, both arms in turns, of as many sequences as the preset's experiment
-gives a GPU, in micro-batches that fit beside the other arm's weights. Model FLOPs are the planner's
-(ftmodel/costs/), the peak is that of the datasheet (peaks.py) and, next to it, the fastest of a few
-large products in the same run. A Free Transformer's time ÷ the baseline's has the ratio of FLOPs +
-0.015 for its bound. Memory is a step's peak beside the planner's.
+Both arms in turns, blocks compiled, in micro-batches that fit beside the other arm's weights;
+docs/performance.md ("On a GPU") has targets and peaks.
 """
 
 from contextlib import chdir

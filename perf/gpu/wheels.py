@@ -2,9 +2,8 @@
 
     python -m perf.gpu.wheels
 
-PyPI has the build for CUDA 13.0 under the plain version. A driver of CUDA 12 gets the build for
-12.6, which PyTorch's own index has. `==` would leave a CPU build in place, as 2.13.0+cpu is 2.13.0
-to pip, so the version is compared to the letter. Needs no package: it runs before any is installed.
+`==` would leave a CPU build in place, as 2.13.0+cpu is 2.13.0 to pip, so the version is compared to
+the letter. Needs no package: it runs before any is installed.
 """
 
 import re
