@@ -16,6 +16,7 @@ from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts.checkpoint import Manifest
 from pipelines.artifacts.run_results import fraction
+from pipelines.common.errors import name_user
 from pipelines.config.arms import group_by_seed
 from pipelines.config.schema import Experiment
 
@@ -69,11 +70,12 @@ def run_tags(manifest: Manifest, command: str = "") -> dict[str, str]:
 
 def source_tags(note: str) -> dict[str, str]:
     """Tags that MLflow shows: the description, and who ran what."""
+    name_user()
     return {
         MLFLOW_RUN_NOTE: note[:MAX_TAG],
         MLFLOW_SOURCE_NAME: source_name(),
         MLFLOW_SOURCE_TYPE: "LOCAL",
-        MLFLOW_USER: user(),
+        MLFLOW_USER: getpass.getuser(),
     }
 
 
@@ -86,13 +88,6 @@ def source_name() -> str:
     spec = sys.modules["__main__"].__spec__
     name = spec.name.removesuffix(".__main__") if spec else ""
     return name if name.startswith("pipelines.") else "pipelines.train"
-
-
-def user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an id without a name, as in a container
-        return "unknown"
 
 
 def run_note(manifest: Manifest, command: str) -> str:
