@@ -1,6 +1,6 @@
 """The configuration of a Free Transformer in an exported folder, as transformers reads it."""
 
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from transformers import PretrainedConfig  # transformers 4 has no other name for it
@@ -29,10 +29,6 @@ class FreeTransformerConfig(PretrainedConfig):
         super().__init__(**{name: value for name, value in settings.items() if name not in names})
         for name in names & settings.keys():  # over the defaults of transformers 4
             setattr(self, name, settings[name])
-
-    @classmethod
-    def of(cls, config: ModelConfig, vocab_size: int, **settings: Any) -> "FreeTransformerConfig":
-        return cls(vocab_size, **asdict(config), **settings)
 
     def architecture(self) -> ModelConfig:
         """Raises AttributeError if an entry is missing."""

@@ -6,6 +6,7 @@ package, with imports made relative.
 """
 
 import re
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,9 +29,9 @@ OURS = re.compile(r"^( *from )((?:ftmodel\.\w+|pipelines\.export)\.(\w+)) import
 
 
 def configuration(model: FreeTransformer, shards: Shards) -> FreeTransformerConfig:
-    return FreeTransformerConfig.of(
-        model.config,
+    return FreeTransformerConfig(
         shards.metadata.vocab_size,
+        **asdict(model.config),
         **special_tokens(shards),
         architectures=["FreeTransformerForCausalLM"],
         auto_map=AUTO,
