@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from pipelines import doctor
-from pipelines.common.atomic_files import replace_file
+from pipelines.common.atomic_files import write_file
 from pipelines.common.errors import UserError
 from pipelines.common.machine import whole_cores
 from pipelines.common.provenance import git_revision, processor_name
@@ -156,8 +156,7 @@ def record(
             line, failed = f"not begun: the {minutes:g} minutes are over", True
         content = dumps(entries, indent=1, ensure_ascii=False)
         for suffix, text in (("json", content), ("md", page(entries, parts, title))):
-            with replace_file(path.with_name(f"{path.name}.{suffix}")) as file:
-                file.write(text.encode())
+            write_file(path.with_name(f"{path.name}.{suffix}"), text)
         print(f"{name}: {line}", file=sys.stderr, flush=True)
         todo = todo[1:]
     print(path.with_name(f"{path.name}.md"))

@@ -37,7 +37,7 @@ from perf import rounding
 from pipelines import cli
 from pipelines.artifacts import gguf_file
 from pipelines.common.arguments import COUNT, out_folder
-from pipelines.common.atomic_files import ROOT, replace_file
+from pipelines.common.atomic_files import ROOT, write_file
 from pipelines.common.errors import UserError
 from pipelines.common.provenance import git_revision, processor_name
 from pipelines.common.strict_json import dumps
@@ -139,8 +139,7 @@ def against_float64(names: Sequence[str], tasks: Any, documents: int, file: Path
         }
         lines += rounding.arm_rows(name, values, likelihoods)
         print("\n".join(lines), flush=True)
-        with replace_file(file) as written:
-            written.write(("\n".join(lines) + "\n").encode())
+        write_file(file, "\n".join(lines) + "\n")
 
 
 def compared(mine: Outcome, theirs: Outcome) -> str:
@@ -211,8 +210,7 @@ def main(names: Sequence[str], out: Path, reference: int | None = None) -> None:
         about = f"{datetime.now(UTC):%Y-%m-%d}, commit {git_revision()}, {processor_name()}"
         table = "\n".join([SCORES_HEAD, *(rows[name] for name in tasks if name in rows)])
         for file, text in ((path, dumps(rows)), (path.with_suffix(".md"), f"{about}\n\n{table}\n")):
-            with replace_file(file) as written:
-                written.write(text.encode())
+            write_file(file, text)
     print(path.with_suffix(".md"))
 
 

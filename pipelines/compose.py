@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException, ReadonlyConfigError
 
 from pipelines import cli
 from pipelines.common.arguments import overrides
-from pipelines.common.atomic_files import ROOT, replace_file
+from pipelines.common.atomic_files import ROOT, write_file
 from pipelines.common.errors import UserError
 from pipelines.common.yaml_files import read_yaml
 from pipelines.config.data import dotted, keyed
@@ -135,8 +135,7 @@ def write_params(config: DictConfig) -> None:
     try:
         unchanged = path.exists() and path.read_bytes() == content
         if not unchanged:
-            with replace_file(path) as file:
-                file.write(content)
+            write_file(path, content)
     except OSError as error:
         raise UserError(f"{PARAMS}: {error.strerror}") from None
     if not unchanged:

@@ -21,7 +21,7 @@ from yaml import YAMLError
 
 from pipelines import cli
 from pipelines.common.arguments import choices
-from pipelines.common.atomic_files import alone, replace_file
+from pipelines.common.atomic_files import alone, write_file
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import words_of
 from pipelines.common.printable import printable
@@ -79,8 +79,7 @@ def note(fetched: dict[str, Any]) -> None:
         before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         now = dict(sorted({**before, **fetched}.items()))
         if now != before:
-            with replace_file(path) as file:
-                file.write(json.dumps(now, indent=1).encode() + b"\n")
+            write_file(path, json.dumps(now, indent=1) + "\n")
 
 
 @click.argument(

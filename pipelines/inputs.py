@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from pipelines import cli
-from pipelines.common.atomic_files import replace_file
+from pipelines.common.atomic_files import write_file
 from pipelines.common.distributions import PinnedFiles
 from pipelines.common.errors import UserError
 from pipelines.common.file_listing import FileEntry, Folder, by_content_if_small, local_files
@@ -92,8 +92,7 @@ def note_input(path: Path, look: Callable[[str, Any], Any], key: str, data: Any)
         content = b"null\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_bytes() != content:
-        with replace_file(path) as file:
-            file.write(content)
+        write_file(path, content)
 
 
 def read_suite_input(path: Path) -> dict[str, Any]:
@@ -139,8 +138,7 @@ def note_suite(suite: Any) -> None:
     inputs = {"known": sorted(pairs), "fetched": fetched({*named.values()})}
     if inputs != before:
         INPUTS.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as file:
-            file.write(dumps(inputs, indent=1).encode() + b"\n")
+        write_file(path, dumps(inputs, indent=1) + "\n")
 
 
 def note_code(known: bool) -> None:

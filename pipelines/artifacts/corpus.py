@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.common.atomic_files import replace_file
+from pipelines.common.atomic_files import write_file
 from pipelines.common.errors import UserError
 
 SPLITS = ("train", "validation")
@@ -58,7 +58,7 @@ def count_documents(path: Path) -> int:
 
 def write_part(path: Path, content: list[Document]) -> None:
     """Write a part, all of it or nothing; raises OSError."""
-    buffer = pa.BufferOutputStream()  # in memory: only replace_file meets a full disk
+    buffer = pa.BufferOutputStream()  # in memory: only write_file meets a full disk
     with pq.ParquetWriter(
         buffer,
         SCHEMA,
@@ -71,8 +71,7 @@ def write_part(path: Path, content: list[Document]) -> None:
             columns = zip(*group, strict=True)
             arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=SCHEMA))
-    with replace_file(path) as file:
-        file.write(buffer.getvalue())
+    write_file(path, buffer.getvalue())
 
 
 def row_groups(content: list[Document]) -> Iterator[list[Document]]:

@@ -63,6 +63,12 @@ def replace_file(target: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_file(target: Path, content: str | bytes) -> None:
+    """Write all of a file or nothing."""
+    with replace_file(target) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
 @contextmanager
 def replace_folder(target: Path, keep: bool = False) -> Iterator[Path]:
     """A new folder that replaces ``target`` only when the block ends without error.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.common.atomic_files import ROOT, replace_file
+from pipelines.common.atomic_files import ROOT, write_file
 
 CODE = Path("data/inputs/code")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -101,8 +101,7 @@ def copy_file(source: Path, copy: Path) -> bool:
     changed = not copy.exists() or copy.read_bytes() != text
     if changed:
         copy.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(copy) as file:
-            file.write(text)
+        write_file(copy, text)
     os.utime(copy, ns=(changed_at, changed_at))
     return changed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from pipelines.artifacts.paths import BENCHMARKS
-from pipelines.common.atomic_files import ROOT, alone, replace_file
+from pipelines.common.atomic_files import ROOT, alone, write_file
 from pipelines.common.file_listing import BUILDERS, words_of
 from pipelines.common.hub import NoCommit, dataset_commit
 
@@ -66,8 +66,7 @@ def load(dataset: str, name: str | None, kwargs: dict[str, Any]) -> Any:
             pin = pins().get(key)  # another process may have fetched it meanwhile
             if not pin or not (FOLDER / pin["folder"]).exists():
                 pin = fetch(dataset, name, kwargs, pin)
-                with replace_file(FOLDER / "pins.json") as file:
-                    file.write(json.dumps(pins() | {key: pin}, indent=1).encode() + b"\n")
+                write_file(FOLDER / "pins.json", json.dumps(pins() | {key: pin}, indent=1) + "\n")
     return cached(dataset, pin)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pipelines.artifacts import result_files
 from pipelines.artifacts.suite_results import SampledScore, TaskResult
-from pipelines.common.atomic_files import replace_file
+from pipelines.common.atomic_files import write_file
 from pipelines.common.strict_json import dumps
 from pipelines.config.suite import SuiteTask
 from pipelines.suite.pass_at_k import SampledOutcome
@@ -46,9 +46,8 @@ class Progress:
             except (OSError, ValueError, TypeError, RecursionError):
                 print(f"{path} is damaged: {name} is scored again", flush=True)
         outcome = make()
-        with replace_file(path) as file:
-            new, scores, log = outcome
-            file.write(dumps([asdict(new), scores, log]).encode())
+        new, scores, log = outcome
+        write_file(path, dumps([asdict(new), scores, log]))
         return outcome
 
     def remove(self) -> None:

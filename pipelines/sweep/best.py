@@ -14,7 +14,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from ftmodel.model.config import ModelConfig
-from pipelines.common.atomic_files import replace_file
+from pipelines.common.atomic_files import write_file
 from pipelines.common.errors import UserError
 from pipelines.compose import CONF, compose_valid
 from pipelines.config.schema import Arm, Experiment, Optim
@@ -121,7 +121,6 @@ def write_best(plan: SweepPlan, arms: dict[str, str]) -> Path:
     text = yaml.safe_dump(
         experiment, allow_unicode=True, sort_keys=False, width=110, default_flow_style=None
     )
-    with replace_file(path) as file:
-        file.write((header + text).encode())
+    write_file(path, header + text)
     compose_valid([f"experiment={path.stem}"])
     return path

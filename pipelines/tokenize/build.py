@@ -19,7 +19,7 @@ from pipelines.artifacts.paths import corpus_folder, tokens_folder
 from pipelines.artifacts.tokens.shards import Metadata, Shard, Split, write_metadata
 from pipelines.artifacts.tokens.token_file import Header, TokenFile, token_dtype
 from pipelines.common.arguments import DATASET
-from pipelines.common.atomic_files import replace_file, replace_folder
+from pipelines.common.atomic_files import replace_folder, write_file
 from pipelines.common.console import Bar
 from pipelines.common.errors import UserError
 from pipelines.common.machine import whole_cores
@@ -49,8 +49,7 @@ def drop_files_of_other_code(name: str, folder: Path) -> None:
         print(f"{name}: the code has changed since the run that was killed; begins anew")
     for path in files:
         path.unlink()
-    with replace_file(note) as file:
-        file.write(version.encode())
+    write_file(note, version)
 
 
 def make_vocabulary(name: str, data: Data, train_parts: dict[Path, str], path: Path) -> Metadata:

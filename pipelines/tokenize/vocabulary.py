@@ -19,7 +19,7 @@ from pipelines.artifacts.tokens.byte_tokenizer import (
     spelled,
     stretches,
 )
-from pipelines.common.atomic_files import replace_file
+from pipelines.common.atomic_files import write_file
 from pipelines.common.errors import UserError
 from pipelines.config.data import TextData
 from pipelines.tokenize.pieces import pieces
@@ -44,8 +44,7 @@ def sha256_of(path: Path) -> str:
 
 
 def save(tokenizer: Tokenizer, path: Path) -> None:
-    with replace_file(path) as file:
-        file.write(tokenizer.to_str(pretty=True).encode())
+    write_file(path, tokenizer.to_str(pretty=True))
 
 
 def text_tokenizer(
@@ -78,8 +77,7 @@ def text_tokenizer(
     if trained.vocab_size < data.vocab_size:
         print(f"{key}.vocab_size: {data.vocab_size}, but the text gives {trained.vocab_size}")
     save(trained.tokenizer, path)
-    with replace_file(note) as file:
-        file.write((made_from + sha256_of(path)).encode())
+    write_file(note, made_from + sha256_of(path))
     return trained
 
 
