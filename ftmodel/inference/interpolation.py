@@ -51,12 +51,7 @@ def paths(bits: Tensor, other: Tensor, generator: Generator) -> tuple[Tensor, Te
 
 @torch.inference_mode()
 def interpolated_ce(
-    model: FreeTransformer,
-    texts: Tensor,
-    q: Tensor,
-    donor: Tensor,
-    rows: int,
-    generator: Generator,
+    model: FreeTransformer, texts: Tensor, q: Tensor, donor: Tensor, rows: int, generator: Generator
 ) -> PathCE:
     """Cross-entropy of all but the first token of texts (S, T + 1) and of their donors on the path
     between a z of each, drawn once with ``q`` (S, H), as ``posterior`` gives it.

@@ -13,10 +13,7 @@ from select import POLLERR, POLLOUT, poll
 from pipelines.common.printable import printable
 
 # full, a limit, read-only, not ours
-UNWRITABLE = (
-    *(errno.EACCES, errno.EDQUOT, errno.EFBIG),
-    *(errno.ENOSPC, errno.EPERM, errno.EROFS),
-)
+UNWRITABLE = (*(errno.EACCES, errno.EDQUOT, errno.EFBIG), *(errno.ENOSPC, errno.EPERM, errno.EROFS))
 # a file in the place of a folder, say
 FOREIGN = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
 

@@ -7,12 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from ftmodel.analysis.bit_information import (
-    Encoded,
-    NetInformation,
-    bit_information,
-    most_certain,
-)
+from ftmodel.analysis.bit_information import Encoded, NetInformation, bit_information, most_certain
 from ftmodel.designs.hinge import LN2
 from ftmodel.designs.sharing import at_starts, span_starts
 from ftmodel.inference.encoding import encode

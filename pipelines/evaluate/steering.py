@@ -62,12 +62,7 @@ def continuations(
             noise[:, : len(prompt)] = of_prompt
         source = Noise(noise)
     sequences = generate(
-        model,
-        prompt.expand(len(z), -1),
-        new,
-        generator=rng,
-        z=source,
-        temperature=TEXT.temperature,
+        model, prompt.expand(len(z), -1), new, generator=rng, z=source, temperature=TEXT.temperature
     )
     return sequences[:, len(prompt) + 1 :].cpu()
 

@@ -10,12 +10,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerFast
 
 from ftmodel.conversion.llama import llama_config, llama_weights
 from ftmodel.model.free_transformer import FreeTransformer

@@ -15,13 +15,7 @@ from math import hypot, nan
 import torch
 
 from ftmodel.analysis.differences import DocumentError, document_error, pool_seeds
-from pipelines.artifacts.results import (
-    Estimate,
-    SuiteBudget,
-    SuiteResults,
-    TaskResult,
-    TaskScore,
-)
+from pipelines.artifacts.results import Estimate, SuiteBudget, SuiteResults, TaskResult, TaskScore
 from pipelines.artifacts.run_results import RunResults
 from pipelines.compare.arms import Arm, OverSeeds, families, over_seeds
 from pipelines.compare.comparison import Comparison, contrast, controls

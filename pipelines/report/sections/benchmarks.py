@@ -13,14 +13,7 @@ from pipelines.report.benchmarks.table import Benchmarks, Score, Scores, Task, a
 from pipelines.report.blocks import Block, Picture, Section, Table, Text, fold, heading
 from pipelines.report.explanations import explained
 from pipelines.report.markdown import escaped
-from pipelines.report.wording import (
-    comparisons_made,
-    estimate,
-    listed,
-    magnitude,
-    number,
-    percent,
-)
+from pipelines.report.wording import comparisons_made, estimate, listed, magnitude, number, percent
 
 MAX_RATIO_ALIKE = 1.1  # of the sizes of models and trainings that are called alike
 SCORING = {

@@ -47,9 +47,7 @@ def persistence(arms: list[Arm], style: Mapping[str, Style]) -> Figure:
     dotted, two standard deviations of what the z of other documents seem to say. More arms than
     there are colours have a panel each.
     """
-    looks: dict[str, Style] = {
-        "chance: z of other documents, 2 sd": {"ls": ":", "color": GREY},
-    }
+    looks: dict[str, Style] = {"chance: z of other documents, 2 sd": {"ls": ":", "color": GREY}}
     if len(arms) > len(COLOURS):
         figure, grid = panels(len(arms), 4, (2.75, 1.9), 0.6, sharex=True, sharey=True)
         for axes, arm in zip(grid, arms, strict=True):

@@ -188,10 +188,7 @@ def refuse_ways_to_frames() -> None:
 
 
 def outcome(
-    definitions: CodeType,
-    asserts: CodeType,
-    names: dict[str, Any],
-    own_builtins: dict[str, Any],
+    definitions: CodeType, asserts: CodeType, names: dict[str, Any], own_builtins: dict[str, Any]
 ) -> bytes:
     """Run the program, then the tests; the word that says how that ended."""
     run, copy, told_by = exec, dict.copy, WORDS.get

@@ -84,9 +84,7 @@ def run_program(program: str, tests: str, limits: Limits | None = None) -> Verdi
 
 
 def run_programs(
-    pairs: Iterable[tuple[str, str]],
-    limits: Limits | None = None,
-    workers: int | None = None,
+    pairs: Iterable[tuple[str, str]], limits: Limits | None = None, workers: int | None = None
 ) -> list[Verdict]:
     """Verdicts on (program, tests) in order, ``workers`` (cores) at a time; raises UserError."""
     programs, tests = zip(*pairs, strict=True) if (pairs := list(pairs)) else ((), ())
