@@ -184,9 +184,7 @@ def in_a_line(entry: Entry) -> str:
 
 
 def page(entries: Mapping[str, Entry], parts: Mapping[str, Part], title: str) -> str:
-    """A section for each part that was tried or has a target. Machine and versions are said where
-    they differ from those of the section before.
-    """
+    """A section a part that was tried or has a target; machine and versions where they change."""
     blocks, known = [f"# {title}"], None
     if any(entry["quick"] for entry in entries.values()):
         blocks.append(f"**{REHEARSAL}**")

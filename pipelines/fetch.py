@@ -62,9 +62,7 @@ def read_tasks(path: Path, key: str | None) -> dict[str, str]:
 
 
 def fetch(task: str) -> dict[str, Any] | None:
-    """Bring the data of a task: the number of its documents, and the origin of each dataset;
-    None if the task brings its own data. Raises Skipped.
-    """
+    """Bring a task's data: documents and datasets; None if it has its own. Raises Skipped."""
     loaded = tasks.load(task)["tasks"].values()
     origins = benchmark_data.origins(each.config for each in loaded)
     if not origins:

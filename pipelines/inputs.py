@@ -79,9 +79,7 @@ def tokenizer_input(key: str, data: dict[str, Any]) -> Any:
 
 
 def note_input(path: Path, look: Callable[[str, Any], Any], key: str, data: Any) -> None:
-    """Write what ``look`` finds. If it finds that something is gone, what was made from it stays as
-    it is, and so does the file.
-    """
+    """Write what ``look`` finds; where it finds that something is gone, the file stays."""
     try:
         content = dumps(look(key, data), indent=1).encode() + b"\n"
     except (UserError, *BAD_ENTRY) as error:

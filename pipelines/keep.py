@@ -143,9 +143,7 @@ def figure_4(report: Path) -> tuple[str, list[Path]]:
 
 
 def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]]:
-    """What report.md says was asked and expected, its sections with these names, and their
-    pictures. Raises UserError.
-    """
+    """The statement and these sections of report.md, and their pictures; raises UserError."""
     try:
         text = (report / "report.md").read_text(encoding="utf-8")
     except FileNotFoundError as error:

@@ -65,9 +65,7 @@ def download(package: Package, folder: Path) -> Path:
 
 
 def splitting_as_it_was_trained(tokenizer: Tokenizer, split: str) -> Tokenizer:
-    """transformers takes any tokenizer in a GGUF file for one that splits text as GPT-2's does;
-    SmolLM's cuts around every digit first.
-    """
+    """transformers splits text of a GGUF file as GPT-2 does; SmolLM cuts around digits first."""
     assert split == "smollm", "the only one of MODELS"
     gpt_2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), gpt_2])

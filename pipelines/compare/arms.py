@@ -183,9 +183,7 @@ class Arm:
 
     @property
     def last_third(self) -> list[Estimate]:
-        """Of each seed that lists budgets, the bound averaged over those in the last third of
-        training; its error over documents is not known.
-        """
+        """Of each seed with budgets, the mean bound over the last third; its error is unknown."""
         thirds = [late for run in self.runs if (late := run.evaluation.last_third)]
         return [Estimate(late.bound(self.unit), nan) for late in thirds]
 

@@ -35,9 +35,7 @@ class Frozen:
     params: dict[str, Any]  # by the dotted keys that dvc.yaml lists for the stage
 
     def check(self, kept: str) -> None:
-        """Raise UserError if params.yaml says something else by now; ``kept`` says what becomes of
-        the work.
-        """
+        """Raise UserError if params.yaml has changed; ``kept`` says what becomes of the work."""
         words = first_difference(self.params, select(read_params(), self.params))
         if words:
             raise UserError(

@@ -74,9 +74,7 @@ def open_ledger(
 
 
 def read_state(work: Path) -> dict[str, Any]:
-    """What a ledger says, empty if no part is finished; raises Damaged, or UserError if the ledger
-    cannot be read now.
-    """
+    """A ledger's state, empty before a finished part; raises Damaged, or UserError if locked."""
     path = work / LEDGER
     begun = any((work / PARTS_FOLDER).glob("*"))
     if not path.exists() and not begun:

@@ -28,9 +28,7 @@ from pipelines.evaluate.calibration import calibrated, filter_estimates
 
 
 def with_proposal(settings: EvaluationConfig, run: Run, design: LatentDesign) -> EvaluationConfig:
-    """The settings with the proposal for a run's κ and design, if they leave it open and particles
-    are given; else it is calibrated.
-    """
+    """Settings with the default proposal, if they leave it open and particles are given."""
     if settings.proposal is not None or settings.particles == AUTO:
         return settings
     return replace(settings, proposal=default_proposal(design, run.kappa_bits or 0))

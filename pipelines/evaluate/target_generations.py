@@ -31,9 +31,7 @@ def measure(context: Context) -> None:
 def target_groups(
     model: FreeTransformer, settings: EvaluationConfig, device: torch.device
 ) -> tuple[Groups, Groups]:
-    """Groups of sequences that share a prompt: with a z for each sequence, and with one z for each
-    group; none of these for a baseline.
-    """
+    """Groups that share a prompt: with a z each, and with one z a group (none of a baseline)."""
     rng = generator(settings.seed, Purpose.GROUPS)
     size = settings.group_size
     letters = torch.randint(len(LETTERS), (settings.groups, 1), generator=rng)

@@ -117,9 +117,7 @@ class FreeTransformerLM(TemplateLM):  # type: ignore[misc]
         return ids if add_special_tokens is False else [self.eot_token_id, *ids]
 
     def encode_pairs(self, pairs: list[tuple[str, str]]) -> list[Encoded]:
-        """Contexts and continuations as TemplateLM.loglikelihood encodes them, but many at once:
-        spaces that end a context begin its continuation.
-        """
+        """As the harness's, many at once: spaces that end a context begin its continuation."""
         split = []
         for context, continuation in pairs:
             prompt = context.rstrip()

@@ -69,9 +69,7 @@ def entries_of(task: str) -> dict[str, Entry]:
 
 
 def check_names(tasks: Mapping[str, str]) -> None:
-    """Raise UserError for an unknown one of ``tasks`` (key → task); to know, all are indexed (15
-    s).
-    """
+    """Raise UserError for an unknown one of ``tasks`` (key → task); then all are indexed (15 s)."""
     for key, task in tasks.items():
         try:
             entries_of(task)

@@ -126,9 +126,7 @@ class StoredTask(ConfigurableTask):  # type: ignore[misc]
         return target
 
     def check_label(self, doc: Any, label: Any) -> None:
-        """Raise UserError for what the harness would score with 0, whatever the answer: no label,
-        that of a hidden answer (−1), or one that is no choice.
-        """
+        """Raise UserError for no label, a hidden one (−1) or no choice, which would score 0."""
         scored = str(self.OUTPUT_TYPE).startswith("loglikelihood")  # itself, and may not be ""
         if label is None or (label in ("", []) and not scored):
             raise UserError(f"{self.name_of(doc)} has no label")

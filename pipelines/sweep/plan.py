@@ -67,9 +67,7 @@ def value_name(value: Any) -> str:
 def with_settings(
     base: dict[str, Any], run_name: str, settings: Settings
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The base run with these settings, and the preset of its model with them; None if there is no
-    such model, for validation to say.
-    """
+    """The base run with these settings, and so its model's preset; None: no such model."""
     run = base["runs"][run_name]
     preset = base["models"].get(settings.get("run.model", run["model"]))
     changed: Any = OmegaConf.create({"run": run, **(preset or {})})

@@ -136,9 +136,7 @@ def start_worker(threads: int) -> None:
 
 
 def tokenize_parts(tasks: list[Task], cores: int) -> Iterator[tuple[Task, Header]]:
-    """Write token files on ``cores`` cores, as they get done; raises the first UserError or
-    OSError.
-    """
+    """Write token files on ``cores`` cores, as they get done; raises UserError or OSError."""
     workers = min(cores, len(tasks))
     if workers == 1 or len(tasks) <= MAX_FILES_WITHOUT_WORKERS:  # all cores work on each batch
         yield from ((task, tokenize_part(task)) for task in tasks)

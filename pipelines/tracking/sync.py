@@ -69,9 +69,7 @@ class Sync:
         return known
 
     def send_words(self, run: Tracked, known: Known, experiment_id: str) -> None:
-        """Parameters, tags, parent and inputs. Tags of MLflow's own, such as the description, may
-        be edited; a parameter keeps its value, as MLflow refuses another.
-        """
+        """Parameters, never changed; tags, but MLflow's own may be edited; parent and inputs."""
         params = {key: value for key, value in run.params.items() if key not in known.params}
         own = {key for key in known.tags if key.startswith("mlflow.")}
         tags = {key: value for key, value in run.tags.items() if key not in own}
