@@ -40,10 +40,8 @@ class Flops:
 
 
 def flops_per_token(config: ModelConfig, vocab_size: int) -> Flops:
-    """FLOPs of training, per token, at full context.
-
-    A causal block reads half the positions, (T + 1) / 2 on average. With attention within documents
-    there are fewer, and this is an upper bound.
+    """FLOPs of training, per token, at full context. A causal block reads (T + 1) / 2 positions on
+    average; with attention within documents fewer, and this is an upper bound.
     """
     t = config.context
     products, attention, encoder, rest = step_flops(config, vocab_size) / (MANY_SEQUENCES * t)
@@ -120,9 +118,7 @@ def memory(
 
 
 def utilisation(tokens_per_second: float, flops: Flops, peak: float) -> float:
-    """Model FLOPs utilisation of one GPU with ``peak`` FLOP/s at ``tokens_per_second``, 0 … 1.
-
-    PaLM (Chowdhery et al. 2022, arXiv 2204.02311), appendix B, but causal attention counts only the
-    keys that are read.
+    """Model FLOPs utilisation of a GPU with ``peak`` FLOP/s, 0 … 1: PaLM (Chowdhery et al. 2022,
+    arXiv 2204.02311), appendix B, but causal attention counts only the keys that are read.
     """
     return tokens_per_second * flops.total / peak

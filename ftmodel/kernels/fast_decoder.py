@@ -125,10 +125,7 @@ class DecodingBlock:
 
 
 class FastDecoder:
-    """Reads one token per row at a time and appends it to the cache.
-
-    Needs float32 weights, blocks that nothing wraps, no autocast and no gradients; see ``decoder``.
-    """
+    """Reads a token per row; needs float32, unwrapped blocks, no autocast and no gradients."""
 
     def __init__(
         self,
@@ -277,10 +274,7 @@ def decoder(
     rounded: RoundedWeights | None = None,
     codes: Tensor | None = None,
 ) -> FastDecoder | PlainDecoder:
-    """The fastest decoder that can run the model: see FastDecoder's needs.
-
-    Raises ValueError if ``rounded`` weights are another model's, or none that it can use.
-    """
+    """The fastest decoder that runs the model; ValueError for ``rounded`` weights of another."""
     weight = model.embedding.weight
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type)
     fast = exact and all(map(readable, model.blocks))

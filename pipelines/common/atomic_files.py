@@ -71,10 +71,8 @@ def write_file(target: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replace_folder(target: Path, keep: bool = False) -> Iterator[Path]:
-    """A new folder that replaces ``target`` only when the block ends without error.
-
-    With ``keep``, the files of a block that was cut short are still there for the next one, which
-    has to check what of them is still good.
+    """A new folder that replaces ``target`` only when the block ends without error. With ``keep``,
+    files of a block that was cut short are there for the next one, which has to check them.
     """
     partial = target.with_name(target.name + ".partial")
     with alone(target):

@@ -13,10 +13,7 @@ RWLOCK, LOCKFILE = Path(".dvc/tmp/rwlock"), Path("dvc.lock")
 
 
 def repair() -> None:
-    """Remove what DVC could not read: who is at work here, and which stage had which outputs.
-
-    Nobody may be at work. DVC finds the outputs of every stage in its cache again.
-    """
+    """Remove what DVC cannot read, while nobody is at work; it finds outputs in its cache again."""
     try:
         json.loads(RWLOCK.read_bytes())
     except FileNotFoundError:

@@ -94,9 +94,8 @@ def poolable(arm: Arm, other: Arm, arms: list[Arm]) -> list[Arm]:
 
 
 def controls(arm: Arm, arms: list[Arm]) -> list[Arm]:
-    """Baselines to compare with, of the same data, model and token budget, smaller ones first.
-
-    The plain one for every arm; those with more blocks for a Free Transformer.
+    """Baselines of the same family, smaller ones first: the plain one, or all of a Free
+    Transformer.
     """
     if arm.baseline and not arm.run.extra_blocks:
         return []

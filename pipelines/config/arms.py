@@ -29,10 +29,7 @@ def family_words(run: Run) -> list[str]:
 
 
 def group_by_seed(runs: dict[str, Run]) -> dict[str, list[str]]:
-    """The names of the runs of each arm, by the arm's name, in order.
-
-    A run that repeats a seed is no second seed: it is an arm of its own.
-    """
+    """Names of the runs of each arm, in order; a run that repeats a seed is an arm of its own."""
     groups: dict[Any, list[list[str]]] = defaultdict(list)
     ordered: list[list[str]] = []
     for name, run in runs.items():

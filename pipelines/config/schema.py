@@ -235,10 +235,7 @@ class Bound(Enum):
 
 @dataclass
 class Expectation:
-    """What is expected of two arms before they are trained; the report says whether it came true.
-
-    Arms are named as in the report (pipelines/config/arms.py).
-    """
+    """What is expected of two arms, named as in the report, before they are trained."""
 
     arm: str = MISSING  # the name of an arm
     than: str = MISSING  # another arm, of the same data, model, token budget and parent
@@ -295,11 +292,7 @@ class Experiment:
         return preset.optim.batch_size * preset.architecture.context
 
     def budgets(self, run: Arm) -> list[Budget]:
-        """The budgets of a run as they rise, the whole run's last.
-
-        Under wsd each has a decay of its own; under the cosine the smaller ones are snapshots on
-        the way of the whole run's.
-        """
+        """Budgets as they rise, the whole run's last: with decays under wsd, else snapshots."""
         wsd = self.models[run.model].optim.schedule is Schedule.wsd
         batch = self.batch_tokens(run)
         return [

@@ -34,11 +34,7 @@ class Damaged(Exception):
 
 
 def specification(data: TextData) -> dict[str, str]:
-    """All that decides a corpus but the files.
-
-    Not so ``pattern`` and ``exclude``: what they let through is for the sources to compare, up to
-    where they were read.
-    """
+    """All that decides a corpus but files, ``pattern`` and ``exclude``, which sources compare."""
     entry = {**asdict(data), "vocab_size": None, "tokenizer": None, "end_of_text": None}
     for part in entry["parts"].values():
         for name in ("pattern", "exclude"):

@@ -43,10 +43,7 @@ class CachedLayer(LayerCache):
 
 
 def left_padding(mask: Tensor | None, rows: int, length: int) -> Tensor | None:
-    """Number of leading positions (B,) that an attention mask (B, S) leaves out; None for none.
-
-    Raises ValueError for a mask of another shape or one that leaves out other positions.
-    """
+    """Leading positions (B,) that a mask (B, S) leaves out, or None; ValueError for other masks."""
     if mask is None:
         return None
     if mask.shape != (rows, length):

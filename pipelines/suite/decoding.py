@@ -57,10 +57,7 @@ def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decodi
 
 
 class Ending:
-    """Which of B texts have ended: called after each new token, with all of them (B, n).
-
-    ``texts`` are their bytes, each to the end of the token that ended it.
-    """
+    """Which of B texts have ended; called after each token with all (B, n); ``texts``: bytes."""
 
     def __init__(self, rows: int, until: Sequence[str], end: int, bytes_of: list[bytes]) -> None:
         self.stops = [text.encode(errors="surrogatepass") for text in until if text]

@@ -74,10 +74,8 @@ def samplings(settings: PassAtK, latent: bool) -> list[Sampling]:
 def run_sampled(
     lm: Scorer, name: str, spec: SuiteTask, suite: Suite, sampling: Sampling
 ) -> SampledOutcome:
-    """Draw several answers to each prompt of ``spec``, the entry ``name`` of suite.tasks.
-
-    Raises what `run_task` does; UserError if the task does not generate answers, each of which is
-    right or wrong.
+    """Draw several answers to each prompt of ``spec``, the entry ``name`` of suite.tasks. Raises
+    what `run_task` does; UserError if there are no answers that are right or wrong.
     """
     n, (metric, _, chosen) = suite.pass_at_k.samples, spec.key.partition(",")
     loaded = prepare(name, spec, suite, RepeatedTask)

@@ -244,11 +244,7 @@ def run(lm: Scorer, loaded: dict[str, Any], suite: Suite, bootstrap: int) -> tup
 
 
 def run_task(lm: Scorer, name: str, spec: SuiteTask, suite: Suite) -> Outcome:
-    """Run ``spec``, the entry ``name`` of suite.tasks.
-
-    Raises Skipped if it cannot be run here, UserError for what is wrong with the entry or with a
-    document, and whatever else a task's own functions raise.
-    """
+    """Run ``spec``, the entry ``name`` of suite.tasks; raises Skipped, UserError or its own."""
     loaded = prepare(name, spec, suite)
     results, seconds = run(lm, loaded, suite, BOOTSTRAP)
     tasks = loaded["tasks"]

@@ -42,10 +42,9 @@ class Task:
 def text_chunks(
     part: Path, documents: Iterable[tuple[str, bytes]], tokens: ByteTokenizer
 ) -> Iterator[tuple[Ids, int, int]]:
-    """Chunks for write_tokens of running text: an end-of-text id, then the document, and so on,
-    without documents that have a byte for which there is no token.
-
-    Raises UserError naming a document that the tokens do not give back.
+    """Chunks for write_tokens of running text, an end-of-text id before each document, without
+    documents that have a byte for which there is no token. Raises UserError naming a document that
+    the tokens do not give back.
     """
     sizes = tokens.sizes()
 

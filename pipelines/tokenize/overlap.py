@@ -75,10 +75,7 @@ class HeldOut:
         self.table[self.known >> self.shift] = True
 
     def mark(self, ids: Ids) -> None:
-        """Mark n-grams that occur in ``ids``; none crosses an end of text, as no known one does.
-
-        Several threads may do so at once.
-        """
+        """Mark n-grams of ``ids``, none across an end of text; threads may do so at once."""
         for start in range(0, len(ids), CHUNK_TOKENS):
             other = hashes(ids[start : start + CHUNK_TOKENS + self.n - 1], self.numbers, self.n)
             other = other[self.table[other >> self.shift]]

@@ -139,10 +139,7 @@ def adopt(path: Path, end_of_text: str) -> ByteTokenizer:
 
 
 def byte_exact(spec: dict[str, Any], end_of_text: str) -> ByteTokenizer:
-    """A tokenizer.json's content made byte-exact by leaving out what alters text; prints that.
-
-    Raises UserError where that is not enough.
-    """
+    """A tokenizer.json made byte-exact by leaving out what alters text (printed), or UserError."""
     model = spec["model"]
     if model["type"] != "BPE":
         raise UserError(f"{model['type']}, not a byte-level BPE: it would not give any bytes back")
@@ -237,10 +234,7 @@ def pre_tokenizer_parts(spec: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def symbol_tokenizer(symbols: Iterable[str], separator: str) -> Tokenizer:
-    """One token for each symbol of a process; its id is the symbol's index.
-
-    A BPE without merges, as it skips unknown characters where other models raise.
-    """
+    """A token for each symbol, in order: a BPE without merges, which skips unknown characters."""
     vocabulary = {symbol: i for i, symbol in enumerate(symbols)}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], ignore_merges=True))
     if separator:

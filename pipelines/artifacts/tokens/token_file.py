@@ -60,11 +60,7 @@ def token_dtype(vocab_size: int) -> str:
 def write_tokens(
     path: Path, chunks: Iterable[tuple[Ids, int, int]], dtype: str, source: bytes = bytes(32)
 ) -> Header:
-    """Write a token file, all of it or nothing; raises OSError.
-
-    ``chunks`` are token ids, and how many documents and bytes of text they add; ``source`` goes
-    into the header.
-    """
+    """Write a token file of ids with the documents and bytes of text they add; raises OSError."""
     kind = np.dtype(dtype).newbyteorder("<")
     digest, table, left = sha256(), bytearray(), b""
     tokens = documents = size = max_id = 0

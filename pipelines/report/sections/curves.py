@@ -21,10 +21,8 @@ def section(analysis: Analysis) -> Section:
 
 
 def curves(arms: list[Arm], style: Mapping[str, Style] | None = None) -> Figure:
-    """Training bounds against tokens, and the KL of arms that have one; bits per token.
-
-    Reconstruction CE is dashed: it may not be compared between runs. κ is dotted. Runs of an arm
-    share its style and its entry in the legend.
+    """Training bounds, and the KL of arms that have one, against tokens; bits per token. Dashed:
+    reconstruction CE, not comparable; dotted: κ. Runs of an arm share style and legend.
     """
     style = style or styles(arm.name for arm in arms)
     latent = any(has_latent(arm.first.curve) for arm in arms)

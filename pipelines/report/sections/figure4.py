@@ -215,10 +215,8 @@ def figure4_rows(arms: list[Arm], paper: dict[float, Panel]) -> list[Row]:
 
 
 def figure4_csv(analysis: Analysis) -> list[dict[str, Any]]:
-    """A row for each run, at full precision, then the paper's, of the sequences that it prints.
-
-    Shares, characters, nats per token, bits; seconds are of the training steps. None where a
-    figure was not measured; no rows at all where no arm is on the target task.
+    """A row for each run, then the paper's, at full precision; none without the target task.
+    Shares, characters, nats per token, bits, seconds of training steps; None: not measured.
     """
     paper = read_paper()
     ours = [

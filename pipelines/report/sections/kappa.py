@@ -90,10 +90,7 @@ def trend(values: list[float]) -> str:
 
 
 def figures_against_kappa(family: list[Arm]) -> Figure:
-    """CE, filtering bound and ELBO of Free Transformers against κ, beside their baselines.
-
-    The right panel has the bound alone, on a scale that shows what it gains or loses.
-    """
+    """CE, filtering bound and ELBO against κ beside baselines; on the right the bound alone."""
     free = [arm for arm in family if arm.preset_design]
     places, unit = log_places({kappa_of(arm) for arm in free}), free[0].unit
     levels = dict(zip((COLOURS[0], COLOURS[4]), baselines(family), strict=False))
