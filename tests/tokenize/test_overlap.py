@@ -106,7 +106,7 @@ def test_a_large_held_out_part_is_cut_and_that_is_said(tmp_path, monkeypatch):
     (documents, touched, tokens, covered), result = overlap_of(shards, 13)
     assert (documents, touched, tokens, covered) == (2, 1, 28, 24)
     assert not result.whole
-    assert result.line().startswith("85.71% of the first 28 held-out tokens, in 1 of 2 documents")
+    assert str(result).startswith("85.71 % of the first 28 held-out tokens, in 1 of 2 documents")
 
 
 def test_hashes_are_the_polynomial():
