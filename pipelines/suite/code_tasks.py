@@ -12,22 +12,29 @@ PROMPTS = (2, 3, 4)  # of MBPP, the task_ids that its authors put in their promp
 
 def human_eval(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
     """The prompt is the head of a function, an answer its body; ``test`` defines ``check``."""
-    tests = [f"{doc['test']}\ncheck({doc['entry_point']})\n" for doc in docs]
-    return verdicts([doc["prompt"] for doc in docs], answers, tests)
+    return verdicts(
+        [
+            (doc["prompt"] + answer, f"{doc['test']}\ncheck({doc['entry_point']})\n")
+            for doc, (answer,) in zip(docs, answers, strict=True)
+        ]
+    )
 
 
 def mbpp(answers: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:
     """An answer is the whole program; it passes if it passes all tests."""
-    tests = ["\n".join([doc["test_setup_code"], *doc["test_list"]]) + "\n" for doc in docs]
-    return verdicts([""] * len(docs), answers, tests)
+    return verdicts(
+        [
+            (answer, "\n".join([doc["test_setup_code"], *doc["test_list"]]) + "\n")
+            for doc, (answer,) in zip(docs, answers, strict=True)
+        ]
+    )
 
 
-def verdicts(heads: list[str], answers: list[list[str]], tests: list[str]) -> list[list[str]]:
-    """PASSED, or what went wrong, of each program: a head and the one answer to it."""
+def verdicts(programs: list[tuple[str, str]]) -> list[list[str]]:
+    """PASSED, or what went wrong, of each program with its tests."""
     from pipelines.suite.sandbox import run as sandbox
 
-    programs = [head + answer for head, (answer,) in zip(heads, answers, strict=True)]
-    results = sandbox.run_programs(zip(programs, tests, strict=True))
+    results = sandbox.run_programs(programs)
     return [[PASSED if verdict.passed else verdict.failure] for verdict in results]
 
 
