@@ -37,6 +37,8 @@ from pipelines.parallel.slots import Slot, make_slots
 from pipelines.plan import Assumptions, RunPlan
 
 RAN = re.compile(r"^Running stage '(.+)':$", re.M)
+USUAL_PARTICLES = 64  # that `evaluation.particles: auto` is taken for
+USUAL_TOKENS = 65_536  # held-out ones, where evaluation takes all
 ANY_GPU = Assumptions(flops=1.0, mfu=1.0, memory=1.0, price=None)  # FLOPs and bytes need none
 
 
@@ -96,11 +98,24 @@ def bring_up_to_date(experiment: Experiment, jobs: str | None, lock: int) -> Non
         if code := dvc_repro():
             raise SystemExit(code)
         return
-    costs = {f"train@{each.spec.name}": each.flops for each in plans}
+    costs = {stage: flops for each in plans for stage, flops in stage_flops(each).items()}
     try:
         side_by_side(slots, costs, Path("logs") / experiment.name, lock)
     except DvcException as error:
         raise UserError(" ".join(str(error).split())) from None
+
+
+def stage_flops(plan: RunPlan) -> dict[str, float]:
+    """What a run's training and evaluation take, roughly: the longest way is started first."""
+    spec, settings = plan.spec, plan.spec.experiment.evaluation
+    passes = 1.0  # forward, of a token that is scored; one with its gradients is worth three
+    if spec.config.latent_bits:
+        given = settings.particles
+        particles = given if isinstance(given, int) else USUAL_PARTICLES
+        passes += settings.filters * particles + settings.iwae_samples
+    scored = (settings.tokens or USUAL_TOKENS) * len(spec.budgets)
+    measuring = plan.flops_per_token / 3 * passes * scored
+    return {f"train@{spec.name}": plan.flops, f"evaluate@{spec.name}": measuring}
 
 
 def cluster_slots(experiment: Experiment, jobs: str | None) -> list[Slot]:

@@ -13,11 +13,15 @@ from unittest.mock import Mock
 import pytest
 
 from pipelines import repro
+from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common import pipeline_lock
 from pipelines.common.errors import UserError
 from pipelines.common.pipeline_lock import FOLDER, dvc_at_work, pipeline_alone, stage_of
+from pipelines.plan import RunPlan
+from pipelines.repro import ANY_GPU, stage_flops
 from tests.support.commands import call
 from tests.support.mutants import rejects
+from tests.support.planner import composed
 
 ROOT = Path(__file__).parents[2]
 ME = rf"pid {os.getpid()}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -142,6 +146,23 @@ def test_a_mistake_ends_it_before_it_waits(project, monkeypatch):
     monkeypatch.setattr(pipeline_lock, "sleep", lambda _: pytest.fail("it waits"))
     with pipeline_alone(), pytest.raises(UserError, match="seedling"):
         call("repro", "experiment=smoke", "runs.baseline.seedling=3")
+
+
+@rejects(
+    'f"evaluate@{spec.name}": measuring',
+    'f"evaluate@{spec.name}": 0.0',
+    "the longest way is sought without evaluation",
+)
+def test_the_longest_way_has_the_evaluation_in_it():
+    def longest(particles):
+        experiment = composed(
+            "experiment=smoke", "runs.baseline.tokens=52_000", f"evaluation.particles={particles}"
+        )
+        specs = [RunSpec(experiment, name) for name in ("baseline", "free_k1")]
+        ways = {s.name: sum(stage_flops(RunPlan(s, ANY_GPU)).values()) for s in specs}
+        return max(ways, key=lambda name: ways[name])
+
+    assert [longest(particles) for particles in (1, "auto")] == ["baseline", "free_k1"]
 
 
 def test_an_interrupt_is_left_to_dvc_and_waited_for(monkeypatch):
