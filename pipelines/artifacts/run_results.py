@@ -1,5 +1,6 @@
 """A run of the experiment with all that its training, evaluation and suite left behind."""
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -75,6 +76,15 @@ def fraction(kappa_bits: float) -> str:
 def read_runs(experiment: Experiment) -> list[RunResults]:
     """The runs of params.yaml, in its order; raises UserError if a result is missing."""
     return [read_run(RunSpec(experiment, name)) for name in experiment.runs]
+
+
+def read_finished(experiment: Experiment) -> list[RunResults]:
+    """Those runs that have all their results as params.yaml asks for them."""
+    finished = []
+    for name in experiment.runs:
+        with suppress(UserError):
+            finished.append(read_run(RunSpec(experiment, name)))
+    return finished
 
 
 def read_run(spec: RunSpec) -> RunResults:

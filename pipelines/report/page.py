@@ -1,23 +1,29 @@
 """Stage `report`: compare arms with each other and the paper.
 
     python -m pipelines.report
+    python -m pipelines.report --so-far     # of the runs that are finished, while others train
 
 Reads results/<experiment>/<run>/ of every run in params.yaml, and the description of the data in
 data/tokens/. Writes report/<experiment>/: report.md, index.html (the same as one self-contained
 page), explorer.html (what models generate, by z), figures/, curves.csv, arms.csv (means over
 seeds), runs.csv, figure4.csv and summary.txt.
+With --so-far it writes to report/<experiment>.so_far/.
 """
 
 import base64
+import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import click
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.artifacts.curve import write_table
 from pipelines.artifacts.paths import report_folder
-from pipelines.artifacts.run_results import RunResults, read_runs
+from pipelines.artifacts.run_results import RunResults, read_finished, read_runs
 from pipelines.common.atomic_files import replace_folder
+from pipelines.common.errors import UserError
 from pipelines.common.printable import printable
 from pipelines.compare.arms import group_by_seed
 from pipelines.config.frozen import freeze
@@ -60,14 +66,19 @@ def first_screen(analysis: Analysis, stated: expectation.Statement | None) -> li
 
 
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
-    analysis = Analysis(group_by_seed(runs), experiment.evaluation, experiment.expectation)
-    stated = expectation.statement(experiment.question, analysis)
+    """Of ``runs``. If others are missing, the title says so, and no expectation is judged yet."""
+    title, stated = experiment.name, None
+    analysis = Analysis(group_by_seed(runs), experiment.evaluation)
+    if len(runs) < len(experiment.runs):
+        title += f": {len(runs)} of {len(experiment.runs)} runs are finished"
+    else:
+        analysis = replace(analysis, expectation=experiment.expectation)
+        stated = expectation.statement(experiment.question, analysis)
     first, sections = first_screen(analysis, stated), all_sections(analysis)
     shown = [*first, *(block for section in sections for block in section.blocks)]
     images = save_figures(figures(shown), folder / "figures")
     top, rest = markdown.written(first), "\n\n".join(map(markdown.section, sections))
-    title, families = experiment.name, explorer_families(analysis)
-    index = report_folder(title) / "index.html"
+    families, index = explorer_families(analysis), report_folder(experiment.name) / "index.html"
     summary = expectation.summary(stated) + tables.summary(analysis, index)
     pages = {
         "report.md": f"# {title}\n\n{top}\n\n{rest}\n",
@@ -88,12 +99,18 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
         write_table(folder / f"{name}.csv", rows)
 
 
-def main() -> None:
+@click.option("--so-far", is_flag=True, help="Of the runs that are finished, in a folder beside.")
+def main(so_far: bool = False) -> None:
     frozen = freeze("report")
     experiment = frozen.experiment
-    runs = read_runs(experiment)
     target = report_folder(experiment.name)
-    with replace_folder(target) as folder:
+    early = target.with_name(f"{target.name}.so_far")  # no experiment has a dot in its name
+    runs = read_finished(experiment) if so_far else read_runs(experiment)
+    if not runs:
+        raise UserError(f"no run of {experiment.name} has been evaluated yet")
+    with replace_folder(early if so_far else target) as folder:
         write_report(experiment, runs, folder)
         frozen.check("the next `dvc repro` writes it")
-    print(target / "index.html")
+    if not so_far:
+        shutil.rmtree(early, ignore_errors=True)
+    print((early if so_far else target) / "index.html")

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 from html import unescape
 from math import sqrt
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.support.results import (
     PAIR,
     SAMPLES,
     arms_of,
+    make_report,
     rows_by,
     task,
     write_experiment,
@@ -188,6 +190,28 @@ def test_arms_are_machine_readable_at_full_precision(small):
     assert (free["latent_bits"], rows["free_wide"]["latent_bits"]) == ("3", "5")
     assert (rows["base"]["latent_bits"], rows["base"]["filtering_bits_per_token"]) == ("0", "")
     assert rows["text_free"]["filtering_bits_per_byte_se"] == str(0.01 / 3)
+
+
+@rejects(
+    "shutil.rmtree(early, ignore_errors=True)",
+    "pass",
+    "a report of some runs outlives that of all",
+)
+def test_finished_runs_are_shown_while_others_are_trained(tmp_path, seeded):
+    """Marked as such, beside the report of all, which is the same to the byte and ends it."""
+    folder = shutil.copytree(seeded.parents[1], tmp_path / "copy")
+    late = folder / "results/tiny/free_2_s1/evaluation.json"
+    late.rename(folder / "kept")
+    early = make_report(folder, so_far=True).with_name("tiny.so_far")
+    marked = "tiny: 7 of 8 runs are finished"
+    assert (early / "report.md").read_text().startswith(f"# {marked}\n")
+    assert f"<h1>{marked}</h1>" in (early / "index.html").read_text()
+    assert "free_2_s1" not in (early / "runs.csv").read_text()
+    (folder / "kept").rename(late)
+    report = make_report(folder)
+    assert not early.exists()
+    for path in (path for path in seeded.rglob("*") if path.is_file()):
+        assert (report / path.relative_to(seeded)).read_bytes() == path.read_bytes(), path
 
 
 def test_summary_is_one_aligned_line_an_arm(small):

@@ -257,10 +257,10 @@ def in_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def make_report(folder: Path) -> Path:
+def make_report(folder: Path, so_far: bool = False) -> Path:
     shutil.copytree(PAPER, folder / "docs/paper", dirs_exist_ok=True)
     with in_folder(folder):
-        page.main()
+        page.main(so_far)
     return folder / "report/tiny"
 
 
