@@ -12,12 +12,15 @@ from pipelines.artifacts.results import UNITS, Estimate
 from pipelines.artifacts.run_results import RunResults
 from pipelines.common.console import aligned
 from pipelines.compare.arms import Arm, over_seeds
+from pipelines.compare.use_of_z import UseOfZ
 from pipelines.config.arms import recipe
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import of_family
 from pipelines.report.benchmarks.terminal import summary_lines
 from pipelines.report.sections.figure4 import our_panel
-from pipelines.report.wording import number
+from pipelines.report.wording import number, signed
+
+MOST_SHOWN = 8  # arms in a sentence; the table has more
 
 
 def curve_rows(runs: list[RunResults]) -> list[dict[str, Any]]:
@@ -120,10 +123,51 @@ def summary(analysis: Analysis, page: Path) -> str:
             *(note for head, note in notes.items() if head in heads),
             *summary_lines(analysis.benchmarks),
             "",
-            f"The report is in {page}; `make ui` opens the MLflow UI.",
+            *found(analysis),
+            f"The report is in {page}. Next: `make ui` (MLflow){sampling(analysis)}.",
             "",
         )
     )
+
+
+def found(analysis: Analysis) -> list[str]:
+    """Three lines: bounds, use of z, generations; those that fit on a line."""
+    against = [c for c in analysis.comparisons if c.other.plain and not c.arm.baseline]
+    uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
+    shown = {arm.name: our_panel(arm).scores for arm in analysis.arms if arm.first.on_target}
+    lines = {
+        "Bound minus its baseline's": [
+            f"{c.arm.name} {c.qualified_verdict} ({signed(c.mean)})" for c in against
+        ],
+        "Use of z, share of its KL": [
+            f"{use.arm.name} {share(use):.0%}"
+            + (" (differs by seed)" if use.divided else " (ignored)" * use.ignored)
+            for use in uses
+        ],
+        "Valid generations": [
+            f"{name} {score['valid_fresh']:.0%}" for name, score in shown.items()
+        ],
+    }
+    return [
+        f"{what}: {', '.join(each)}" for what, each in lines.items() if 0 < len(each) <= MOST_SHOWN
+    ]
+
+
+def share(use: UseOfZ) -> float:
+    """Of the KL."""
+    return use.use.mean / use.kl.mean
+
+
+def sampling(analysis: Analysis) -> str:
+    """A command that generates with the Free Transformer that uses z most and stays valid."""
+
+    def valid_use(use: UseOfZ) -> float:
+        valid = our_panel(use.arm).scores["valid_fresh"] if use.arm.first.on_target else 1.0
+        return share(use) * valid
+
+    uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
+    best = max(uses, key=valid_use, default=None)
+    return f", `ftlab sample {best.arm.first.name} --z pinned`" if best else ""
 
 
 def summary_row(arm: Arm) -> dict[str, str]:

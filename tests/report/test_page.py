@@ -214,15 +214,31 @@ def test_finished_runs_are_shown_while_others_are_trained(tmp_path, seeded):
         assert (report / path.relative_to(seeded)).read_bytes() == path.read_bytes(), path
 
 
+@rejects(
+    ' (ignored)" * use.ignored',
+    ' (ignored)" * 0',
+    "a z that is ignored is not called so at the end",
+)
+def test_summary_ends_with_what_was_found_and_what_to_type(tmp_path):
+    write_experiment(tmp_path, PAIR, {"free": 0.7}, others={"free": {"ce": 0.7}})
+    *_, bound, use, valid, last = (make_report(tmp_path) / "summary.txt").read_text().splitlines()
+    assert bound == "Bound minus its baseline's: free higher (+0.2000)"
+    assert use == "Use of z, share of its KL: free 0% (ignored)"
+    assert valid == "Valid generations: base 100%, free 100%"
+    assert last == (
+        "The report is in report/tiny/index.html. Next: `make ui` (MLflow), `ftlab sample free "
+        "--z pinned`."
+    )
+
+
 def test_summary_is_one_aligned_line_an_arm(small):
     lines = (small / "summary.txt").read_text().splitlines()
-    assert max(map(len, lines)) <= 110
+    assert max(map(len, lines[:-4])) <= 110
     table = lines[: len(RUNS) + 1]
     assert [line.split()[0] for line in table] == ["arm", *RUNS]
     start = table[0].index("bits/token")
     assert table[2][start:].startswith("0.7654 ± 0.0100")
     assert all(line[start - 2 : start] == "  " and line[start] != " " for line in table)
-    assert lines[-1].startswith("The report is in report/tiny/index.html")  # ends `make repro`
 
 
 def test_arms_have_mean_spread_and_n(seeded):
