@@ -205,7 +205,7 @@ def compiler() -> Finding:
     if reason := compiler_failure():
         cost = (
             "nothing is compiled: training on a CPU takes up to 1.3 times as long (60 to 47 "
-            "thousand tokens/s for the quickstart's free_k1, LOG.md, 2026-11-21)"
+            "thousand tokens/s for free_k1 of four_thresholds, LOG.md, 2026-11-21)"
         )
         return Finding("compiler", reason, COSTS, cost)
     name = os.environ.get("CXX", "g++")

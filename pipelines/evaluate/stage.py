@@ -1,6 +1,6 @@
 """Stage `evaluate`: measure a trained run on held-out data.
 
-    python -m pipelines.evaluate free_k1_8
+    python -m pipelines.evaluate free_k1_2
 
 Writes results/<experiment>/<run>/evaluation.json (all figures), details.json (samples, KL of each
 bit, the bound of each document) and metrics.json (the few that `dvc metrics show` lists), and adds

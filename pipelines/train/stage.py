@@ -1,6 +1,6 @@
 """Stage `train`: train one run of the experiment.
 
-    python -m pipelines.train free_k1_8
+    python -m pipelines.train free_k1_2
 
 Writes checkpoints/<experiment>/<run>/ and results/<experiment>/<run>/curve.csv. The first has
 last.ckpt, <tokens>.ckpt for each smaller budget, the resolved configuration, and the question and

@@ -38,9 +38,9 @@ def test_expectations_name_arms_and_not_the_runs_of_their_seeds():
 
 
 def test_a_suite_scores_the_runs_on_text_alone():
-    made = composed_by_hydra("experiment=quickstart")
+    made = composed_by_hydra("experiment=four_thresholds")
     assert made.suite_runs == {"text_baseline": "stdlib", "text_free_k1_2": "stdlib"}
-    assert composed_by_hydra("experiment=quickstart", "suite=none").suite_runs == {}
+    assert composed_by_hydra("experiment=four_thresholds", "suite=none").suite_runs == {}
 
 
 MISTAKES = [
