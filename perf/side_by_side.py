@@ -18,7 +18,7 @@ from tests.support.project_copy import Project
 COUNTS = (1, 2, 4)
 TURNS = 2  # at most: processes start anew in each
 RUN, STEPS, BATCH, CONTEXT = "free_k1", 40, 64, 65
-SHAPE = (  # four_thresholds' target_small
+SHAPE = (  # of conf/model/target_small.yaml
     "models.target_small.architecture="
     "{n_layers: 4, d_model: 64, n_heads: 4, n_kv_heads: 4, ffn_width: 168}"
 )
