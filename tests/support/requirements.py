@@ -15,7 +15,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 def of_make_repro() -> list[str]:
     """The requirements of what `make repro` installs."""
-    (names,) = re.findall(r"--editable '\.\[(lab[\w,]*)\]'", (ROOT / "Makefile").read_text())
+    (names,) = re.findall(r"\(INSTALL\) '\.\[(lab[\w,]*)\]'", (ROOT / "Makefile").read_text())
     return [*PROJECT["dependencies"], *(each for name in names.split(",") for each in EXTRAS[name])]
 
 
