@@ -138,6 +138,7 @@ def side_by_side(slots: list[Slot], costs: dict[str, float], logs: Path, lock: i
         threads = slots[0].get("OMP_NUM_THREADS")
         each = f" (threads of each: {threads})" if threads else ""
         screen.say(f"{len(slots)} stages side by side{each}; logs are in {logs}/")
+        screen.say("a report on the runs that are finished: ftlab report --so-far")
         scheduler = Scheduler(slots, logs, lock, screen)
         outcome = scheduler.run(graph, always, {})
         if not outcome.failed and not outcome.interrupted:
