@@ -162,8 +162,8 @@ def sampling(analysis: Analysis) -> str:
     """A command that generates with the Free Transformer that uses z most and stays valid."""
 
     def valid_use(use: UseOfZ) -> float:
-        valid = our_panel(use.arm).scores["valid_fresh"] if use.arm.first.on_target else 1.0
-        return share(use) * valid
+        valid = our_panel(use.arm).scores["valid_fresh"] if use.arm.first.on_target else None
+        return share(use) * (1.0 if valid is None else valid)
 
     uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
     best = max(uses, key=valid_use, default=None)
