@@ -154,8 +154,8 @@ def found(analysis: Analysis) -> list[str]:
 
 
 def share(use: UseOfZ) -> float:
-    """Of the KL."""
-    return use.use.mean / use.kl.mean
+    """Of the KL, to a hundredth; 0 without a KL."""
+    return round(use.use.mean / use.kl.mean, 2) + 0.0 if use.kl.mean > 0 else 0.0  # not −0
 
 
 def sampling(analysis: Analysis) -> str:

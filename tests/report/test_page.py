@@ -220,7 +220,7 @@ def test_finished_runs_are_shown_while_others_are_trained(tmp_path, seeded):
     "a z that is ignored is not called so at the end",
 )
 def test_summary_ends_with_what_was_found_and_what_to_type(tmp_path):
-    write_experiment(tmp_path, PAIR, {"free": 0.7}, others={"free": {"ce": 0.7}})
+    write_experiment(tmp_path, PAIR, {"free": 0.7}, others={"free": {"ce": 0.7001}})
     *_, bound, use, valid, last = (make_report(tmp_path) / "summary.txt").read_text().splitlines()
     assert bound == "Bound minus its baseline's: free higher (+0.2000)"
     assert use == "Use of z, share of its KL: free 0% (ignored)"
