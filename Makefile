@@ -24,8 +24,8 @@ MEASURE ?=
 MINUTES ?= 50
 MUTANTS ?=
 MODULES ?=
-# not compiled: Python compiles what is imported, a part, in seconds
-INSTALL := .venv/bin/pip install --quiet --no-compile --editable
+# not compiled: Python compiles what is imported, a part, in seconds; setuptools warns of editable
+INSTALL := PYTHONWARNINGS=ignore .venv/bin/pip install --quiet --no-compile --editable
 TESTS := pytest -n 2 --dist worksteal
 # packages whose tests train nothing and compose little
 QUICK := analysis artifacts common compare conversion data designs docs evaluate hydra_plugins inference \
