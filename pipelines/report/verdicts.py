@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection
+from statistics import fmean
 
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
@@ -78,6 +79,7 @@ def verdicts(data: str, analysis: Analysis) -> Table:
     more = {
         "gain": any(controls),
         "use of z, bits per token": not all(arm.baseline for arm in arms),
+        "valid generations": arms[0].first.on_target,
         "benchmarks against the baseline": bool(suites),
         "reservations": True,
     }
@@ -89,6 +91,7 @@ def verdicts(data: str, analysis: Analysis) -> Table:
         found = (
             gain(against.values(), compared),
             use_in_words(analysis.uses.get(arm.name)),
+            valid_share(arm),
             ", ".join(on_benchmarks(suites, arm)) or "–",
             "; ".join(reservations(arm, against.values())) or "–",
         )
@@ -143,6 +146,12 @@ def use_in_words(use: UseOfZ | None) -> str:
         )
         return f"differs between seeds, so that no mean describes them: {using} against {ignoring}"
     return f"{use.use} of a KL of {use.kl.mean:.4f}" + ": ignored" * use.ignored
+
+
+def valid_share(arm: Arm) -> str:
+    """Of sequences of the target task that are generated with z of the prior."""
+    shares = [run.evaluation.fresh.valid for run in arm.runs if run.evaluation.fresh]
+    return f"{fmean(shares):.0%}" if shares else "–"
 
 
 def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:
