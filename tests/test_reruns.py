@@ -200,7 +200,7 @@ def test_comments_docstrings_and_what_is_shown_while_training_run_nothing_again(
         for package in ("ftmodel", "pipelines"):
             for path in sorted(Path(package).rglob("*.py")):
                 edits.enter_context(edited(path, documented))
-        for name in ("stage", "distributed", "progress"):
+        for name in ("stage", "distributed", "progress", "held_out"):
             edits.enter_context(edited(f"pipelines/train/{name}.py", extended))
         inputs.main()
         assert changed_stages() == set()

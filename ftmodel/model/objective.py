@@ -36,6 +36,7 @@ class Loss:
     ce: Tensor
     kl: Tensor | None = None  # full KL, not the hinge
     hinge: Tensor | None = None
+    kl_of_bits: Tensor | None = None  # (H,), each bit's part of kl, without gradients
 
 
 def training_loss(
@@ -69,14 +70,14 @@ def training_loss(
     if kappa_bits is None:
         raise ValueError("kappa_bits: a Free Transformer is trained with a threshold κ, not None")
     o, prior = out.bit_logits, out.prior_logits
-    kl = kl_per_bit(o, None if prior is None else prior.detach()).sum(-1)  # (B, T)
-    kl = mean_over_spans(kl, at.span_starts)
+    of_bits = kl_per_bit(o, None if prior is None else prior.detach())  # (B, T, H)
+    kl = mean_over_spans(of_bits.sum(-1), at.span_starts)
     hinge = free_bits(kl, kappa_bits, model.config.latent.free_bits, documents, over_workers)
     total = ce + beta * hinge
     if prior is not None:
         fit = kl_per_bit(o.detach(), prior).sum(-1).mean()
         total = total + (fit - fit.detach())
-    return Loss(total, ce, kl.mean(), hinge)
+    return Loss(total, ce, kl.mean(), hinge, of_bits.detach().mean((0, 1)))
 
 
 def kl_of_use(config: ModelConfig, kappa_bits: float) -> float:

@@ -30,6 +30,11 @@ class CurveRow:
         """The training bound, bits per token: CE of a baseline, CE + KL of a Free Transformer."""
         return self.ce_nats / LN2 + (self.kl_bits or 0.0)
 
+    @property
+    def held_out(self) -> float | None:
+        """The bound of the held-out windows that were scored here, if any, bits per token."""
+        return self.others.get("held_out_bound_bits")
+
     def figures(self) -> dict[str, float]:
         """All by name, in the order of the file; what is None is left out."""
         row = {"step": self.step, "tokens": self.tokens, "loss_nats": self.loss_nats}

@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     STEERING = 16  # pinned z, tokens generated with them, and permutations
     SEQUENCE_Z = 17  # one z per sequence: its draws, to which other a path leads, and permutations
     CALIBRATION = 18  # z and resampling of the filters that others are calibrated by
+    HELD_OUT = 19  # z of held-out windows that are scored while training goes on
 
 
 def key(seed: int, purpose: Purpose, index: int = 0) -> np.random.SeedSequence:

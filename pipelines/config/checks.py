@@ -8,7 +8,7 @@ from ftmodel.synthetic.registry import PROCESSES
 from pipelines.config.arms import FAMILY, family_of, group_by_seed
 from pipelines.config.data import ProcessData, TextData
 from pipelines.config.parents import check_trainings, parent_fits
-from pipelines.config.schema import NAME, Arm, Experiment, Schedule
+from pipelines.config.schema import NAME, Arm, Experiment, OptimizerName, Schedule, Strategy
 from pipelines.config.values import check_part, check_values, shortened
 
 MAX_NAME_CHARACTERS = 120  # a file's name has at most 255 bytes, and some are made of two names
@@ -198,6 +198,31 @@ def batch_is_divisible(experiment: Experiment, key: str, run: Arm) -> None:
         )
 
 
+def muon_has_whole_matrices(experiment: Experiment, key: str, run: Arm) -> None:
+    name = experiment.models[run.model].optim.name
+    if name is OptimizerName.muon and experiment.compute.strategy is Strategy.fsdp:
+        raise ValueError(
+            f"models.{run.model}.optim.name: muon needs whole matrices, which compute.strategy: "
+            "fsdp shards; use ddp, or adamw"
+        )
+
+
+def held_out_evaluation_fits(experiment: Experiment, key: str, run: Arm) -> None:
+    every, batch = experiment.evaluation.every_tokens, experiment.batch_tokens(run)
+    if every is None:
+        return
+    if not batch <= every <= run.tokens:
+        raise ValueError(
+            f"evaluation.every_tokens: {every} is outside {batch} … {run.tokens}, a batch and all "
+            f"tokens of {key}"
+        )
+    if experiment.compute.strategy is Strategy.fsdp:
+        raise ValueError(
+            f"evaluation.every_tokens: {every}, but compute.strategy is fsdp, whose model no "
+            "worker can evaluate; null evaluates it after training alone"
+        )
+
+
 def tokens_make_a_batch(experiment: Experiment, key: str, run: Arm) -> None:
     batch = experiment.batch_tokens(run)
     if run.tokens < batch:
@@ -272,7 +297,9 @@ RULES = [  # of a run or an arm, in this order: a later one may rest on an earli
     kappa_fits_the_latent,
     batch_is_divisible,
     free_bits_see_the_batch,
+    muon_has_whole_matrices,
     tokens_make_a_batch,
+    held_out_evaluation_fits,
     extra_blocks_are_a_baselines,
     budgets_rise,
     warm_up_ends_before_the_decay,

@@ -41,14 +41,27 @@ class Schedule(StrEnum):
     wsd = "wsd"
 
 
+class OptimizerName(StrEnum):
+    adamw = "adamw"
+    muon = "muon"  # for the matrices of blocks, the encoder's too; AdamW for all else
+
+
 @dataclass
 class Optim:
-    """AdamW with linear warm-up and a schedule that ends at zero; gradients clipped by norm."""
+    """Linear warm-up, and a schedule that ends at zero; gradients clipped by norm.
 
+    Muon's updates have the RMS of AdamW's, so that one learning rate suits both (Liu et al. 2025,
+    arXiv 2502.16982).
+    """
+
+    name: OptimizerName = OptimizerName.adamw  # the optimizer
     batch_size: int = limited(MISSING, at_least=1)  # sequences per optimizer step
     lr: float = limited(MISSING, above=0)  # peak learning rate
     # factor on lr for the latent: encoder, its read-out, post-sampler and a learned prior
     latent_lr: float = limited(1.0, above=0)
+    # width D at which lr suits the matrices of blocks. At another D their learning rate is lr times
+    # this over D, under Muon times the root of that; null: no scaling
+    width_scaling: int | None = limited(None, at_least=1)
     warmup_steps: int = limited(100, at_least=0)  # steps over which the learning rate rises
     schedule: Schedule = Schedule.cosine  # the learning rate after the warm-up
     # under wsd, the share of each budget that is spent on the decay
@@ -57,6 +70,9 @@ class Optim:
     beta1: float = limited(0.9, at_least=0, below=1)  # decay rate of AdamW's first moment
     beta2: float = limited(0.95, at_least=0, below=1)  # decay rate of AdamW's second moment
     clip: float = limited(1.0, above=0)  # largest norm of the gradient
+    # skip a step whose gradient norm is above this times the median of the last 100: no weight and
+    # no moment changes; null: never
+    skip_spikes: float | None = limited(None, above=1)
 
 
 @dataclass
@@ -183,6 +199,9 @@ class EvaluationConfig:
 
     # largest number of held-out tokens that are scored; null: all
     tokens: int | None = limited(65_536, at_least=1)
+    # training tokens between two evaluations in the loop, each on held-out windows with 3 % as many
+    # tokens; null: none
+    every_tokens: int | None = limited(None, at_least=1)
     batch_tokens: int = limited(4096, at_least=1)  # tokens scored at once; less needs less memory
     # K, the particles of the filter, at least 1; auto: as many as the run needs, calibrated on
     # training text

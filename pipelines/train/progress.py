@@ -13,6 +13,12 @@ from pipelines.tracking.live import Tracking
 from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.step_callback import StepCallback
 
+UNSHOWN = (
+    "gradient_norm",
+    "bits_in_use",
+    "held_out",
+)  # figures of the curve that a line has no room for
+
 
 class Progress(TQDMProgressBar):
     """Lightning's bar of optimizer steps, on one line of stderr: steps, time left, and what the
@@ -49,7 +55,11 @@ class Progress(TQDMProgressBar):
             self.train_progress_bar.close()
 
     def get_metrics(self, *_: Any) -> dict[str, int | str | float | dict[str, float]]:
-        return {**shown(self.curve.rows[-1])} if self.curve.rows else {}
+        rows = self.curve.rows
+        figures = {**shown(rows[-1])} if rows else {}
+        if scored := [row.held_out for row in rows if row.held_out is not None]:
+            figures["held-out"] = f"{scored[-1]:.3f} bits"
+        return {**figures}
 
 
 def shown(row: CurveRow) -> dict[str, str]:
@@ -57,7 +67,8 @@ def shown(row: CurveRow) -> dict[str, str]:
     if row.kl_bits is not None:
         figures["KL"] = f"{row.kl_bits:.3f} bits"
     figures["tokens/s"] = f"{row.tokens_per_second:,.0f}"
-    return figures | {name: f"{value:.4g}" for name, value in row.others.items()}
+    others = {name: value for name, value in row.others.items() if not name.startswith(UNSHOWN)}
+    return figures | {name: f"{value:.4g}" for name, value in others.items()}
 
 
 class CompileTime(StepCallback):

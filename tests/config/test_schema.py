@@ -163,7 +163,8 @@ def expected(change: str) -> str:
 VALUES = {  # by what is said of them
     "must be at least 1": "evaluation.particles=0 data.target.train_sequences=0 suite.limit=0 "
     f"data.stdlib.max_bytes=0 suite.samples=0 suite.batch_tokens=-1 {OPTIM}.batch_size=0 "
-    f"compute.accumulate=0 compute.workers=0 {ARCHITECTURE}.rope_theta=0",
+    f"compute.accumulate=0 compute.workers=0 {ARCHITECTURE}.rope_theta=0 "
+    f"{OPTIM}.width_scaling=0",
     "must be at least 2": "evaluation.filters=1 evaluation.groups=1",
     "must be at least 0": "compute.max_failures=-1",
     "must be at least 0 and at most 1": "evaluation.resample_below=1.5 evaluation.proposal=-1",
@@ -178,6 +179,7 @@ VALUES = {  # by what is said of them
     "must be above 0 and below 1": "data.stdlib.validation_share=1",
     "is outside −2^53 … 2^53": f"{RUN}.tokens=9007199254740993 evaluation.groups={2**64}",
     "is too large for a number": f"evaluation.proposal={10**400}",
+    "must be above 1": f"{OPTIM}.skip_spikes=1",
     "must be above 0": f"{OPTIM}.lr=0 {ARCHITECTURE}.norm_eps=0 {PART}.weight=0 "
     f"{OPTIM}.latent_lr=0 {RUN}.beta=0",
     "not a finite number": f"{RUN}.kappa_bits=nan {PART}.weight=nan {ARCHITECTURE}.rope_theta=inf "
@@ -200,7 +202,8 @@ VALUES = {  # by what is said of them
     "not one of distributions, files, hub": f"{PART}.source=url",
     "json is not one of text, jsonl, parquet": f"{PART}.format=json",
     "expected one of [table, linear]": f"{ARCHITECTURE}.latent.map=tree {RUN}.latent.map=tree",
-    "Invalid value": "compute.precision=fp8 compute.strategy=ring suite.scoring=prior",
+    "Invalid value": f"{OPTIM}.name=sgd "
+    "compute.precision=fp8 compute.strategy=ring suite.scoring=prior",
     "a shared encoder is one": f"{RUN}.latent.encoder_layers=3 "
     f"{ARCHITECTURE}.latent.encoder_layers=2",
     "a baseline has no latent": "runs.baseline.latent.encoder=separate runs.baseline.latent_bits=4",
@@ -272,6 +275,24 @@ MISTAKES = [
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     said = refusal(smoke, override)
     assert said.startswith(f"conf: {key}") and reason in said
+
+
+@rejects("is OptimizerName.muon and", "is None and", "Muon of shards", file="config/checks.py")
+def test_muon_and_fsdp_exclude_each_other():
+    sharded = "compute={workers: 2, strategy: fsdp}"
+    assert f"{OPTIM}.name: muon needs whole" in refusal(smoke, sharded, f"{OPTIM}.name=muon")
+
+
+@rejects("if not batch <= every <= run.tokens:", "if False:", "an evaluation that never comes")
+@pytest.mark.parametrize("tokens", [519, 10401])
+def test_evaluation_in_the_loop_comes_within_the_training(tokens):
+    said = refusal(smoke, f"evaluation.every_tokens={tokens}")
+    assert f"evaluation.every_tokens: {tokens} is outside 520 … 10400" in said
+
+
+def test_evaluation_in_the_loop_needs_a_whole_model():
+    sharded = "compute={workers: 2, strategy: fsdp}"
+    assert "is fsdp" in refusal(smoke, sharded, "evaluation.every_tokens=5200")
 
 
 HINT = "missing; entries of data start from /source"

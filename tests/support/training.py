@@ -19,13 +19,15 @@ from pipelines.train.core.trainer import fit
 RUN = "free_k1_8"
 
 
-def train_run(name=RUN, compute=None, **changes):
+def train_run(name=RUN, compute=None, optim=None, every_tokens=None, **changes):
     """Train in the current folder; returns the weights and the rows of the curve."""
     experiment = load_experiment()
     for key, value in changes.items():
         setattr(experiment.runs[name], key, value)
     for key, value in (compute or {}).items():
         setattr(experiment.compute, key, value)
+    experiment.evaluation.every_tokens = every_tokens
+    vars(experiment.models[experiment.runs[name].model].optim).update(optim or {})
     train(RunSpec(experiment, name))
     return outcome(name)
 

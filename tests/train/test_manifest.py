@@ -7,7 +7,7 @@ import pytest
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import ROOT
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import Precision, Strategy
+from pipelines.config.schema import OptimizerName, Precision, Strategy
 from pipelines.train.core.manifest import make_manifest
 from tests.support.mutants import rejects
 
@@ -39,6 +39,7 @@ def of_compute(**changes):
     [
         *(of_run(seed=7), of_run(kappa_bits=0.3), of_run(tokens=10**6), of_run(budgets=[10**5])),
         *(of_run(kappa_warmup_steps=3), of_run(beta=0.5), of_model("optim", latent_lr=2.0)),
+        *(of_model("optim", name=OptimizerName.muon), of_model("optim", width_scaling=8)),
         *(of_model("optim", lr=0.5), of_model("optim", beta2=0.9), of_model("optim", clip=2.0)),
         *(of_model("architecture", norm_eps=0.1), of_model("architecture", latent_std=0.7)),
         of_compute(precision=Precision.bf16),
@@ -48,7 +49,16 @@ def test_what_decides_weights_is_in_the_hash(change):
     assert spec_hash(change) != spec_hash()
 
 
-@rejects('«"data": shards.metadata.hash,→»', "checkpoints of other data gone on from")
+def test_evaluation_in_the_loop_is_in_the_hash():
+    """It changes no weight, but the curve, which a finished run would not get."""
+
+    def change(experiment, run):
+        experiment.evaluation.every_tokens = 5200
+
+    assert spec_hash(change) != spec_hash()
+
+
+@rejects('"data": shards.metadata.hash,', "", "checkpoints of other data gone on from")
 def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
     known = {spec_hash(), spec_hash(vocab_size=12), spec_hash(data="other")}
     monkeypatch.setattr("torch.__version__", "9.9")

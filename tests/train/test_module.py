@@ -1,5 +1,7 @@
 """What a run hands to the optimizer, and what its first step starts from."""
 
+from copy import deepcopy
+from dataclasses import replace
 from itertools import count
 from math import log
 from types import SimpleNamespace
@@ -17,30 +19,37 @@ from pipelines.artifacts.paths import tokens_folder
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import Optim, Schedule
+from pipelines.config.schema import Optim, OptimizerName, Schedule
 from pipelines.train.core import curve_callback, module as train_module, trainer
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.segments import segments
 from pipelines.train.core.trainer import Process, SegmentTraining
+from tests.support.kills import killed
 from tests.support.mutants import rejects
 from tests.support.training import RUN, same, train, train_run
 
 OPTIM = Optim(batch_size=2, lr=0.3, weight_decay=0.07, beta1=0.6, beta2=0.8, clip=0.5)
+MUON = replace(OPTIM, name=OptimizerName.muon)
 
 
-def make(latent_bits=3, kappa=0.5, **changes):
+def make(latent_bits=3, kappa=0.5, optim=OPTIM, **changes):
     torch.manual_seed(0)
     config = ModelConfig(2, 16, 2, 1, 32, 8, latent_bits=latent_bits, **changes)
-    return TrainingModule(FreeTransformer(config, 11), OPTIM, kappa, steps=20)
+    return TrainingModule(FreeTransformer(config, 11), optim, kappa, steps=20)
 
 
-@rejects('.«append(→extend([»parameter«)→] * ("zeta" not in name))»', "ζ left out of the optimizer")
-@rejects("«if parameter.dim() > 1 else 0.0→»", "weight decay on gains")
-@rejects("«decay if parameter.dim() > 1 else →»0.0", "no weight decay")
+@rejects(
+    "[]).append(parameter)",
+    '[]).extend([parameter] * ("zeta" not in name))',
+    "ζ left out of the optimizer",
+)
+@rejects("if parameter.dim() > 1 else 0.0", "", "weight decay on gains")
+@rejects("decay if parameter.dim() > 1 else 0.0", "0.0", "no weight decay")
+@pytest.mark.parametrize("optim", [OPTIM, MUON], ids=["adamw", "muon"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("latent_bits", [0, 3])
-def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, tied):
-    module = make(latent_bits, tied=tied)
+def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, tied, optim):
+    module = make(latent_bits, tied=tied, optim=optim)
     optimizer = module.configure_optimizers()["optimizer"]
     decays = {
         id(parameter): group["weight_decay"]
@@ -57,9 +66,14 @@ def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, t
     assert decays == expected
 
 
-@rejects("«betas=(self.optim.beta1, self.optim.beta2),→»", "betas not handed to the optimizer")
-@rejects("«beta1, self.optim.beta2→beta2, self.optim.beta1»", "betas exchanged")
-@rejects("optim.«AdamW→Adam»(", "Adam in place of AdamW", file="train/core/module.py")
+@rejects("betas=(optim.beta1, optim.beta2),", "", "betas not handed to the optimizer")
+@rejects("(optim.beta1, optim.beta2", "(optim.beta2, optim.beta1", "betas exchanged")
+@rejects(
+    "adamw = AdamW(",
+    "adamw = torch.optim.Adam(",
+    "Adam in place of AdamW",
+    file="core/optimizer.py",
+)
 def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_settings():
     optimizer = make().configure_optimizers()["optimizer"]
     assert type(optimizer) is torch.optim.AdamW
@@ -67,12 +81,12 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
         assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
 
 
-@rejects("rate *= self.optim.latent_lr", "pass", "no learning rate of the latent's own")
+@rejects("rate *= optim.latent_lr", "pass", "no learning rate of the latent's own")
 @rejects('name.startswith("latent.")', '"latent" in name or "norm" in name', "norms' rate, too")
-def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone(monkeypatch):
+def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone():
     """Also where copied weights have their own."""
-    monkeypatch.setattr(OPTIM, "latent_lr", 4.0)
-    module = make(latent=LatentDesign(prior=Prior.learned))
+    optim = replace(OPTIM, latent_lr=4.0)
+    module = make(optim=optim, latent=LatentDesign(prior=Prior.learned))
     module.copied, module.copied_lr = {"readout.weight", "latent.zeta"}, 0.1
     names = {id(parameter): name for name, parameter in module.model.named_parameters()}
     for group in module.configure_optimizers()["optimizer"].param_groups:
@@ -80,6 +94,69 @@ def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone(monkeypatch)
             rate = 0.1 if name in module.copied else 0.3
             rate *= 4 if name.startswith("latent.") else 1
             assert group["initial_lr"] == pytest.approx(rate), name
+
+
+def hidden(name):
+    return "block" in name and "norm" not in name
+
+
+def by_name(module):
+    """The optimizer's groups by parameters' names."""
+    groups = module.configure_optimizers()["optimizer"].param_groups
+    of = {id(parameter): group for group in groups for parameter in group["params"]}
+    return {name: of[id(parameter)] for name, parameter in module.model.named_parameters()}
+
+
+@rejects("in muons, rate", "in hidden, rate", "Muon whatever the settings say")
+@rejects("for block in blocks_of(model)", "for block in model.blocks", "AdamW for the encoder's")
+@rejects("if p.dim() == 2", "", "Muon for gains")
+@rejects('adjust_lr_fn="match_rms_adamw"', "adjust_lr_fn=None", "a learning rate of Muon's own")
+@pytest.mark.parametrize("optim", [OPTIM, MUON], ids=["adamw", "muon"])
+def test_muon_is_for_the_matrices_of_blocks_alone(optim):
+    for name, group in by_name(make(optim=optim)).items():
+        assert ("momentum" in group) == (optim is MUON and hidden(name)), name
+        assert "momentum" not in group or group["adjust_lr_fn"] == "match_rms_adamw"
+
+
+@rejects("if parameter in hidden:", "if True:", "embeddings scaled, too")
+@rejects("optim.width_scaling / width", "width / optim.width_scaling", "scaled the other way round")
+@rejects("ratio if optim.name is OptimizerName.adamw else ratio**0.5", "ratio", "Muon as AdamW")
+@pytest.mark.parametrize(("optim", "factor"), [(OPTIM, 0.25), (MUON, 0.5)], ids=["adamw", "muon"])
+def test_the_rate_of_hidden_matrices_falls_with_the_width(optim, factor):
+    """D = 16, four times the base width; those of AdamW and Muon move activations alike."""
+    for name, group in by_name(make(optim=replace(optim, width_scaling=4))).items():
+        assert group["initial_lr"] == pytest.approx(0.3 * (factor if hidden(name) else 1)), name
+
+
+@rejects("part.state = self.state", "pass", "moments apart, that no checkpoint has")
+@rejects("next(groups) for _", "_ for _", "Muon without the schedule of a resumed run")
+def test_muon_and_adamw_step_as_each_does_alone_also_from_a_checkpoint():
+    """Two steps, the second by an optimizer made anew, with another learning rate."""
+    rng = torch.Generator().manual_seed(0)
+    module, twin = make(optim=MUON), make(optim=MUON)
+    pairs = [(p, torch.randn(p.shape, generator=rng)) for p in twin.model.parameters()]
+    parts = twin.configure_optimizers()["optimizer"].parts
+    state = None
+    for rate in (0.3, 0.1):
+        optimizer = module.configure_optimizers()["optimizer"]
+        if state:
+            optimizer.load_state_dict(state)
+        for part in (optimizer, *parts):
+            for group in part.param_groups:
+                group["lr"] = rate
+        for ours, (theirs, gradient) in zip(module.model.parameters(), pairs, strict=True):
+            ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        for part in (optimizer, *parts):
+            part.step()
+        state = deepcopy(optimizer.state_dict())
+    assert same(module.model.state_dict(), twin.model.state_dict())
+
+
+def test_muon_needs_a_matrix(monkeypatch):
+    module = make(optim=MUON)
+    monkeypatch.setattr("pipelines.train.core.optimizer.blocks_of", lambda model: [])
+    with pytest.raises(ValueError, match=r"optim\.name: muon, but no block"):
+        module.configure_optimizers()
 
 
 @rejects("beta=run.beta,", "", "β never reaches the loss")
@@ -155,8 +232,87 @@ def test_a_gradient_that_is_not_finite_stops_the_run(value):
     assert (caught.value.step, caught.value.windows) == (5, [7, 8])
 
 
-@rejects('pop("kl")« / LN2→»', "KL of the curve in nats")
-@rejects("tokens_per_second=«steps→self.step» * self.", "the speed of a row from the beginning on")
+class Spiky(TrainingModule):
+    """Its gradient is 50 times as large at two steps."""
+
+    def backward(self, loss, *rest):
+        super().backward(loss * (50 if self.global_step in (8, 14) else 1), *rest)
+
+
+@rejects("self.zero_grad()", "pass", "a spike that is only counted")
+@rejects("norm > most * usual", "norm > most", "a limit that knows no median")
+@rejects("[*self.norms, norm][-NORMS:]", "[norm]", "a median of the last norm alone")
+@rejects('module.norms = checkpoint[HISTORY]["norms"]', "pass", "norms that a resumed run forgets")
+@rejects('len(stacks["skipped_steps"])', "1", "the share of a row's steps in place of their number")
+def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, monkeypatch, capsys):
+    """It changes no weight and no moment; a run without spikes is as without the setting."""
+    for name, value in {"TrainingModule": Spiky, "ROWS": 4}.items():
+        monkeypatch.setattr(trainer, name, value)
+    monkeypatch.setattr(train_module, "MIN_NORMS", 6)
+    with killed(12):
+        train_run(optim={"skip_spikes": 10.0})
+    _, rows = train_run(optim={"skip_spikes": 10.0})
+    assert [int(float(row["skipped_steps"])) for row in rows] == [0, 1, 1, 0]
+    assert [float(row["gradient_norm"]) > 5 for row in rows] == [False, True, True, False]
+    said = capsys.readouterr().err
+    assert "step 9 is skipped" in said and "step 15 is skipped" in said
+
+
+def test_a_skipped_step_changes_neither_weights_nor_moments(monkeypatch):
+    module = make(optim=replace(OPTIM, skip_spikes=2.0))
+    module._trainer = SimpleNamespace(global_step=30, global_rank=0)
+    optimizer = module.configure_optimizers()["optimizer"]
+    for size in [1.0] * 21 + [3.0]:
+        before = {name: value.clone() for name, value in module.model.state_dict().items()}
+        moments = deepcopy(optimizer.state_dict()["state"])
+        for parameter in module.parameters():
+            parameter.grad = torch.full_like(parameter, size)
+        module.configure_gradient_clipping(None)
+        optimizer.step()
+        assert same(before, module.model.state_dict()) == (size == 3.0)
+    after = optimizer.state_dict()["state"]
+    assert all(same(moments[index], after[index]) for index in after)
+    assert [int(each) for each in module.logged["skipped_steps"]] == [0] * 21 + [1]
+
+
+@rejects('("post_sampler", "prior.")', '("prior.",)', "a post-sampler that is part of the encoder")
+def test_the_gradient_norms_of_the_latent_are_of_before_the_clipping():
+    module = make()
+    module._trainer = SimpleNamespace(global_step=0)
+    for name, parameter in module.model.named_parameters():
+        parameter.grad = torch.full_like(parameter, 3.0 if "post_sampler" in name else 2.0)
+    module.configure_gradient_clipping(None)
+    latent = module.model.latent
+    of_encoder = sum(p.numel() for p in latent.parameters()) - latent.post_sampler.numel()
+    norms = {
+        name: module.logged[f"gradient_norm_{name}"][0] for name in ("encoder", "post_sampler")
+    }
+    assert norms["encoder"].item() == pytest.approx(2 * of_encoder**0.5)
+    assert norms["post_sampler"].item() == pytest.approx(3 * latent.post_sampler.numel() ** 0.5)
+
+
+@rejects("self.kappa / 10 / len(kl)", "self.kappa / 10", "a bit in use with a tenth of all of κ")
+@pytest.mark.parametrize(("kappa", "share"), [(0.4, 0.5), (0.0, None)])
+def test_a_bit_is_in_use_above_a_tenth_of_its_share_of_kappa(kappa, share):
+    """Of four, whose KL is 0.01 bits on the limit; without κ there is no limit."""
+    callback = curve_callback.CurveCallback(None, 1, set(), 8, kappa=kappa)
+    kl = torch.tensor([0.02, 0.011, 0.009, 0.0]) * log(2)
+    logged = {name: [torch.ones(())] for name in ("loss", "ce", "kl", "hinge")}
+    module = SimpleNamespace(logged=logged | {"kl_of_bits": [0.5 * kl, 1.5 * kl]})
+    strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    optimizer = SimpleNamespace(param_groups=[{"lr": 0.1}])
+    lightning = SimpleNamespace(
+        lightning_module=module, strategy=strategy, world_size=1, optimizers=[optimizer]
+    )
+    assert callback.make_row(lightning).others.get("bits_in_use") == share
+
+
+@rejects('pop("kl") / LN2', 'pop("kl")', "KL of the curve in nats")
+@rejects(
+    "tokens_per_second=steps * self.batch_tokens / seconds",
+    "tokens_per_second=self.step * self.batch_tokens / seconds",
+    "the speed of a row from the beginning on",
+)
 def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):
     """KL in bits, everything else in nats, speed in tokens of the row's own steps; each step is a
     row, and takes a second by this clock.

@@ -65,7 +65,7 @@ def test_what_decides_weights_is_another_specification_and_words_are_not(tmp_pat
     edit("pipelines/train/distributed.py", "socket", "socket|another word")
     edit("pipelines/tracking/live.py", "SECONDS = 5.0", "SECONDS = 6.0")
     assert version() == before
-    edit("pipelines/train/core/module.py", "> 1 else 0.0", "> 1 else 0.1")
+    edit("pipelines/train/core/optimizer.py", "> 1 else 0.0", "> 1 else 0.1")
     another = version()
     edit("ftmodel/model/mapper.py", "weights = 1 << ", "weights = 2 << ")
     assert len({before, another, version()}) == 3

@@ -14,7 +14,7 @@ from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
-from pipelines.config.schema import DesignChanges, Precision
+from pipelines.config.schema import DesignChanges, OptimizerName, Precision
 from pipelines.train.core import module
 from pipelines.train.core.batches import StepBatches
 from pipelines.train.core.trainer import Process, SegmentTraining, lightning_precision
@@ -64,10 +64,11 @@ def test_a_training_of_one_process_asks_for_no_cluster(workspace, monkeypatch, v
     assert type(chosen).__name__ == "LightningEnvironment"
 
 
-@pytest.mark.parametrize("design", [None, OTHER_DESIGN], ids=["default", "another design"])
+@pytest.mark.parametrize("design", [None, OTHER_DESIGN], ids=["default", "design and optimizer"])
 def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, uninterrupted, design):
     """It dies after MLflow heard of all steps but before a checkpoint."""
-    changes = {"latent": design} if design else {}
+    muon = {"name": OptimizerName.muon}
+    changes = {"latent": design, "optim": muon} if design else {}
     expected = train_run("free_k1", kappa_bits=0.125, **changes) if design else uninterrupted
     assert ("model.latent.encoder_blocks.1.ffn.down.weight" in expected[0]) == bool(design)
     with killed(13, checkpoint=7):

@@ -34,6 +34,9 @@ def curves(arms: list[Arm], style: Mapping[str, Style] | None = None) -> Figure:
         for curve in (run.curve for run in arm.runs):
             tokens = [row.tokens / 1e6 for row in curve]
             bounds.plot(tokens, [row.bound_bits for row in curve], **look)
+            scored = [(row.tokens / 1e6, row.held_out) for row in curve if row.held_out]
+            if scored:
+                bounds.plot(*zip(*scored, strict=True), "o:", color=look["color"], ms=3, lw=width)
             if has_latent(curve):
                 ce = [row.ce_nats / LN2 for row in curve]
                 bounds.plot(tokens, ce, "--", color=look["color"], lw=0.6 * width, alpha=0.6)
@@ -47,6 +50,8 @@ def curves(arms: list[Arm], style: Mapping[str, Style] | None = None) -> Figure:
     if latent:
         log_axis(kl[0], "KL of the latent (dotted: κ)")
         looks["reconstruction CE (not comparable)"] = {"lw": 1, "ls": "--", "color": GREY}
+    if any(row.held_out for arm in arms for run in arm.runs for row in run.curve):
+        looks["held-out windows"] = {"marker": "o", "ms": 3, "ls": ":", "color": GREY}
     below(figure, looks, 4 if latent else 3)
     return figure
 

@@ -22,7 +22,8 @@ class CurveCallback(StepCallback):
     into a row, and keeps the rows in the checkpoint.
 
     A row ends at each of ``ends``, too. Rows of the trunk and of the last segment, in which each
-    step of the run comes once, go to the Trainer's loggers and to ``watch``.
+    step of the run comes once, go to the Trainer's loggers and to ``watch``. A bit of z is in use
+    if its KL is above a tenth of its even share of κ, as a latent is that has not collapsed.
     """
 
     def __init__(
@@ -32,7 +33,10 @@ class CurveCallback(StepCallback):
         ends: set[int],
         batch_tokens: int,
         watch: Watch | None = None,
+        kappa: float = 0.0,
     ) -> None:
+        """``kappa``: the KL of a latent in use, bits per token (see kl_of_use); 0: not known."""
+        self.kappa = kappa
         self.segment, self.every, self.ends = segment, every, ends
         self.batch_tokens, self.watch = batch_tokens, watch
         self.rows: Curve = []
@@ -44,13 +48,14 @@ class CurveCallback(StepCallback):
         for name, values in module.logged.items():
             module.logged[name] = over_workers(trainer, values)
         rows = [row.figures() for row in self.rows]
-        checkpoint[HISTORY] = {"rows": rows, "pending": module.logged}
+        checkpoint[HISTORY] = {"rows": rows, "pending": module.logged, "norms": module.norms}
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, module: Any, checkpoint: dict[str, Any]
     ) -> None:
         self.rows = [row_of(figures) for figures in checkpoint[HISTORY]["rows"]]
         module.logged = checkpoint[HISTORY]["pending"]
+        module.norms = checkpoint[HISTORY]["norms"]
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         super().on_train_start(trainer, module)
@@ -74,9 +79,16 @@ class CurveCallback(StepCallback):
     def make_row(self, trainer: L.Trainer) -> CurveRow:
         logged: dict[str, list[Tensor]] = trainer.lightning_module.logged  # type: ignore[assignment]
         device = trainer.strategy.root_device  # values from a checkpoint are on the CPU
-        means = [torch.stack([v.to(device) for v in vs]).double().mean() for vs in logged.values()]
-        mean = dict(zip(logged, map(float, over_workers(trainer, means)), strict=True))
+        stacks = {k: torch.stack([v.to(device) for v in vs]).double() for k, vs in logged.items()}
         logged.clear()
+        bits = stacks.pop("kl_of_bits", None)
+        means = [stack.mean() for stack in stacks.values()]
+        mean = dict(zip(stacks, map(float, over_workers(trainer, means)), strict=True))
+        if bits is not None and self.kappa:
+            kl = torch.stack(over_workers(trainer, list(bits.mean(0)))) / LN2
+            mean["bits_in_use"] = (kl > self.kappa / 10 / len(kl)).double().mean().item()
+        if "skipped_steps" in mean:
+            mean["skipped_steps"] = round(mean["skipped_steps"] * len(stacks["skipped_steps"]))
         now = perf_counter()
         seconds, steps = now - self.since, self.steps_since
         self.since, self.steps_since = now, 0

@@ -22,6 +22,8 @@ def make_manifest(spec: RunSpec, shards: Shards) -> Manifest:
         "data": shards.metadata.hash,
         "torch": str(torch.__version__),
     }
+    if every := spec.experiment.evaluation.every_tokens:
+        parts["evaluation.every_tokens"] = str(every)  # the curve has it
     parent = parent_identity(spec)
     if parent:
         parts["parent"] = parent["sha256"]

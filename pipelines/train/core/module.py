@@ -1,6 +1,7 @@
 """The Lightning module: one class for both arms; the objective itself is ftmodel's."""
 
 from collections.abc import Collection
+from statistics import median
 from typing import Any
 
 import lightning as L
@@ -12,8 +13,13 @@ from torch.distributed.tensor import DTensor
 from ftmodel import schedule
 from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import training_loss
+from pipelines.common.console import say
 from pipelines.config.schema import Optim, Schedule
 from pipelines.train.core.fsdp import shard
+from pipelines.train.core.optimizer import make_optimizer
+
+NORMS = 100  # in a running median
+MIN_NORMS = 20  # before a step may be skipped
 
 
 def learning_rate_factor(optim: Optim, step: int, steps: int) -> float:
@@ -21,6 +27,16 @@ def learning_rate_factor(optim: Optim, step: int, steps: int) -> float:
     if optim.schedule is Schedule.wsd:
         return schedule.wsd(step, optim.warmup_steps, optim.decay, steps)
     return schedule.cosine(step, optim.warmup_steps, steps)
+
+
+def whole(norm: Tensor) -> Tensor:
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def norm_of(parameters: list[Tensor]) -> Tensor:
+    """Of the gradients of these."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return whole(torch.nn.utils.get_total_norm(gradients))
 
 
 class NonFinite(Exception):
@@ -55,6 +71,7 @@ class TrainingModule(L.LightningModule):
         self.model, self.optim, self.kappa_bits, self.steps = model, optim, kappa_bits, steps
         self.windows: list[Tensor] = []  # ids of those in the current optimizer step
         self.logged: dict[str, list[Tensor]] = {}  # since the last row of the curve
+        self.norms: list[float] = []  # of the last gradients, before they were clipped
 
     def configure_model(self) -> None:
         """Shard the model, if the strategy is FSDP."""
@@ -91,6 +108,8 @@ class TrainingModule(L.LightningModule):
         if loss.kl is not None:
             self.log("kl", loss.kl)
             self.log("hinge", loss.hinge)
+        if loss.kl_of_bits is not None:
+            self.logged.setdefault("kl_of_bits", []).append(loss.kl_of_bits)
         return loss.total
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -111,35 +130,40 @@ class TrainingModule(L.LightningModule):
 
         Raises NonFinite before the optimizer has stepped: the weights are still good.
         """
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
-        if isinstance(norm, DTensor):
-            norm = norm.full_tensor()
+        if latent := self.model.latent:
+            others = ("post_sampler", "prior.")
+            encoder = [p for name, p in latent.named_parameters() if not name.startswith(others)]
+            self.log("gradient_norm_encoder", norm_of(encoder))
+            self.log("gradient_norm_post_sampler", norm_of([latent.post_sampler]))
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip))
         if not norm.isfinite():  # on all workers alike
             windows = self.all_gather(torch.cat(self.windows))
             assert isinstance(windows, Tensor)
             raise NonFinite(self.global_step + 1, windows.flatten().tolist())
         self.windows = []
+        self.note(norm.item())
+
+    def note(self, norm: float) -> None:
+        """Log the norm of a step's gradient, and drop the gradient if it is a spike: an optimizer
+        then changes neither weights nor moments.
+        """
+        usual, most = median(self.norms or [norm]), self.optim.skip_spikes
+        self.log("gradient_norm", norm)
+        self.log("gradient_norm_median", usual)
+        if most is not None:
+            spike = len(self.norms) >= MIN_NORMS and norm > most * usual
+            self.log("skipped_steps", float(spike))
+            if spike:
+                self.zero_grad()
+            if spike and self.global_rank == 0:
+                say(
+                    f"step {self.global_step + 1} is skipped: the gradient's norm is {norm:.4g}, "
+                    f"above optim.skip_spikes {most:g} × {usual:.4g}, the median before"
+                )
+        self.norms = [*self.norms, norm][-NORMS:]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        decay, lr = self.optim.weight_decay, self.optim.lr
-        groups: dict[tuple[float, float], list[Tensor]] = {(lr, decay): [], (lr, 0.0): []}
-        for name, parameter in self.model.named_parameters():
-            own = self.copied_lr if name in self.copied else None
-            rate = lr if own is None else own
-            if name.startswith("latent."):
-                rate *= self.optim.latent_lr
-            key = rate, decay if parameter.dim() > 1 else 0.0
-            groups.setdefault(key, []).append(parameter)
-        optimizer = torch.optim.AdamW(
-            [
-                {"params": parameters, "lr": rate, "weight_decay": wd}
-                for (rate, wd), parameters in groups.items()
-                if parameters  # the first is the one whose rate the curve shows
-            ],
-            lr=lr,
-            betas=(self.optim.beta1, self.optim.beta2),
-            fused=True,
-        )
+        optimizer = make_optimizer(self.model, self.optim, self.copied, self.copied_lr)
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate_factor(self.optim, step, self.steps)
         )

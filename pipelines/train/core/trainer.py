@@ -36,6 +36,7 @@ from pipelines.train.core.curve_callback import CurveCallback, Watch
 from pipelines.train.core.module import NonFinite, TrainingModule
 from pipelines.train.core.parent import copied, start_from_parent
 from pipelines.train.core.segments import Segment, Start, find_start, row_ends, segments
+from pipelines.train.held_out import HeldOut
 from pipelines.train.progress import CollapseWarning, CompileTime, Progress
 
 CHECKPOINT_SECONDS = 20.0
@@ -140,16 +141,18 @@ class SegmentTraining:
         )
         return BatchModule(batches)
 
-    def build_callbacks(self, compiled: Compiled) -> list[L.Callback]:
+    def build_callbacks(self, compiled: Compiled, shards: Shards) -> list[L.Callback]:
         spec, kappa_bits = self.spec, self.spec.run.kappa_bits
         every = max(1, -(-spec.steps // ROWS))
         ends = row_ends(self.segment, segments(spec))
-        curve = CurveCallback(self.segment, every, ends, spec.batch_tokens, self.watch)
+        kappa = 0.0 if kappa_bits is None else kl_of_use(spec.config, kappa_bits)
+        curve = CurveCallback(self.segment, every, ends, spec.batch_tokens, self.watch, kappa)
         callbacks: list[L.Callback] = [curve]
+        if held_out := spec.experiment.evaluation.every_tokens:
+            callbacks.insert(0, HeldOut(spec, shards, curve, held_out))
         if self.tracking:
             if kappa_bits is not None:
                 rows = -(-spec.steps // every)
-                kappa = kl_of_use(spec.config, kappa_bits)
                 callbacks.append(CollapseWarning(self.tracking, curve, kappa, rows))
             callbacks.append(Progress(curve, self.title, self.segment.steps))
             if compiled:
@@ -186,7 +189,7 @@ class SegmentTraining:
         shards = self.spec.shards()
         module, compiled = self.build_module(shards)
         batches = self.build_batches(shards)
-        trainer = self.build_trainer(self.build_callbacks(compiled))
+        trainer = self.build_trainer(self.build_callbacks(compiled, shards))
         checkpoint = self.start.checkpoint
         try:
             trainer.fit(module, datamodule=batches, ckpt_path=checkpoint, weights_only=True)

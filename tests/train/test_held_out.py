@@ -1,0 +1,85 @@
+"""Held-out evaluation while training goes on."""
+
+import pytest
+import torch
+
+from ftmodel.inference.sequence_bound import nll_bound
+from ftmodel.model.objective import training_loss
+from pipelines.artifacts.paths import tokens_folder
+from pipelines.artifacts.run_spec import RunSpec
+from pipelines.artifacts.tokens.shards import Shards
+from pipelines.common.errors import UserError
+from pipelines.config.load import load_experiment
+from pipelines.train import held_out
+from pipelines.train.held_out import fixed_part, held_out_figures
+from tests.support.kills import killed
+from tests.support.mutants import rejects
+from tests.support.training import RUN, losses, same, train_run
+
+LN2 = torch.tensor(2.0).log().item()
+LATENT = ["held_out_bound_bits", "held_out_ce_bits", "held_out_kl_bits"]
+
+
+@rejects("callbacks.insert(0, HeldOut(", "callbacks.append(HeldOut(", "figures in the row after")
+def test_it_changes_no_weight_and_is_the_same_for_a_killed_run(workspace, uninterrupted, capsys):
+    """Every five steps, in rows of the curve that are of every step."""
+    with killed(12):
+        train_run(every_tokens=2600)
+    weights, rows = train_run(every_tokens=2600)
+    assert same(weights, uninterrupted[0]) and losses(rows) == losses(uninterrupted[1])
+    scored = {
+        int(row["step"]): [float(row[name]) for name in LATENT] for row in rows if row[LATENT[0]]
+    }
+    assert [*scored] == [5, 10, 15, 20] and scored[5] != scored[20]
+    said = capsys.readouterr().err
+    assert f"held-out={scored[20][0]:.3f} bits" in said
+    assert "of the time went into held-out evaluation" in said
+
+
+@rejects(
+    "model.config.document_mask else None", "model.config.document_mask else 0", "masked always"
+)
+@rejects(
+    "count = len(tokens) * (tokens.shape[1] - 1)", "count = tokens.numel()", "a token too many"
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_baseline_has_the_cross_entropy_of_its_windows(make_model, make_tokens, masked):
+    """However many are scored at once."""
+    model, tokens = make_model(latent_bits=0, document_mask=masked), make_tokens(5, 9)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    documents = inputs.eq(3).cumsum(1) if masked else None
+    expected = training_loss(model, inputs, targets, documents=documents).ce.item() / LN2
+    for rows in (2, 5):
+        figures = held_out_figures(model, tokens, 3, seed=0, rows=rows)
+        assert figures == {"bound": pytest.approx(expected, rel=1e-5)}
+
+
+@rejects("generator(seed, Purpose.HELD_OUT)", "torch.default_generator", "whatever stream there is")
+@rejects("tokens[::FILTERED]", "tokens", "all windows filtered")
+def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
+    make_model, make_tokens, monkeypatch
+):
+    model, tokens = make_model(), make_tokens(5, 9)
+    noise = torch.rand(5, 8, 3)
+    loss = training_loss(model, tokens[:, :-1], tokens[:, 1:], noise, 0.5)
+    before = torch.get_rng_state()
+    counted = []
+    monkeypatch.setattr(held_out, "nll_bound", lambda *a: counted.append(a[1]) or nll_bound(*a))
+    first, again, other = (held_out_figures(model, tokens, None, seed, 5) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(counted[0], tokens[[0, 4], :-1])
+    assert [*first] == ["bound", "ce", "kl"] and first == again != other
+    assert first["kl"] == pytest.approx(loss.kl.item() / LN2, rel=1e-4)
+
+
+def test_a_part_that_is_too_small_or_not_there_is_one_line(workspace):
+    spec = RunSpec(load_experiment(), RUN)
+    shards = Shards(tokens_folder("target"))
+    few = r"every_tokens: 2166: 3% of it, .* less than a window of 65 tokens .* at least 2167"
+    with pytest.raises(UserError, match=few):
+        fixed_part(spec, shards, 2166)
+    there = len(shards.windows("validation", 65))
+    assert len(fixed_part(spec, shards, 2167)) == 1
+    most = int((there + 1) * 65 / 0.03) + 1
+    with pytest.raises(UserError, match=f"{there + 1} windows .* data.target holds out {there}"):
+        fixed_part(spec, shards, most)
