@@ -1,6 +1,6 @@
 """The Lightning module: one class for both arms; the objective itself is ftmodel's."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from statistics import median
 from typing import Any
 
@@ -33,7 +33,7 @@ def whole(norm: Tensor) -> Tensor:
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
-def norm_of(parameters: list[Tensor]) -> Tensor:
+def norm_of(parameters: Iterable[Tensor]) -> Tensor:
     """Of the gradients of these."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     return whole(torch.nn.utils.get_total_norm(gradients))

@@ -22,7 +22,7 @@ class MuonAndAdamW(Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         with torch.enable_grad():
             loss = closure() if closure else None
         groups = iter(self.param_groups)  # those of a checkpoint, once one has been loaded
