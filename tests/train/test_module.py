@@ -108,7 +108,11 @@ def by_name(module):
 
 
 @rejects("in muons, rate", "in hidden, rate", "Muon whatever the settings say")
-@rejects("for block in blocks_of(model)", "for block in model.blocks", "AdamW for the encoder's")
+@rejects(
+    "for block in blocks_of(model) for p",
+    "for block in model.blocks for p",
+    "AdamW for the encoder's",
+)
 @rejects("if p.dim() == 2", "", "Muon for gains")
 @rejects('adjust_lr_fn="match_rms_adamw"', "adjust_lr_fn=None", "a learning rate of Muon's own")
 @pytest.mark.parametrize("optim", [OPTIM, MUON], ids=["adamw", "muon"])
@@ -199,7 +203,8 @@ def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, mo
 
 
 @rejects(
-    "norm = torch.«nn.utils.clip_grad_norm_→ones(()); torch.nn.utils.clip_grad_value_»(",
+    "norm = whole(torch.nn.utils.clip_grad_norm_(",
+    "norm = torch.ones(()); whole(torch.nn.utils.clip_grad_value_(",
     "gradients clipped by value",
 )
 @rejects("«self.optim.clip→1.0»)", "gradients clipped at a norm of 1 whatever the settings say")
@@ -383,7 +388,12 @@ def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     assert module.threshold() == kappa
 
 
-@rejects("documents = «inputs→targets».eq", "the documents of targets masked")
+@rejects(
+    "documents = inputs.eq",
+    "documents = targets.eq",
+    "the documents of targets masked",
+    file="core/module.py",
+)
 def test_a_document_starts_with_its_end_of_text():
     """And a window may begin in the middle of one."""
     module = make(document_mask=True)
