@@ -31,7 +31,8 @@ from pipelines.evaluate import (
 )
 from pipelines.report.sections import ladder as ladder_section
 from pipelines.tracking import system_metrics
-from pipelines.train.core import acceleration, parent
+from pipelines.train import held_out
+from pipelines.train.core import acceleration, module, parent
 from tests import ROOT
 from tests.support import real_benchmarks
 from tests.support.mutants import rejects
@@ -170,6 +171,14 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     ("settings", "blocks of a separate encoder; null: (2)", DEFAULT_ENCODER_LAYERS),
     ("running", "the last (three) of them", resume.MAX_SET_ASIDE),
     ("experiments", "a prompt and one of (six) pinned z", generations.PINNED),
+    ("experiments", "the median of the last (100) norms", module.NORMS),
+    ("experiments", "once there are (20): neither", module.MIN_NORMS),
+    ("measurement", "held-out windows with (3) % as many tokens", 100 * held_out.SHARE),
+    (
+        "measurement",
+        "of one window in (4), a filtering bound with (4) particles",
+        *(held_out.FILTERED, held_out.PARTICLES),
+    ),
     ("performance", "A model of up to (four) blocks is compiled", acceleration.SHALLOW),
     ("performance", "by two batched products from (64) heads on", fast_decoder.BMM_HEADS),
     ("tracking", "a row of the curve and at least (10) s apart", system_metrics.SAMPLE_SECONDS),
