@@ -67,7 +67,12 @@ DECIDES_NO_RESULT = (
     "pipelines/train/held_out.py",
 )
 SEEN_OTHERWISE = {  # code that a stage does not depend on by name
-    "train": ["pipelines/artifacts/corpus.py"],  # of which it takes the names of the splits
+    "train": [
+        "pipelines/artifacts/corpus.py",  # of which it takes the names of the splits
+        # for held-out figures, which decide no weight:
+        *(f"ftmodel/inference/{name}.py" for name in ("bounds", "filtering", "sequence_bound")),
+        *(f"ftmodel/kernels/{name}.py" for name in ("fast_decoder", "weights")),
+    ],
     # which commit of a dataset is read is in data/inputs/suite.json
     "suite": ["pipelines/common/hub.py", "pipelines/common/file_listing.py"],
 }
@@ -348,7 +353,10 @@ READS = {  # besides code
 SETTINGS = {
     "data": {"data.${key}"},
     "tokenize": {"data.${key}"},
-    "train": {"compute.precision", "models.${item.model}", "name", "runs.${key}"},
+    "train": {
+        *("compute.precision", "evaluation.every_tokens", "models.${item.model}", "name"),
+        "runs.${key}",
+    },
     "evaluate": {"evaluation", "name"},
     "suite": {"name", "suite"},
     "report": {
