@@ -7,6 +7,7 @@ from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -224,7 +225,18 @@ SPEC = SuiteTask(task="ft_words", key="acc,none")
 OUTCOME = Outcome(TaskResult(value=0.5, se=None, metric="acc"), [0.5], [])
 
 
-@rejects('self.decisive} {spec«→.task»}"', "kept scores of other shots or another metric are taken")
+def is_kept(progress, spec):
+    """Whether the outcome need not be made; it is kept from now on."""
+    make = Mock(return_value=OUTCOME)
+    assert progress.outcome("words", spec, Outcome, make) == OUTCOME
+    return not make.called
+
+
+@rejects(
+    'f"{self.decisive} {spec}"',
+    'f"{self.decisive} {spec.task}"',
+    "kept scores of other shots or another metric are taken",
+)
 def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
     workspace, monkeypatch, tmp_path
 ):
@@ -233,22 +245,19 @@ def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
 
     def kept(spec=SPEC):
         known = decisive(experiment.suite, manifest, experiment.budgets(experiment.runs[RUN])[0])
-        progress = Progress(tmp_path / "kept", known)
-        found = progress.read("words", spec, Outcome)
-        progress.write("words", spec, OUTCOME)
-        return found
+        return is_kept(Progress(tmp_path / "kept", known), spec)
 
-    assert [kept(), kept()] == [None, OUTCOME]
+    assert [kept(), kept()] == [False, True]
     for change in ({"shots": 3}, {"key": "acc_norm,none"}, {"task": "ft_snippets"}):
-        assert kept(replace(SPEC, **change)) is None
+        assert not kept(replace(SPEC, **change))
     experiment.suite.seed = 1
-    assert [kept(), kept()] == [None, OUTCOME]
+    assert [kept(), kept()] == [False, True]
     shutil.copytree(ROOT / "tasks", tmp_path / "edited")
     monkeypatch.setattr(task_index, "OURS", tmp_path / "edited")
-    assert kept() == OUTCOME
+    assert kept()
     with open(tmp_path / "edited/mini/snippets.jsonl", "a") as file:
         file.write("\n")
-    assert kept() is None
+    assert not kept()
 
 
 @pytest.mark.parametrize(
@@ -258,10 +267,10 @@ def test_what_was_kept_of_other_settings_or_of_tasks_edited_since_is_not_taken(
 )  # fmt: skip
 def test_a_damaged_outcome_is_scored_again(content, tmp_path, capsys):
     progress = Progress(tmp_path / "baseline.suite", "decisive")
-    progress.write("words", SPEC, OUTCOME)
-    assert progress.read("words", SPEC, Outcome) == OUTCOME
-    progress.path("words", SPEC).write_bytes(content)
-    assert progress.read("words", SPEC, Outcome) is None
+    assert [is_kept(progress, SPEC), is_kept(progress, SPEC)] == [False, True]
+    (path,) = progress.used
+    path.write_bytes(content)
+    assert not is_kept(progress, SPEC)
     assert "is damaged: words is scored again" in capsys.readouterr().out
 
 
