@@ -49,7 +49,7 @@ def test_a_lock_file_and_notes_of_who_is_at_work_cut_anywhere_cost_no_run(
         removed += not LOCKFILE.exists()
         assert readable(), length
     assert removed > 5
-    assert capsys.readouterr().err.count("dvc.lock was cut short") == removed
+    assert capsys.readouterr().err.count("dvc.lock was truncated") == removed
     LOCKFILE.write_text("")
     RWLOCK.write_text("{}")
     repair()
