@@ -385,7 +385,7 @@ def test_one_expectation_of_two_arms_is_enough():
     """Of a lower and a higher bound one would come true in any case."""
     both = [f"{{arm: free_k1, than: baseline, bound: {bound}}}" for bound in ("lower", "higher")]
     for second in (both[1], "{arm: baseline, than: free_k1, bound: lower}"):
-        with pytest.raises(UserError, match=r"^conf: expectation\.1: expectation\.0 already compares"):
+        with pytest.raises(UserError, match=r"^conf: expectation\.1: expectation\.0 already comp"):
             smoke(f"expectation=[{both[0]},{second}]")
 
 
