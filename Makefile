@@ -9,6 +9,7 @@
 #              them: MUTANTS='KL encoder', or MUTANTS=--only-recent
 # make mutation  mistakes made by rule in ftmodel/ that no test notices: hours; MODULES='analysis model'
 # make ui      MLflow, on this machine only  make format  apply the formatter
+# make docs    the site with all pages and the gallery, to be read without a network: site/index.html
 # make plots   the training curves, drawn by DVC without a network: dvc_plots/index.html
 # make experiments   dvc exp show: the bounds and settings in which experiments differ
 # make bench   speed and memory beside others: bench/perf.md; MEASURE='mapper decoding'
@@ -36,7 +37,7 @@ export PIP_CONSTRAINT := constraints.txt
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: repro doctor check lint quick test test-slow test-cluster mutants mutation format ui plots \
-	experiments bench gpu
+	experiments bench gpu docs
 
 repro: .venv/installed
 	@python -m pipelines.repro $(if $(filter 0,$(WAIT)),--no-wait) $(JOBS:%=--jobs %) \
@@ -83,6 +84,10 @@ format: .venv/installed-dev
 
 ui: .venv/installed
 	@python -m pipelines.ui --port $(PORT)
+
+docs: .venv/installed-dev
+	@NO_MKDOCS_2_WARNING=1 mkdocs build
+	@echo site/index.html
 
 plots: .venv/installed
 	@.venv/bin/pip install --quiet vl-convert-python

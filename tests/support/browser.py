@@ -27,14 +27,21 @@ class Reader:
     """A page as a reader with this screen and colour scheme has it; what goes wrong is kept."""
 
     def __init__(
-        self, browser: Browser, path: Path, screen: tuple[int, int] = DESKTOP, scheme: str = "light"
+        self,
+        browser: Browser,
+        path: Path,
+        screen: tuple[int, int] = DESKTOP,
+        scheme: str = "light",
+        root: Path | None = None,
     ) -> None:
+        """The page may load what lies in the folder ``root``, by default nothing."""
         self.trouble: list[str] = []
         viewport = {"width": screen[0], "height": screen[1]}
         self.page: Page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()
         self.page.on("console", lambda message: self.trouble.append(message.text))
         self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        self.page.on("request", lambda request: self.asked(request.url, path.as_uri()))
+        own = (root or path).as_uri()
+        self.page.on("request", lambda request: self.asked(request.url, own))
         self.page.goto(path.as_uri())
 
     def asked(self, url: str, own: str) -> None:

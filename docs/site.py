@@ -1,0 +1,58 @@
+"""Hooks of MkDocs (mkdocs.yml): the site has all pages of the repository, at their own paths."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("*.md", "docs/**/*.md")
+LINK = re.compile(r"\]\((?!\w+:)([^)#]+)")
+
+
+def matching(patterns: tuple[str, ...]) -> list[str]:
+    """Paths in the repository."""
+    found = (path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+    return [path.relative_to(ROOT).as_posix() for path in found]
+
+
+def titled(path: str) -> str | dict[str, str]:
+    """A page has its heading as title, but a README has the name of its folder."""
+    *_, folder, file = ("", *path.split("/"))
+    return {folder.replace("_", " "): path} if folder and file == "README.md" else path
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Patterns in the navigation become the pages that it does not name otherwise."""
+    named: set[str] = set()
+
+    def expanded(entries: list[Any]) -> list[Any]:
+        result: list[Any] = []
+        for entry in entries:
+            if isinstance(entry, dict):
+                ((title, inner),) = entry.items()
+                result.append({title: expanded(inner) if isinstance(inner, list) else inner})
+            else:
+                found = [path for path in matching((entry,)) if path not in named]
+                named.update(found)
+                result += [titled(path) for path in found]
+        return result
+
+    config.nav = expanded(config.nav or [])
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> None:
+    """In place of docs/: all pages, and the files that they link to."""
+    for file in [file for file in files if file.src_dir == config.docs_dir]:
+        files.remove(file)
+    pages = matching(PAGES)
+    linked = {
+        target.relative_to(ROOT).as_posix()
+        for page in pages
+        for link in LINK.findall((ROOT / page).read_text(encoding="utf-8"))
+        if (target := (ROOT / page).parent.joinpath(link).resolve()).is_file()
+    }
+    for path in dict.fromkeys([*pages, *sorted(linked), *config.extra["polyfills"]]):
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))

@@ -1,0 +1,52 @@
+"""`make docs`: the site is whole, loads nothing from elsewhere, and searches without a server."""
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.browser import DESKTOP, Reader, chromium
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not find_spec("material"), reason="no mkdocs-material here")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Built strictly: a broken link or anchor, or a page outside the navigation, fails it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
+    pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
+    written = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    assert len(pages) > len(written)  # and 404.html
+    for name, text in pages.items():
+        loaded = re.findall(r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=\S+", text)
+        assert loaded and not [tag for tag in loaded if "//" in tag], name
+        assert 'class="mermaid"' not in text, "its script would come from another host"
+
+
+def test_three_pages_and_the_search_in_a_browser(site):
+    with chromium() as browser:
+        for name in ("index.html", "docs/gallery.html", "docs/figure4/index.html"):
+            reader = Reader(browser, site / name, root=site)
+            page = reader.page
+            expect(page.locator("h1")).to_be_visible()
+            pictures = page.locator("article img").evaluate_all(
+                "all => all.map(e => e.naturalWidth)"
+            )
+            assert pictures and all(pictures)
+            assert page.evaluate("document.documentElement.scrollWidth") <= DESKTOP[0]
+            page.locator(".md-search__input").fill("particle filter")
+            expect(page.locator(".md-search-result__item").first).to_be_visible()
+            assert reader.trouble == []
+            page.context.close()
