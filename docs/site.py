@@ -24,8 +24,13 @@ def titled(path: str) -> str | dict[str, str]:
     return {folder.replace("_", " "): path} if folder and file == "README.md" else path
 
 
+def anchor(heading: str, separator: str) -> str:
+    """As GitHub names it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", separator)
+
+
 def on_config(config: MkDocsConfig) -> None:
-    """Patterns in the navigation become the pages that it does not name otherwise."""
+    """Patterns in the navigation become the pages that no earlier line names."""
     named: set[str] = set()
 
     def expanded(entries: list[Any]) -> list[Any]:
@@ -41,6 +46,7 @@ def on_config(config: MkDocsConfig) -> None:
         return result
 
     config.nav = expanded(config.nav or [])
+    config.mdx_configs["toc"]["slugify"] = anchor
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> None:
