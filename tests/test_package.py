@@ -37,7 +37,7 @@ HOMES = {  # files that may need an extra to be imported
 TOOLS = {  # for development, and imported by nothing of ours
     "accelerate",
     *("check-jsonschema", "mypy", "pre-commit", "pytest-xdist", "ruff", "setuptools"),
-    *("setuptools-scm", "types-pyyaml", "types-tqdm"),
+    *("mkdocs-material", "setuptools-scm", "types-pyyaml", "types-tqdm"),
 }
 
 
