@@ -21,19 +21,25 @@ from urllib3 import Retry
 from pipelines import cli
 from pipelines.common.errors import UserError
 from pipelines.config.load import load_experiment
+from pipelines.tracking import charts
 from pipelines.tracking.store import Store, store_uri
 
 RUNS = "workflowType=machine_learning"  # else MLflow shows traces of language-model applications
 
 
 def address(store: Store, base: str) -> str:
-    """Of the runs of the experiment in params.yaml, with their charts; else of all experiments."""
+    """Of the runs of the experiment in params.yaml, with their charts, bound against κ first; else
+    of all experiments.
+    """
     experiment = None
     with suppress(UserError):  # no params.yaml, or none that can be read
         experiment = store.client.get_experiment_by_name(load_experiment().name)
     if experiment is None or experiment.lifecycle_stage != "active":
         return f"{base}/#/experiments?{RUNS}"
-    return f"{base}/#/experiments/{experiment.experiment_id}/runs?{RUNS}&compareRunsMode=CHART"
+    key = experiment.experiment_id
+    store.client.set_experiment_tag(key, charts.TAG, charts.view())
+    shown = f"compareRunsMode=CHART&viewStateShareKey={charts.KEY}"
+    return f"{base}/#/experiments/{key}/runs?{RUNS}&{shown}"
 
 
 def serve(port: int) -> subprocess.Popen[bytes]:

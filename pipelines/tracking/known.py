@@ -7,7 +7,7 @@ from mlflow.entities import LoggedModel, Metric, Run
 
 from pipelines.tracking.tracked import Point
 
-ONCE = ("train/", "train_by_tokens/", "system/")  # one value a step: the first
+ONCE = ("curve/", "curve_by_tokens/", "system/")  # one value a step: the first
 
 
 @dataclass

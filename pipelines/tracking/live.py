@@ -22,7 +22,7 @@ MAX_RETRY_SECONDS = 60.0  # between two tries while the store is away
 
 
 class Tracking(Logger):
-    """Lightning's logger: rows of the curve go to train/ and train_by_tokens/, others to train/."""
+    """Lightning's logger: rows of the curve go to curve/ and curve_by_tokens/, others to curve/."""
 
     def __init__(self, journal: Journal, note: str = "") -> None:
         """``note`` describes the experiment. Raises UserError as Store does."""
@@ -51,7 +51,7 @@ class Tracking(Logger):
         if "tokens" in metrics:
             self.journal.add_row(metrics, self.system.sample)
         else:
-            self.log_figures("train", metrics, step or 0)
+            self.log_figures("curve", metrics, step or 0)
 
     def log_figures(self, prefix: str, figures: dict[str, float], step: int) -> None:
         self.journal.append(prefix=prefix, figures=figures, step=step)

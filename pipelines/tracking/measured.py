@@ -1,12 +1,16 @@
 """What evaluation and suite have measured, as MLflow shows it.
 
-All figures have the tokens that the model was trained on as x; ``bound/`` is what arms are compared
-by. Counts are parameters or tags, so that the charts show bounds.
+MLflow draws a chart for each metric, in the order of their names: first ``bound/``, by which arms
+are compared, then the training curve, then the other figures to compare runs by, against the tokens
+that the model was trained on. All else of an evaluation is in tags, which make no charts.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH as MAX_TAG
 
 from pipelines.artifacts import results
 from pipelines.artifacts.paths import results_folder
@@ -14,19 +18,20 @@ from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
     EvaluationResult,
+    Headline,
     SuiteResults,
     TaskResult,
     TaskScore,
 )
 from pipelines.common.console import say
 from pipelines.common.errors import UserError
+from pipelines.common.strict_json import dumps
 from pipelines.tracking.datasets import dataset, held_out_name
 from pipelines.tracking.journal import read_journal
 from pipelines.tracking.tracked import Tracked
 
 OF_THE_RUN = ("parameters", "trained_tokens")
-OF_THE_MEASUREMENT = ("documents", "tokens", "bytes", "tokens_per_second")
-COUNTS = (*OF_THE_RUN, *OF_THE_MEASUREMENT, "collapsed")
+ELSEWHERE = ("bound_", "converged")  # what of metrics.json is under bound/ or a tag
 
 
 def read_tracked(journal: Path) -> Tracked:
@@ -41,7 +46,9 @@ def read_tracked(journal: Path) -> Tracked:
             manifest = results.read(path, Details, "evaluate").manifest
             if manifest and manifest.tracking_key == run.key:
                 path = folder / "evaluation.json"
-                add_evaluation(run, results.read(path, EvaluationResult, "evaluate"), changed(path))
+                evaluation = results.read(path, EvaluationResult, "evaluate")
+                headline = results.read(folder / "metrics.json", Headline, "evaluate")
+                add_evaluation(run, evaluation, headline, changed(path))
                 run.files.append(folder / "details.json")
         if (path := folder / "suite.json").exists():
             suite = results.read(path, SuiteResults, "suite")
@@ -64,51 +71,60 @@ def bounds(measured: BudgetFigures | EvaluationResult) -> dict[str, float]:
     return {unit: figures.bound.mean for unit, figures in units.items() if figures}
 
 
-def add_evaluation(run: Tracked, evaluation: EvaluationResult, at: int) -> None:
+def add_evaluation(run: Tracked, evaluation: EvaluationResult, headline: Headline, at: int) -> None:
     """At every budget, each with the logged model of its checkpoint."""
-    counts = {key: getattr(evaluation, key) for key in COUNTS}
-    run.params = {key: str(counts[key]) for key in OF_THE_RUN} | run.params
-    run.tags |= {f"eval.{k}": str(counts[k]) for k in OF_THE_MEASUREMENT if counts[k] is not None}
-    if evaluation.calibration:
-        run.tags["eval.converged"] = "yes" if evaluation.calibration.converged else "no"
-    if evaluation.collapsed is not None:
-        run.tags["collapsed"] = "yes" if evaluation.collapsed else "no"
+    run.params = {key: str(getattr(evaluation, key)) for key in OF_THE_RUN} | run.params
+    run.tags |= evaluation_tags(evaluation)
     held = (held_out_name(run.params["data"]), run.params["data_hash"])
     for budget in evaluation.budgets[:-1]:
-        name = run.add_model(budget.tokens, budget.listed)
-        run.add("bound", bounds(budget), budget.tokens, at, (name, *held))
-        figures = results.flat(budget)
-        figures = {k: v for k, v in figures.items() if k.startswith(tuple(results.UNITS))}
-        run.add("eval", figures, budget.tokens, at)
-    tokens = evaluation.trained_tokens
-    of = (run.add_model(tokens), *held)
-    run.add("bound", bounds(evaluation), tokens, at, of)
-    figures = {key: v for key, v in results.flat(evaluation).items() if key not in COUNTS}
-    run.add("eval", figures, tokens, at, of)
+        of = (run.add_model(budget.tokens, budget.listed), *held)
+        run.add("bound", bounds(budget), budget.tokens, at, of)
+        pairs = (("kl", budget.bits_per_token.kl), ("use", budget.bits_per_token.use))
+        figures = {f"{name}_bits_per_token": value.mean for name, value in pairs if value}
+        run.add("eval", figures, budget.tokens, at, of)
+    of = (run.add_model(evaluation.trained_tokens), *held)
+    run.add("bound", bounds(evaluation), evaluation.trained_tokens, at, of)
+    figures = {k: v for k, v in results.flat(headline).items() if not k.startswith(ELSEWHERE)}
+    run.add("eval", figures, evaluation.trained_tokens, at, of)
+
+
+def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
+    """Counts, words, and each part of evaluation.json as JSON, smaller budgets by their tokens."""
+    parts = results.plain(evaluation)
+    budgets, collapsed = parts.pop("budgets", []), parts.pop("collapsed", None)
+    parts |= {f"at_{budget['tokens']}": budget for budget in budgets[:-1]}
+    texts = {f"eval.{key}": dumps(part) for key, part in parts.items() if key not in OF_THE_RUN}
+    tags = {key: text for key, text in texts.items() if len(text) <= MAX_TAG}  # MLflow's limit
+    if evaluation.calibration:
+        tags["eval.converged"] = "yes" if evaluation.calibration.converged else "no"
+    return tags if collapsed is None else tags | {"collapsed": "yes" if collapsed else "no"}
 
 
 def add_suite(run: Tracked, suite: SuiteResults, at: int) -> None:
-    """At every budget."""
+    """At every budget; standard errors are tags, by the tokens of the budget."""
     run.tags["suite"] = f"{suite.suite}, {suite.harness}, seed {suite.seed}"
     run.inputs = run.inputs + [benchmark(name, suite) for name in suite.tasks]
     checkpoints: list[tuple[int, int | None, Mapping[str, TaskScore]]] = [
         *((each.tokens, each.listed, each.tasks) for each in suite.budgets[:-1]),
         (trained_tokens(run), None, suite.tasks),
     ]
+    errors: dict[str, dict[int, float]] = defaultdict(dict)
     for tokens, listed, tasks in checkpoints:
         model = run.add_model(tokens, listed)
         for name, score in tasks.items():
             on = benchmark(name, suite)
             of = (model, on["name"], on["digest"])
-            run.add("suite", score_figures(name, score), tokens, at, of)
-            if isinstance(score, TaskResult):
-                for key, each in score.sampled_figures(name).items():
-                    run.add("suite", score_figures(key, each), tokens, at, of)
+            sampled = score.sampled_figures(name) if isinstance(score, TaskResult) else {}
+            for key, each in ({name: score} | sampled).items():
+                run.add("suite", {key: each.value}, tokens, at, of)
+                if each.se is not None:
+                    errors[f"suite.{key}_se"][tokens] = each.se
+    run.tags |= {key: dumps(by_tokens) for key, by_tokens in errors.items()}
 
 
 def trained_tokens(run: Tracked) -> int:
     """Where its curve ends."""
-    return max(point.step for point in run.points if point.key.startswith("train_by_tokens/"))
+    return max(point.step for point in run.points if point.key.startswith("curve_by_tokens/"))
 
 
 def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:
@@ -119,7 +135,3 @@ def benchmark(name: str, suite: SuiteResults) -> dict[str, str]:
         content += f" {task.sources}"
     digest = sha256(content.encode()).hexdigest()[:16]
     return dataset(name, digest, task.task or name, "eval", {"documents": task.documents})
-
-
-def score_figures(task: str, score: TaskScore) -> dict[str, float]:
-    return {task: score.value} | ({f"{task}_se": score.se} if score.se is not None else {})

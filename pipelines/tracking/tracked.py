@@ -53,7 +53,7 @@ class Tracked:
             self.status, self.ended = status, None if status == "RUNNING" else at
         if row and row["step"] > self.step:
             self.step = int(row["step"])
-            for axis, x in (("train", "step"), ("train_by_tokens", "tokens")):
+            for axis, x in (("curve", "step"), ("curve_by_tokens", "tokens")):
                 figures = {key: row[key] for key in row if key not in ("step", "tokens")}
                 self.add(axis, figures, int(row[x]), at)
             self.add("system", line.get("system", {}), self.step, at)

@@ -1,5 +1,6 @@
 """`make ui` shows runs, on this machine only, and says where."""
 
+import json
 import os
 import signal
 import socket
@@ -24,7 +25,14 @@ def test_the_address_is_that_of_the_runs_of_the_experiment_at_hand(workspace):
     key = MlflowClient(store_uri()).create_experiment("smoke")
     assert ui.address(store, "http://x") == (
         f"http://x/#/experiments/{key}/runs?workflowType=machine_learning&compareRunsMode=CHART"
+        "&viewStateShareKey=charts"
     )
+    tags = MlflowClient(store_uri()).get_experiment(key).tags
+    view = json.loads(tags["mlflow.sharedViewState.charts"])
+    first = view["compareRunCharts"][0]
+    assert first["xaxis"] == {"key": "kappa_axis", "type": "PARAM"}
+    assert first["yaxis"] == {"key": "bound/bits_per_token", "type": "METRIC"}
+    assert first["metricSectionId"] == view["compareRunSections"][0]["uuid"]
 
 
 def test_a_port_that_is_taken_is_one_line():

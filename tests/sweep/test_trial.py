@@ -100,7 +100,7 @@ def test_a_trial_that_fails_by_itself_is_trained_again_by_another_command_alone(
 
 
 def steps(tracked):
-    return [point.step for point in tracked.points if point.key == "train/ce_nats"]
+    return [point.step for point in tracked.points if point.key == "curve/ce_nats"]
 
 
 def test_a_trial_that_was_stopped_is_no_failure_and_may_go_on(smoke, heard, monkeypatch):

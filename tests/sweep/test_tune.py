@@ -171,7 +171,7 @@ def tracked(project):
     parent, steps = runs.pop("sweep"), {}
     for name, run in runs.items():
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
-        rows = client.get_metric_history(run.info.run_id, "train/ce_nats")
+        rows = client.get_metric_history(run.info.run_id, "curve/ce_nats")
         steps[name] = [row.step for row in rows]
     return parent, runs, steps
 

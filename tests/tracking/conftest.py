@@ -107,7 +107,7 @@ def check_complete(rows):
     assert run.info.end_time == written.ended
     assert run.data.params == written.params and len(written.params) > 20
     assert written.tags.items() <= run.data.tags.items() and run.data.tags["arm"]
-    for axis, x in (("train", "step"), ("train_by_tokens", "tokens")):
+    for axis, x in (("curve", "step"), ("curve_by_tokens", "tokens")):
         for key in rows[0].keys() - {"step", "tokens"}:
             points = client.get_metric_history(run.info.run_id, f"{axis}/{key}")
             assert sorted((point.step, point.value) for point in points) == [

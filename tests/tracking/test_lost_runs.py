@@ -51,7 +51,7 @@ def test_a_deleted_database_is_rebuilt_twice_as_once(original, project, capsys):
     client, (run,) = tracked_runs()
     described = client.get_experiment_by_name("smoke").tags["mlflow.note.content"]
     assert "make repro EXPERIMENT=smoke" in described
-    times = [p.timestamp for p in client.get_metric_history(run.info.run_id, "train/ce_nats")]
+    times = [p.timestamp for p in client.get_metric_history(run.info.run_id, "curve/ce_nats")]
     assert times == sorted(times)
     assert run.info.start_time <= times[0] and times[-1] <= run.info.end_time
     for path in (*project.rglob("*.jsonl"), *project.rglob("*.json")):

@@ -16,7 +16,7 @@ from pipelines.tracking import live, system_metrics
 from pipelines.tracking.describe import experiment_note, run_note, run_params, run_tags
 from pipelines.tracking.journal import Journal, read_journal
 from pipelines.tracking.live import Tracking
-from pipelines.tracking.measured import COUNTS
+from pipelines.tracking.pages import run_pages
 from pipelines.tracking.store import Store, store_uri
 from pipelines.tracking.sync import Sync
 from pipelines.tracking.system_metrics import SAMPLE_SECONDS, SystemMetrics
@@ -57,13 +57,36 @@ def test_one_bound_for_every_arm_and_budget_against_tokens(project, run):
     assert run.data.metrics["bound/bits_per_token"] == evaluation.bits_per_token.bound.mean
 
 
-def test_counts_are_no_charts(run):
-    counts = {f"eval/{key}" for key in COUNTS}
-    assert not counts & run.data.metrics.keys()
+@rejects(
+    'for axis, x in (("curve", "step"), ("curve_by_tokens", "tokens")):',
+    'for axis, x in (("train", "step"), ("curve_by_tokens", "tokens")):',
+    "MLflow's charts begin with single dots",
+    file="tracking/tracked.py",
+)
+def test_charts_are_of_what_runs_are_compared_by_bounds_and_curves_first(run):
+    """MLflow draws a section for what stands before the last stroke of a name, in this order."""
+    sections = sorted({key.rpartition("/")[0] for key in run.data.metrics if "system" not in key})
+    assert sections == ["bound", "curve", "curve_by_tokens", "eval", "suite"]
+    headline = json.loads((Path("results/smoke") / RUN / "metrics.json").read_text())
+    drawn = {key.removeprefix("eval/") for key in run.data.metrics if key.startswith("eval/")}
+    bound = {"bound_bits_per_token", "bound_bits_per_byte", "converged"}
+    assert drawn == {key for key, value in headline.items() if value is not None} - bound
+
+
+@rejects(
+    "parts |= {f\"at_{budget['tokens']}\": budget for budget in budgets[:-1]}",
+    "pass",
+    "errors of smaller budgets are lost",
+)
+def test_what_makes_no_chart_is_in_tags_and_parameters(run):
+    written = json.loads((Path("results/smoke") / RUN / "evaluation.json").read_text())
+    tags, known = run.data.tags, ("collapsed", "budgets", "parameters", "trained_tokens")
+    parts = {f"eval.{key}": value for key, value in written.items() if key not in known}
+    parts[f"eval.at_{BUDGET}"] = written["budgets"][0]
+    assert {key: json.loads(tags[key]) for key in parts} == parts
+    assert json.loads(tags["suite.words_se"]) == {str(BUDGET): 0.1, str(TOKENS): 0.1}
     assert run.data.params["trained_tokens"] == str(TOKENS)
     assert int(run.data.params["parameters"]) > 1000
-    assert int(run.data.tags["eval.documents"]) > 0
-    assert min(run.data.metrics).startswith("bound/")  # MLflow draws them in this order
 
 
 @rejects('" if «kappa_bits is None→not kappa_bits»', "a threshold of 0 tagged as a baseline")
@@ -116,6 +139,15 @@ def test_a_user_may_replace_the_description_of_the_experiment_and_of_a_run(proje
     syncing(described)
     tags = client.get_run(run.info.run_id).data.tags
     assert (tags["mlflow.note.content"], tags["new"]) == ("my own words", "tag")
+
+
+def test_the_report_finds_the_page_of_a_run_by_its_training(project, run):
+    """And makes no store where there is none."""
+    page = f"http://127.0.0.1:5000/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
+    assert run_pages("smoke") == {manifest().tracking_key: page}
+    assert run_pages("another") == {}
+    (project / "mlflow.db").unlink()
+    assert run_pages("smoke") == {} and not (project / "mlflow.db").exists()
 
 
 def test_datasets_are_inputs_with_digest_source_and_context(run):
