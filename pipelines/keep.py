@@ -158,6 +158,7 @@ def report_sections(report: Path, names: Sequence[str]) -> tuple[str, list[Path]
     statements = re.findall(STATED, text, re.DOTALL)
     chosen = "\n\n".join((*map(str.rstrip, statements), *(sections[name] for name in names)))
     pictures = [report / path for path in re.findall(r"\]\((figures/\w+\.png)\)", chosen)]
+    chosen = re.sub(r"\[\w+ in MLflow\]\(.*\)\n\n", "", chosen)  # of this machine
     return chosen.replace("](figures/", "]("), pictures
 
 

@@ -16,7 +16,7 @@ from pipelines.config.arms import family_words
 from pipelines.config.schema import EvaluationConfig, Expectation
 from pipelines.report.benchmarks.pass_at_k import sampled_tasks
 from pipelines.report.benchmarks.table import Benchmarks, benchmarks
-from pipelines.report.blocks import Picture
+from pipelines.report.blocks import Picture, Text
 from pipelines.report.style import Style, styles
 
 
@@ -25,6 +25,7 @@ class Analysis:
     arms: list[Arm]
     settings: EvaluationConfig  # of what was measured
     expectation: list[Expectation] = field(default_factory=list)
+    pages: Mapping[str, str] = field(default_factory=dict)  # of runs in MLflow, by name
 
     @property
     def runs(self) -> list[RunResults]:
@@ -95,6 +96,11 @@ class Analysis:
             for data, group in self.by_data.items()
             if (arms := [arm for arm in group if shown(arm)])
         ]
+
+    def heading(self, arm: Arm, words: str) -> Text:
+        """Of what is about this arm, with a link to its first run in MLflow."""
+        page = self.pages.get(arm.first.name)
+        return Text(f"### {words}" + (f"\n\n[{arm.first.name} in MLflow]({page})" if page else ""))
 
     def compared_on(self, data: str) -> list[Comparison]:
         return [c for c in self.comparisons if c.arm.run.data == data]

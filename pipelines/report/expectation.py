@@ -137,9 +137,21 @@ def trained(runs: list[str], total: int) -> str:
     return f"{listed(runs)} {'was' if len(runs) == 1 else 'were'} trained"
 
 
-def blocks(stated: Statement) -> list[Block]:
-    """The question, a table of what became of the expectations, and when they were written."""
-    asked = [Text(f"**Question:** {escaped(stated.question)}")] if stated.question else []
+def marked(shown: list[Block]) -> list[Block]:
+    """Blocks that `keep` finds."""
+    return [Text("<!-- stated -->"), *shown, Text("<!-- /stated -->")] if shown else []
+
+
+def question(stated: Statement | None) -> list[Block]:
+    if not stated or not stated.question:
+        return []
+    return marked([Text(f"**Question:** {escaped(stated.question)}")])
+
+
+def blocks(stated: Statement | None) -> list[Block]:
+    """A table of what became of the expectations, and when they were written."""
+    if not stated:
+        return []
     table = Table.of(
         stated.outcomes,
         {
@@ -149,8 +161,7 @@ def blocks(stated: Statement) -> list[Block]:
         },
     )
     said = Text("\n\n".join(map(escaped, stated.record)))
-    shown = [*asked, *[table] * bool(table.rows), said]
-    return [Text("<!-- stated -->"), *shown, Text("<!-- /stated -->")]
+    return marked([*[table] * bool(table.rows), said])
 
 
 def summary(stated: Statement | None) -> str:

@@ -35,7 +35,8 @@ from pipelines.report.explorer import explorer_families
 from pipelines.report.html import html
 from pipelines.report.sections.all_sections import all_sections
 from pipelines.report.sections.figure4 import figure4_csv
-from pipelines.report.verdicts import findings
+from pipelines.report.verdicts import findings, how_far
+from pipelines.tracking.pages import run_pages
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -58,17 +59,21 @@ def save_figures(drawn: Iterable[Picture], folder: Path) -> dict[str, str]:
 
 
 def first_screen(analysis: Analysis, stated: expectation.Statement | None) -> list[Block]:
-    """The question, the picture and the verdicts."""
+    """The question, the picture and the verdicts; on the page, links follow."""
     drawn = headline.picture(analysis)
     alt = "Each arm’s held-out bound minus its baseline’s; lower is better"
     pictures = [Picture("headline", drawn, alt)] if drawn else []
-    return [*(expectation.blocks(stated) if stated else []), *pictures, *findings(analysis)]
+    asked, outcomes = expectation.question(stated), expectation.blocks(stated)
+    return [*asked, *pictures, *outcomes, *findings(analysis)]
 
 
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
     """Of ``runs``. If others are missing, the title says so, and no expectation is judged yet."""
     title, stated = experiment.name, None
-    analysis = Analysis(group_by_seed(runs), experiment.evaluation)
+    pages = run_pages(experiment.name)
+    trained = {run.name: run.details.manifest for run in runs}
+    shown_at = {name: pages.get(m.tracking_key, "") for name, m in trained.items() if m}
+    analysis = Analysis(group_by_seed(runs), experiment.evaluation, pages=shown_at)
     if len(runs) < len(experiment.runs):
         title += f": {len(runs)} of {len(experiment.runs)} runs are finished"
     else:
@@ -77,7 +82,8 @@ def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -
     first, sections = first_screen(analysis, stated), all_sections(analysis)
     shown = [*first, *(block for section in sections for block in section.blocks)]
     images = save_figures(figures(shown), folder / "figures")
-    top, rest = markdown.written(first), "\n\n".join(map(markdown.section, sections))
+    top = markdown.written(first)
+    rest = "\n\n".join([markdown.written(how_far(analysis)), *map(markdown.section, sections)])
     families, index = explorer_families(analysis), report_folder(experiment.name) / "index.html"
     summary = expectation.summary(stated) + tables.summary(analysis, index)
     pages = {

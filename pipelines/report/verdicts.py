@@ -1,4 +1,4 @@
-"""The findings: a sentence and a table of verdicts for each data set."""
+"""The findings: a table of verdicts and a sentence for each data set."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -28,12 +28,17 @@ GAINS = {
 
 
 def findings(analysis: Analysis) -> list[Block]:
-    """A sentence and a table of verdicts for each data set, and how far they go."""
+    """A table of verdicts for each data set, and a sentence below it."""
     blocks: list[Block] = []
     for data in analysis.by_data:
-        blocks += [Text(f"**{data}:** {answer(data, analysis)}"), verdicts(data, analysis)]
-    how_far = fold("How far these verdicts go", [Text("\n\n".join(caveat(analysis)))])
-    return [*blocks, explained("The first screen"), how_far]
+        blocks += [verdicts(data, analysis), Text(f"**{data}:** {answer(data, analysis)}")]
+    return blocks
+
+
+def how_far(analysis: Analysis) -> list[Block]:
+    """How far the verdicts go."""
+    words = Text("\n\n".join(caveat(analysis)))
+    return [explained("The first screen"), fold("How far these verdicts go", [words])]
 
 
 def answer(data: str, analysis: Analysis) -> str:

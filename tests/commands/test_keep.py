@@ -100,6 +100,13 @@ def test_a_heading_that_a_model_wrote_ends_no_section(tmp_path):
     assert keep.report_sections(tmp_path, ["a"])[0] == f"## A\n\n{sample}"
 
 
+def test_links_to_mlflow_on_this_machine_are_not_kept(tmp_path):
+    link = "[free_s0 in MLflow](http://127.0.0.1:5000/#/experiments/1/runs/2)"
+    text = f"## A\n<!-- a -->\n\n### free\n\n{link}\n\nWords.\n"
+    (tmp_path / "report.md").write_text(text)
+    assert keep.report_sections(tmp_path, ["a"])[0] == "## A\n\n### free\n\nWords."
+
+
 def test_what_the_report_lacks_is_a_users_mistake(project):
     with pytest.raises(UserError, match=r"--section: 'designs' is not one of .*bounds"):
         keep.main("docs/kept", section=["designs"])

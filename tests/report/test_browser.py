@@ -152,6 +152,20 @@ def test_what_one_looks_at_is_chosen_by_keyboard_and_a_baseline_has_no_z(opened,
     assert (baseline.locator("pre.fresh").count(), baseline.locator("pre.pinned").count()) == (1, 0)
 
 
+def test_a_figure_is_enlarged_by_a_click_and_by_the_keyboard(opened, small):
+    reader = opened(small / "index.html")
+    page, dialog = reader.page, reader.page.locator("dialog img")
+    page.locator(".first img").click()
+    assert dialog.evaluate("e => e.width == e.naturalWidth && e.width") > 1000
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Enlarge").first.press("Enter")
+    expect(dialog).to_have_count(1)
+    dialog.click()
+    expect(dialog).to_have_count(0)
+    assert reader.trouble == []
+
+
 def test_what_a_model_writes_is_shown_as_text_alone(opened, small):
     reader = opened(small / "explorer.html")
     choose(reader.page, data="text")

@@ -131,7 +131,7 @@ def section(analysis: Analysis) -> Section | None:
              *(Samples(kind, "\n".join(group)) for kind, group in panel.boxes)]
             for source, panel in named
         ]  # fmt: skip
-        blocks += [heading(row.arm.title), side_by_side(columns)]
+        blocks += [analysis.heading(row.arm, row.arm.title), side_by_side(columns)]
     alt = "Generated sequences, fresh z in blue and pinned z in green, beside the paper's"
     blocks += [
         heading("Scores"),
