@@ -31,7 +31,7 @@ def chart(kind: str, metric: str) -> dict[str, Any]:
     if kind == "SCATTER":
         axes = {"xaxis": {"key": "kappa_axis", "type": "PARAM"}}
         axes |= {"yaxis": {"key": metric, "type": "METRIC"}}
-        return content | axes | {"isGenerated": False, "displayName": f"{metric} against κ"}
+        return content | axes | {"isGenerated": False}
     return content | {
         "isGenerated": True, "metricKey": metric, "displayName": metric, "lineSmoothness": 0,
         "scaleType": "linear", "xAxisScaleType": "linear", "range": {}, "xAxisKey": "step",
