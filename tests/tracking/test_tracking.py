@@ -99,7 +99,7 @@ def test_a_line_of_a_journal_that_a_kill_cut_short_is_left_out_and_the_next_is_n
     again.add_row({"step": 2, "tokens": 20, "ce_nats": 3.0})
     points = [(p.key, p.step, p.value) for p in Journal(journal.path).run.points]
     assert [p for p in points if p[0] == "curve/ce_nats"] == [
-        ("curve/ce_nats", 1, 2.0), ("train/ce_nats", 2, 3.0)
+        ("curve/ce_nats", 1, 2.0), ("curve/ce_nats", 2, 3.0)
     ]  # fmt: skip
 
 
