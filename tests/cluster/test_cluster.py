@@ -92,7 +92,7 @@ def test_a_killed_worker_and_a_removed_node_are_outlived(two, joined, monkeypatc
     assert same(weights, two[0])
     assert losses(rows) == losses(two[1])
     client, (run,) = tracked_runs()
-    points = client.get_metric_history(run.info.run_id, "train/ce_nats")
+    points = client.get_metric_history(run.info.run_id, "curve/ce_nats")
     assert [point.step for point in points] == list(range(1, 21))
     assert run.info.status == "FINISHED"
 

@@ -106,7 +106,8 @@ def test_a_killed_stage_goes_on_and_files_and_mlflow_hold_what_was_measured(
     client, (tracked,) = tracked_runs()  # that of the training
     history = client.get_metric_history(tracked.info.run_id, "suite/passages")
     assert [(m.step, m.value) for m in history] == [(20 * BATCH, metrics["passages"])]
-    assert tracked.data.metrics["suite/passages_se"] == found["tasks"]["passages"]["se"]
+    errors = json.loads(tracked.data.tags["suite.passages_se"])
+    assert errors == {str(20 * BATCH): found["tasks"]["passages"]["se"]}
     assert tracked.data.tags["suite"] == f"mini, {found['harness']}, seed 0"
     for file in ("suite.json", "suite_samples"):
         assert tracked.data.tags[f"file.{file}"].startswith(f"{RESULTS / file} ")

@@ -149,7 +149,7 @@ def test_segments_are_the_curve_of_the_run_without_smaller_budgets_each_step_onc
     assert losses(with_budgets["wsd"].rows) == losses(alone.rows)
     monkeypatch.chdir(with_budgets["wsd"].folder)
     client, (run,) = tracked_runs()
-    points = client.get_metric_history(run.info.run_id, "train/ce_nats")
+    points = client.get_metric_history(run.info.run_id, "curve/ce_nats")
     rows = [(int(row["step"]), float(row["ce_nats"])) for row in alone.rows]
     assert [(point.step, point.value) for point in points] == rows
 

@@ -99,7 +99,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
         assert same(weights, uninterrupted[0])
         assert losses(rows) == losses(uninterrupted[1])
         client, (run,) = tracked_runs()
-        points = client.get_metric_history(run.info.run_id, "train/ce_nats")
+        points = client.get_metric_history(run.info.run_id, "curve/ce_nats")
         assert [point.step for point in points] == list(range(1, 21))
         assert run.info.status == "FINISHED"
         monkeypatch.chdir(workspace)

@@ -54,7 +54,7 @@ def test_a_metric_of_one_line_is_in_the_curve_in_mlflow_and_in_the_bar(
     assert [float(row["grad_norm"]) for row in curve] == means[: len(curve)]
     assert len(set(means)) == len(means)
     client, (run,) = tracked_runs()
-    for axis, key in (("train", "step"), ("train_by_tokens", "tokens")):
+    for axis, key in (("curve", "step"), ("curve_by_tokens", "tokens")):
         points = client.get_metric_history(run.info.run_id, f"{axis}/grad_norm")
         assert [(p.step, p.value) for p in points] == [
             (int(row[key]), float(row["grad_norm"])) for row in curve

@@ -80,7 +80,7 @@ def test_a_killed_run_resumes_to_the_bit_and_is_tracked_once(workspace, uninterr
     client, runs = tracked_runs()
     (run,) = [run for run in runs if run.info.run_name == RUN]
     assert run.info.status == "FINISHED"
-    history = client.get_metric_history(run.info.run_id, "train/ce_nats")
+    history = client.get_metric_history(run.info.run_id, "curve/ce_nats")
     assert [point.step for point in history] == list(range(1, 21))
 
 
@@ -196,8 +196,8 @@ def test_mlflow_knows_what_decides_a_run_and_every_row_by_step_and_tokens(traine
     named = {"git_revision", "device", "data_hash", "config_hash", "optim.lr"}
     assert named <= run.data.params.keys()
     for metric in ("ce_nats", "kl_bits", "hinge_nats", "learning_rate"):
-        by_step = client.get_metric_history(run.info.run_id, f"train/{metric}")
-        by_tokens = client.get_metric_history(run.info.run_id, f"train_by_tokens/{metric}")
+        by_step = client.get_metric_history(run.info.run_id, f"curve/{metric}")
+        by_tokens = client.get_metric_history(run.info.run_id, f"curve_by_tokens/{metric}")
         assert [p.step for p in by_step] == [int(r["step"]) for r in trained.rows]
         assert [p.step for p in by_tokens] == [int(r["step"]) * 520 for r in trained.rows]
         assert [p.value for p in by_step] == [float(r[metric]) for r in trained.rows]
