@@ -26,7 +26,7 @@ import click
 from omegaconf import OmegaConf
 
 from pipelines import cli
-from pipelines.artifacts.checkpoint import Manifest, peek
+from pipelines.artifacts.checkpoint import peek
 from pipelines.artifacts.curve import training_seconds
 from pipelines.artifacts.paths import checkpoint_path, report_folder
 from pipelines.artifacts.results import UNITS, Training
