@@ -42,7 +42,7 @@ class Schedule(StrEnum):
 
 
 class OptimizerName(StrEnum):
-    adamw = "adamw"
+    adamw = "adamw"  # for all parameters
     muon = "muon"  # for the matrices of blocks, the encoder's too; AdamW for all else
 
 

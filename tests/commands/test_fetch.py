@@ -231,7 +231,9 @@ def test_mistakes_on_the_command_line(project, arguments, message):
 @pytest.mark.parametrize("text", ["", "suite: 1", "suite: {tasks: [1]}", "a: [", "suite: {}"])
 def test_a_params_yaml_without_a_suite(project, text):
     (project / "params.yaml").write_text(text)
-    with pytest.raises(UserError, match=r"^params\.yaml: (no tasks of a suite|while parsing)"):
+    with pytest.raises(
+        UserError, match=r"^params\.yaml: (cannot read the tasks of a suite|while parsing)"
+    ):
         fetch.main([])
 
 

@@ -21,7 +21,7 @@ from pipelines.plan import RunPlan
 from pipelines.repro import ANY_GPU, stage_flops
 from tests.support.commands import call
 from tests.support.mutants import rejects
-from tests.support.planner import composed
+from tests.support.settings import composed_by_hydra as composed
 
 ROOT = Path(__file__).parents[2]
 ME = rf"pid {os.getpid()}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"

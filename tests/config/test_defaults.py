@@ -115,7 +115,7 @@ def test_dvc_composes_the_same_params(composed_by_dvc, case):
 
 @pytest.mark.parametrize(
     "key",
-    ["seeds", "runs.baseline.budgets", "suite.tasks.words.shots", "data.stdlib.deduplicate",
+    ["seeds", "runs.baseline.budgets", "suite.pass_at_k.k", "data.stdlib.deduplicate",
      "data.stdlib.parts.stdlib.weight", "expectation.1.because"],
 )  # fmt: skip
 def test_a_setting_left_out_of_params_is_named_and_not_filled_in(key):

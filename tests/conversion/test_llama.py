@@ -252,8 +252,8 @@ def test_rope_that_a_llama_does_not_describe_is_hugging_faces_default():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "no Llama"),
-        ({"latent_bits": 0, "document_mask": True}, "no Llama"),
+        ({}, "a Free Transformer is not a Llama"),
+        ({"latent_bits": 0, "document_mask": True}, "^document_mask: a Llama cannot"),
         (
             {"latent_bits": 0, "qkv_bias": True, "qk_norm": True},
             "^qkv_bias, qk_norm: cannot both be exported",

@@ -188,12 +188,13 @@ def test_decoders_follow(model, hidden_of, make_tokens, rng):
 
 def test_no_other_module_reads_the_post_sampler():
     """But costs/counting.py, which counts its elements, conversion/latent_start.py, which scales it
-    before the first step, and the exported model, which draws it where transformers asks for that.
+    before the first step, the exported model, which draws it where transformers asks for that, and
+    the training module, which logs its gradient.
     """
     root = Path(ftmodel.__file__).parents[1]
     modules = [path for room in ("ftmodel", "pipelines") for path in (root / room).rglob("*.py")]
     readers = {p.name for p in modules if re.search(r"\.post_sampler\b", p.read_text())}
     assert readers == {
-        *("latent.py", "counting.py"),
+        *("latent.py", "counting.py", "module.py"),
         *("latent_start.py", "modeling_free_transformer.py"),
     }

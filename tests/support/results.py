@@ -159,6 +159,7 @@ def write_results(
     folder.mkdir(parents=True)
     metrics, details = measured(spec, bound, se, **others)
     (folder / "evaluation.json").write_text(json.dumps(metrics))
+    (folder / "metrics.json").write_text(json.dumps({"bound_bits_per_token": bound}))
     (folder / "details.json").write_text(json.dumps(details))
     latent = {"kl_bits": 0.25, "hinge_nats": 0.0} if spec["kappa_bits"] is not None else {}
     with open(folder / "curve.csv", "w", newline="") as file:

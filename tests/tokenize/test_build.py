@@ -181,7 +181,7 @@ def test_overlap_with_the_training_part_is_written_and_said(tmp_path, capsys):
     overlap = json.loads((tmp_path / "x/overlap.json").read_text())
     tokens = {"tokens": 42 + len(copied), "tokens_overlapping": 1 + len(copied)}  # and a space
     assert overlap == {"n": 13, "documents": 2, "documents_with_overlap": 1, "whole": True} | tokens
-    assert "x: 67.46% of held-out text, in 1 of 2 documents" in capsys.readouterr().out
+    assert "x: 67.46 % of 126 held-out tokens, in 1 of 2 documents" in capsys.readouterr().out
 
 
 def test_a_vocabulary_smaller_than_asked_is_said(tmp_path, capsys):
