@@ -270,20 +270,20 @@ MISTAKES = [
     "if «run.kappa_bits is None and run.kappa_warmup_steps→False»:",
     "a threshold that rises for a baseline",
 )
-@rejects("if run.kappa_bits is None and run.beta != 1:", "if False:", "β of a baseline ignored")
+@rejects("if «run.kappa_bits is None and run.beta != 1→False»:", "β of a baseline ignored")
 @pytest.mark.parametrize(("override", "key", "reason"), MISTAKES, ids=[m[0][:70] for m in MISTAKES])
 def test_a_mistake_is_one_line_with_its_dotted_key(override, key, reason):
     said = refusal(smoke, override)
     assert said.startswith(f"conf: {key}") and reason in said
 
 
-@rejects("is OptimizerName.muon and", "is None and", "Muon of shards", file="config/checks.py")
+@rejects("is «OptimizerName.muon→None» and", "Muon of shards", file="config/checks.py")
 def test_muon_and_fsdp_exclude_each_other():
     sharded = "compute={workers: 2, strategy: fsdp}"
     assert f"{OPTIM}.name: muon needs whole" in refusal(smoke, sharded, f"{OPTIM}.name=muon")
 
 
-@rejects("if not batch <= every <= run.tokens:", "if False:", "an evaluation that never comes")
+@rejects("if «not batch <= every <= run.tokens→False»:", "an evaluation that never comes")
 @pytest.mark.parametrize("tokens", [519, 10401])
 def test_evaluation_in_the_loop_comes_within_the_training(tokens):
     said = refusal(smoke, f"evaluation.every_tokens={tokens}")

@@ -13,14 +13,8 @@ WITHOUT_A_TABLE = {
 }  # of groups; by Hydra; null
 
 
-@rejects(
-    "beta2: float = limited(0.95, at_least",
-    "beta2: float = limited(0.95, above",
-    "a limit that no page states",
-)
-@rejects(
-    "particles: int = limited(512", "particles: int = limited(256", "a default not in its table"
-)
+@rejects("beta2: float = limited(0.95, «at_least→above»", "a limit that no page states")
+@rejects("particles: int = limited(«512→256»", "a default not in its table")
 def test_the_page_is_what_the_schema_says():
     assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.docs.settings_page"
 

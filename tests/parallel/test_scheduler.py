@@ -89,7 +89,7 @@ def test_two_run_at_the_same_time_each_in_its_slot(run):
     assert {Path(name).read_text() for name in "ab"} == {"0", "1"}
 
 
-@rejects("-priorities.get(name", "priorities.get(name", "the shortest way is started first")
+@rejects("«-→»priorities.get(name", "the shortest way is started first")
 def test_the_longest_way_is_started_first(run):
     scripts, _ = run(dict.fromkeys("abcd", ""), slots=1, priorities={"c": 2.0, "b": 1.0})
     assert [event for event in scripts.events if event[0] == "+"] == ["+c", "+b", "+a", "+d"]

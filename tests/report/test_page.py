@@ -193,9 +193,7 @@ def test_arms_are_machine_readable_at_full_precision(small):
 
 
 @rejects(
-    "shutil.rmtree(early, ignore_errors=True)",
-    "pass",
-    "a report of some runs outlives that of all",
+    "«shutil.rmtree(early, ignore_errors=True)→pass»", "a report of some runs outlives that of all"
 )
 def test_finished_runs_are_shown_while_others_are_trained(tmp_path, seeded):
     """Marked as such, beside the report of all, which is the same to the byte and ends it."""
@@ -214,11 +212,7 @@ def test_finished_runs_are_shown_while_others_are_trained(tmp_path, seeded):
         assert (report / path.relative_to(seeded)).read_bytes() == path.read_bytes(), path
 
 
-@rejects(
-    ' (ignored)" * use.ignored',
-    ' (ignored)" * 0',
-    "a z that is ignored is not called so at the end",
-)
+@rejects(' (ignored)" * «use.ignored→0»', "a z that is ignored is not called so at the end")
 def test_summary_ends_with_what_was_found_and_what_to_type(tmp_path):
     write_experiment(tmp_path, PAIR, {"free": 0.7}, others={"free": {"ce": 0.7001}})
     *_, bound, use, valid, last = (make_report(tmp_path) / "summary.txt").read_text().splitlines()

@@ -51,12 +51,8 @@ def parent(trained_parent, tmp_path, monkeypatch):
     return weights
 
 
-@rejects("copied_lr if name in copied else", "", "copied weights at the rate of new ones")
-@rejects(
-    "name in names if not name.startswith(LATENT)",
-    "name in names",
-    "the latent counted among what was copied",
-)
+@rejects("«copied_lr if name in copied else→»", "copied weights at the rate of new ones")
+@rejects(" in names« if not name.startswith(LATENT)→»", "the latent counted among what was copied")
 def test_copied_weights_have_a_learning_rate_of_their_own(parent, capsys):
     """At 0 the decoder stays its parent's to the bit, and the latent is trained; a child of the
     exported folder is the same run but for its parent's name.

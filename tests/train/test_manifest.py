@@ -58,7 +58,7 @@ def test_evaluation_in_the_loop_is_in_the_hash():
     assert spec_hash(change) != spec_hash()
 
 
-@rejects('"data": shards.metadata.hash,', "", "checkpoints of other data gone on from")
+@rejects('«"data": shards.metadata.hash,→»', "checkpoints of other data gone on from")
 def test_data_and_the_version_of_torch_are_in_the_hash(monkeypatch):
     known = {spec_hash(), spec_hash(vocab_size=12), spec_hash(data="other")}
     monkeypatch.setattr("torch.__version__", "9.9")

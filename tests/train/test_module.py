@@ -38,13 +38,9 @@ def make(latent_bits=3, kappa=0.5, optim=OPTIM, **changes):
     return TrainingModule(FreeTransformer(config, 11), optim, kappa, steps=20)
 
 
-@rejects(
-    "[]).append(parameter)",
-    '[]).extend([parameter] * ("zeta" not in name))',
-    "ζ left out of the optimizer",
-)
-@rejects("if parameter.dim() > 1 else 0.0", "", "weight decay on gains")
-@rejects("decay if parameter.dim() > 1 else 0.0", "0.0", "no weight decay")
+@rejects('.«append(→extend([»parameter«)→] * ("zeta" not in name))»', "ζ left out of the optimizer")
+@rejects("«if parameter.dim() > 1 else 0.0→»", "weight decay on gains")
+@rejects("«decay if parameter.dim() > 1 else →»0.0", "no weight decay")
 @pytest.mark.parametrize("optim", [OPTIM, MUON], ids=["adamw", "muon"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("latent_bits", [0, 3])
@@ -66,14 +62,9 @@ def test_every_parameter_is_trained_once_and_matrices_alone_decay(latent_bits, t
     assert decays == expected
 
 
-@rejects("betas=(optim.beta1, optim.beta2),", "", "betas not handed to the optimizer")
-@rejects("(optim.beta1, optim.beta2", "(optim.beta2, optim.beta1", "betas exchanged")
-@rejects(
-    "adamw = AdamW(",
-    "adamw = torch.optim.Adam(",
-    "Adam in place of AdamW",
-    file="core/optimizer.py",
-)
+@rejects("«betas=(optim.beta1, optim.beta2),→»", "betas not handed to the optimizer")
+@rejects("(optim.«beta1, optim.beta2→beta2, optim.beta1»", "betas exchanged")
+@rejects("adamw = «AdamW→torch.optim.Adam»(", "Adam in place of AdamW", file="core/optimizer.py")
 def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_settings():
     optimizer = make().configure_optimizers()["optimizer"]
     assert type(optimizer) is torch.optim.AdamW
@@ -81,8 +72,8 @@ def test_the_optimizer_is_adamw_with_the_betas_and_the_learning_rate_of_the_sett
         assert (group["betas"], group["initial_lr"]) == ((0.6, 0.8), 0.3)
 
 
-@rejects("rate *= optim.latent_lr", "pass", "no learning rate of the latent's own")
-@rejects('name.startswith("latent.")', '"latent" in name or "norm" in name', "norms' rate, too")
+@rejects("«rate *= optim.latent_lr→pass»", "no learning rate of the latent's own")
+@rejects('«name.startswith("latent.")→"latent" in name or "norm" in name»', "norms' rate, too")
 def test_latent_lr_multiplies_the_learning_rate_of_the_latent_alone():
     """Also where copied weights have their own."""
     optim = replace(OPTIM, latent_lr=4.0)
@@ -107,17 +98,9 @@ def by_name(module):
     return {name: of[id(parameter)] for name, parameter in module.model.named_parameters()}
 
 
-@rejects(
-    "hidden if optim.name is OptimizerName.muon else set()",
-    "hidden",
-    "Muon whatever the settings say",
-)
-@rejects(
-    "for block in blocks_of(model) for p",
-    "for block in model.blocks for p",
-    "AdamW for the encoder's",
-)
-@rejects('adjust_lr_fn="match_rms_adamw"', "adjust_lr_fn=None", "a learning rate of Muon's own")
+@rejects("« if optim.name is OptimizerName.muon else set()→»", "Muon whatever the settings say")
+@rejects("for block in «blocks_of(model)→model.blocks» for p", "AdamW for the encoder's")
+@rejects('adjust_lr_fn=«"match_rms_adamw"→None»', "a learning rate of Muon's own")
 @pytest.mark.parametrize("optim", [OPTIM, MUON], ids=["adamw", "muon"])
 def test_muon_is_for_the_matrices_of_blocks_alone(optim):
     for name, group in by_name(make(optim=optim)).items():
@@ -125,9 +108,9 @@ def test_muon_is_for_the_matrices_of_blocks_alone(optim):
         assert "momentum" not in group or group["adjust_lr_fn"] == "match_rms_adamw"
 
 
-@rejects("if parameter in hidden:", "if True:", "embeddings scaled, too")
-@rejects("optim.width_scaling / width", "width / optim.width_scaling", "scaled the other way round")
-@rejects("ratio if optim.name is OptimizerName.adamw else ratio**0.5", "ratio", "Muon as AdamW")
+@rejects("if «parameter in hidden→True»:", "embeddings scaled, too")
+@rejects("«optim.width_scaling / width→width / optim.width_scaling»", "scaled the other way round")
+@rejects("ratio« if optim.name is OptimizerName.adamw else ratio**0.5→»", "Muon as AdamW")
 @pytest.mark.parametrize(("optim", "factor"), [(OPTIM, 0.25), (MUON, 0.5)], ids=["adamw", "muon"])
 def test_the_rate_of_hidden_matrices_falls_with_the_width(optim, factor):
     """D = 16, four times the base width; those of AdamW and Muon move activations alike."""
@@ -135,8 +118,8 @@ def test_the_rate_of_hidden_matrices_falls_with_the_width(optim, factor):
         assert group["initial_lr"] == pytest.approx(0.3 * (factor if hidden(name) else 1)), name
 
 
-@rejects("part.state = self.state", "pass", "moments apart, that no checkpoint has")
-@rejects("next(groups) for _", "_ for _", "Muon without the schedule of a resumed run")
+@rejects("«part.state = self.state→pass»", "moments apart, that no checkpoint has")
+@rejects("«next(groups)→_» for _", "Muon without the schedule of a resumed run")
 def test_muon_and_adamw_step_as_each_does_alone_also_from_a_checkpoint():
     """Two steps, the second by an optimizer made anew, with another learning rate."""
     rng = torch.Generator().manual_seed(0)
@@ -166,7 +149,7 @@ def test_muon_needs_a_matrix(monkeypatch):
         module.configure_optimizers()
 
 
-@rejects("beta=run.beta,", "", "β never reaches the loss")
+@rejects("«beta=run.beta,→»", "β never reaches the loss")
 def test_the_loss_is_weighed_by_the_beta_of_the_run(workspace):
     module, batches, _ = built(beta=0.25, kappa_bits=0.0)
     module.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
@@ -206,8 +189,7 @@ def test_the_learning_rate_follows_the_schedule_by_optimizer_steps(workspace, mo
 
 
 @rejects(
-    "norm = whole(torch.nn.utils.clip_grad_norm_(",
-    "norm = torch.ones(()); whole(torch.nn.utils.clip_grad_value_(",
+    "«whole(torch.nn.utils.clip_grad_norm_→torch.ones(()); whole(torch.nn.utils.clip_grad_value_»(",
     "gradients clipped by value",
 )
 @rejects("«self.optim.clip→1.0»)", "gradients clipped at a norm of 1 whatever the settings say")
@@ -247,9 +229,9 @@ class Spiky(TrainingModule):
         super().backward(loss * (50 if self.global_step in (8, 14) else 1), *rest)
 
 
-@rejects("[*self.norms, norm][-NORMS:]", "[norm]", "a median of the last norm alone")
-@rejects('module.norms = checkpoint[HISTORY]["norms"]', "pass", "norms that a resumed run forgets")
-@rejects('len(stacks["skipped_steps"])', "1", "the share of a row's steps in place of their number")
+@rejects("[«*self.norms, norm][-NORMS:→norm»]", "a median of the last norm alone")
+@rejects('«module.norms = checkpoint[HISTORY]["norms"]→pass»', "norms that a resumed run forgets")
+@rejects('«len(stacks["skipped_steps"])→1»', "the share of a row's steps in place of their number")
 def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, monkeypatch, capsys):
     """It changes no weight and no moment; a run without spikes is as without the setting."""
     for name, value in {"TrainingModule": Spiky, "ROWS": 4}.items():
@@ -264,8 +246,8 @@ def test_a_spike_is_skipped_said_and_counted_also_by_a_resumed_run(workspace, mo
     assert "step 9 is skipped" in said and "step 15 is skipped" in said
 
 
-@rejects("self.zero_grad()", "pass", "a spike that is only counted")
-@rejects("norm > most * usual", "norm > most", "a limit that knows no median")
+@rejects("«self.zero_grad()→pass»", "a spike that is only counted")
+@rejects("norm > most« * usual→»", "a limit that knows no median")
 def test_a_skipped_step_changes_neither_weights_nor_moments():
     module = make(optim=replace(OPTIM, skip_spikes=2.0))
     module._trainer = SimpleNamespace(global_step=30, global_rank=0)
@@ -283,7 +265,7 @@ def test_a_skipped_step_changes_neither_weights_nor_moments():
     assert [int(each) for each in module.logged["skipped_steps"]] == [0] * 21 + [1]
 
 
-@rejects('("post_sampler", "prior.")', '("prior.",)', "a post-sampler that is part of the encoder")
+@rejects('("«post_sampler", "prior."→prior.",»)', "a post-sampler that is part of the encoder")
 def test_the_gradient_norms_of_the_latent_are_of_before_the_clipping():
     module = make()
     module._trainer = SimpleNamespace(global_step=0)
@@ -299,7 +281,7 @@ def test_the_gradient_norms_of_the_latent_are_of_before_the_clipping():
     assert norms["post_sampler"].item() == pytest.approx(3 * latent.post_sampler.numel() ** 0.5)
 
 
-@rejects("self.kappa / 10 / len(kl)", "self.kappa / 10", "a bit in use with a tenth of all of κ")
+@rejects("self.kappa / 10« / len(kl)→»", "a bit in use with a tenth of all of κ")
 @pytest.mark.parametrize(("kappa", "share"), [(0.4, 0.5), (0.0, None)])
 def test_a_bit_is_in_use_above_a_tenth_of_its_share_of_kappa(kappa, share):
     """Of four, whose KL is 0.01 bits on the limit; without κ there is no limit."""
@@ -315,12 +297,8 @@ def test_a_bit_is_in_use_above_a_tenth_of_its_share_of_kappa(kappa, share):
     assert callback.make_row(lightning).others.get("bits_in_use") == share
 
 
-@rejects('pop("kl") / LN2', 'pop("kl")', "KL of the curve in nats")
-@rejects(
-    "tokens_per_second=steps * self.batch_tokens / seconds",
-    "tokens_per_second=self.step * self.batch_tokens / seconds",
-    "the speed of a row from the beginning on",
-)
+@rejects('pop("kl")« / LN2→»', "KL of the curve in nats")
+@rejects("tokens_per_second=«steps→self.step» * self.", "the speed of a row from the beginning on")
 def test_rows_of_the_curve_are_in_the_units_that_they_are_named_by(workspace, monkeypatch):
     """KL in bits, everything else in nats, speed in tokens of the row's own steps; each step is a
     row, and takes a second by this clock.
@@ -391,12 +369,7 @@ def test_kappa_of_0_is_a_threshold_and_none_is_a_baselines(kappa):
     assert module.threshold() == kappa
 
 
-@rejects(
-    "documents = inputs.eq",
-    "documents = targets.eq",
-    "the documents of targets masked",
-    file="core/module.py",
-)
+@rejects(" = «inputs→targets».eq", "the documents of targets masked", file="core/module.py")
 def test_a_document_starts_with_its_end_of_text():
     """And a window may begin in the middle of one."""
     module = make(document_mask=True)
