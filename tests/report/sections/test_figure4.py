@@ -149,5 +149,5 @@ def test_what_is_shown_is_the_mean_of_its_rows(made):
     assert "valid 0.75  ·  spread 2.5 → 2.5  ·  pinned noise –  ·  means of 2 seeds" in text
     (line,) = [x for x in (made / "summary.txt").read_text().splitlines() if x.startswith("free")]
     assert line.split()[-2:] == ["0.75", "1.00"]
-    assert "It is a lower bound" in text
+    assert "This is a lower bound" in text
     assert (made / "figures/latent_target.png").exists()
