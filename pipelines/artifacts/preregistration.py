@@ -35,7 +35,9 @@ def final_path(experiment: str, run: str) -> Path:
 
 
 def record(spec: RunSpec, spec_hash: str) -> None:
-    """Write it down unless a checkpoint says that training has begun; raises UserError."""
+    """Write the statement down, unless a checkpoint says that training has begun. Raises
+    UserError.
+    """
     experiment, root = spec.experiment, spec.resume
     manifests = map(peek, resume_checkpoints(root))
     begun = any(manifest and manifest.spec_hash == spec_hash for manifest in manifests)
@@ -50,7 +52,9 @@ def record(spec: RunSpec, spec_hash: str) -> None:
 
 
 def publish(experiment: str, run: str, spec_hash: str) -> None:
-    """Copy it beside the checkpoint, if known; it stays in resume/ for another publication."""
+    """Copy the statement, if there is one, beside the checkpoint. It stays in resume/ for another
+    publication.
+    """
     path = waiting_path(experiment, run, spec_hash)
     if path.exists():
         final_path(experiment, run).write_bytes(path.read_bytes())

@@ -79,7 +79,7 @@ def read_runs(experiment: Experiment) -> list[RunResults]:
 
 
 def read_finished(experiment: Experiment) -> list[RunResults]:
-    """Those runs that have all their results as params.yaml asks for them."""
+    """The runs whose results are complete and as params.yaml asks for."""
     finished = []
     for name in experiment.runs:
         with suppress(UserError):

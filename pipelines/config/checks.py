@@ -264,13 +264,16 @@ def kappa_warm_up_fits(experiment: Experiment, key: str, run: Arm) -> None:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps}, but a baseline has no κ"
         )
-    if run.kappa_bits is None and run.beta != 1:
-        raise ValueError(f"{key}.beta: {run.beta}, but a baseline has no hinge to weigh")
     if not 0 <= run.kappa_warmup_steps <= least.steps:
         raise ValueError(
             f"{key}.kappa_warmup_steps: {run.kappa_warmup_steps} is outside 0 … {least.steps}, "
             f"the steps of {least.listed} tokens"
         )
+
+
+def beta_weighs_a_hinge(experiment: Experiment, key: str, run: Arm) -> None:
+    if run.kappa_bits is None and run.beta != 1:
+        raise ValueError(f"{key}.beta: {run.beta}, but a baseline has no hinge to weigh")
 
 
 def architecture_fits_the_process(experiment: Experiment, key: str, run: Arm) -> None:
@@ -304,6 +307,7 @@ RULES = [  # of a run or an arm, in this order: a later one may rest on an earli
     budgets_rise,
     warm_up_ends_before_the_decay,
     kappa_warm_up_fits,
+    beta_weighs_a_hinge,
     architecture_fits_the_process,
     parent_fits,
 ]

@@ -34,7 +34,9 @@ class Damaged(Exception):
 
 
 def specification(data: TextData) -> dict[str, str]:
-    """All that decides a corpus but files, ``pattern`` and ``exclude``, which sources compare."""
+    """All settings that decide a corpus, except for files, ``pattern`` and ``exclude``, which the
+    sources compare.
+    """
     entry = {**asdict(data), "vocab_size": None, "tokenizer": None, "end_of_text": None}
     for part in entry["parts"].values():
         for name in ("pattern", "exclude"):

@@ -98,7 +98,7 @@ class Analysis:
         ]
 
     def heading(self, arm: Arm, words: str) -> Text:
-        """Of what is about this arm, with a link to its first run in MLflow."""
+        """The heading of a part about this arm, with a link to its first run in MLflow."""
         page = self.pages.get(arm.first.name)
         return Text(f"### {words}" + (f"\n\n[{arm.first.name} in MLflow]({page})" if page else ""))
 

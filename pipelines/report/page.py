@@ -68,11 +68,13 @@ def first_screen(analysis: Analysis, stated: expectation.Statement | None) -> li
 
 
 def write_report(experiment: Experiment, runs: list[RunResults], folder: Path) -> None:
-    """Of ``runs``. If others are missing, the title says so, and no expectation is judged yet."""
+    """Write the report on ``runs``. If others are missing, the title says so, and no expectation is
+    judged yet.
+    """
     title, stated = experiment.name, None
-    pages = run_pages(experiment.name)
-    trained = {run.name: run.details.manifest for run in runs}
-    shown_at = {name: pages.get(m.tracking_key, "") for name, m in trained.items() if m}
+    in_mlflow = run_pages(experiment.name)
+    manifests = {run.name: run.details.manifest for run in runs}
+    shown_at = {name: in_mlflow.get(m.tracking_key, "") for name, m in manifests.items() if m}
     analysis = Analysis(group_by_seed(runs), experiment.evaluation, pages=shown_at)
     if len(runs) < len(experiment.runs):
         title += f": {len(runs)} of {len(experiment.runs)} runs are finished"

@@ -17,10 +17,10 @@ from pipelines.config.arms import recipe
 from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import of_family
 from pipelines.report.benchmarks.terminal import summary_lines
-from pipelines.report.sections.figure4 import our_panel
+from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.wording import number, signed
 
-MOST_SHOWN = 8  # arms in a sentence; the table has more
+MAX_ARMS_PER_LINE = 8  # the table has more
 
 
 def curve_rows(runs: list[RunResults]) -> list[dict[str, Any]]:
@@ -131,10 +131,9 @@ def summary(analysis: Analysis, page: Path) -> str:
 
 
 def found(analysis: Analysis) -> list[str]:
-    """Three lines: bounds, use of z, generations; those that fit on a line."""
+    """A line each on bounds, use of z and generations, if its arms fit on a line."""
     against = [c for c in analysis.comparisons if c.other.plain and not c.arm.baseline]
     uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
-    shown = {arm.name: our_panel(arm).scores for arm in analysis.arms if arm.first.on_target}
     lines = {
         "Bound minus its baseline's": [
             f"{c.arm.name} {c.qualified_verdict} ({signed(c.mean)})" for c in against
@@ -145,16 +144,20 @@ def found(analysis: Analysis) -> list[str]:
             for use in uses
         ],
         "Valid generations": [
-            f"{name} {score['valid_fresh']:.0%}" for name, score in shown.items()
+            f"{arm.name} {scores['valid_fresh']:.0%}"
+            for arm in analysis.arms
+            if (scores := arm_scores(arm))
         ],
     }
     return [
-        f"{what}: {', '.join(each)}" for what, each in lines.items() if 0 < len(each) <= MOST_SHOWN
+        f"{what}: {', '.join(each)}"
+        for what, each in lines.items()
+        if 0 < len(each) <= MAX_ARMS_PER_LINE
     ]
 
 
 def share(use: UseOfZ) -> float:
-    """Of the KL, to a hundredth; 0 without a KL."""
+    """Use of z as a share of its KL, rounded to a hundredth; 0 without a KL."""
     return round(use.use.mean / use.kl.mean, 2) + 0.0 if use.kl.mean > 0 else 0.0  # not −0
 
 
@@ -162,7 +165,7 @@ def sampling(analysis: Analysis) -> str:
     """A command that generates with the Free Transformer that uses z most and stays valid."""
 
     def valid_use(use: UseOfZ) -> float:
-        valid = our_panel(use.arm).scores["valid_fresh"] if use.arm.first.on_target else None
+        valid = arm_scores(use.arm).get("valid_fresh")
         return share(use) * (1.0 if valid is None else valid)
 
     uses = [use for use in analysis.uses.values() if use.arm.run.kappa_bits]
@@ -172,7 +175,7 @@ def sampling(analysis: Analysis) -> str:
 
 def summary_row(arm: Arm) -> dict[str, str]:
     kl, bound = arm.figures("bits_per_token").kl, arm.bound()
-    scores = our_panel(arm).scores if arm.first.on_target else {}
+    scores = arm_scores(arm)
     spread = "" if isnan(bound.spread) else f": {bound.spread:.4f}"
     return {
         "arm": arm.name + (f" ({arm.collapse})" if arm.collapsed else ""),

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from statistics import fmean
 
 from pipelines.artifacts.results import UNITS
 from pipelines.compare.arms import Arm
@@ -12,6 +11,7 @@ from pipelines.report.analysis import Analysis
 from pipelines.report.benchmarks.table import Benchmarks
 from pipelines.report.blocks import Block, Table, Text, fold
 from pipelines.report.explanations import explained, paragraphs
+from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.wording import comparisons_made, estimate, in_words, listed, verdict
 
 MACHINERY = {  # what the bound of κ = 0 says, where z can tell nothing
@@ -36,7 +36,7 @@ def findings(analysis: Analysis) -> list[Block]:
 
 
 def how_far(analysis: Analysis) -> list[Block]:
-    """How far the verdicts go."""
+    """The fold that says how far the verdicts go."""
     words = Text("\n\n".join(caveat(analysis)))
     return [explained("The first screen"), fold("How far these verdicts go", [words])]
 
@@ -154,9 +154,9 @@ def use_in_words(use: UseOfZ | None) -> str:
 
 
 def valid_share(arm: Arm) -> str:
-    """Of sequences of the target task that are generated with z of the prior."""
-    shares = [run.evaluation.fresh.valid for run in arm.runs if run.evaluation.fresh]
-    return f"{fmean(shares):.0%}" if shares else "–"
+    """Share of valid sequences of the target task, generated with z from the prior."""
+    scores = arm_scores(arm)
+    return f"{scores['valid_fresh']:.0%}" if scores else "–"
 
 
 def reservations(arm: Arm, against: Collection[Comparison]) -> list[str]:

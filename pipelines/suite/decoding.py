@@ -57,7 +57,9 @@ def read_settings(settings: dict[str, Any], prompt: int, context: int) -> Decodi
 
 
 class Ending:
-    """Which of B texts have ended; called after each token with all (B, n); ``texts``: bytes."""
+    """Says which of B texts have ended. Called after each token, with all tokens so far (B, n);
+    ``texts`` gives their bytes.
+    """
 
     def __init__(self, rows: int, until: Sequence[str], end: int, bytes_of: list[bytes]) -> None:
         self.stops = [text.encode(errors="surrogatepass") for text in until if text]

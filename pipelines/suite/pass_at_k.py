@@ -120,7 +120,9 @@ def figures(
 
 
 def equal_answers(task: RepeatedTask, metric: str) -> Callable[[Any, Any], bool] | None:
-    """Whether the task's metric equates two answers; None for programs, compared by their text."""
+    """The test by which the task's metric takes two answers for the same; None for programs, which
+    are compared by their text.
+    """
     if (function := task._metric_fn_list.get(metric)) is None:
         return None
     keywords = task._metric_fn_kwargs[metric]

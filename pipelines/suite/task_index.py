@@ -69,7 +69,9 @@ def entries_of(task: str) -> dict[str, Entry]:
 
 
 def check_names(tasks: Mapping[str, str]) -> None:
-    """Raise UserError for an unknown one of ``tasks`` (key → task); then all are indexed (15 s)."""
+    """Raise UserError if one of ``tasks`` (task by key) is unknown. To say so, all tasks of the
+    harness are indexed, which takes 15 s.
+    """
     for key, task in tasks.items():
         try:
             entries_of(task)

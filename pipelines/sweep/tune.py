@@ -64,7 +64,7 @@ def make_tokens(plan: SweepPlan) -> None:
 
 
 def state_folder(plan: SweepPlan) -> Path:
-    """Tune's state of these very trials: another folder for other settings, data or code."""
+    """The folder of Tune's state. Trials with other settings, data or code have another folder."""
     trials = [make_manifest(spec, spec.shards()).spec_hash for spec in plan.trials.values()]
     evaluation = asdict(plan.first.experiment.evaluation)
     decisive = (trials, evaluation, code_version("evaluate"), plan.sweep.asha)

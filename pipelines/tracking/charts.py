@@ -25,7 +25,7 @@ def view() -> str:
 
 
 def chart(kind: str, metric: str) -> dict[str, Any]:
-    """Of a bound against κ, or against tokens."""
+    """A chart of a bound against κ, or against tokens."""
     content = {"type": kind, "uuid": f"{kind} {metric}", "metricSectionId": SECTION,
                "deleted": False, "runsCountToCompare": 100}  # fmt: skip
     if kind == "SCATTER":

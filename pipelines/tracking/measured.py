@@ -31,7 +31,7 @@ from pipelines.tracking.journal import read_journal
 from pipelines.tracking.tracked import Tracked
 
 OF_THE_RUN = ("parameters", "trained_tokens")
-ELSEWHERE = ("bound_", "converged")  # what of metrics.json is under bound/ or a tag
+NOT_CHARTED = ("bound_", "converged")  # what of metrics.json is under bound/ or a tag
 
 
 def read_tracked(journal: Path) -> Tracked:
@@ -84,12 +84,12 @@ def add_evaluation(run: Tracked, evaluation: EvaluationResult, headline: Headlin
         run.add("eval", figures, budget.tokens, at, of)
     of = (run.add_model(evaluation.trained_tokens), *held)
     run.add("bound", bounds(evaluation), evaluation.trained_tokens, at, of)
-    figures = {k: v for k, v in results.flat(headline).items() if not k.startswith(ELSEWHERE)}
+    figures = {k: v for k, v in results.flat(headline).items() if not k.startswith(NOT_CHARTED)}
     run.add("eval", figures, evaluation.trained_tokens, at, of)
 
 
 def evaluation_tags(evaluation: EvaluationResult) -> dict[str, str]:
-    """Counts, words, and each part of evaluation.json as JSON, smaller budgets by their tokens."""
+    """Each part of evaluation.json as JSON; smaller budgets are named by their tokens."""
     parts = results.plain(evaluation)
     budgets, collapsed = parts.pop("budgets", []), parts.pop("collapsed", None)
     parts |= {f"at_{budget['tokens']}": budget for budget in budgets[:-1]}

@@ -14,7 +14,7 @@ def base_address() -> str:
 
 
 def run_pages(experiment: str) -> dict[str, str]:
-    """By the run's key; none where there is no store, or it does not answer."""
+    """Addresses by the run's key; empty if there is no store or it does not answer."""
     if store_uri().endswith(str(DEFAULT_STORE.resolve())) and not DEFAULT_STORE.exists():
         return {}  # which would be made
     with suppress(UserError, *AWAY):

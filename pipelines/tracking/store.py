@@ -36,7 +36,9 @@ def store_uri() -> str:
 
 
 def create(path: Path) -> None:
-    """Create a local store under another name (a partial one cannot be repaired), without syncs."""
+    """Create a local store: under another name, because a partial one cannot be repaired, and
+    without waiting for the disk at each of MLflow's many steps.
+    """
     from sqlalchemy import Engine, event
 
     def hasten(connection: Any, _: Any) -> None:

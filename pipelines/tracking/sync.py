@@ -69,7 +69,9 @@ class Sync:
         return known
 
     def send_words(self, run: Tracked, known: Known, experiment_id: str) -> None:
-        """Parameters, never changed; tags, but MLflow's own may be edited; parent and inputs."""
+        """Send parameters, tags, parent and inputs. A parameter keeps its value, as MLflow refuses
+        another; MLflow's own tags, such as the description, may have been edited and stay.
+        """
         params = {key: value for key, value in run.params.items() if key not in known.params}
         own = {key for key in known.tags if key.startswith("mlflow.")}
         tags = {key: value for key, value in run.tags.items() if key not in own}
@@ -139,7 +141,9 @@ def files_digest(path: Path) -> str:
 
 
 def sync_all(store: Store, experiment: str = "*") -> int:
-    """Sync all runs (of an experiment) not deleted in MLflow; returns how many. Raises AWAY."""
+    """Sync all runs of this project, or of an experiment, and return their number. Runs deleted in
+    MLflow stay deleted. Raises one of AWAY.
+    """
     runs, notes, sync = dict[str, Tracked](), dict[str, str](), Sync(store)
     with suppress(UserError):  # no params.yaml, or one of an earlier version
         current = load_experiment()

@@ -11,7 +11,7 @@ KEPT = ("kappa_bits", "seed", "data", "model")  # parameters of a run that its l
 
 
 class Point(NamedTuple):
-    """A value of a metric; ``of``: logged model, dataset's name and digest it was measured on."""
+    """A value of a metric; ``of``: the logged model, and the name and digest of the dataset."""
 
     key: str
     value: float

@@ -1,4 +1,4 @@
-"""Held-out evaluation while training goes on; nothing of it decides a weight."""
+"""Held-out evaluation during training; it changes no weight."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +21,9 @@ from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.module import TrainingModule
 from pipelines.train.core.step_callback import StepCallback
 
-SHARE = 0.03  # of the tokens that are trained on meanwhile; a forward pass is a third of a step
+SHARE = 0.03  # of the tokens trained on since the last evaluation
 PARTICLES = 4
-FILTERED = 4  # of so many windows one is filtered: filters take longer
+WINDOWS_PER_FILTER = 4  # one window in so many is filtered: filters take longer
 
 Draw = Callable[[], Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Draw], Tensor]  # sums of nats, of a batch of windows
@@ -63,12 +63,11 @@ def segments_of(inputs: Tensor, end_of_text: int | None) -> Tensor:
 def held_out_figures(
     model: FreeTransformer, tokens: Tensor, end_of_text: int | None, seed: int, rows: int
 ) -> dict[str, float]:
-    """Bits per token of windows ``tokens`` (n, T + 1), so many ``rows`` at once.
+    """Bits per token of windows ``tokens`` (n, T + 1), with ``rows`` of them in a batch.
 
-    ``bound``: the exact NLL of a baseline, else a filtering bound with few particles, of every
-    fourth window, which is loose. A Free Transformer also has ``ce``, the reconstruction, and
-    ``kl``.
-    ``end_of_text``: as in TrainingModule. Draws from a stream of its own alone.
+    ``bound`` is the exact NLL of a baseline. For a Free Transformer it is a loose filtering bound,
+    with few particles and on some of the windows; ``ce``, the reconstruction, and ``kl`` are on
+    all. ``end_of_text``: as in TrainingModule. All noise comes from one random stream of its own.
     """
     ends = end_of_text if model.config.document_mask else None
     rng, bits = generator(seed, Purpose.HELD_OUT), model.config.latent_bits
@@ -94,7 +93,7 @@ def held_out_figures(
 
     if model.latent is None:
         return dict(zip(["bound"], mean(exact, tokens), strict=True))
-    values = mean(filtered, tokens[::FILTERED]) + mean(reconstruction, tokens)
+    values = mean(filtered, tokens[::WINDOWS_PER_FILTER]) + mean(reconstruction, tokens)
     return dict(zip(["bound", "ce", "kl"], values, strict=True))
 
 

@@ -13,11 +13,7 @@ from pipelines.tracking.live import Tracking
 from pipelines.train.core.curve_callback import CurveCallback
 from pipelines.train.core.step_callback import StepCallback
 
-UNSHOWN = (
-    "gradient_norm",
-    "bits_in_use",
-    "held_out",
-)  # figures of the curve that a line has no room for
+NOT_IN_BAR = ("gradient_norm", "bits_in_use", "held_out")  # of the curve: there is no room
 
 
 class Progress(TQDMProgressBar):
@@ -67,7 +63,7 @@ def shown(row: CurveRow) -> dict[str, str]:
     if row.kl_bits is not None:
         figures["KL"] = f"{row.kl_bits:.3f} bits"
     figures["tokens/s"] = f"{row.tokens_per_second:,.0f}"
-    others = {name: value for name, value in row.others.items() if not name.startswith(UNSHOWN)}
+    others = {name: value for name, value in row.others.items() if not name.startswith(NOT_IN_BAR)}
     return figures | {name: f"{value:.4g}" for name, value in others.items()}
 
 

@@ -177,7 +177,7 @@ NUMBERS = [  # the page, its words with each number in brackets, and the numbers
     (
         "optimizers",
         "on one window in (four), a filtering bound with (4) particles",
-        *(held_out.FILTERED, held_out.PARTICLES),
+        *(held_out.WINDOWS_PER_FILTER, held_out.PARTICLES),
     ),
     ("performance", "A model of up to (four) blocks is compiled", acceleration.SHALLOW),
     ("performance", "by two batched products from (64) heads on", fast_decoder.BMM_HEADS),

@@ -51,7 +51,7 @@ def test_a_baseline_has_the_cross_entropy_of_its_windows(make_model, make_tokens
 
 
 @rejects("«generator(seed, Purpose.HELD_OUT)→torch.default_generator»", "whatever stream there is")
-@rejects("tokens«[::FILTERED]→»", "all windows filtered")
+@rejects("tokens«[::WINDOWS_PER_FILTER]→»", "all windows filtered")
 def test_a_free_transformer_has_its_kl_and_a_bound_from_a_stream_of_its_own(
     make_model, make_tokens, monkeypatch
 ):

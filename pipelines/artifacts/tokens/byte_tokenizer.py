@@ -91,7 +91,9 @@ def byte_tokens(fallback: bool) -> list[str]:
 
 
 def spelled(token: str, fallback: bool = False) -> bytes | None:
-    """The bytes that a token of a byte-level or ``fallback`` vocabulary spells; None: none."""
+    """The bytes that a token of a byte-level or ``fallback`` vocabulary spells; None if it spells
+    no bytes.
+    """
     if fallback:
         byte = BYTE.fullmatch(token)
         return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").encode()

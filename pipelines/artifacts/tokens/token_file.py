@@ -105,7 +105,9 @@ def write_tokens(
 
 
 def again(path: Path) -> str:
-    """The command that makes a file again; without -f DVC misses damage that keeps size, time."""
+    """The command that makes a file again. Without -f, DVC misses damage that keeps the file's size
+    and time.
+    """
     return f"`dvc repro -f -s tokenize@{path.parent.name.removesuffix('.partial')}` makes it again"
 
 

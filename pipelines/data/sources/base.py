@@ -24,7 +24,9 @@ class Source(ABC):
 
     @abstractmethod
     def position(self) -> dict[str, Any]:
-        """Behind the last document given out: plain data that identifies the text before it."""
+        """The position after the last document given out: plain data that identifies the text
+        before it.
+        """
 
     @abstractmethod
     def fits(self, position: dict[str, Any]) -> bool:

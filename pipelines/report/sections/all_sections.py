@@ -16,6 +16,6 @@ SECTIONS: list[Callable[[Analysis], Section | None]] = [
 
 
 def all_sections(analysis: Analysis) -> list[Section]:
-    """Those with something to show, and what may not be compared, in short."""
+    """The sections that have something to show, and what may not be compared, in short."""
     shown = [section for make in SECTIONS if (section := make(analysis))]
     return [*shown, Section("comparisons", "What may not be compared", [])]

@@ -15,7 +15,7 @@ from pipelines.compare.comparison import Comparison
 from pipelines.compare.designs import Designs, in_words
 from pipelines.report.analysis import Analysis
 from pipelines.report.blocks import Picture, Section, Table, Text
-from pipelines.report.sections.figure4 import mean_scores, scores_by_seed
+from pipelines.report.sections.figure4 import arm_scores
 from pipelines.report.style import COLOURS, GREY, plain
 from pipelines.report.wording import count, number, signed
 
@@ -80,9 +80,8 @@ def training_flops(arm: Arm) -> str:
 
 def of_generations(arm: Arm) -> list[str]:
     """On the target task: valid (fresh z), spread (fresh → pinned z), noise (pinned z)."""
-    if not arm.first.on_target:
+    if not (scores := arm_scores(arm)):
         return ["–"] * 3
-    scores = mean_scores(scores_by_seed(arm))
     spread = f"{number(scores['spread_fresh'], 1)} → {number(scores['spread_pinned'], 1)}"
     return [number(scores["valid_fresh"], 2), spread, number(scores["noise_pinned"], 2)]
 

@@ -191,6 +191,11 @@ def scores_by_seed(arm: Arm) -> list[TargetScores]:
     return [target_scores(*run_scores(run)) for run in arm.runs]
 
 
+def arm_scores(arm: Arm) -> TargetScores:
+    """Mean scores of the arm's seeds; {} for other data than the target task."""
+    return mean_scores(scores_by_seed(arm)) if arm.first.on_target else {}
+
+
 def our_panel(arm: Arm) -> Panel:
     """The sequences of the arm's first seed with the mean scores of all its seeds."""
     groups = arm.first.details.groups
@@ -199,7 +204,7 @@ def our_panel(arm: Arm) -> Panel:
     return Panel(
         [groups["fresh"][0][:GROUP_SIZE]],
         [group[:GROUP_SIZE] for group in groups.get("pinned", [])[:PINNED_GROUPS]],
-        mean_scores(scores_by_seed(arm)),
+        arm_scores(arm),
         in_groups(*run_scores(arm.first)),
         several if len(arm.runs) > 1 else "",
     )

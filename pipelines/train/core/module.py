@@ -34,7 +34,7 @@ def whole(norm: Tensor) -> Tensor:
 
 
 def norm_of(parameters: Iterable[Tensor]) -> Tensor:
-    """Of the gradients of these."""
+    """The norm of these parameters' gradients."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     return whole(torch.nn.utils.get_total_norm(gradients))
 
@@ -144,8 +144,8 @@ class TrainingModule(L.LightningModule):
         self.note(norm.item())
 
     def note(self, norm: float) -> None:
-        """Log the norm of a step's gradient, and drop the gradient if it is a spike: an optimizer
-        then changes neither weights nor moments.
+        """Log the norm of a step's gradient, and drop the gradient if the norm is a spike: then the
+        optimizer changes neither weights nor moments.
         """
         usual, most = median(self.norms or [norm]), self.optim.skip_spikes
         self.log("gradient_norm", norm)

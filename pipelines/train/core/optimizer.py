@@ -15,7 +15,7 @@ Groups = list[dict[str, Any]]
 
 
 class MuonAndAdamW(Optimizer):
-    """Both as one optimizer, with one state, for Lightning's loop, checkpoints and schedule."""
+    """Two optimizers as one, with one state, for Lightning's loop, checkpoints and schedule."""
 
     def __init__(self, *parts: Optimizer) -> None:
         self.parts = parts
@@ -34,8 +34,8 @@ class MuonAndAdamW(Optimizer):
 
 
 def width_factor(optim: Optim, width: int) -> float:
-    """On the learning rate of matrices whose input has ``width`` channels. With it, the change that
-    a step makes in activations does not depend on the width (Yang et al. 2023, arXiv 2310.17813):
+    """Factor on the learning rate of matrices whose input has ``width`` channels. It makes the
+    change of activations in a step independent of the width (Yang et al. 2023, arXiv 2310.17813):
     the spectral norm of AdamW's update grows as the width, that of Muon's as its root.
     """
     if optim.width_scaling is None:
@@ -50,7 +50,8 @@ def make_optimizer(
     copied: Collection[str] = (),
     copied_lr: float | None = None,
 ) -> Optimizer:
-    """``copied``: names of parameters whose learning rate is ``copied_lr``, unless that is None.
+    """The optimizer of ``model``. Parameters with a name in ``copied`` have the learning rate
+    ``copied_lr``, unless that is None.
 
     Each parameter is in one group, and the first group has the learning rate ``optim.lr``. Raises
     ValueError for Muon if no block has a matrix.
