@@ -15,8 +15,7 @@ from ftmodel.inference.generate import generate
 from ftmodel.inference.latent_source import FromPrior
 from ftmodel.synthetic.target_task import PROMPT
 from pipelines import cli
-from pipelines.artifacts.checkpoint import check_vocabulary, load_model
-from pipelines.artifacts.manifest import check_manifest
+from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.arguments import COUNT, NOT_NEGATIVE, SEED, TRAINED
@@ -80,10 +79,7 @@ def main(
     seed: int,
 ) -> None:
     spec = RunSpec(load_stage("runs", run), run)
-    path, shards = spec.checkpoint(), spec.shards()
-    model, manifest = load_model(path)
-    check_manifest(path, manifest, spec)
-    check_vocabulary(path, manifest, shards)
+    model, _, shards = load_trained(spec)
     is_target, is_process = spec.data.source == "target", shards.metadata.row_length is not None
     if model.latent is None and z == "pinned":
         raise UserError(f"{run} is a baseline: it has no z to pin")

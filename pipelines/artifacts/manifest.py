@@ -5,8 +5,10 @@ from hashlib import sha256
 from json import dumps
 from typing import Any
 
-from pipelines.artifacts.checkpoint import Manifest
+from ftmodel.model.free_transformer import FreeTransformer
+from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
 from pipelines.artifacts.run_spec import RunSpec
+from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
 from pipelines.config.frozen import first_difference
 
@@ -25,6 +27,21 @@ def settings_hash(spec: RunSpec, vocab_size: int) -> str:
 
 def hash_of(content: Any) -> str:
     return sha256(dumps(content).encode()).hexdigest()
+
+
+def load_trained(
+    spec: RunSpec, tokens: int | None = None
+) -> tuple[FreeTransformer, Manifest, Shards]:
+    """The model of a run, or of its smaller budget of ``tokens``, its manifest, and the tokens of
+    the run's data. Raises UserError if a file is missing or damaged, or the model was trained with
+    other settings or data.
+    """
+    path = spec.checkpoint(tokens)
+    model, manifest = load_model(path)
+    check_manifest(path, manifest, spec)
+    shards = spec.shards()
+    check_vocabulary(path, manifest, shards)
+    return model, manifest, shards
 
 
 def check_manifest(path: object, manifest: Manifest, spec: RunSpec) -> None:

@@ -19,9 +19,9 @@ from ftmodel.model.free_transformer import FreeTransformer
 from ftmodel.model.objective import collapsed, kl_of_use
 from pipelines.artifacts import preregistration, results
 from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, remove_finished
+from pipelines.artifacts.checkpoint import Manifest, remove_finished
 from pipelines.artifacts.curve import Curve, read_curve
-from pipelines.artifacts.manifest import check_manifest
+from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.results import (
     BudgetFigures,
     Details,
@@ -95,14 +95,11 @@ def at_budget(
     return BudgetFigures.of(spec, budget, bits_per_token=per_token, bits_per_byte=per_byte)
 
 
-def smaller_budgets(spec: RunSpec, shards: Shards, device: torch.device) -> list[BudgetFigures]:
+def smaller_budgets(spec: RunSpec, device: torch.device) -> list[BudgetFigures]:
     """The bounds of the run's models at its smaller budgets."""
     measured = []
     for budget in spec.budgets[:-1]:
-        path = spec.checkpoint(budget.listed)
-        model, manifest = load_model(path)
-        check_manifest(path, manifest, spec)
-        check_vocabulary(path, manifest, shards)
+        model, _, shards = load_trained(spec, budget.listed)
         settings = with_proposal(spec.experiment.evaluation, spec.run, model.config.latent)
         scores = score(model.to(device), shards, spec.data, settings, device)
         measured.append(at_budget(spec, budget, scores))
@@ -143,17 +140,16 @@ def headline(evaluation: EvaluationResult) -> Headline:
 
 
 def measure_all(
-    spec: RunSpec, model: FreeTransformer, manifest: Manifest, curve: Curve
+    spec: RunSpec, model: FreeTransformer, manifest: Manifest, shards: Shards, curve: Curve
 ) -> tuple[EvaluationResult, Details]:
     """All figures of a trained run."""
-    run, shards = spec.run, spec.shards()
-    check_vocabulary(spec.checkpoint(), manifest, shards)
+    run = spec.run
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = with_proposal(spec.experiment.evaluation, run, model.config.latent)
     evaluation, details = evaluate(model.to(device), shards, spec.data, settings, device)
     if run.budgets:
         final = at_budget(spec, spec.budgets[-1], evaluation)
-        evaluation.budgets = [*smaller_budgets(spec, shards, device), final]
+        evaluation.budgets = [*smaller_budgets(spec, device), final]
         evaluation.last_third = last_third(evaluation.budgets)
     statement = preregistration.read(spec.experiment.name, spec.name)
     details.training = Training(manifest.git_revision, manifest.device, statement)
@@ -174,13 +170,12 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     ``clean_up`` deletes what the training could be resumed from.
     """
     keep_freed_memory()
-    path, folder, name = spec.checkpoint(), spec.results, spec.name
-    model, manifest = load_model(path)
-    check_manifest(path, manifest, spec)
+    folder, name = spec.results, spec.name
+    model, manifest, shards = load_trained(spec)
     curve = read_curve(folder / "curve.csv")
     unrecorded = Unrecorded(spec, manifest)
     with full_memory(name, "evaluation.batch_tokens or evaluation.particles"):
-        evaluation, details = unrecorded.read() or measure_all(spec, model, manifest, curve)
+        evaluation, details = unrecorded.read() or measure_all(spec, model, manifest, shards, curve)
     details.manifest = manifest  # figures that were kept may be of an equal training before
     if frozen:
         try:

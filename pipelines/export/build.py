@@ -25,8 +25,8 @@ from torch import Tensor
 
 from ftmodel.conversion.llama import llama_config
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model, read_padding
-from pipelines.artifacts.manifest import check_manifest
+from pipelines.artifacts.checkpoint import Manifest, read_padding
+from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.arguments import COUNT, TRAINED
@@ -68,14 +68,10 @@ def main(
     target = Path(out) if out else Path("exports") / experiment.name / f"{name}{suffix}"
     if target.exists():
         raise UserError(f"--out: {target} already exists")
-    path = spec.checkpoint(smaller)
-    model, manifest = load_model(path)
-    check_manifest(path, manifest, spec)
-    shards = spec.shards()
-    check_vocabulary(path, manifest, shards)
+    model, manifest, shards = load_trained(spec, smaller)
     entry = ModelEntry(manifest, smaller) if mlflow else None
     try:
-        padding = read_padding(path)
+        padding = read_padding(spec.checkpoint(smaller))
         write = writer(to, experiment, manifest, smaller or whole, model, shards, padding)
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None

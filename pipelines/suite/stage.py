@@ -27,8 +27,8 @@ import torch
 
 from pipelines.artifacts import result_files
 from pipelines.artifacts.budget_results import in_last_third
-from pipelines.artifacts.checkpoint import Manifest, check_vocabulary, load_model
-from pipelines.artifacts.manifest import check_manifest
+from pipelines.artifacts.checkpoint import Manifest
+from pipelines.artifacts.manifest import load_trained
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.suite_results import (
     SuiteBudget,
@@ -134,11 +134,7 @@ def score_checkpoint(spec: RunSpec, budget: Budget, folder: Path) -> Scored:
     """Score the model that a run has left at a budget; ``folder`` is for progress."""
     name, suite = spec.name, spec.experiment.suite
     whole = budget.listed == spec.run.tokens
-    path = spec.checkpoint(None if whole else budget.listed)
-    model, manifest = load_model(path)
-    check_manifest(path, manifest, spec)
-    shards = spec.shards()
-    check_vocabulary(path, manifest, shards)
+    model, manifest, shards = load_trained(spec, None if whole else budget.listed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lm = FreeTransformerLM(model, shards.byte_tokenizer(), device, suite)
     progress = Progress(folder, decisive(suite, manifest, budget))

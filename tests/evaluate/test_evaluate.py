@@ -397,13 +397,11 @@ def test_a_latent_has_collapsed_if_it_was_unused_for_the_last_third_of_the_curve
 ):
     """A z of a whole sequence is used with 5 bits in 65 tokens, all that it can tell."""
     monkeypatch.setattr(stage, "evaluate", lambda *_: (SimpleNamespace(), SimpleNamespace()))
-    monkeypatch.setattr(stage, "check_vocabulary", lambda *_: None)
-    monkeypatch.setattr(RunSpec, "shards", lambda _: None)
     experiment = parse(compose_config(["experiment=smoke"]), "conf")
     experiment.runs[RUN].kappa_bits = kappa
     curve = [SimpleNamespace(tokens=520, kl_bits=bits) for bits in kl_bits]
     model = tiny(5, latent={"per": per})
-    evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, MANIFEST, curve)
+    evaluation, _ = stage.measure_all(RunSpec(experiment, RUN), model, MANIFEST, None, curve)
     assert evaluation.collapsed is expected
 
 

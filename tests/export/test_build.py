@@ -73,7 +73,7 @@ def test_a_run_on_the_target_task(workspace, capsys):
 @rejects(
     "«check_manifest(path, manifest, spec)→None»",
     "a checkpoint that params.yaml does not describe is exported",
-    file="export/build.py",
+    file="artifacts/manifest.py",
 )
 @torch.no_grad()
 def test_a_free_transformer(workspace, tmp_path):
