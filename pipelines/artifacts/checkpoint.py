@@ -20,7 +20,7 @@ from torch import Tensor
 from ftmodel.kernels.install import use_kernels
 from ftmodel.model.config import ModelConfig
 from ftmodel.model.free_transformer import FreeTransformer
-from pipelines.artifacts.paths import live_journal, resume_folder
+from pipelines.artifacts.paths import JOURNAL, resume_folder
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.atomic_files import replace_file
 from pipelines.common.errors import UserError
@@ -29,7 +29,8 @@ ENTRY = "free_transformer"
 HISTORY = "history"  # rows of the training curve
 PADDING = "padding"  # what load_llama has returned: rows that the parent has beyond the ids
 PART = "part"  # marks what a worker has of a tensor
-RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in a run's folder of resume/
+RESUME = ("*.ckpt", "decay-*/*.ckpt", "budgets/*.ckpt")  # in Manifest.resume
+STATEMENT = "preregistration.json"  # there, and beside the checkpoint of a trained run
 PREFIX = "model."  # of the model's parameters inside the training module
 
 
@@ -57,9 +58,14 @@ class Manifest:
             json.loads(json.dumps(settings)) for settings in (self.run, self.architecture)
         )
 
+    @property
+    def resume(self) -> Path:
+        """The folder of what this specification of the run goes on from; others have their own."""
+        return resume_folder(self.experiment, self.run_name) / self.spec_hash
+
 
 def resume_checkpoints(root: Path) -> list[Path]:
-    """All checkpoints in a run's folder of resume/ but those that were set aside."""
+    """All checkpoints in a folder as Manifest.resume."""
     paths = (path for glob in RESUME for path in root.glob(glob))
     return sorted(path for path in paths if path.is_file() or path.is_dir())
 
@@ -70,15 +76,12 @@ def numbered(folder: Path) -> list[Path]:
     return sorted(ours, key=lambda path: int(path.stem))
 
 
-def remove_finished(experiment: str, run: str, spec_hash: str) -> None:
-    """Delete resume checkpoints and live journal of a finished run, not of its other versions."""
-    root, journal = resume_folder(experiment, run), live_journal(experiment, run, spec_hash)
-    journal.unlink(missing_ok=True)
-    for path in resume_checkpoints(root):
-        manifest = peek(path)
-        if manifest and manifest.spec_hash == spec_hash:
-            remove(path)
-    for folder in (*root.glob("decay-*"), root / "budgets", root, journal.parent):
+def remove_finished(manifest: Manifest) -> None:
+    """Delete what a finished run could go on from; files of others and damaged ones stay."""
+    root = manifest.resume
+    for path in (*resume_checkpoints(root), root / JOURNAL, root / STATEMENT):
+        remove(path)
+    for folder in (*root.glob("decay-*"), root / "budgets", root, root.parent):
         with suppress(OSError):  # not empty, or not there
             folder.rmdir()
 

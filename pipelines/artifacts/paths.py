@@ -3,6 +3,7 @@
 from pathlib import Path
 
 BENCHMARKS = Path("data/benchmarks")  # copies of the datasets of benchmarks
+JOURNAL = "tracking.jsonl"  # beside a run's checkpoints, before and after its training has ended
 
 
 def tokens_folder(data: str) -> Path:
@@ -21,23 +22,16 @@ def checkpoint_path(experiment: str, run: str, tokens: int | None = None) -> Pat
 
 
 def resume_folder(experiment: str, run: str) -> Path:
-    """The checkpoints of an unfinished run. DVC does not know this folder: it deletes a stage's
-    outputs before it runs the stage (those marked to persist it keeps, but then it caches no
-    earlier run).
+    """A folder for each specification of an unfinished run (see Manifest.resume). DVC does not know
+    them: it deletes a stage's outputs before it runs the stage (those marked to persist it keeps,
+    but then it caches no earlier run).
     """
     return Path("resume") / experiment / run
 
 
-def live_journal(experiment: str, run: str, spec_hash: str) -> Path:
-    """What is tracked of a run while it is trained: beside the run's own folder, which ends with
-    its checkpoints; no run has a dot in its name.
-    """
-    return resume_folder(experiment, f"{run}.tracking") / f"{spec_hash}.jsonl"
-
-
 def published_journal(experiment: str, run: str) -> Path:
-    """The same of a trained run."""
-    return checkpoint_path(experiment, run).with_name("tracking.jsonl")
+    """What was tracked of a trained run."""
+    return checkpoint_path(experiment, run).with_name(JOURNAL)
 
 
 def results_folder(experiment: str, run: str) -> Path:

@@ -1,16 +1,16 @@
 """What an experiment asked and expected when the training of a run began.
 
 It decides nothing, so it is no part of the manifest or of the hash that tells trainings apart: it
-waits in resume/ under that hash while the run is trained, so that a resumed run keeps what was
-written at its start, and then lies beside the checkpoint.
+waits in resume/ while the run is trained, so that a resumed run keeps what was written at its
+start, and then lies beside the checkpoint.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.artifacts import result_files
-from pipelines.artifacts.checkpoint import peek, resume_checkpoints
-from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.artifacts.checkpoint import STATEMENT, Manifest, peek, resume_checkpoints
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Expectation
@@ -24,40 +24,33 @@ class Preregistration:
     expectation: list[Expectation] = field(default_factory=list)
 
 
-def waiting_path(experiment: str, run: str, spec_hash: str) -> Path:
-    """Its place in resume/ while the run is trained."""
-    return resume_folder(experiment, run) / f"preregistration-{spec_hash}.json"
-
-
 def final_path(experiment: str, run: str) -> Path:
     """Its place beside the checkpoint of a trained run."""
-    return checkpoint_path(experiment, run).with_name("preregistration.json")
+    return checkpoint_path(experiment, run).with_name(STATEMENT)
 
 
-def record(spec: RunSpec, spec_hash: str) -> None:
+def record(spec: RunSpec, manifest: Manifest) -> None:
     """Write the statement down, unless a checkpoint says that training has begun. Raises
     UserError.
     """
-    experiment, root = spec.experiment, spec.resume
-    manifests = map(peek, resume_checkpoints(root))
-    begun = any(manifest and manifest.spec_hash == spec_hash for manifest in manifests)
-    if begun or any(root.glob(f"aside/{spec_hash}*")):
+    experiment, root = spec.experiment, manifest.resume
+    if any(map(peek, resume_checkpoints(root))):
         return
-    path = waiting_path(experiment.name, spec.name, spec_hash)
+    statement = Preregistration(experiment.question, experiment.expectation)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        result_files.write(path, Preregistration(experiment.question, experiment.expectation))
+        root.mkdir(parents=True, exist_ok=True)
+        result_files.write(root / STATEMENT, statement)
     except OSError as error:
-        raise UserError(f"{path.parent}: {error.strerror}") from None
+        raise UserError(f"{root}: {error.strerror}") from None
 
 
-def publish(experiment: str, run: str, spec_hash: str) -> None:
+def publish(manifest: Manifest) -> None:
     """Copy the statement, if there is one, beside the checkpoint. It stays in resume/ for another
     publication.
     """
-    path = waiting_path(experiment, run, spec_hash)
+    path = manifest.resume / STATEMENT
     if path.exists():
-        final_path(experiment, run).write_bytes(path.read_bytes())
+        final_path(manifest.experiment, manifest.run_name).write_bytes(path.read_bytes())
 
 
 def read(experiment: str, run: str) -> Preregistration | None:

@@ -188,9 +188,7 @@ def measure(spec: RunSpec, frozen: Frozen | None = None, clean_up: bool = True) 
     results.write(folder / "details.json", details)
     results.write(folder / "metrics.json", headline(evaluation))
     if clean_up:
-        run = spec.experiment.name, name, manifest.spec_hash
-        preregistration.waiting_path(*run).unlink(missing_ok=True)
-        remove_finished(*run)
+        remove_finished(manifest)
     sync_stage(spec)
     unrecorded.remove()
     if evaluation.calibration:

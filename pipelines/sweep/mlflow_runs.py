@@ -66,7 +66,7 @@ def journal_of(spec: RunSpec, manifest: Manifest, trained: bool, go_on: bool) ->
 
 def nest(spec: RunSpec, manifest: Manifest, trained: bool, parent: str) -> None:
     """Nest the MLflow run that training will begin or continue in ``parent``'s."""
-    journal = journal_of(spec, manifest, trained, go_on=any(spec.resume.glob("*.ckpt")))
+    journal = journal_of(spec, manifest, trained, go_on=any(manifest.resume.glob("*.ckpt")))
     earlier = {key: "" for key in ENDS if journal.run.tags.get(key)}
     if journal.run.parent != parent or earlier:
         journal.append(parent=parent, tags=earlier)

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.artifacts.checkpoint import Manifest
-from pipelines.artifacts.paths import live_journal
+from pipelines.artifacts.paths import JOURNAL
 from pipelines.common.errors import UserError
 from pipelines.config.schema import Experiment
 from pipelines.tracking.datasets import of_data
@@ -86,7 +86,7 @@ def open_journal(
 
     ``command``: the one that makes the run, if it is not that of DVC.
     """
-    path = live_journal(manifest.experiment, manifest.run_name, manifest.spec_hash)
+    path = manifest.resume / JOURNAL
     known = Journal(path) if path.exists() else None
     same = known and manifest.tracking_key in ("", known.run.key)
     if known and same and (go_on or known.run.status != "FINISHED"):
@@ -107,10 +107,7 @@ def open_journal(
 
 def journals(experiment: str = "*") -> Iterator[Path]:
     """Those of all runs, or of those of an experiment; of a run the live one first."""
-    for pattern in (
-        f"resume/{experiment}/*.tracking/*.jsonl",
-        f"checkpoints/{experiment}/*/*.jsonl",
-    ):
-        yield from sorted(Path().glob(pattern))
+    for place in (f"resume/{experiment}/*/*", f"checkpoints/{experiment}/*"):
+        yield from sorted(Path().glob(f"{place}/{JOURNAL}"))
     if experiment == "*":
-        yield from sorted(Path().glob("sweeps/*/tracking.jsonl"))
+        yield from sorted(Path().glob(f"sweeps/*/{JOURNAL}"))

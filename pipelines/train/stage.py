@@ -35,7 +35,7 @@ def main(name: str) -> None:
     spec = RunSpec(experiment, name)
     with alone(spec.resume):
         manifest = make_manifest(spec, spec.shards())
-        preregistration.record(spec, manifest.spec_hash)
+        preregistration.record(spec, manifest)
         if on_ray:
             from pipelines.train.distributed import fit_on_ray
 
@@ -45,4 +45,4 @@ def main(name: str) -> None:
             fit(spec, manifest)
         frozen.check(f"its checkpoints stay in resume/{REUSED}")
         publish(spec, manifest)
-        preregistration.publish(experiment.name, name, manifest.spec_hash)
+        preregistration.publish(manifest)

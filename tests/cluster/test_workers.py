@@ -95,7 +95,7 @@ def stop_at(monkeypatch, step, train, **compute):
         at_step(patch, step, stop)
         with pytest.raises(UserError, match=STOPPED):
             train(**compute)
-    newest = max(Path("resume/smoke", RUN).glob("*.ckpt"))
+    newest = max(Path("resume/smoke", RUN).glob("*/*.ckpt"))
     assert int(newest.stem) == step
     return newest
 

@@ -71,7 +71,7 @@ def test_a_training_is_not_handed_on_and_its_checkpoints_wait(workspace, monkeyp
         ):
             train.main(RUN)
     assert not Path("checkpoints").exists() and not Path("results").exists()
-    (first,) = Path("resume/smoke", RUN).glob("00000020.ckpt")
+    (first,) = Path("resume/smoke", RUN).glob("*/00000020.ckpt")
     inode = first.stat().st_ino
     train.main(RUN)
     assert checkpoint_path("smoke", RUN).stat().st_ino != inode

@@ -45,6 +45,12 @@ def find(name=RUN):
     return find_start(spec, make_manifest(spec, spec.shards()))
 
 
+def resume(name=RUN):
+    """The folder of what it goes on from."""
+    spec = RunSpec(load_experiment(), name)
+    return make_manifest(spec, spec.shards()).resume
+
+
 def outcome(name=RUN):
     """Weights and rows of the curve of the run last published in the current folder."""
     content, _ = read_checkpoint(checkpoint_path("smoke", name))

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from pipelines.artifacts.checkpoint import PADDING, load_model, read_checkpoint, read_padding
-from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.config.derived import Budget
 from pipelines.config.load import load_experiment
@@ -25,13 +25,12 @@ from pipelines.train.core.segments import (
 )
 from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import RUN, find, losses, same, tracked_runs, train_run
+from tests.support.training import RUN, find, losses, resume, same, tracked_runs, train_run
 from tests.support.workspace import enter
 
 BATCH = 520  # tokens
 BUDGETS = [10 * BATCH, 15 * BATCH + 519]  # not whole batches: 10 and 15 steps of 20
 STEPS, DECAYS = 20, [2, 3, 4]  # a fifth of 10, 15, 20
-ROOT = resume_folder("smoke", RUN)
 
 
 def change(schedule="wsd", tokens=STEPS * BATCH, budgets=BUDGETS):
@@ -184,7 +183,7 @@ def test_of_a_smaller_budget_weights_and_manifest_alone_are_kept(
         "last.ckpt",
         *(f"{tokens}.ckpt" for tokens in BUDGETS),
     }
-    left = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
+    left = {str(path.relative_to(resume())) for path in resume().rglob("*") if path.is_file()}
     assert left == {
         *("00000019.ckpt", "00000020.ckpt"),
         *(f"budgets/{tokens}.ckpt" for tokens in BUDGETS),
@@ -215,19 +214,19 @@ def test_a_kept_budget_that_is_damaged_is_trained_for_again_and_nothing_else_los
     copy, every_step, capsys, steps_taken, schedule
 ):
     expected = copy(schedule).weights
-    budget_path(ROOT, BUDGETS[0]).write_bytes(b"no checkpoint")
-    newest = (ROOT / "00000020.ckpt").stat()
+    budget_path(resume(), BUDGETS[0]).write_bytes(b"no checkpoint")
+    newest = (resume() / "00000020.ckpt").stat()
     train_run()
     assert "its budget is trained for again" in capsys.readouterr().out
     assert same_everywhere(published(), expected)
     if schedule == "wsd":  # from nothing, as its part of the trunk is gone
         assert steps_taken == list(range(1, 11))
-        assert (ROOT / "00000020.ckpt").stat().st_mtime_ns == newest.st_mtime_ns
+        assert (resume() / "00000020.ckpt").stat().st_mtime_ns == newest.st_mtime_ns
 
 
 @pytest.mark.parametrize(
     ("step", "segment", "damaged", "start"),
-    [(9, 15, budget_path(ROOT, BUDGETS[0]), 8), (10, 10, ROOT / "00000008.ckpt", 7)],
+    [(9, 15, f"budgets/{BUDGETS[0]}.ckpt", 8), (10, 10, "00000008.ckpt", 7)],
     ids=["a budget", "the end of the trunk"],
 )
 def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
@@ -237,10 +236,10 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
     change()
     with killed(step, segment=segment):
         train_run()
-    damaged.write_bytes(b"no checkpoint")
+    (resume() / damaged).write_bytes(b"no checkpoint")
     found = find()
     assert found.segment.steps == (10 if segment == 15 else 15)
-    assert found.checkpoint == ROOT / f"{start:08d}.ckpt"
+    assert found.checkpoint == resume() / f"{start:08d}.ckpt"
     steps_taken.clear()
     train_run()
     assert steps_taken[0] == start + 1
@@ -251,7 +250,7 @@ def test_what_is_damaged_costs_only_the_steps_since_the_checkpoint_before(
 def test_weights_of_a_model_in_parts_are_put_together_when_they_are_published(copy):
     """As workers that share a model out write them: see sharding.py."""
     whole = copy("cosine").weights[BUDGETS[0]]
-    path = budget_path(ROOT, BUDGETS[0])
+    path = budget_path(resume(), BUDGETS[0])
     content, _ = read_checkpoint(path)
     path.unlink()
     path.mkdir()

@@ -9,7 +9,6 @@ import torch
 from pipelines.artifacts.checkpoint import ENTRY, Manifest, load_model, numbered, peek
 from pipelines.common.errors import UserError
 from pipelines.train.core.segments import newest_checkpoint
-from pipelines.train.core.set_aside import sort_out
 from tests.support.mutants import rejects
 
 OURS = Manifest("smoke", "free", {}, {}, 11, data_hash="d", spec_hash="ours")
@@ -52,7 +51,6 @@ def test_a_foreign_checkpoint_is_one_line_and_a_run_goes_on_from_its_own(
     assert "\n" not in str(caught.value)
     assert content != "other" or "not one of this project" in str(caught.value)
     torch.save({ENTRY: asdict(OURS), "state_dict": {}}, "00000020.ckpt")
-    sort_out(Path(), OURS)
     newest = newest_checkpoint(Path(), OURS)
     assert newest is not None and newest[0].name == "00000020.ckpt"
     assert {path.stem for path in Path().iterdir()} == {"00000020", "00000030"}

@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from pipelines.artifacts.checkpoint import read_checkpoint
-from pipelines.artifacts.paths import resume_folder
 from pipelines.common import errors
 from pipelines.train import stage as train
 from pipelines.train.core.checkpoint_callback import Checkpoints
 from pipelines.train.core.checkpoint_io import WholeFiles
-from tests.support.training import RUN, losses, outcome, same, tracked_runs
+from tests.support.training import RUN, losses, outcome, resume, same, tracked_runs
 
 FULL_FROM = 9  # step
 
@@ -78,19 +77,19 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_once_there_is_room
             shutil.copy(name, disk)
         (disk / "data").symlink_to(workspace / "data")
         monkeypatch.chdir(disk)
-        folder = resume_folder("smoke", RUN)
+        folder = resume()
         folder.mkdir(parents=True)
         (folder / "00000021.ckpt.partial").write_bytes(b"of a run that was killed")
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoints, "on_step", fill_up)
             code, said = command(capsys)
         assert code == 2
-        kept = sorted(path for path in folder.iterdir() if path.suffix != ".json")
+        kept = sorted(path for path in folder.iterdir() if path.suffix == ".ckpt")
         assert [path.name for path in kept] == ["00000007.ckpt", "00000008.ckpt"]
         for path in kept:
             assert read_checkpoint(path)[0]["global_step"] == int(path.stem)
         assert said == [
-            f"error: resume/smoke/{RUN}: No space left on device; last good checkpoint: {kept[-1]}"
+            f"error: {folder}: No space left on device; last good checkpoint: {kept[-1]}"
         ]
 
         Path("filler").unlink()

@@ -74,29 +74,27 @@ def test_long_texts_are_cut_to_what_mlflow_takes_and_nothing_stated_is_no_tag(wo
 
 
 @pytest.mark.parametrize(
-    ("path", "spec_hash", "begun"),
+    ("path", "begun"),
     [
-        ("00000007.ckpt", "mine", True),
-        ("decay-5200/00000007.ckpt", "mine", True),
-        ("aside/mine/00000007.ckpt", "mine", True),
-        ("00000007.ckpt", "another", False),
-        ("aside/another/00000007.ckpt", "another", False),
+        ("mine/00000007.ckpt", True),
+        ("mine/decay-5200/00000007.ckpt", True),
+        ("another/00000007.ckpt", False),
     ],
 )
-def test_a_training_has_begun_where_a_checkpoint_says_so(stages, path, spec_hash, begun):
+def test_a_training_has_begun_where_a_checkpoint_says_so(stages, path, begun):
     """Before that, what is stated may change; after it, what was stated then is kept."""
     experiment = load_experiment()
-    preregistration.record(RunSpec(experiment, RUN), "mine")
+    manifest = Manifest("smoke", RUN, {}, {}, 1, "", "mine")
+    preregistration.record(RunSpec(experiment, RUN), manifest)
     (FOLDER / path).parent.mkdir(parents=True, exist_ok=True)
-    manifest = Manifest("smoke", RUN, {}, {}, 1, "", spec_hash)
     torch.save({ENTRY: vars(manifest)}, FOLDER / path)
     experiment.question = "What?"
-    preregistration.record(RunSpec(experiment, RUN), "mine")
+    preregistration.record(RunSpec(experiment, RUN), manifest)
     checkpoint_path("smoke", RUN).parent.mkdir(parents=True)
-    preregistration.publish("smoke", RUN, "mine")
+    preregistration.publish(manifest)
     stated = kept()
     assert stated and stated.question == ("Why?" if begun else "What?")
-    path = preregistration.waiting_path("smoke", RUN, "mine")
-    path.unlink()  # as of a training that was begun without the stage
-    preregistration.record(RunSpec(experiment, RUN), "mine")
-    assert path.exists() != begun
+    waiting = manifest.resume / "preregistration.json"
+    waiting.unlink()  # as of a training that was begun without the stage
+    preregistration.record(RunSpec(experiment, RUN), manifest)
+    assert waiting.exists() != begun

@@ -9,7 +9,7 @@ import torch
 from ftmodel.designs.design import Encoder, FreeBits, Inject, Per, Prior
 from ftmodel.model.objective import training_loss
 from pipelines.artifacts.checkpoint import load_model, read_checkpoint
-from pipelines.artifacts.paths import checkpoint_path, resume_folder
+from pipelines.artifacts.paths import checkpoint_path
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.artifacts.tokens.shards import Shards
 from pipelines.common.errors import UserError
@@ -20,7 +20,16 @@ from pipelines.train.core.batches import StepBatches
 from pipelines.train.core.trainer import Process, SegmentTraining, lightning_precision
 from tests.support.kills import killed
 from tests.support.mutants import rejects
-from tests.support.training import RUN, check_close, find, losses, same, tracked_runs, train_run
+from tests.support.training import (
+    RUN,
+    check_close,
+    find,
+    losses,
+    resume,
+    same,
+    tracked_runs,
+    train_run,
+)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(workspace, uninterrupted):
@@ -122,7 +131,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(
 ):
     with killed(10):
         train_run()
-    before, newest = sorted(resume_folder("smoke", RUN).glob("*.ckpt"))
+    before, newest = sorted(resume().glob("*.ckpt"))
     damage(newest)
     steps_taken.clear()
     again = train_run()
@@ -136,7 +145,7 @@ def test_damaged_checkpoints_of_later_steps_do_not_push_out_good_ones(
     workspace, uninterrupted, capsys
 ):
     """Without another the run starts over."""
-    folder = resume_folder("smoke", RUN)
+    folder = resume()
     folder.mkdir(parents=True)
     for step in (30, 40):
         (folder / f"{step:08d}.ckpt").write_bytes(b"no checkpoint")
@@ -164,7 +173,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_are_touched(
     experiment = load_experiment()
     windows = Shards(Path("data/tokens/target")).windows("train", 65)
     ids = StepBatches(windows, 8, 20, experiment.runs[RUN].seed)[4]["windows"].tolist()
-    kept = max(resume_folder("smoke", RUN).glob("*.ckpt"))
+    kept = max(resume().glob("*.ckpt"))
     assert "not finite at step 5," in str(caught.value)
     assert f"windows {ids} of" in str(caught.value)
     assert str(caught.value).endswith(f"last good checkpoint: {kept}")

@@ -18,7 +18,7 @@ from pipelines.artifacts.checkpoint import (
     whole,
 )
 from pipelines.artifacts.curve import row_of, write_curve
-from pipelines.artifacts.paths import live_journal, published_journal
+from pipelines.artifacts.paths import JOURNAL
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.atomic_files import replace_folder
 from pipelines.train.core.segments import budget_path, newest_checkpoint
@@ -26,7 +26,7 @@ from pipelines.train.core.segments import budget_path, newest_checkpoint
 
 def publish(spec: RunSpec, manifest: Manifest) -> None:
     """Put a trained run's checkpoints, configuration, journal and curve where DVC expects them."""
-    run, root = spec.run, spec.resume
+    run, root = spec.run, manifest.resume
     newest = newest_checkpoint(root, manifest)
     assert newest is not None, "training left no checkpoint"
     last, content = newest
@@ -41,8 +41,7 @@ def publish(spec: RunSpec, manifest: Manifest) -> None:
         preset = experiment.models[run.model]
         resolved = {"experiment": experiment.name, "run": asdict(run), "model": asdict(preset)}
         OmegaConf.save(OmegaConf.create(resolved), folder / "config.yaml")
-        journal = live_journal(experiment.name, spec.name, manifest.spec_hash)
-        shutil.copyfile(journal, folder / published_journal(experiment.name, spec.name).name)
+        shutil.copyfile(root / JOURNAL, folder / JOURNAL)
     curve = spec.results / "curve.csv"
     curve.parent.mkdir(parents=True, exist_ok=True)
     write_curve(curve, [row_of(figures) for figures in content[HISTORY]["rows"]])

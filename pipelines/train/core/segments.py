@@ -4,11 +4,10 @@ Under wsd every budget of a run decays from a trunk that all share, and the trun
 a segment follows the schedule of its budget from where the trunk has got to, leaves the trunk where
 its decay begins, and the next segment goes on from there. Any other run has one segment.
 
-resume/<experiment>/<run>/
+resume/<experiment>/<run>/<hash of the specification>/
     00000120.ckpt              the trunk, and the last segment to its end: the newest two
     decay-5200/00000130.ckpt   the decay of a smaller budget, while it lasts: the newest two
     budgets/5200.ckpt          the weights at the end of a smaller budget, and their manifest
-    aside/                     what another specification has left: see set_aside.py
 """
 
 from contextlib import suppress
@@ -18,12 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from ftmodel.schedule import decay_start
-from pipelines.artifacts.checkpoint import Manifest, numbered, read_checkpoint, remove
+from pipelines.artifacts.checkpoint import (
+    Manifest,
+    numbered,
+    peek,
+    read_checkpoint,
+    remove,
+    resume_checkpoints,
+)
 from pipelines.artifacts.run_spec import RunSpec
 from pipelines.common.errors import UserError
 from pipelines.config.derived import Budget
 from pipelines.config.schema import Schedule
-from pipelines.train.core.set_aside import sort_out
+from pipelines.train.core.manifest import differences
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,12 @@ class Segment:
         return self.trunk == self.steps
 
     def folder(self, root: Path, step: int) -> Path:
-        """Where its checkpoint of a step belongs, in the run's folder of resume/."""
+        """Where its checkpoint of a step belongs, below Manifest.resume."""
         return root if step <= self.trunk else root / f"decay-{self.budget.listed}"
 
 
 def budget_path(root: Path, tokens: int) -> Path:
-    """Where the weights of a smaller budget wait, in the run's folder of resume/."""
+    """Where the weights of a smaller budget wait, below Manifest.resume."""
     return root / "budgets" / f"{tokens}.ckpt"
 
 
@@ -87,8 +93,8 @@ class Start:
 
 
 def find_start(spec: RunSpec, manifest: Manifest) -> Start:
-    root = spec.resume
-    sort_out(root, manifest)
+    root = manifest.resume
+    name_others(manifest)
     for segment in segments(spec):
         missing = [
             step
@@ -104,6 +110,24 @@ def find_start(spec: RunSpec, manifest: Manifest) -> Start:
         decay = segment.folder(root, segment.steps)
         newest = newest_checkpoint(decay, manifest, until) or newest
     return Start(manifest, segment, newest[0] if newest else None)
+
+
+def name_others(manifest: Manifest) -> None:
+    """Say why a run begins anew, if other specifications (code, settings, data or version of torch)
+    have left checkpoints of it. They stay, and are gone on from once what differs is restored.
+    """
+    if resume_checkpoints(manifest.resume):
+        return
+    for folder in sorted(manifest.resume.parent.glob("*/")):
+        paths = resume_checkpoints(folder)
+        if theirs := next(filter(None, map(peek, paths)), None):
+            revision = f" (git revision {theirs.git_revision})" if theirs.git_revision else ""
+            print(
+                f"{manifest.run_name}: {len(paths)} checkpoints in {folder} belong to another "
+                f"specification: {', '.join(differences(theirs, manifest))}. Training continues "
+                f"from them once that is restored{revision}",
+                flush=True,
+            )
 
 
 def remove_decay(folder: Path) -> None:

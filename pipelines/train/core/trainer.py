@@ -71,13 +71,17 @@ class SegmentTraining:
         return self.start.segment
 
     @property
+    def root(self) -> Path:
+        return self.start.manifest.resume
+
+    @property
     def title(self) -> str:
         name = self.spec.name
         several = len(segments(self.spec)) > 1
         return f"{name} to {self.segment.budget.listed:,} tokens" if several else name
 
     def start_tracking(self) -> None:
-        check_writable(self.spec.resume)
+        check_writable(self.root)
         checkpoint, experiment = self.start.checkpoint, self.spec.experiment
         journal = open_journal(self.start.manifest, experiment, go_on=checkpoint is not None)
         note = "" if journal.run.parent else experiment_note(experiment)
@@ -158,7 +162,7 @@ class SegmentTraining:
             if compiled:
                 callbacks.append(CompileTime(self.tracking, self.title, compiled))
         checkpoints = Checkpoints(
-            self.spec.resume,
+            self.root,
             CHECKPOINT_SECONDS,
             self.segment,
             self.start.manifest,
@@ -182,7 +186,7 @@ class SegmentTraining:
             enable_progress_bar=self.tracking is not None,
             enable_checkpointing=False,
             enable_model_summary=False,
-            default_root_dir=self.spec.resume,
+            default_root_dir=self.root,
         )
 
     def train(self) -> None:
@@ -209,7 +213,7 @@ class SegmentTraining:
             return (
                 f"{self.spec.name}: the gradient is not finite at step {error.step}, whose batch "
                 f"has the windows {error.windows} of the training data; "
-                f"{last_good(self.spec.resume, self.segment)}"
+                f"{last_good(self.root, self.segment)}"
             )
         if isinstance(error, torch.OutOfMemoryError):
             return (
@@ -219,7 +223,7 @@ class SegmentTraining:
             )
         if isinstance(error, OSError):
             reason = error.strerror or error
-            return f"{self.spec.resume}: {reason}; {last_good(self.spec.resume, self.segment)}"
+            return f"{self.root}: {reason}; {last_good(self.root, self.segment)}"
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of another specification are set aside and come back by themselves; none is lost."""
+"""Each specification of a run has checkpoints of its own; none is lost to another."""
 
 import shutil
 from functools import partial
@@ -13,7 +13,7 @@ from pipelines.common.atomic_files import ROOT
 from pipelines.evaluate import stage as evaluate_stage
 from pipelines.train.core import manifest
 from tests.support.kills import killed
-from tests.support.training import RUN, find, losses, same, train_run
+from tests.support.training import RUN, find, losses, resume, same, train_run
 
 FOLDER = resume_folder("smoke", RUN)
 KILLED_AT = 7
@@ -71,7 +71,7 @@ def test_what_decides_weights_is_another_specification_and_words_are_not(tmp_pat
     assert len({before, another, version()}) == 3
 
 
-def test_checkpoints_of_other_code_are_set_aside_and_come_back_with_the_code(
+def test_checkpoints_of_other_code_stay_and_are_gone_on_from_with_that_code(
     workspace, uninterrupted, monkeypatch, capsys
 ):
     kill()
@@ -80,20 +80,15 @@ def test_checkpoints_of_other_code_are_set_aside_and_come_back_with_the_code(
     monkeypatch.setattr(manifest, "code_version", lambda stage: "another")
     assert start() is None
     theirs = peek(next(FOLDER.rglob("*.ckpt")))
-    aside = FOLDER / "aside" / theirs.spec_hash
     said = capsys.readouterr().out
     assert said.count("\n") == 1
-    assert f"{RUN}: 2 checkpoints belong to another specification: code. Set aside" in said
-    assert theirs.git_revision in said and f"mv {aside}/* {FOLDER}/" in said
-    assert contents() == {f"aside/{theirs.spec_hash}/{k}": inode for k, inode in before.items()}
-
+    where = f"in {FOLDER / theirs.spec_hash} belong to another specification: code. Training"
+    assert f"{RUN}: 2 checkpoints {where}" in said and theirs.git_revision in said
     train_run()  # to the end, by the other code
-    assert set(before.values()) <= set(contents().values())
+    assert before.items() <= contents().items()
 
     monkeypatch.setattr(manifest, "code_version", code)
     assert start() == KILLED_AT
-    assert "2 checkpoints are of this specification again: brought back" in capsys.readouterr().out
-    assert before.items() <= contents().items()
     again = train_run()
     assert same(again[0], uninterrupted[0])
     assert losses(again[1]) == losses(uninterrupted[1])
@@ -101,64 +96,34 @@ def test_checkpoints_of_other_code_are_set_aside_and_come_back_with_the_code(
 
 def test_the_line_names_what_differs(workspace, monkeypatch, capsys):
     def said():
-        start()
+        assert start() is None
         return capsys.readouterr().out
 
     kill()
-    capsys.readouterr()
     plain = Path("params.yaml").read_text()
     change(kappa_bits=2.0, seed=3)
-    assert "another specification: settings (kappa_bits, seed). Set aside" in said()
+    assert "another specification: settings (kappa_bits, seed). Training" in said()
     Path("params.yaml").write_text(plain)
-    assert "brought back" in said()
     change(lr=0.5)
-    assert "settings (optim or compute.precision). Set" in said()
+    assert "settings (optim or compute.precision). Tr" in said()
     Path("params.yaml").write_text(plain)
-    said()
     monkeypatch.setattr("torch.__version__", "9.9")
     assert "specification: torch (2." in said()
-
-
-def test_budgets_and_decays_are_set_aside_with_the_rest(workspace):
-    change(schedule="wsd", budgets=[5 * 520, 8 * 520])
-    kill()
-    before = contents()
-    assert {Path(name).parent.name for name in before} == {"", "decay-4160", "budgets"}
-    change(seed=5)
-    assert start() is None
-    assert set(contents().values()) == set(before.values())
-    assert {path.name for path in FOLDER.iterdir()} == {"aside"}
-    change(seed=0)
-    assert start() == KILLED_AT
-    assert contents() == before
-
-
-def test_what_was_set_aside_twice_takes_the_place_of_nothing(workspace):
-    kill()
-    before = contents()
-    (aside, spec_hash) = FOLDER / "aside", peek(next(FOLDER.glob("*.ckpt"))).spec_hash
-    shutil.copytree(FOLDER, aside / spec_hash)
-    kill(seed=5)
-    assert set(before.values()) < set(contents().values())
-    assert {path.name for path in aside.iterdir()} == {spec_hash, f"{spec_hash}-2"}
 
 
 def test_a_finished_run_leaves_only_its_own_checkpoints_behind_to_delete(
     workspace, uninterrupted, monkeypatch
 ):
     kill(seed=5)
+    others = contents()
     assert same(train_run()[0], uninterrupted[0])
-    (FOLDER / "00000099.unreadable").write_bytes(b"damaged")
-    left = {name for name in contents() if name.startswith("aside/")} | {"00000099.unreadable"}
-    assert len(left) == 3
-    remove_finished("smoke", RUN, "another")
-    assert (FOLDER / "00000020.ckpt").exists()
-    spec_hash = read_checkpoint(FOLDER / "00000020.ckpt")[1].spec_hash
+    (resume() / "00000099.unreadable").write_bytes(b"damaged")
     monkeypatch.setenv("DVC_STAGE", f"evaluate@{RUN}")
     evaluate_stage.main(RUN)
     assert Path("results/smoke", RUN, "evaluation.json").exists()
-    assert set(contents()) == left
+    assert {path.name for path in resume().iterdir()} == {"00000099.unreadable"}
+    assert others.items() < contents().items() and len(contents()) == len(others) + 1
     shutil.rmtree(FOLDER)
     train_run()
-    remove_finished("smoke", RUN, spec_hash)
+    remove_finished(read_checkpoint(resume() / "00000020.ckpt")[1])
     assert not FOLDER.exists()
