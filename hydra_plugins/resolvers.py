@@ -1,0 +1,70 @@
+"""What conf/ derives from runs, which DVC cannot: it makes a stage for each entry of a mapping.
+
+    runs: ${each_seed:${arms},${seeds}}               every arm once with every seed
+    trainings: ${trainings_of:${runs},${name}}        runs with the path of what each starts from
+    suite_runs: ${text_runs:${runs},${data},${suite}} runs on text, which the suite scores
+
+All are read-only: Hydra would apply an override of a run to a copy, and say nothing. Hydra imports
+what lies in this folder, in pipelines.compose as in `dvc exp run`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from pipelines.config.derived import trainings
+
+
+def each_seed(arms: DictConfig, seeds: ListConfig) -> dict[str, Any]:
+    """Runs <arm>_s<seed>, each starting from that of its own seed if it starts from an arm; raises
+    ValueError starting with the dotted key that is wrong.
+    """
+    if not seeds:
+        raise ValueError("seeds: empty; arms need at least one seed")
+    for i, seed in enumerate(seeds):
+        if seed < 0:
+            raise ValueError(f"seeds.{i}: {seed} is not a number 0, 1, 2, …")
+        if seed in seeds[:i]:
+            raise ValueError(f"seeds.{i}: {seed} is repeated")
+    if not arms:
+        raise ValueError("arms: empty; seeds need at least one arm")
+    plain: Any = OmegaConf.to_container(arms)  # with what is missing, for validation to name
+
+    def run(arm: dict[str, Any], seed: int) -> dict[str, Any]:
+        arm = {**arm, "seed": seed}
+        start = arm.get("init_from")
+        if isinstance(start, dict) and start.get("run") in plain:
+            arm["init_from"] = {**start, "run": f"{start['run']}_s{seed}"}
+        return arm
+
+    return {f"{name}_s{seed}": run(arm, seed) for name, arm in plain.items() for seed in seeds}
+
+
+def trainings_of(runs: Any, experiment: Any) -> dict[str, Any]:
+    plain: Any = OmegaConf.to_container(runs) if isinstance(runs, DictConfig) else {}
+    return trainings(plain, experiment)
+
+
+def text_runs(runs: Any, data: Any, suite: Any) -> dict[str, Any]:
+    """{run: name of its data}, none if the suite has no tasks; what is malformed is left out, for
+    validation to name.
+    """
+    chosen = {}
+    if isinstance(runs, DictConfig) and suite.get("tasks"):
+        for name, run in runs.items():
+            entry = data.get(run.get("data")) if isinstance(run, DictConfig) else None
+            if isinstance(entry, DictConfig) and entry.get("source") == "text":
+                chosen[str(name)] = run.data
+    return chosen
+
+
+def register(resolver: Callable[..., Mapping[str, Any]]) -> None:
+    def read_only(*arguments: Any) -> DictConfig:
+        return OmegaConf.create(dict(resolver(*arguments)), flags={"readonly": True})
+
+    OmegaConf.register_new_resolver(resolver.__name__, read_only, replace=True)
+
+
+for each in (each_seed, trainings_of, text_runs):
+    register(each)
