@@ -185,7 +185,7 @@ def test_of_a_smaller_budget_weights_and_manifest_alone_are_kept(
     }
     left = {str(path.relative_to(resume())) for path in resume().rglob("*") if path.is_file()}
     assert left == {
-        *("00000019.ckpt", "00000020.ckpt"),
+        *("00000019.ckpt", "00000020.ckpt", "tracking.jsonl"),
         *(f"budgets/{tokens}.ckpt" for tokens in BUDGETS),
     }
 
