@@ -16,6 +16,7 @@ from tests.support.workspace import copied, finished, tokenized, warm_python, wo
 __all__ = ["copied", "finished", "tokenized", "two_nodes", "warm_python", "workspace"]
 
 torch.set_num_threads(1)
+os.environ["DVC_NO_ANALYTICS"] = "1"  # of repositories without our .dvc/config: a process a command
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
 

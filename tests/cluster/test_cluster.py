@@ -1,7 +1,6 @@
 """A real Ray cluster of two CPU nodes, of which one dies: the same figures."""
 
 import os
-import re
 import socket
 import threading
 from contextlib import nullcontext
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 import grpc
 import pytest
 import ray
-import yaml
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from pipelines.cluster import connection
@@ -19,11 +17,7 @@ from pipelines.cluster.connection import check_shared, connect
 from pipelines.common.errors import UserError
 from pipelines.train import distributed
 from tests.cluster.conftest import train_on_ray
-from tests.support.project_copy import Project
 from tests.support.training import losses, same, tracked_runs
-
-RUNS = ("baseline", "free_k1_8", "free_k1")
-STEPS = 400  # of each of them, with 520 tokens
 
 
 @pytest.fixture
@@ -34,12 +28,11 @@ def joined(two, two_nodes, workspace, monkeypatch):
 
 
 def make_work(node, pipe):
-    """What workers do instead of ``distributed.work``: one of them is killed after step 5; after
-    step 12 one on ``node`` waits for that to go. Nested, as workers lack the tests' modules.
+    """What workers do instead of ``distributed.work``: after step 12 the one on ``node`` waits for
+    that to go. Nested, as workers lack the tests' modules.
     """
 
     def work(config):
-        import os
         import signal
         from pathlib import Path
 
@@ -54,11 +47,8 @@ def make_work(node, pipe):
 
         def on_step(self, trainer):
             inherited(self, trainer)
-            context = ray.get_runtime_context()
-            if trainer.global_step == 5 and trainer.global_rank == 1 and not Path("died").exists():
-                Path("died").touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            if trainer.global_step == 12 and context.get_node_id() == node:
+            here = ray.get_runtime_context().get_node_id()
+            if trainer.global_step == 12 and here == node:
                 Path(pipe).write_text("here")
                 signal.pause()
 
@@ -69,7 +59,7 @@ def make_work(node, pipe):
 
 
 @pytest.mark.cluster
-def test_a_killed_worker_and_a_removed_node_are_outlived(two, joined, monkeypatch, capsys):
+def test_a_removed_node_is_outlived(two, joined, monkeypatch, capsys):
     """One worker on each node, as the rest of both is taken."""
     os.mkfifo("pipe")
     taken = placement_group([{"CPU": 1}] * 2, strategy="STRICT_SPREAD")
@@ -87,7 +77,7 @@ def test_a_killed_worker_and_a_removed_node_are_outlived(two, joined, monkeypatc
     finally:
         remove_placement_group(taken)
     said = capsys.readouterr().err
-    assert "loss 1 of at most 3" in said and "loss 2 of at most 3" in said
+    assert "loss 1 of at most 3" in said and "loss 2" not in said
     [(weights, rows)] = results
     assert same(weights, two[0])
     assert losses(rows) == losses(two[1])
@@ -104,36 +94,6 @@ def test_a_folder_that_not_all_nodes_share_is_one_line(joined, tmp_path, monkeyp
     monkeypatch.setattr(connection, "NamedTemporaryFile", lambda dir: elsewhere)
     with pytest.raises(UserError, match="must lie on storage that all nodes share"):
         check_shared(tmp_path)
-
-
-@pytest.mark.cluster
-def test_all_runs_train_at_once_and_outlive_a_node(two_nodes, tmp_path, monkeypatch):
-    """`make repro JOBS=ray`."""
-    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
-    project = Project(tmp_path / "project")
-    process = project.start(
-        *("python", "-m", "pipelines.repro", "experiment=smoke"),
-        *("~runs.text_free_k1_2", "~data.stdlib", "~models.text_small"),
-        *(f"runs.{run}.tokens={STEPS * 520}" for run in RUNS),
-    )
-    said, training = [], set()
-    try:
-        while len(training) < 3 and (line := process.stdout.readline()):
-            said.append(line)
-            training |= set(re.findall(r"^train@(\w+): .* left ", line))
-        assert training, "".join(said)  # three of one CPU each: not all are on the first node
-        two_nodes.cluster.remove_node(two_nodes.second, allow_graceful=False)
-        said += process.stdout
-        assert process.wait() == 0, "".join(said)
-    finally:
-        process.kill()
-        two_nodes.second = two_nodes.cluster.add_node(num_cpus=2)
-    assert "3 stages side by side; logs are in logs/smoke/\n" in said
-    stages = yaml.safe_load((project.folder / "dvc.lock").read_text())["stages"]
-    assert {f"evaluate@{run}" for run in RUNS} < stages.keys()
-    for run in RUNS:
-        curve = (project.folder / "results/smoke" / run / "curve.csv").read_text().splitlines()
-        assert curve[-1].startswith(f"{STEPS},")
 
 
 @pytest.mark.parametrize(

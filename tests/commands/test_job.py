@@ -5,17 +5,23 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.common.errors import UserError
 from pipelines.job import arguments, bring
+from tests.support.commands import call
 from tests.support.project_copy import Project
 
+RUNS = ("baseline", "free_k1_8")
+SMALL = ("experiment=smoke", "~runs.free_k1", "~runs.text_free_k1_2", "~data.stdlib",
+         "~models.text_small", "compute.cpus_per_worker=2")  # fmt: skip
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
+
+@pytest.fixture
+def project(tmp_path):
     """A checkout of a small experiment, with files that must not be uploaded."""
-    project = Project(tmp_path_factory.mktemp("checkout") / "project")
-    project.compose("~runs.free_k1", "~runs.text_free_k1_2", "~data.stdlib", "~models.text_small")
+    project = Project(tmp_path / "project")
+    project.compose(*SMALL)
     for name in ("data/big", "checkpoints/big", "resume/big", ".venv/big", "mlflow.db"):
         path = project.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,26 +29,26 @@ def project(tmp_path_factory):
     return project
 
 
-@pytest.fixture
-def submit(two_nodes, project, monkeypatch):
-    """`ray job submit` as the README has it; gives the log and the exit code."""
+@pytest.mark.cluster
+def test_stages_side_by_side_as_a_job_then_another_one_and_a_sweep(
+    two_nodes, project, tmp_path, monkeypatch
+):
+    """The runs are trained at once, on one node each, as a worker takes all CPUs of a node."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    shared = tmp_path / "lab"
     to = ("--address", two_nodes.dashboard, "--working-dir", ".")
 
-    def run(shared, *command):
-        job = ("python", "-m", "pipelines.job", str(shared), "--", *command)
-        done = project.run("ray", "job", "submit", *to, "--", *job)
-        return done.stdout + done.stderr, done.returncode
+    def submit(*command):
+        """`ray job submit` as the README has it; returns the log."""
+        words = ("python", "-m", "pipelines.job", str(shared), "--", *command)
+        return project.ok("ray", "job", "submit", *to, "--", *words)
 
-    return run
-
-
-@pytest.mark.cluster
-def test_a_whole_repro_a_second_one_and_a_sweep_as_jobs(submit, tmp_path):
-    shared = tmp_path / "lab"
-    said, code = submit(shared, "dvc", "repro")
-    assert code == 0, said
-    assert "baseline: on Ray, 1 workers" in said
+    said = submit("python", "-m", "pipelines.repro", *SMALL)
+    assert "2 stages side by side; logs are in logs/smoke/\n" in said
+    log = (shared / "logs/smoke/train@baseline.log").read_text()
+    assert "baseline: on Ray, 1 workers of 2 CPUs" in log
+    stages = yaml.safe_load((shared / "dvc.lock").read_text())["stages"]
+    assert {f"evaluate@{run}" for run in RUNS} < stages.keys()
     results = json.loads((shared / "results/smoke/free_k1_8/metrics.json").read_text())
     assert results["kl_bits_per_token"] >= 0
     assert (shared / "report/smoke/index.html").exists()
@@ -52,24 +58,27 @@ def test_a_whole_repro_a_second_one_and_a_sweep_as_jobs(submit, tmp_path):
     assert "params.yaml" in brought and ".dvc/config" in brought
     assert not {"data/big", "checkpoints/big", "resume/big", "mlflow.db", "dvc.lock"} & set(brought)
 
-    said, code = submit(shared, "dvc", "repro")
-    assert code == 0, said
-    assert re.findall("Running stage '([^']+)'", said) == ["sources"]
+    assert re.findall("Running stage '([^']+)'", submit("dvc", "repro")) == ["sources"]
 
-    sweep = ["python", "-m", "pipelines.sweep", "sweep=smoke", "space.run.seed.grid_search=[0]"]
-    said, code = submit(shared, *sweep, "compute.workers=2")
-    assert code == 0, said
+    said = submit(
+        *("python", "-m", "pipelines.sweep", "sweep=smoke", "~space.run", "~space.optim"),
+        *("+space.run.seed.grid_search=[1]", "compute.workers=2"),
+    )
     assert "make repro EXPERIMENT=smoke_best" in said
     assert (shared / "conf/experiment/smoke_best.yaml").exists()
-    assert len([*(shared / "results/sweep_smoke").glob("*/evaluation.json")]) == 2
+    assert len([*(shared / "results/sweep_smoke").glob("*/evaluation.json")]) == 1
 
 
-@pytest.mark.cluster
-def test_a_failing_command_fails_the_job(submit, tmp_path):
-    command = ("python", "-m", "pipelines.train", "nobody")
-    said, code = submit(tmp_path / "lab", *command)
-    assert code != 0
-    assert "error: 'nobody' is not under runs in params.yaml" in said
+def test_a_job_ends_as_its_command_does(tmp_path, monkeypatch):
+    (tmp_path / "tree/.dvc").mkdir(parents=True)
+    (tmp_path / "tree/.dvc/config").touch()
+    monkeypatch.chdir(tmp_path / "tree")
+    with pytest.raises(SystemExit) as ended:
+        call("job", str(tmp_path / "lab"), "--", "sh", "-c", "pwd > where; exit 7")
+    assert ended.value.code == 7
+    assert (tmp_path / "lab/where").read_text() == f"{tmp_path / 'lab'}\n"
+    with pytest.raises(UserError, match="no such command on this node"):
+        call("job", str(tmp_path / "lab"), "--", "nothing_of_that_name")
 
 
 def test_what_is_gone_from_the_tree_goes_from_the_folder_and_what_was_made_stays(tmp_path):

@@ -13,8 +13,8 @@ import pytest
 from tests.support.project_copy import wait_for
 
 # Who has no token may use nothing of a cluster, whose ports are open to the network. Ray reads the
-# mode when it is imported.
-os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex}
+# mode when it is imported. Beside other tests, workers of Ray's niceness (15) would hardly run.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex, "RAY_worker_niceness": "0"}
 
 
 @dataclass
