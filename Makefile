@@ -28,6 +28,7 @@ MODULES ?=
 # not compiled: Python compiles what is imported, a part, in seconds; setuptools warns of editable
 INSTALL := PYTHONWARNINGS=ignore .venv/bin/pip install --quiet --no-compile --editable
 TESTS := pytest -n 2 --dist worksteal
+marked = $(shell grep -rl --include='test_*.py' 'mark\.$1' tests | sort) # seconds less than collecting all
 # packages whose tests train nothing and compose little
 QUICK := analysis artifacts common compare conversion data designs docs evaluate hydra_plugins inference \
 	kernels model parallel synthetic tokenize examples test_layers.py test_library.py test_mutants.py test_scaling.py
@@ -67,10 +68,10 @@ test: .venv/installed-dev
 	$(TESTS) -m "not slow and not cluster"
 
 test-slow: .venv/installed-dev
-	$(TESTS) -m "slow and not cluster"
+	$(TESTS) -m "slow and not cluster" $(call marked,slow)
 
 test-cluster: .venv/installed-dev # in one process, which has one cluster for all of them
-	pytest -m cluster
+	pytest -m cluster $(call marked,cluster)
 
 mutants: .venv/installed-dev
 	python -m tests.mutants $(MUTANTS)

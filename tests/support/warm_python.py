@@ -54,7 +54,7 @@ class WarmPython:
     """The server; ``close`` ends it."""
 
     def __init__(self) -> None:
-        self.folder = TemporaryDirectory()  # with a name short enough for a socket
+        self.folder = TemporaryDirectory(prefix="a lab ")  # short enough for a socket's path
         address, self.command = (Path(self.folder.name, name) for name in ("socket", "python"))
         client = CLIENT.format(python=sys.executable, address=str(address), streams=STREAMS)
         self.command.write_text(client)

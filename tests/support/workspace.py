@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import sysconfig
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import chdir, closing
 from pathlib import Path
@@ -60,18 +58,14 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def finished(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> Project:
     """The smoke experiment, run once from nothing, and repro.log with what DVC said; tests must
     not change it, and two commands of DVC at once would: run these in a copy. Its folder and its
     Python have paths with a space.
     """
 
     def make(project: Project) -> None:
-        venv.create(environment := project.folder / ".venv", symlinks=True)
-        bases = {"base": str(environment), "platbase": str(environment)}
-        site = Path(sysconfig.get_path("purelib", vars=bases))
-        (site / "these.pth").write_text(sysconfig.get_path("purelib"))  # this one's packages
-        made = Project(project.folder, fresh=False, python=environment / "bin/python")
+        made = Project(project.folder, fresh=False, python=warm_python)
         made.compose()
         (project.folder / "repro.log").write_text(made.ok("dvc", "repro"))
 
